@@ -1,0 +1,448 @@
+//! What `manifest.json` says: the types of every record, in bytes and numbers.
+//!
+//! Paths, arguments and link targets are bytes here, and text only on the wire
+//! (`wire.rs`). Nothing in this file touches a file; `writer.rs` and `reader.rs` do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The version of the bundle format that this build writes.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// Everything that `manifest.json` says but its `files`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The format version, [`FORMAT_VERSION`] in what this build writes.
+    pub format_version: u64,
+    /// A random identifier of this snapshot.
+    pub id: String,
+    /// Whether a command was recorded or a restore kept what it overwrote.
+    pub kind: Kind,
+    /// The `--name` that the user gave.
+    pub name: Option<String>,
+    /// The session that the recording belongs to.
+    pub session: Option<String>,
+    /// The program that wrote the snapshot.
+    pub tool: Tool,
+    /// The machine that it was written on.
+    pub host: Host,
+    /// The command and its arguments.
+    pub command: Vec<Vec<u8>>,
+    /// The command's exit status, 128+N where signal N ended it.
+    pub exit_status: i32,
+    /// The name of the signal that ended the command, such as `SIGTERM`.
+    pub exit_signal: Option<String>,
+    /// Whether `--timeout` ended the command.
+    pub timed_out: bool,
+    /// The directory that the command was started in.
+    pub start_cwd: Vec<u8>,
+    /// The effective user.
+    pub uid: u32,
+    /// The effective group.
+    pub gid: u32,
+    /// When the command was started, RFC 3339.
+    pub started_at: String,
+    /// When the last process of its tree ended, RFC 3339.
+    pub finished_at: String,
+    /// False when a warning says that something was lost sight of.
+    pub complete: bool,
+    /// What the user should know of the recording.
+    pub warnings: Vec<Warning>,
+    /// What the rules left out.
+    pub suppressed: Vec<Suppressed>,
+    /// The repositories that were observed.
+    pub git_repositories: Vec<GitRepository>,
+    /// The processes of the tree, in order of their start.
+    pub processes: Vec<ProcessRecord>,
+}
+
+/// A whole manifest in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// Everything but the files.
+    pub header: Header,
+    /// The records, sorted by path bytes, one a path.
+    pub files: Vec<FileRecord>,
+}
+
+/// What a snapshot was made by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A recorded command.
+    Recording,
+    /// What a restore was about to overwrite.
+    Rescue,
+}
+
+/// The program that wrote the snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// The machine of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// The machine's architecture, `x86_64`.
+    pub arch: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// A hash of the machine id.
+    pub machine: String,
+}
+
+/// The kinds of [`Warning`], each with its fixed name on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names are those of the SPEC, told in the README")]
+pub enum WarningKind {
+    IoUring,
+    CompatSyscall,
+    UnmodelledSyscall,
+    UnreadableTracee,
+    ExternalChange,
+    LateBeforeState,
+    ContentOmitted,
+    PathChangedAfterCheck,
+    MountNamespace,
+    Chroot,
+    Listener,
+    NestedTracer,
+    Setuid,
+    CoreDump,
+    InheritedDescriptor,
+    Timeout,
+    Survivors,
+}
+
+/// Something that the reader of a manifest should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// What happened.
+    pub kind: WarningKind,
+    /// Whether something that the format promises was lost sight of.
+    pub lost: bool,
+    /// How often.
+    pub count: u64,
+    /// A sentence with the first example.
+    pub detail: String,
+    /// The first processes concerned (ids of `processes`).
+    pub processes: Vec<u32>,
+}
+
+/// What one rule left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suppressed {
+    /// The rule: `.git`, `foreign owner`, or an ignored path as written.
+    pub rule: String,
+    /// How many observations only looked.
+    pub reads: u64,
+    /// How many changed something.
+    pub writes: u64,
+    /// The topmost paths that were changed though not recorded, at most 100.
+    pub changed: Vec<Vec<u8>>,
+}
+
+/// A repository that was observed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitRepository {
+    /// The root of its working tree.
+    pub root: Vec<u8>,
+    /// The commit at the first observation, none when unborn.
+    pub head: Option<String>,
+    /// Whether some observed tracked path was dirty at first sight.
+    pub dirty: bool,
+    /// The commit at the end, where it moved.
+    pub head_after: Option<String>,
+}
+
+/// A program that a process executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    /// The program's path.
+    pub exe: Vec<u8>,
+    /// Its arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// Whether `argv` was cut at 64 KiB.
+    pub argv_truncated: bool,
+}
+
+/// A process of the recorded tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessRecord {
+    /// Its number in this snapshot, from 1.
+    pub id: u32,
+    /// Its process id while it lived.
+    pub pid: u32,
+    /// The id of the process that started it; none for the command.
+    pub parent: Option<u32>,
+    /// The last program it executed.
+    pub image: Exec,
+    /// Its working directory at its start.
+    pub cwd: Vec<u8>,
+    /// Its exit status, 128+N where signal N ended it.
+    pub exit_status: Option<i32>,
+    /// All programs in order, where it executed more than one; else empty.
+    pub execs: Vec<Exec>,
+}
+
+/// How a path was used; a set of [`Operation`]s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Operations(u8);
+
+/// One way in which a path was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the words of the format")]
+pub enum Operation {
+    Read = 1,
+    Write = 2,
+    Existence = 4,
+    Directory = 8,
+    Delete = 16,
+    Execute = 32,
+    Metadata = 64,
+}
+
+impl Operation {
+    /// All operations, in the order of the format.
+    pub const ALL: [Operation; 7] = [
+        Operation::Read,
+        Operation::Write,
+        Operation::Existence,
+        Operation::Directory,
+        Operation::Delete,
+        Operation::Execute,
+        Operation::Metadata,
+    ];
+
+    /// The word of the format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Existence => "existence",
+            Operation::Directory => "directory",
+            Operation::Delete => "delete",
+            Operation::Execute => "execute",
+            Operation::Metadata => "metadata",
+        }
+    }
+}
+
+impl Operations {
+    /// The empty set.
+    pub const NONE: Operations = Operations(0);
+    /// The operations that change a path or what it names.
+    pub const CHANGES: Operations =
+        Operations(Operation::Write as u8 | Operation::Delete as u8 | Operation::Metadata as u8);
+
+    /// The set with `operation` added.
+    #[must_use]
+    pub const fn with(self, operation: Operation) -> Operations {
+        Operations(self.0 | operation as u8)
+    }
+
+    /// Whether `operation` is in the set.
+    pub const fn contains(self, operation: Operation) -> bool {
+        self.0 & operation as u8 != 0
+    }
+
+    /// Whether the two sets share an operation.
+    pub const fn intersects(self, other: Operations) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether every operation of `other` is in this set.
+    pub const fn contains_all(self, other: Operations) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The union of both sets.
+    #[must_use]
+    pub const fn union(self, other: Operations) -> Operations {
+        Operations(self.0 | other.0)
+    }
+
+    /// Whether nothing is in the set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The operations in the order of the format.
+    pub fn iter(self) -> impl Iterator<Item = Operation> {
+        Operation::ALL.into_iter().filter(move |operation| self.contains(*operation))
+    }
+}
+
+impl From<Operation> for Operations {
+    fn from(operation: Operation) -> Self {
+        Operations::NONE.with(operation)
+    }
+}
+
+/// A record: one path and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRecord {
+    /// The absolute path.
+    pub path: Vec<u8>,
+    /// How it was used.
+    pub operations: Operations,
+    /// The first 16 processes that used it.
+    pub processes: Vec<u32>,
+    /// How many used it, where they are more than `processes` holds.
+    pub process_count: Option<u32>,
+    /// Whether it was used through a descriptor from before the launch.
+    pub inherited: bool,
+    /// The path that was renamed to this one.
+    pub renamed_from: Option<Vec<u8>>,
+    /// The path that this one was renamed to.
+    pub renamed_to: Option<Vec<u8>>,
+    /// Its state before the first observation.
+    pub before: State,
+    /// Its state after the tree had ended.
+    pub after: State,
+    /// How Git knew it at first sight.
+    pub git: Option<GitState>,
+    /// How Git knew it at the end, where that differs.
+    pub git_after: Option<GitState>,
+}
+
+/// The state of a path at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Nothing was there.
+    Absent {
+        /// Whether the tree deleted it or renamed it away.
+        tombstone: bool,
+    },
+    /// Something was there.
+    Present(Box<Present>),
+}
+
+impl State {
+    /// What was there, if anything.
+    pub fn present(&self) -> Option<&Present> {
+        match self {
+            State::Absent { .. } => None,
+            State::Present(present) => Some(present),
+        }
+    }
+}
+
+/// What was at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Present {
+    /// Its type.
+    pub file_type: FileType,
+    /// `st_mode`, type bits included.
+    pub mode: u32,
+    /// Modification time in whole seconds since 1970.
+    pub mtime: i64,
+    /// The nanoseconds of the modification time.
+    pub mtime_nsec: u32,
+    /// `st_size` in bytes.
+    pub size: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device of the file system.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Number of names.
+    pub nlink: u64,
+    /// The target of a symbolic link.
+    pub target: Option<Vec<u8>>,
+    /// The device that a device node stands for.
+    pub rdev: Option<u64>,
+    /// The digest over the sorted names of a listed directory.
+    pub entries_digest: Option<Digest>,
+    /// Extended attributes, of a path that the tree changes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The digest of the content, where it was read.
+    pub digest: Option<Digest>,
+    /// The key of the content in `blobs.parquet`, where it is stored.
+    pub blob: Option<String>,
+    /// Why content that was needed is not stored.
+    pub blob_omitted: Option<BlobOmitted>,
+}
+
+/// The type of what is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the words of stat(2)")]
+pub enum FileType {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+impl FileType {
+    /// The type that the bits of `mode` (`st_mode`) say, if they are one.
+    pub fn from_mode(mode: u32) -> Option<FileType> {
+        Some(match mode & libc::S_IFMT {
+            libc::S_IFREG => FileType::File,
+            libc::S_IFDIR => FileType::Directory,
+            libc::S_IFLNK => FileType::Symlink,
+            libc::S_IFIFO => FileType::Fifo,
+            libc::S_IFSOCK => FileType::Socket,
+            libc::S_IFCHR => FileType::CharDevice,
+            libc::S_IFBLK => FileType::BlockDevice,
+            _ => return None,
+        })
+    }
+}
+
+/// Why content that was needed is not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the words of the format")]
+pub enum BlobOmitted {
+    TooLarge,
+    Unreadable,
+    ChangedWhileReading,
+    NoSpace,
+    Withheld,
+}
+
+/// A SHA-256 digest, `sha256:` and 64 hexadecimal digits on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest(pub [u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How Git knows a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitState {
+    /// The root of the innermost working tree.
+    pub root: Vec<u8>,
+    /// The repository's commit at its first observation, none when unborn.
+    pub head: Option<String>,
+    /// The path below `root`.
+    pub relative_path: Vec<u8>,
+    /// The blob whose bytes were proved to be the file's.
+    pub oid: Option<String>,
+    /// Whether it is in the index.
+    pub tracked: bool,
+    /// Whether `git status` would list it as changed against `head`.
+    pub dirty: bool,
+    /// Whether it is untracked and matched by the exclude rules.
+    pub ignored: bool,
+}
