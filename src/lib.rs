@@ -24,3 +24,4 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod snapshot;
+pub mod trace;

@@ -1,0 +1,508 @@
+use super::super::memory::{Fake, Fault};
+use super::*;
+
+/// A call: its name, its registers, the memory that they point to.
+struct Call {
+    memory: Fake,
+    name: &'static str,
+    args: Vec<u64>,
+}
+
+fn call(name: &'static str) -> Call {
+    Call { memory: Fake::default(), name, args: Vec::new() }
+}
+
+impl Call {
+    fn path(mut self, path: &str) -> Self {
+        self.args.push(self.memory.map_path(path).0);
+        self
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.args.push(self.memory.map(bytes).0);
+        self
+    }
+
+    fn words(mut self, words: &[u64]) -> Self {
+        self.args.push(self.memory.map_words(words).0);
+        self
+    }
+
+    fn int(mut self, value: i32) -> Self {
+        // With noise in the upper half, which the kernel ignores too.
+        self.args.push(u64::from(value.cast_unsigned()) | 0xdead_beef << 32);
+        self
+    }
+
+    fn word(mut self, value: u64) -> Self {
+        self.args.push(value);
+        self
+    }
+
+    fn cwd(self) -> Self {
+        self.int(libc::AT_FDCWD)
+    }
+
+    fn try_decode(mut self) -> Result<Decoded, Fault> {
+        let row = rows().iter().find(|row| row.name == self.name).expect("a row");
+        self.args.resize(6, 0);
+        decode(row, &self.args.try_into().unwrap(), &self.memory)
+    }
+
+    fn decode(self) -> Decoded {
+        self.try_decode().unwrap()
+    }
+
+    fn accesses(self) -> Vec<Access> {
+        let decoded = self.decode();
+        assert_eq!(decoded.special, None);
+        decoded.accesses.into_vec()
+    }
+
+    fn special(self) -> Option<Special> {
+        let decoded = self.decode();
+        assert_eq!(decoded.accesses.len(), 0);
+        decoded.special
+    }
+}
+
+fn at(dirfd: Dirfd, path: &str, effect: Effect) -> Access {
+    let place = Place::Path { dirfd, path: path.as_bytes().to_vec() };
+    Access { place, effect, follow: true, resolve: Resolve::default() }
+}
+
+fn cwd(path: &str, effect: Effect) -> Access {
+    at(Dirfd::Cwd, path, effect)
+}
+
+fn fd(fd: i32, effect: Effect) -> Access {
+    Access { place: Place::Descriptor(fd), effect, follow: true, resolve: Resolve::default() }
+}
+
+fn nofollow(access: Access) -> Access {
+    Access { follow: false, ..access }
+}
+
+const READ: Open = Open {
+    read: true,
+    write: false,
+    create: false,
+    exclusive: false,
+    truncate: false,
+    append: false,
+    path_only: false,
+    directory: false,
+    temporary: false,
+};
+const NEITHER: Open = Open { read: false, ..READ };
+const WRITE: Open = Open { write: true, ..NEITHER };
+
+#[test]
+fn rows_are_sorted_and_unique_and_their_operands_are_registers() {
+    assert!(rows().is_sorted_by(|a, b| a.sysno < b.sysno));
+    let mut names: Vec<_> = rows().iter().map(|row| row.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), rows().len());
+    for row in rows() {
+        let mut indexes: Vec<u8> = row.operands.iter().flat_map(table::Operand::registers).collect();
+        indexes.extend(row.when.iter().map(|test| match *test {
+            Test::Has { arg, .. } | Test::Is { arg, .. } | Test::NotNull { arg } => arg,
+        }));
+        assert!(indexes.iter().all(|&index| index < 6), "{}", row.name);
+        assert!(row.operands.len() <= 2, "{}", row.name);
+        assert!(is_known(row.sysno), "{}", row.name);
+    }
+}
+
+#[test]
+fn every_row_is_found_by_its_number() {
+    for sysno in (0..1000).map(Sysno) {
+        let expected = rows().iter().find(|row| row.sysno == sysno).map(|row| row.name);
+        assert_eq!(row(sysno).map(|row| row.name), expected);
+    }
+    assert!(row(Sysno(u32::MAX)).is_none());
+    assert!(row(Sysno(0x4000_0002)).is_none());
+}
+
+#[test]
+fn no_registers_make_decoding_panic() {
+    let memory = Fake::default();
+    for row in rows() {
+        for word in [0, 1, 0x7fff_ffff, 0x8000_0000, u64::MAX, 0xffff_ff9c] {
+            let _ = decode(row, &[word; 6], &memory);
+        }
+    }
+}
+
+#[test]
+fn stat_follows_and_lstat_does_not() {
+    assert_eq!(call("stat").path("a/b").accesses(), [cwd("a/b", Effect::Query)]);
+    assert_eq!(call("lstat").path("a/b").accesses(), [nofollow(cwd("a/b", Effect::Query))]);
+    let call_with = |flags| call("newfstatat").int(7).path("f").word(0).int(flags).accesses();
+    assert_eq!(call_with(0), [at(Dirfd::Fd(7), "f", Effect::Query)]);
+    assert_eq!(call_with(libc::AT_SYMLINK_NOFOLLOW), [nofollow(at(Dirfd::Fd(7), "f", Effect::Query))]);
+}
+
+#[test]
+fn a_dirfd_is_the_lower_half_of_its_register() {
+    assert_eq!(Dirfd::from_raw(0xffff_ff9c), Dirfd::Cwd);
+    assert_eq!(Dirfd::from_raw(u64::MAX - 99), Dirfd::Cwd);
+    assert_eq!(Dirfd::from_raw(0xffff_ffff_0000_0003), Dirfd::Fd(3));
+    assert_eq!(Dirfd::from_raw(u64::MAX), Dirfd::Fd(-1));
+}
+
+#[test]
+fn open_flags_say_what_happens() {
+    use libc::*;
+    let open = |flags| match call("open").path("f").int(flags).accesses()[..] {
+        [Access { effect: Effect::Open(open), follow, .. }] => (open, follow),
+        _ => panic!(),
+    };
+    assert_eq!(open(O_RDONLY | O_CLOEXEC), (READ, true));
+    assert_eq!(open(O_WRONLY), (WRITE, true));
+    assert_eq!(open(O_RDWR | O_APPEND), (Open { read: true, append: true, ..WRITE }, true));
+    assert_eq!(open(O_ACCMODE), (NEITHER, true));
+    assert_eq!(open(O_RDONLY | O_TRUNC), (Open { truncate: true, ..READ }, true));
+    assert_eq!(open(O_NOFOLLOW), (READ, false));
+    let create = Open { create: true, ..WRITE };
+    assert_eq!(open(O_WRONLY | O_CREAT), (create, true));
+    assert_eq!(open(O_WRONLY | O_CREAT | O_EXCL), (Open { exclusive: true, ..create }, false));
+    assert_eq!(open(O_WRONLY | O_EXCL), (WRITE, true));
+    let temporary = Open { temporary: true, directory: true, ..WRITE };
+    assert_eq!(open(O_TMPFILE | O_WRONLY | O_EXCL), (temporary, true));
+    assert_eq!(open(O_DIRECTORY), (Open { directory: true, ..READ }, true));
+    let path_only = Open { path_only: true, ..NEITHER };
+    assert_eq!(open(O_PATH | O_RDWR | O_CREAT | O_TRUNC | O_EXCL), (path_only, true));
+    assert_eq!(open(O_PATH | O_NOFOLLOW | O_DIRECTORY), (Open { directory: true, ..path_only }, false));
+    assert_eq!(
+        call("creat").path("f").accesses(),
+        [cwd("f", Effect::Open(Open { create: true, truncate: true, ..WRITE }))]
+    );
+}
+
+#[test]
+fn only_opens_that_can_change_nothing_look_only() {
+    use libc::*;
+    let looks = |flags| call("openat").cwd().path("f").int(flags).decode().looks_only();
+    for flags in [O_RDONLY, O_ACCMODE, O_PATH | O_RDWR | O_TRUNC, O_DIRECTORY, O_APPEND] {
+        assert!(looks(flags), "{flags:o}");
+    }
+    for flags in [O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE] {
+        assert!(!looks(flags), "{flags:o}");
+    }
+}
+
+#[test]
+fn openat2_reads_its_structure_as_the_kernel_does() {
+    let how = |words: &[u64], size| {
+        call("openat2")
+            .int(5)
+            .path("f")
+            .words(words)
+            .word(size)
+            .try_decode()
+            .map(|decoded| decoded.accesses.into_vec())
+    };
+    let strict = Resolve { strict: true, ..Resolve::default() };
+    let read = Access { resolve: strict, ..at(Dirfd::Fd(5), "f", Effect::Open(READ)) };
+    assert_eq!(how(&[0, 0, 0], 24), Ok(vec![read.clone()]));
+    assert_eq!(how(&[0, 0, 0, 0], 32), Ok(vec![read.clone()]));
+    assert_eq!(how(&[0, 0, 0, 1], 32), Ok(vec![]), "E2BIG");
+    assert_eq!(how(&[0, 0, 0], 16), Ok(vec![]), "EINVAL");
+    assert_eq!(how(&[0, 0, 0], 5000), Ok(vec![]), "E2BIG");
+    assert_eq!(how(&[0, 0, 0], 32), Err(Fault::Unmapped), "EFAULT");
+    let all = Resolve {
+        no_xdev: true,
+        no_magiclinks: true,
+        no_symlinks: true,
+        beneath: true,
+        in_root: true,
+        strict: true,
+    };
+    assert_eq!(how(&[0, 0, 0x3f], 24), Ok(vec![Access { resolve: all, ..read.clone() }]));
+    let in_root = Resolve { in_root: true, strict: true, ..Resolve::default() };
+    let flags = u64::from((libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY).cast_unsigned());
+    let create = Effect::Open(Open { create: true, exclusive: true, ..WRITE });
+    let expected = Access { resolve: in_root, follow: false, ..at(Dirfd::Fd(5), "f", create) };
+    assert_eq!(how(&[flags, 0o644, 0x10], 24), Ok(vec![expected]));
+    assert!(!read.looks_only(), "only its result tells whether it opened anything");
+}
+
+#[test]
+fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
+    const EMPTY: i32 = libc::AT_EMPTY_PATH;
+    let nothing: [Access; 0] = [];
+    assert_eq!(call("newfstatat").int(3).path("").word(0).int(0).accesses(), nothing);
+    assert_eq!(call("newfstatat").int(3).path("").word(0).int(EMPTY).accesses(), nothing, "as fstat");
+    assert_eq!(call("statx").int(3).path("").int(EMPTY).accesses(), nothing);
+    let here = Access { place: Place::WorkingDirectory, ..cwd("", Effect::Query) };
+    assert_eq!(call("statx").cwd().path("").int(EMPTY).accesses(), [here]);
+    assert_eq!(call("stat").path("").accesses(), nothing);
+    let chown = |flags| call("fchownat").int(3).path("").word(0).word(0).int(flags).accesses();
+    assert_eq!(chown(EMPTY), [fd(3, Effect::Metadata)]);
+    assert_eq!(chown(0), nothing);
+    assert_eq!(call("fchmodat2").int(3).path("").word(0).int(EMPTY).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("fchmodat").int(3).path("").word(0).int(EMPTY).accesses(), nothing);
+    assert_eq!(call("readlinkat").int(3).path("").accesses(), nothing);
+    assert_eq!(call("readlinkat").cwd().path("").accesses(), nothing);
+    assert_eq!(call("rename").path("a").path("").accesses(), nothing, "ENOENT before any look");
+    let mut decoded = call("execveat").int(3).path("").word(64).word(0).int(EMPTY).decode();
+    assert_eq!(decoded.accesses.pop(), Some(fd(3, Effect::Execute)));
+    assert_eq!(decoded.argv, Some(RemoteAddr(64)));
+}
+
+#[test]
+fn a_null_path_is_a_fault_or_names_the_descriptor() {
+    const EMPTY: i32 = libc::AT_EMPTY_PATH;
+    let fault = Err(Fault::Unmapped);
+    let nothing = Ok(Decoded::default());
+    assert_eq!(call("stat").word(0).try_decode(), fault);
+    assert_eq!(call("utimensat").int(3).word(0).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("futimesat").int(3).word(0).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("utimensat").cwd().word(0).try_decode(), fault);
+    assert_eq!(call("statx").int(3).word(0).int(0).try_decode(), fault);
+    assert_eq!(call("statx").int(3).word(0).int(EMPTY).try_decode(), nothing);
+    assert_eq!(call("newfstatat").int(3).word(0).word(0).int(EMPTY).try_decode(), nothing);
+    assert_eq!(call("setxattrat").int(3).word(0).int(EMPTY).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("fchownat").int(3).word(0).word(0).word(0).int(EMPTY).try_decode(), fault);
+    assert_eq!(call("acct").word(0).try_decode(), nothing);
+    assert_eq!(call("fanotify_mark").int(3).int(1).word(2).int(4).word(0).try_decode(), nothing);
+    assert_eq!(call("rename").path("a").word(8).try_decode(), fault);
+}
+
+#[test]
+fn rename_flags_say_whether_the_names_change_places() {
+    let rename = |flags: u32| {
+        let call = call("renameat2").int(3).path("a").cwd().path("b").int(flags.cast_signed());
+        let [from, to]: [Access; 2] = call.accesses().try_into().unwrap();
+        assert_eq!((from.follow, to.follow), (false, false));
+        assert_eq!(from.place, at(Dirfd::Fd(3), "a", Effect::Query).place);
+        assert_eq!(to.place, cwd("b", Effect::Query).place);
+        (from.effect, to.effect)
+    };
+    let plain =
+        (Effect::RenameFrom { exchange: false }, Effect::RenameTo { exchange: false, noreplace: false });
+    assert_eq!(rename(0), plain);
+    assert_eq!(rename(libc::RENAME_WHITEOUT), plain);
+    assert_eq!(
+        rename(libc::RENAME_NOREPLACE),
+        (plain.0, Effect::RenameTo { exchange: false, noreplace: true })
+    );
+    assert_eq!(
+        rename(libc::RENAME_EXCHANGE),
+        (Effect::RenameFrom { exchange: true }, Effect::RenameTo { exchange: true, noreplace: false })
+    );
+    assert_eq!(
+        call("rename").path("a").path("b").accesses(),
+        [nofollow(cwd("a", plain.0)), nofollow(cwd("b", plain.1))]
+    );
+}
+
+#[test]
+fn links_are_followed_where_each_call_follows_them() {
+    let link = |flags| call("linkat").cwd().path("a").cwd().path("b").int(flags).accesses();
+    let [from, to] = [cwd("a", Effect::LinkFrom), nofollow(cwd("b", Effect::LinkTo))];
+    assert_eq!(link(0), [nofollow(from.clone()), to.clone()]);
+    assert_eq!(link(libc::AT_SYMLINK_FOLLOW), [from.clone(), to.clone()]);
+    assert_eq!(call("link").path("a").path("b").accesses(), [nofollow(from), to.clone()]);
+    assert_eq!(
+        call("linkat").int(3).path("").cwd().path("b").int(libc::AT_EMPTY_PATH).accesses(),
+        [nofollow(fd(3, Effect::LinkFrom)), to],
+        "an O_TMPFILE gets its name"
+    );
+    let watch = |mask: u32| call("inotify_add_watch").int(3).path("d").int(mask.cast_signed()).accesses();
+    assert_eq!(watch(libc::IN_CREATE), [cwd("d", Effect::Query)]);
+    assert_eq!(watch(libc::IN_CREATE | libc::IN_DONT_FOLLOW), [nofollow(cwd("d", Effect::Query))]);
+    let handle = |flags| call("name_to_handle_at").cwd().path("f").word(0).word(0).int(flags).accesses();
+    assert_eq!(handle(0), [nofollow(cwd("f", Effect::Query))]);
+    assert_eq!(handle(libc::AT_SYMLINK_FOLLOW), [cwd("f", Effect::Query)]);
+    assert_eq!(
+        call("symlink").path("target").path("l").accesses(),
+        [nofollow(cwd("l", Effect::MakeSymlink))]
+    );
+    assert_eq!(
+        call("symlinkat").path("target").int(4).path("l").accesses(),
+        [nofollow(at(Dirfd::Fd(4), "l", Effect::MakeSymlink))]
+    );
+}
+
+#[test]
+fn unlinkat_removes_a_directory_by_its_flag() {
+    let remove = |flags| call("unlinkat").cwd().path("d").int(flags).accesses();
+    assert_eq!(remove(0), [nofollow(cwd("d", Effect::Remove))]);
+    assert_eq!(remove(libc::AT_REMOVEDIR), [nofollow(cwd("d", Effect::RemoveDirectory))]);
+}
+
+#[test]
+fn execve_says_where_its_arguments_are() {
+    let decoded = call("execve").path("bin/x").word(0x4000).decode();
+    assert_eq!(decoded.accesses.to_vec(), [cwd("bin/x", Effect::Execute)]);
+    assert_eq!(decoded.argv, Some(RemoteAddr(0x4000)));
+    assert!(!decoded.looks_only());
+    let check = call("execveat").cwd().path("x").word(0x4000).word(0).int(0x10000).decode();
+    assert_eq!(check.accesses.to_vec(), [cwd("x", Effect::Query)], "AT_EXECVE_CHECK runs nothing");
+    assert_eq!(check.argv, None);
+}
+
+#[test]
+fn only_a_unix_address_with_a_name_is_a_path() {
+    let unix = |name: &[u8]| [&[1, 0], name].concat();
+    let connect = |address: &[u8], len: i32| call("connect").int(3).bytes(address).int(len).try_decode();
+    let path = |path| Ok(vec![cwd(path, Effect::Query)]);
+    let accesses = |decoded: Result<Decoded, _>| decoded.map(|decoded| decoded.accesses.into_vec());
+    assert_eq!(accesses(connect(&unix(b"a/sock\0garbage"), 16)), path("a/sock"));
+    assert_eq!(accesses(connect(&unix(b"sock"), 6)), path("sock"), "no NUL needed");
+    assert_eq!(accesses(connect(&unix(b"socket"), 6)), path("sock"), "cut by its length");
+    assert_eq!(accesses(connect(&unix(&[b'x'; 108]), 110)), path(&"x".repeat(108)));
+    let nothing = Ok(Decoded::default());
+    assert_eq!(connect(&unix(b"\0abstract"), 11), nothing);
+    assert_eq!(connect(&unix(b""), 2), nothing, "unnamed");
+    assert_eq!(connect(&unix(&[b'x'; 120]), 122), nothing, "EINVAL");
+    assert_eq!(connect(&unix(&[b'x'; 120]), -1), nothing, "EINVAL");
+    assert_eq!(connect(&[2, 0, 0, 80, 127, 0, 0, 1], 8), nothing, "AF_INET");
+    assert_eq!(connect(&[1], 1), nothing);
+    assert_eq!(connect(&unix(b"so"), 9), Err(Fault::Unmapped));
+    let bind = call("bind").int(3).bytes(&unix(b"s\0")).int(4);
+    assert_eq!(bind.accesses(), [nofollow(cwd("s", Effect::MakeNode))]);
+    let send = |address: Call| address.int(4).accesses();
+    let to = call("sendto").int(3).word(0).word(0).int(0);
+    assert_eq!(send(to.bytes(&unix(b"s\0"))), [cwd("s", Effect::Query)]);
+    assert_eq!(send(call("sendto").int(3).word(0).word(0).int(0).word(0)), []);
+}
+
+#[test]
+fn calls_by_descriptor_change_its_file() {
+    assert_eq!(call("fchmod").int(3).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("ftruncate").int(3).accesses(), [fd(3, Effect::Truncate)]);
+    assert_eq!(call("getdents64").int(3).accesses(), [fd(3, Effect::List)]);
+    assert_eq!(call("fchdir").int(3).accesses(), [fd(3, Effect::ChangeDirectory)]);
+    assert_eq!(call("ioctl").int(3).word(0x4008_6602).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("ioctl").int(3).word(0x401c_5820).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("ioctl").int(3).word(0x5000_940e).special(), Some(Special::Unmodelled));
+    assert!(call("ioctl").int(3).word(0x5413).decode().is_nothing(), "TIOCGWINSZ");
+}
+
+#[test]
+fn clones_matter_by_their_flags() {
+    const UNTRACED: u64 = 0x0080_0000;
+    const NEWNS: u64 = 0x0002_0000;
+    let clone = |flags| call("clone").word(flags).special();
+    assert_eq!(clone(0x11), None);
+    assert_eq!(clone(0x11 | NEWNS), Some(Special::Namespace));
+    assert_eq!(clone(0x11 | UNTRACED), Some(Special::Untraced { clone3: false, namespace: false }));
+    assert_eq!(clone(0x1000_0000 | UNTRACED), Some(Special::Untraced { clone3: false, namespace: true }));
+    let clone3 = |flags, size| call("clone3").words(&[flags; 8]).word(size).special();
+    assert_eq!(clone3(0x3d_0f00, 88), None);
+    assert_eq!(clone3(NEWNS, 64), Some(Special::Namespace));
+    assert_eq!(clone3(UNTRACED, 88), Some(Special::Untraced { clone3: true, namespace: false }));
+    assert_eq!(clone3(UNTRACED, 32), None, "EINVAL");
+    assert_eq!(call("clone3").word(0).word(88).try_decode(), Err(Fault::Unmapped));
+}
+
+#[test]
+fn tracking_calls_matter_by_their_registers() {
+    assert_eq!(call("unshare").word(NEWNS | 0x200).special(), Some(Special::Namespace));
+    assert_eq!(call("unshare").word(0x200).special(), None, "CLONE_FS alone");
+    assert_eq!(call("ptrace").word(0x4206).special(), Some(Special::Ptrace));
+    assert_eq!(call("ptrace").word(3).special(), None);
+    assert_eq!(call("seccomp").word(1).word(8).special(), Some(Special::Listener));
+    assert_eq!(call("seccomp").word(1).word(1).special(), None);
+    assert_eq!(call("setresuid").special(), Some(Special::Credentials));
+    assert_eq!(call("io_uring_setup").special(), Some(Special::IoUring));
+    assert_eq!(call("pidfd_getfd").special(), Some(Special::UnnamedOpen { open: None }));
+    assert_eq!(
+        call("open_by_handle_at").int(3).word(0).int(libc::O_WRONLY).special(),
+        Some(Special::UnnamedOpen { open: Some(WRITE) })
+    );
+    const NEWNS: u64 = 0x0002_0000;
+}
+
+#[test]
+fn a_mount_names_its_source_where_that_is_a_path() {
+    let mount = |source: &str, flags: u64| {
+        let decoded = call("mount").path(source).path("dir").word(0).word(flags).decode();
+        assert_eq!(decoded.special, Some(Special::Namespace));
+        decoded.accesses.into_vec()
+    };
+    let target = cwd("dir", Effect::MountPoint);
+    let source = |path| vec![cwd(path, Effect::MountPoint), target.clone()];
+    let none = vec![target.clone()];
+    assert_eq!(mount("from", libc::MS_BIND | libc::MS_REC), source("from"));
+    assert_eq!(mount("from", libc::MS_MOVE), source("from"));
+    assert_eq!(mount("from", 0xc0ed_0000 | libc::MS_BIND), source("from"));
+    assert_eq!(mount("/dev/sda1", 0), source("/dev/sda1"));
+    assert_eq!(mount("tmpfs", 0), none);
+    assert_eq!(mount("/from", libc::MS_REMOUNT | libc::MS_BIND), none);
+    assert_eq!(mount("/from", libc::MS_PRIVATE), none);
+    assert_eq!(call("mount").word(0).path("dir").word(0).word(0).decode().accesses.into_vec(), none);
+    assert_eq!(
+        call("mount").path("x").word(0).word(0).word(libc::MS_BIND).try_decode(),
+        Err(Fault::Unmapped)
+    );
+    let detach = call("umount2").path("dir").int(8).decode();
+    assert_eq!(detach.accesses.into_vec(), [nofollow(target)]);
+}
+
+#[test]
+fn the_new_mount_calls_name_what_they_mount() {
+    let moved = call("move_mount").int(3).path("").cwd().path("dir").int(0x4).decode();
+    assert_eq!(moved.accesses.into_vec(), [nofollow(cwd("dir", Effect::MountPoint))]);
+    assert_eq!(moved.special, Some(Special::Namespace));
+    assert_eq!(call("open_tree").cwd().path("d").int(0).accesses(), [cwd("d", Effect::Query)]);
+    assert_eq!(call("open_tree").cwd().path("d").int(1).decode().special, Some(Special::Namespace));
+    let config = |command, key: &str, value: &str| {
+        call("fsconfig").int(3).int(command).path(key).path(value).int(5).accesses()
+    };
+    assert_eq!(config(1, "source", "/dev/sda1"), [cwd("/dev/sda1", Effect::MountPoint)]);
+    assert_eq!(config(1, "source", "tmpfs"), []);
+    assert_eq!(config(1, "subvol", "/x"), []);
+    assert_eq!(config(3, "lowerdir+", "low"), [at(Dirfd::Fd(5), "low", Effect::MountPoint)]);
+    assert!(call("fsconfig").int(3).int(6).decode().is_nothing(), "FSCONFIG_CMD_CREATE");
+    let quota = call("quotactl").int(0x8000_0200u32.cast_signed()).path("/dev/sda1").int(0).path("quota");
+    assert_eq!(quota.accesses(), [cwd("/dev/sda1", Effect::MountPoint), cwd("quota", Effect::MountPoint)]);
+    assert!(call("quotactl").int(0x8000_0100u32.cast_signed()).word(0).decode().is_nothing(), "Q_SYNC");
+}
+
+#[test]
+fn a_pin_of_a_bpf_object_makes_a_node() {
+    let bpf = |command: i32, size: i32, flags: u64| {
+        let mut call = call("bpf").int(command);
+        let path = call.memory.map_path("pin").0;
+        call.words(&[path, flags << 32, 9]).int(size).accesses()
+    };
+    assert_eq!(bpf(6, 16, 0), [nofollow(cwd("pin", Effect::MakeNode))]);
+    assert_eq!(bpf(7, 128, 0), [cwd("pin", Effect::Query)]);
+    assert_eq!(bpf(7, 20, 1 << 14), [at(Dirfd::Fd(9), "pin", Effect::Query)]);
+    assert!(call("bpf").int(5).word(64).decode().is_nothing(), "BPF_PROG_LOAD");
+}
+
+#[test]
+fn a_row_that_is_judged_at_its_entry_decodes_to_what_only_looks() {
+    let flags = (0..32).map(|bit| 1u32 << bit).chain([0, 3, 0x1000 | 0x100, 0o20_200_000]);
+    for (row, flag) in rows().iter().flat_map(|row| flags.clone().map(move |flag| (row, flag))) {
+        let mut memory = Fake::default();
+        let path = memory.map_path("x").0;
+        let mut args = [u64::from(flag); 6];
+        for operand in row.operands {
+            if let table::Name::Path(index) | table::Name::At(_, index) | table::Name::Address(index, _) =
+                operand.name
+            {
+                args[usize::from(index)] = path;
+            }
+        }
+        let looks = match row.lane() {
+            Lane::Look => true,
+            Lane::LookUnless { arg, mask } => args[usize::from(arg)] & u64::from(mask) == 0,
+            Lane::Stop => false,
+        };
+        if let (true, Ok(decoded)) = (looks, decode(row, &args, &memory)) {
+            assert!(decoded.looks_only(), "{} {flag:#x}", row.name);
+        }
+    }
+    let lane = |name| rows().iter().find(|row| row.name == name).unwrap().lane();
+    assert_eq!(lane("readlink"), Lane::Look);
+    assert_eq!(lane("openat2"), Lane::Stop);
+    assert_eq!(lane("chdir"), Lane::Stop);
+    assert!(matches!(lane("openat"), Lane::LookUnless { arg: 2, .. }));
+}
