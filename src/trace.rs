@@ -4,5 +4,6 @@
 //! - [`filter`]: the seccomp program that this table says. Pure.
 //! - [`memory`]: reading strings and structures out of a tracee.
 
+pub mod filter;
 pub mod memory;
 pub mod syscalls;

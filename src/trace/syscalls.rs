@@ -13,7 +13,7 @@ mod table;
 mod tests;
 
 pub use decode::decode;
-pub use table::{Lane, Row, Test, is_known};
+pub use table::{LAST, Lane, Row, Test, is_known};
 
 use table::ROWS;
 

@@ -574,9 +574,12 @@ pub(super) const ROWS: &[Row] = &[
     row(469, "file_setattr", &[at(0, 1).does(Effect::Metadata).at_flags(4).null(Null::Empty)]),
 ];
 
-/// The numbers that have a meaning in some kernel, with a row or without: the first stretch up to
-/// uprobe, the second from pidfd_send_signal to rseq_slice_yield of Linux 7.0.
-const KNOWN: [std::ops::RangeInclusive<u32>; 2] = [0..=336, 424..=471];
+/// The newest call that the table knows: rseq_slice_yield of Linux 7.0.
+pub const LAST: Sysno = Sysno(471);
+
+/// The numbers that have a meaning in some kernel, with a row or without: up to uprobe, and from
+/// pidfd_send_signal on. What is between is free for new calls of this architecture alone.
+const KNOWN: [std::ops::RangeInclusive<u32>; 2] = [0..=336, 424..=LAST.0];
 
 /// Whether the kernel call `sysno` was there when the table was made.
 ///
