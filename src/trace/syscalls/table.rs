@@ -556,6 +556,8 @@ pub(super) const ROWS: &[Row] = &[
     row(439, "faccessat2", &[at(0, 1).at_flags(3)]),
     // mount_setattr(dirfd, path, flags, attr, size)
     row(442, "mount_setattr", &[at(0, 1).does(Effect::MountPoint).at_flags(2)]).special(Special::Namespace),
+    // landlock_restrict_self(ruleset_fd, flags): from here on more is refused than credentials say
+    row(446, "landlock_restrict_self", &[]).special(Special::Credentials),
     // fchmodat2(dirfd, path, mode, flags)
     row(452, "fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]),
     // setxattrat(dirfd, path, at_flags, name, args, size)

@@ -115,6 +115,76 @@ fn rows_are_sorted_and_unique_and_their_operands_are_registers() {
     }
 }
 
+/// The lines of the checklist: number, name, class.
+fn checklist() -> Vec<(Sysno, &'static str, &'static str)> {
+    let lines = include_str!("../../../testdata/path_syscalls.txt").lines();
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let mut words = line.split(' ');
+            let mut word = || words.next().unwrap_or_else(|| panic!("{line}"));
+            (Sysno(word().parse().unwrap()), word(), word())
+        })
+        .collect()
+}
+
+#[test]
+fn the_checklist_and_the_table_agree() {
+    let checklist = checklist();
+    let mut rows = rows().iter();
+    for &(sysno, name, class) in checklist.iter().filter(|line| line.2 != "none") {
+        let row = rows.next().expect("a row for each line");
+        assert_eq!((row.sysno, row.name), (sysno, name));
+        let by_descriptor = |operand: &table::Operand| matches!(operand.name, table::Name::Descriptor(_));
+        let odd = matches!(row.beyond, table::Beyond::By(_));
+        match (class, row.operands) {
+            ("path", [operand, ..]) => assert!(!by_descriptor(operand), "{name}"),
+            ("descriptor", [operand]) => assert!(by_descriptor(operand), "{name}"),
+            ("path" | "descriptor", _) => assert!(odd, "{name}"),
+            ("tracking", operands) => assert!(operands.is_empty(), "{name}"),
+            _ => panic!("{name} is of no class"),
+        }
+    }
+    assert_eq!(rows.next().map(|row| row.name), None, "a row that the checklist has not");
+}
+
+#[test]
+fn the_checklist_has_every_call_of_the_kernel_once() {
+    let checklist = checklist();
+    assert!(checklist.is_sorted_by(|a, b| a.0 < b.0));
+    let known = (0..=LAST.0).map(Sysno).filter(|&sysno| is_known(sysno));
+    assert!(checklist.iter().map(|line| line.0).eq(known));
+    let mut names: Vec<_> = checklist.iter().map(|line| line.1).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), checklist.len());
+    for (number, name) in
+        [(libc::SYS_openat, "openat"), (libc::SYS_statx, "statx"), (libc::SYS_mseal, "mseal")]
+    {
+        assert!(checklist.iter().any(|line| i64::from(line.0.0) == number && line.1 == name), "{name}");
+    }
+}
+
+/// The kernel's header of this machine, where it has one, knows no other name for a number.
+#[test]
+fn the_checklist_says_what_the_header_of_the_machine_says() {
+    let headers = ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"];
+    let Some(header) = headers.iter().find_map(|path| std::fs::read_to_string(path).ok()) else {
+        return println!("skipped: no kernel headers are installed");
+    };
+    let checklist = checklist();
+    for line in header.lines().filter_map(|line| line.strip_prefix("#define __NR_")) {
+        let (name, number) = line.split_once(' ').unwrap();
+        let sysno = Sysno(number.trim().parse().unwrap());
+        if sysno > LAST {
+            println!("{name}, {number}, is newer than the checklist");
+            continue;
+        }
+        let known = checklist.iter().find(|line| line.0 == sysno);
+        assert_eq!(known.map(|line| line.1), Some(name), "{}", sysno.0);
+    }
+}
+
 #[test]
 fn every_row_is_found_by_its_number() {
     for sysno in (0..1000).map(Sysno) {
