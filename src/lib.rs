@@ -23,5 +23,6 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod cli;
 pub mod snapshot;
 pub mod trace;
