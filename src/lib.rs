@@ -23,4 +23,5 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod observe;
 pub mod snapshot;
