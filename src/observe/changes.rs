@@ -83,8 +83,8 @@ impl State {
             _ => None,
         };
         let special = call.decoded.special;
-        let wanted = !parts.is_empty()
-            || matches!(special, Some(Special::UnnamedOpen { .. } | Special::Namespace));
+        let wanted =
+            !parts.is_empty() || matches!(special, Some(Special::UnnamedOpen { .. } | Special::Namespace));
         wanted.then_some(Pending { parts, exec, special })
     }
 
@@ -116,10 +116,8 @@ impl State {
         memory: &dyn Memory,
         part: &Part,
     ) -> PendingExec {
-        let (argv, argv_truncated) = decoded
-            .argv
-            .and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok())
-            .unwrap_or_default();
+        let (argv, argv_truncated) =
+            decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
         let image = Exec { exe: part.path.clone(), argv, argv_truncated };
         let mut interpreters: Vec<Resolved> = Vec::new();
         let mut next = live::open_regular(&part.path).ok();
@@ -202,7 +200,7 @@ impl State {
 
     fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
         let operations = operations_of(part);
-        let changes = operations.intersects(Operations::CHANGES);
+        let changes = operations.intersects(Operations::CHANGES) && !writes_to_device(part);
         let record = match &part.sight {
             Sight::Record(record) => *record,
             Sight::Suppressed(rule, topmost) => {
@@ -268,7 +266,9 @@ impl State {
 
     /// A link that comes or goes may change where any path leads.
     fn forget_if_link(&mut self, part: &Part) {
-        if part.effect == Effect::MakeSymlink || part.stat.as_ref().is_some_and(resolve::is_link) && part.effect == Effect::Remove {
+        if part.effect == Effect::MakeSymlink
+            || part.stat.as_ref().is_some_and(resolve::is_link) && part.effect == Effect::Remove
+        {
             self.forget_names();
         }
     }
@@ -366,7 +366,9 @@ impl State {
         operations: Operations,
     ) {
         match sight {
-            Sight::Record(record) if self.table.get(record).foreign && self.table.get(record).changes == 0 => {
+            Sight::Record(record)
+                if self.table.get(record).foreign && self.table.get(record).changes == 0 =>
+            {
                 self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
             }
             Sight::Record(record) => {
@@ -392,6 +394,12 @@ impl State {
             standing.other_user = true;
         }
     }
+}
+
+/// What goes into a pipe, a terminal or another device changes no file.
+fn writes_to_device(part: &Part) -> bool {
+    let device = |stat: &FileStat| !matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+    matches!(part.effect, Effect::Open(_)) && part.stat.as_ref().is_some_and(device)
 }
 
 /// Whether a call with this effect can change what a record tells of a path that exists.

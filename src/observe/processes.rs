@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use super::table::ProcessId;
 use crate::snapshot::{Exec, ProcessRecord};
-use crate::trace::sys::Tid;
 use crate::trace::stop::End;
+use crate::trace::sys::Tid;
 
 /// A process, living or ended.
 #[derive(Debug)]
@@ -159,5 +159,7 @@ fn index(id: ProcessId) -> usize {
 }
 
 fn working_directory(pid: Tid) -> Vec<u8> {
-    rustix::fs::readlink(format!("/proc/{pid}/cwd"), Vec::new()).map(|path| path.into_bytes()).unwrap_or_default()
+    rustix::fs::readlink(format!("/proc/{pid}/cwd"), Vec::new())
+        .map(|path| path.into_bytes())
+        .unwrap_or_default()
 }

@@ -329,7 +329,12 @@ impl State {
                 if let Some(place) = place
                     && !crossed_some
                 {
-                    self.lookups.learn(place, &self.table, Known::Record(record, operations), resolved.stat.is_none());
+                    self.lookups.learn(
+                        place,
+                        &self.table,
+                        Known::Record(record, operations),
+                        resolved.stat.is_none(),
+                    );
                 }
             }
             Sight::Suppressed(rule, _) => {
@@ -587,8 +592,10 @@ impl State {
         let mut observation = PathObservation { before, git, foreign, ..PathObservation::default() };
         if before.is_some_and(|before| before.is_link()) {
             let target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
-            observation.extra =
-                Some(Box::new(Extra { target: target.map(|target| target.into_bytes()), ..Extra::default() }));
+            observation.extra = Some(Box::new(Extra {
+                target: target.map(|target| target.into_bytes()),
+                ..Extra::default()
+            }));
         }
         // Another name of a file that the tree has changed: what it was is known there.
         if let Some(before) = before.filter(|before| before.nlink > 1 && !before.is_directory())

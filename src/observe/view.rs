@@ -40,8 +40,7 @@ fn named_object(caller: Caller, what: &str) -> Option<(Vec<u8>, FileStat)> {
     if !path.starts_with(b"/") {
         return None;
     }
-    let object =
-        rustix::fs::statat(CWD, format!("/proc/{}/{what}", caller.tid), AtFlags::empty()).ok()?;
+    let object = rustix::fs::statat(CWD, format!("/proc/{}/{what}", caller.tid), AtFlags::empty()).ok()?;
     let named = resolve::lstat(&path).ok()??;
     ((object.st_dev, object.st_ino) == (named.st_dev, named.st_ino)).then_some((path, named))
 }
@@ -96,7 +95,11 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
 ///
 /// The walk goes through /proc/TID/root; the result counts only if its parent is, out here, the
 /// same directory by device and inode.
-pub fn locate_elsewhere(resolver: &mut Resolver, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
+pub fn locate_elsewhere(
+    resolver: &mut Resolver,
+    caller: Caller,
+    access: &Access,
+) -> Result<Resolved, Unseen> {
     let (dirfd, path) = match &access.place {
         Place::Path { dirfd, path } => (*dirfd, path),
         Place::Descriptor(_) | Place::WorkingDirectory => {
