@@ -108,7 +108,7 @@ fn forty_mebibytes_are_three_rows_in_order() {
     let rows = rows(&file);
     let shape: Vec<_> =
         rows.iter().map(|(key, offset, content)| (key.as_str(), *offset, content.len())).collect();
-    let chunk = CHUNK as i64;
+    let chunk = i64::try_from(CHUNK).unwrap();
     assert_eq!(
         shape,
         [
@@ -236,7 +236,7 @@ fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
     let rows = rows(&writer.finish().unwrap().unwrap());
     let keys: Vec<_> = rows.iter().map(|(key, offset, _)| (key.as_str(), *offset)).collect();
     // The first row of the attempt is in the file, and no record refers to it.
-    assert_eq!(keys, [("before:/a", 0), ("before-2:/a", 0), ("before-2:/a", CHUNK as i64)]);
+    assert_eq!(keys, [("before:/a", 0), ("before-2:/a", 0), ("before-2:/a", i64::try_from(CHUNK).unwrap())]);
 }
 
 #[test]
