@@ -24,5 +24,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod cli;
+pub mod commands;
 pub mod snapshot;
 pub mod trace;
