@@ -23,5 +23,8 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod cli;
+pub mod commands;
+pub mod observe;
 pub mod snapshot;
 pub mod trace;

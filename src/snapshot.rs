@@ -1,8 +1,25 @@
 //! The bundle: `manifest.json` and `blobs.parquet`, written, read, checked and compared.
 //!
 //! Knows nothing of tracing, so that a verb which only reads a bundle can't be broken by it.
+//!
+//! - [`manifest`]: the types; [`wire`] their JSON.
+//! - [`layout`]: the directory, and how a bundle gets into it in one piece.
+//! - [`blobs`]: writes `blobs.parquet` while the recording runs.
+//! - [`reader`]: opens a bundle that may come from anyone.
+//! - [`live`]: looks at the filesystem as it is now; [`compare`] holds that against a record.
 
+pub mod blobs;
+pub mod compare;
+pub mod digest;
+mod error;
+pub mod layout;
 pub mod live;
 pub mod manifest;
+pub mod reader;
+#[cfg(test)]
+pub(crate) mod samples;
+pub mod wire;
 
+pub use error::{Error, printable};
 pub use manifest::*;
+pub use reader::Snapshot;

@@ -3,7 +3,15 @@
 //! - [`syscalls`]: what each system call of x86_64 means: the one table, and decoding by it. Pure.
 //! - [`filter`]: the seccomp program that this table says. Pure.
 //! - [`memory`]: reading strings and structures out of a tracee.
+//! - [`launch`]: starts the command seized and filtered, so that it never runs a moment unwatched.
+//! - [`stop`]: why a tracee reported, from its raw wait status.
+//! - [`tracer`]: the loop that follows the tree and tells an [`tracer::Observer`] of it.
+//! - [`sys`]: the unsafe room, the kernel's calls that have no safe wrapper.
 
 pub mod filter;
+pub mod launch;
 pub mod memory;
+pub mod stop;
+pub mod sys;
 pub mod syscalls;
+pub mod tracer;

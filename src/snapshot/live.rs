@@ -1,25 +1,199 @@
 //! The live filesystem, looked at without disturbing it: nothing blocks, no final symlink is
 //! followed, and no access time moves where the kernel lets us avoid that.
+//!
+//! Neighbours: `compare.rs` holds what is seen here against a record.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use super::manifest::{self, Digest, Present};
 
 /// Opens the regular file at `path` for reading; anything else there is `InvalidInput`.
 ///
 /// O_NOFOLLOW and O_NONBLOCK, so that neither a link nor a FIFO is opened (open(2)); O_NOATIME
 /// where we own the file.
 pub fn open_regular(path: &[u8]) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd: OwnedFd = match rustix::fs::openat(CWD, path, flags | OFlags::NOATIME, Mode::empty()) {
-        Err(rustix::io::Errno::PERM) => rustix::fs::openat(CWD, path, flags, Mode::empty())?,
-        other => other?,
-    };
+    let fd = open_quietly(path, OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = rustix::fs::fstat(&fd)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     Ok(File::from(fd))
+}
+
+fn open_quietly(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::openat(CWD, path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::openat(CWD, path, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+/// The metadata of what is at `path`, none where nothing is.
+pub fn lstat(path: &[u8]) -> io::Result<Option<Stat>> {
+    match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What `stat` says of `path` in the terms of the manifest, with the target of a symbolic link.
+///
+/// Content, entries and extended attributes are not looked at.
+pub fn present(stat: &Stat, path: &[u8]) -> io::Result<Present> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a file of no known type");
+    let file_type = manifest::FileType::from_mode(stat.st_mode).ok_or_else(invalid)?;
+    let target = match file_type {
+        manifest::FileType::Symlink => Some(rustix::fs::readlinkat(CWD, path, Vec::new())?.into_bytes()),
+        _ => None,
+    };
+    let is_device = matches!(file_type, manifest::FileType::CharDevice | manifest::FileType::BlockDevice);
+    Ok(Present {
+        file_type,
+        mode: stat.st_mode,
+        mtime: stat.st_mtime,
+        // Below 10^9, and never negative.
+        mtime_nsec: u32::try_from(stat.st_mtime_nsec).unwrap_or_default(),
+        size: u64::try_from(stat.st_size).unwrap_or_default(),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        nlink: stat.st_nlink,
+        target,
+        rdev: is_device.then_some(stat.st_rdev),
+        entries_digest: None,
+        xattrs: BTreeMap::new(),
+        digest: None,
+        blob: None,
+        blob_omitted: None,
+    })
+}
+
+/// The names in the directory at `path`, sorted by their bytes, without `.` and `..`.
+pub fn entries(path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let fd = open_quietly(path, OFlags::DIRECTORY)?;
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::new(fd)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The digest over the sorted names in the directory at `path`, each followed by a NUL byte.
+pub fn entries_digest(path: &[u8]) -> io::Result<Digest> {
+    Ok(digest_of_entries(&entries(path)?))
+}
+
+/// The digest over `names`, which are sorted, each followed by a NUL byte.
+pub fn digest_of_entries(names: &[Vec<u8>]) -> Digest {
+    let mut hasher = Sha256::new();
+    for name in names {
+        hasher.update(name);
+        hasher.update([0]);
+    }
+    Digest::finish(hasher)
+}
+
+/// The extended attributes of what is at `path`, a symbolic link's own included.
+///
+/// Empty where the filesystem has none; an attribute that may not be read is left out.
+pub fn xattrs(path: &[u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let names = match grown(|buffer| rustix::fs::llistxattr(path, buffer)) {
+        Ok(names) => names,
+        Err(Errno::NOTSUP) => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut found = BTreeMap::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        match grown(|buffer| rustix::fs::lgetxattr(path, name, buffer)) {
+            Ok(value) => {
+                found.insert(name.to_vec(), value);
+            }
+            // Gone since it was listed, or of a namespace that we may list but not read.
+            Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Calls one of the xattr family, which says ERANGE where the buffer is too small, until it fits.
+fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    // XATTR_SIZE_MAX and XATTR_LIST_MAX of linux/limits.h.
+    const MOST: usize = 65536;
+    let mut buffer = vec![0; 256];
+    loop {
+        match call(&mut buffer) {
+            Ok(len) => {
+                buffer.truncate(len);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) if buffer.len() < MOST => buffer.resize(buffer.len() * 16, 0),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether `path`, or the nearest directory above it that exists, is on a filesystem that the kernel
+/// makes up: procfs, sysfs, cgroup, debugfs, tracefs, securityfs, bpffs, configfs.
+pub fn is_pseudo_filesystem(path: &[u8]) -> io::Result<bool> {
+    let mut at = path;
+    loop {
+        match rustix::fs::openat(CWD, at, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(fd) => return Ok(is_pseudo(rustix::fs::fstatfs(&fd)?.f_type)),
+            Err(error @ (Errno::NOENT | Errno::NOTDIR)) => {
+                let slash = at.iter().rposition(|byte| *byte == b'/');
+                at = match slash {
+                    Some(0) if at.len() > 1 => b"/",
+                    Some(slash) if slash > 0 => &at[..slash],
+                    _ => return Err(error.into()),
+                };
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_pseudo(magic: i64) -> bool {
+    /// configfs, which libc has not (fs/configfs/mount.c).
+    const CONFIGFS_MAGIC: i64 = 0x6265_6570;
+    [
+        libc::PROC_SUPER_MAGIC,
+        libc::SYSFS_MAGIC,
+        libc::CGROUP_SUPER_MAGIC,
+        libc::CGROUP2_SUPER_MAGIC,
+        libc::DEBUGFS_MAGIC,
+        libc::TRACEFS_MAGIC,
+        libc::SECURITYFS_MAGIC,
+        libc::BPF_FS_MAGIC,
+        CONFIGFS_MAGIC,
+    ]
+    .contains(&magic)
+}
+
+/// A hash that tells this machine from others without telling its id: of the machine id, or of the
+/// host's name where there is none.
+pub fn machine_id_hash() -> Digest {
+    let id = std::fs::read("/etc/machine-id").unwrap_or_default();
+    let id = match id.trim_ascii() {
+        b"" => nix::unistd::gethostname().unwrap_or_default().into_encoded_bytes(),
+        id => id.to_vec(),
+    };
+    let mut hasher = Sha256::new();
+    hasher.update("agent-snapshot:");
+    hasher.update(id);
+    Digest::finish(hasher)
 }

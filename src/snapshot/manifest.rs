@@ -159,7 +159,7 @@ pub struct GitRepository {
 }
 
 /// A program that a process executed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exec {
     /// The program's path.
     pub exe: Vec<u8>,

@@ -1,0 +1,412 @@
+//! The command line, as plain options. Knows no other room.
+//!
+//! A recording option first makes all that follows the command; a bare subcommand first is a
+//! subcommand. Help, completions and the man page come from the one definition here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Record every path that a command and its process tree observe or change, and work with the record.
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-snapshot",
+    version,
+    about,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    override_usage = "agent-snapshot --snapshot-dir <DIR> [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot <show|cat|diff|verify|restore|branch> <SNAP> ..."
+)]
+pub struct Cli {
+    /// What to do with a snapshot; none records a command.
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+    /// What to record.
+    #[command(flatten)]
+    pub record: Record,
+}
+
+/// A recording.
+#[derive(Debug, Args)]
+pub struct Record {
+    /// Directory for the snapshot: new, empty, or one that holds a snapshot
+    #[arg(long, visible_alias = "output", value_name = "DIR", required = true)]
+    pub snapshot_dir: Option<PathBuf>,
+    /// Leave out PATH and all beneath it, as the ignore list does (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub ignore: Vec<OsString>,
+    /// Name of the snapshot, kept in the manifest
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// Session that the recording belongs to, kept in the manifest
+    #[arg(long, value_name = "ID", env = "AGENT_SNAPSHOT_SESSION")]
+    pub session: Option<String>,
+    /// What to do with processes that outlive the command
+    #[arg(long, value_enum, default_value_t = Survivors::Wait)]
+    pub survivors: Survivors,
+    /// End everything after this time, such as 90s or 5m, and exit with 124
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// Largest file whose bytes are stored though it was only read, such as 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
+    pub max_read_bytes: u64,
+    /// Largest file whose bytes are stored though the command destroyed or wrote it [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_blob_bytes: Option<u64>,
+    /// Compression of the stored bytes
+    #[arg(long, value_enum, default_value_t = Compression::Snappy)]
+    pub compression: Compression,
+    /// Flush the snapshot to the disk before it counts as written
+    #[arg(long)]
+    pub sync: bool,
+    /// Let io_uring through, whose operations are not seen
+    #[arg(long)]
+    pub allow_io_uring: bool,
+    /// What to do where tracing is impossible
+    #[arg(long, value_enum, default_value_t = Unavailable::Fail)]
+    pub if_unavailable: Unavailable,
+    /// Exit with 125 when the recording is incomplete
+    #[arg(long)]
+    pub strict: bool,
+    /// Say nothing but errors
+    #[arg(long)]
+    pub quiet: bool,
+    /// Report on standard error at the end [default: summary on a terminal, else none]
+    #[arg(long, value_enum)]
+    pub report: Option<Report>,
+    /// How calls are caught: for tests of the mechanism that has no filter
+    #[arg(long, value_enum, default_value_t = Mechanism::Auto, hide = true)]
+    pub mechanism: Mechanism,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What to do with processes that outlive the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Survivors {
+    /// Wait for the whole tree
+    Wait,
+    /// Return when the command ends; the recording goes on until the last process ends
+    Background,
+    /// End them: SIGTERM, and SIGKILL after 5 s
+    Kill,
+}
+
+/// Compression of the stored bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Compression {
+    /// Fast
+    Snappy,
+    /// Smaller
+    Zstd,
+    /// None at all
+    None,
+}
+
+/// What to do where tracing is impossible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Unavailable {
+    /// Exit with 125 before the command starts
+    Fail,
+    /// Run the command unrecorded, with one warning and no manifest
+    Run,
+}
+
+/// The report at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Report {
+    /// Nothing
+    None,
+    /// A few lines for people
+    Summary,
+    /// One JSON object
+    Json,
+}
+
+/// How calls are caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mechanism {
+    /// By a seccomp filter where that is possible
+    Auto,
+    /// By a stop at every call
+    EveryCall,
+}
+
+/// What to do with a snapshot.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Show what the command did
+    Show(Show),
+    /// Write the recorded bytes of a path to standard output
+    Cat(Cat),
+    /// Show what the command changed as a diff that `git apply` takes
+    Diff(Diff),
+    /// Check whether the live files are still as recorded
+    Verify(Verify),
+    /// Put the recorded state back, after the command or (--before) before it
+    Restore(Restore),
+    /// Build the recorded state under a new directory
+    Branch(Branch),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page
+    #[command(hide = true)]
+    Man,
+}
+
+/// Options of `show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The snapshot
+    pub snap: PathBuf,
+    /// Only these paths and what is beneath them
+    pub paths: Vec<OsString>,
+    /// Only paths that were changed
+    #[arg(long)]
+    pub changed: bool,
+    /// Only paths that were created
+    #[arg(long)]
+    pub created: bool,
+    /// Only paths that were deleted
+    #[arg(long)]
+    pub deleted: bool,
+    /// Only paths that were read
+    #[arg(long)]
+    pub read: bool,
+    /// Only paths whose existence was asked for
+    #[arg(long)]
+    pub existence: bool,
+    /// Only paths that this process used
+    #[arg(long, value_name = "ID")]
+    pub process: Option<u32>,
+    /// Operations, modes, times and processes of each path
+    #[arg(long, short)]
+    pub long: bool,
+    /// The process tree
+    #[arg(long)]
+    pub processes: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `cat`.
+#[derive(Debug, Args)]
+pub struct Cat {
+    /// The snapshot
+    pub snap: PathBuf,
+    /// The path
+    pub path: OsString,
+    /// The bytes before the command instead of those after it
+    #[arg(long)]
+    pub before: bool,
+    /// A JSON object with the bytes in base64
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// The snapshot
+    pub snap: PathBuf,
+    /// Only these paths and what is beneath them
+    pub paths: Vec<OsString>,
+    /// All paths, relative to /
+    #[arg(long)]
+    pub root: bool,
+    /// Lines added and removed for each path
+    #[arg(long)]
+    pub stat: bool,
+    /// One letter and the name for each path
+    #[arg(long)]
+    pub name_status: bool,
+    /// Exit with 1 when there are differences
+    #[arg(long)]
+    pub exit_code: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The snapshot
+    pub snap: PathBuf,
+    /// Compare with the state before: would the command see the same inputs?
+    #[arg(long)]
+    pub before: bool,
+    /// Whether a difference is a finding
+    #[arg(long, value_enum, default_value_t = DriftPolicy::Strict)]
+    pub drift_policy: DriftPolicy,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Whether a difference is a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DriftPolicy {
+    /// It is: exit with 1
+    Strict,
+    /// It is told, and the exit status is 0
+    Off,
+}
+
+/// Options of `restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The snapshot
+    pub snap: PathBuf,
+    /// Only these paths and what is beneath them
+    pub paths: Vec<OsString>,
+    /// Undo: the state before the command
+    #[arg(long)]
+    pub before: bool,
+    /// Build the state under DIR (new or empty) and touch no live file
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// Overwrite what has changed since
+    #[arg(long)]
+    pub force: bool,
+    /// Print what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Allow a snapshot of another machine or user
+    #[arg(long)]
+    pub foreign: bool,
+    /// With --into: set-ID bits and ownership, too
+    #[arg(long)]
+    pub preserve: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `branch`.
+#[derive(Debug, Args)]
+pub struct Branch {
+    /// The snapshot
+    pub snap: PathBuf,
+    /// The directory to build it under: new or empty
+    pub dir: PathBuf,
+    /// The state before the command
+    #[arg(long)]
+    pub before: bool,
+    /// Set-ID bits and ownership, too
+    #[arg(long)]
+    pub preserve: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Reads a size: a number of bytes, or one with a unit (k, M, G, T as 1024, also KiB, and kB as 1000).
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "a size is a whole number with a unit, such as 64MiB or 1000".to_owned())?;
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(format!("{unit:?} is no unit of size: use KiB, MiB, GiB or TiB")),
+    };
+    number.checked_mul(factor).ok_or_else(|| "the size is larger than any file".to_owned())
+}
+
+/// Reads a duration such as `90s`, `1h 30m` or a number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().map(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let duration = match seconds {
+        Some(seconds) => seconds,
+        None => {
+            text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok())
+        }
+    };
+    duration
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "a duration is a number of seconds or one with units, such as 90s or 1h30m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["agent-snapshot"], line].concat())
+    }
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_recording_option_first_makes_a_subcommands_name_a_command() {
+        let cli = parse(&["--snapshot-dir", "out", "restore", "--before", "x"]).unwrap();
+        assert!(cli.verb.is_none());
+        assert_eq!(cli.record.command, ["restore", "--before", "x"]);
+    }
+
+    #[test]
+    fn a_bare_subcommand_is_one() {
+        let cli = parse(&["restore", "snap", "--before"]).unwrap();
+        assert!(matches!(cli.verb, Some(Verb::Restore(Restore { before: true, .. }))));
+    }
+
+    #[test]
+    fn options_after_the_command_are_the_commands() {
+        let cli = parse(&["--output", "o", "--quiet", "ls", "--quiet", "--", "-l"]).unwrap();
+        assert_eq!(cli.record.command, ["ls", "--quiet", "--", "-l"]);
+        let cli = parse(&["--output", "o", "--", "--odd-name"]).unwrap();
+        assert_eq!(cli.record.command, ["--odd-name"]);
+    }
+
+    #[test]
+    fn a_recording_needs_a_directory_and_a_command() {
+        assert!(parse(&["ls"]).is_err());
+        assert!(parse(&["--snapshot-dir", "out"]).is_err());
+        assert!(parse(&[]).is_err());
+    }
+
+    #[test]
+    fn sizes_have_binary_and_decimal_units() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("64MiB"), Ok(64 << 20));
+        assert_eq!(size("2g"), Ok(2 << 30));
+        assert_eq!(size("1 kB"), Ok(1000));
+        for wrong in ["", "MiB", "-1", "1.5M", "1QB", "99999999T"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durations_are_seconds_or_have_units() {
+        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "0", "-1", "soon", "-5s", "inf", "nan"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

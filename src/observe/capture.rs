@@ -1,0 +1,335 @@
+//! Bytes on their way into the bundle: held while a call is held, stored on a worker thread.
+//!
+//! A small file is read at once. A large one keeps a descriptor and is read later, since a
+//! deletion or a rename destroys no bytes while it is held; before a change in place, its bytes
+//! are cloned or copied to an unnamed file of ours. Memory and descriptors in the queue are
+//! bounded: whoever adds too much waits for the worker.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::snapshot::blobs::{BlobWriter, StoreError, StoreLimit, Stored};
+use crate::snapshot::digest::digest_file;
+use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::{BlobOmitted, Digest, live};
+
+/// Files up to this size are read while the call is held.
+const SMALL: u64 = 64 << 10;
+/// Files up to this size are read at once where the call changes them in place.
+const SMALL_IN_PLACE: u64 = 1 << 20;
+/// Bytes that may wait in the queue.
+const QUEUED_BYTES: u64 = 8 << 20;
+/// Descriptors that may wait in the queue.
+const QUEUED_FILES: u64 = 128;
+/// How often the free space is asked for, in bytes stored.
+const SPACE_INTERVAL: u64 = 16 << 20;
+
+/// The number of a content that was handed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket(u32);
+
+/// What became of a content.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Its digest, where it was read to its end.
+    pub digest: Option<Digest>,
+    /// The key that holds it, where it is stored.
+    pub blob: Option<Arc<str>>,
+    /// Why it is not stored.
+    pub omitted: Option<BlobOmitted>,
+}
+
+impl Outcome {
+    fn omitted(reason: BlobOmitted) -> Outcome {
+        Outcome { digest: None, blob: None, omitted: Some(reason) }
+    }
+}
+
+/// Whether the bytes of a file survive the call that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// They do, as long as a descriptor is open: a read, a deletion, a rename.
+    Survive,
+    /// They are changed in place.
+    Overwritten,
+}
+
+/// Bytes that are safe but not handed in yet.
+#[derive(Debug)]
+pub enum Held {
+    /// In memory.
+    Bytes(Vec<u8>),
+    /// In a file that nobody changes before the worker has read it.
+    File(File),
+    /// Not to be had.
+    Omitted(BlobOmitted),
+}
+
+enum Job {
+    Content { key: String, held: Held, store: bool },
+}
+
+#[derive(Default)]
+struct Queue {
+    bytes: u64,
+    files: u64,
+    done: u32,
+    worker_gone: bool,
+}
+
+#[derive(Default)]
+struct Progress {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_until(&self, ready: impl Fn(&Queue) -> bool) -> MutexGuard<'_, Queue> {
+        let mut queue = self.lock();
+        while !queue.worker_gone && !ready(&queue) {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue
+    }
+}
+
+/// The way into the bundle.
+pub struct Capture {
+    jobs: Sender<Job>,
+    progress: Arc<Progress>,
+    worker: JoinHandle<Finished>,
+    directory: Arc<SnapshotDir>,
+    next: u32,
+    /// Large files that wait for the worker, by inode: a change in place waits for them.
+    deferred: HashMap<(u64, u64), Ticket, foldhash::fast::RandomState>,
+}
+
+/// What the worker leaves.
+pub struct Finished {
+    /// What became of each content, by ticket.
+    pub outcomes: Vec<Outcome>,
+    /// The finished blobs.parquet, if it has a row; or why it could not be written.
+    pub blobs: io::Result<Option<File>>,
+}
+
+impl Finished {
+    /// What became of the content of `ticket`.
+    pub fn outcome(&self, ticket: Ticket) -> Outcome {
+        // A worker that died early leaves the rest unstored.
+        self.outcomes.get(ticket.0 as usize).cloned().unwrap_or(Outcome::omitted(BlobOmitted::Unreadable))
+    }
+}
+
+impl Capture {
+    /// Starts the worker, which writes with `writer`.
+    pub fn start(writer: BlobWriter, directory: Arc<SnapshotDir>) -> io::Result<Capture> {
+        let progress = Arc::new(Progress::default());
+        let (jobs, queue) = channel();
+        let worker = {
+            let (progress, directory) = (Arc::clone(&progress), Arc::clone(&directory));
+            std::thread::Builder::new().name("capture".into()).spawn(move || {
+                let _gone = WorkerGone(Arc::clone(&progress));
+                work(&queue, writer, &progress, &directory)
+            })?
+        };
+        Ok(Capture { jobs, progress, worker, directory, next: 0, deferred: HashMap::default() })
+    }
+
+    /// Makes the bytes of the regular file at `path` safe from the call that is held.
+    pub fn hold(&self, path: &[u8], fate: Fate) -> Held {
+        match live::open_regular(path) {
+            Ok(file) => self.hold_file(file, fate),
+            Err(_) => Held::Omitted(BlobOmitted::Unreadable),
+        }
+    }
+
+    /// Makes the bytes of an open file safe from the call that is held.
+    pub fn hold_file(&self, file: File, fate: Fate) -> Held {
+        self.try_hold(file, fate).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
+    }
+
+    fn try_hold(&self, mut file: File, fate: Fate) -> io::Result<Held> {
+        let size = file.metadata()?.len();
+        let small = if fate == Fate::Overwritten { SMALL_IN_PLACE } else { SMALL };
+        if size <= small {
+            let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+            (&mut file).take(size + 1).read_to_end(&mut bytes)?;
+            return Ok(if bytes.len() as u64 == size {
+                Held::Bytes(bytes)
+            } else {
+                Held::Omitted(BlobOmitted::ChangedWhileReading)
+            });
+        }
+        if fate == Fate::Survive {
+            return Ok(Held::File(file));
+        }
+        if is_full(&self.directory) {
+            return Ok(Held::Omitted(BlobOmitted::NoSpace));
+        }
+        let spool = self.directory.unnamed_file()?;
+        match copy(&file, &spool, size) {
+            Ok(copied) if copied == size => Ok(Held::File(spool)),
+            Ok(_) => Ok(Held::Omitted(BlobOmitted::ChangedWhileReading)),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Ok(Held::Omitted(BlobOmitted::NoSpace))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands bytes in under `key`; `store` false asks for the digest alone.
+    ///
+    /// `inode` is that of the file itself where `held` may still be its own descriptor.
+    pub fn submit(&mut self, key: String, held: Held, inode: Option<(u64, u64)>, store: bool) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        let (bytes, files) = weight(&held);
+        {
+            let mut queue = self.progress.wait_until(|queue| {
+                (queue.bytes == 0 || queue.bytes + bytes <= QUEUED_BYTES)
+                    && queue.files + files <= QUEUED_FILES
+            });
+            queue.bytes += bytes;
+            queue.files += files;
+        }
+        if let (Held::File(_), Some(inode)) = (&held, inode) {
+            self.deferred.insert(inode, ticket);
+        }
+        // A worker that is gone is told at the end; the command runs on.
+        let _ = self.jobs.send(Job::Content { key, held, store });
+        ticket
+    }
+
+    /// Waits until no content of `inode` is still to be read from the file itself.
+    pub fn settle(&mut self, inode: (u64, u64)) {
+        if let Some(ticket) = self.deferred.remove(&inode) {
+            drop(self.progress.wait_until(|queue| queue.done > ticket.0));
+        }
+    }
+
+    /// Waits for the worker to store all that was handed in.
+    pub fn finish(self) -> Finished {
+        drop(self.jobs);
+        self.worker.join().unwrap_or_else(|_| Finished {
+            outcomes: Vec::new(),
+            blobs: Err(io::Error::other("the thread that stores contents failed")),
+        })
+    }
+}
+
+fn weight(held: &Held) -> (u64, u64) {
+    match held {
+        Held::Bytes(bytes) => (bytes.len() as u64, 0),
+        Held::File(_) => (0, 1),
+        Held::Omitted(_) => (0, 0),
+    }
+}
+
+/// Tells waiters that the worker is gone, however it went.
+struct WorkerGone(Arc<Progress>);
+
+impl Drop for WorkerGone {
+    fn drop(&mut self) {
+        self.0.lock().worker_gone = true;
+        self.0.changed.notify_all();
+    }
+}
+
+fn work(
+    jobs: &Receiver<Job>,
+    mut writer: BlobWriter,
+    progress: &Progress,
+    directory: &SnapshotDir,
+) -> Finished {
+    let mut outcomes = Vec::new();
+    let mut failure = None;
+    let mut full = is_full(directory);
+    let mut since_asked = 0;
+    for Job::Content { key, held, store } in jobs {
+        let (bytes, files) = weight(&held);
+        let outcome = match held {
+            Held::Omitted(reason) => Outcome::omitted(reason),
+            held => {
+                let store = store && !full && failure.is_none();
+                let stored = if store { put(&mut writer, &key, &held) } else { digest(&writer, &held) };
+                if let Ok(stored) = &stored {
+                    since_asked += stored.size;
+                    if store && since_asked >= SPACE_INTERVAL {
+                        since_asked = 0;
+                        full = is_full(directory);
+                    }
+                }
+                match stored {
+                    Ok(Stored { digest, blob: Some(blob), .. }) => {
+                        Outcome { digest: Some(digest), blob: Some(blob), omitted: None }
+                    }
+                    Ok(stored) => Outcome {
+                        digest: Some(stored.digest),
+                        blob: None,
+                        omitted: Some(if full { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
+                    },
+                    Err(StoreError::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
+                    Err(StoreError::Read(_)) => Outcome::omitted(BlobOmitted::Unreadable),
+                    Err(StoreError::Write(error)) => {
+                        failure.get_or_insert(error);
+                        Outcome::omitted(BlobOmitted::NoSpace)
+                    }
+                }
+            }
+        };
+        outcomes.push(outcome);
+        let mut queue = progress.lock();
+        queue.bytes -= bytes;
+        queue.files -= files;
+        queue.done += 1;
+        drop(queue);
+        progress.changed.notify_all();
+    }
+    let blobs = match failure {
+        Some(error) => Err(error),
+        None => writer.finish(),
+    };
+    Finished { outcomes, blobs }
+}
+
+fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, StoreError> {
+    match held {
+        Held::Bytes(bytes) => writer.store_bytes(key, bytes),
+        Held::File(file) => writer.store_file(key, file, StoreLimit::NONE),
+        Held::Omitted(_) => Err(StoreError::Changed),
+    }
+}
+
+/// The digest alone; stored all the same where the content is stored already.
+fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, StoreError> {
+    let (digest, size) = match held {
+        Held::Bytes(bytes) => (Digest::of(bytes), bytes.len() as u64),
+        Held::File(file) => digest_file(file).map_err(StoreError::Read)?,
+        Held::Omitted(_) => return Err(StoreError::Changed),
+    };
+    Ok(Stored { digest, size, blob: writer.key_of(&digest) })
+}
+
+/// Whether the snapshot's file system has too little space left; one that can't be asked has not.
+fn is_full(directory: &SnapshotDir) -> bool {
+    directory.is_nearly_full().unwrap_or(false)
+}
+
+/// Copies `size` bytes: a clone of the extents where the file system can, else in the kernel.
+fn copy(from: &File, to: &File, size: u64) -> io::Result<u64> {
+    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+        return Ok(to.metadata()?.len());
+    }
+    let mut from = from;
+    from.seek(SeekFrom::Start(0))?;
+    // std copies with copy_file_range(2) between files, and falls back by itself.
+    io::copy(&mut from.take(size), &mut &*to)
+}

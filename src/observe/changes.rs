@@ -1,0 +1,474 @@
+//! Calls that can change something: prepared while they are held, judged by their result.
+//!
+//! What a call may destroy is safe before it goes on; nothing is recorded before it has
+//! succeeded, or failed in a way that says something. Neighbours: `recorder.rs` calls in here,
+//! `rename.rs` knows what a moved directory takes along.
+
+use nix::sys::stat::FileStat;
+use rustix::fs::{AtFlags, CWD};
+use smallvec::SmallVec;
+
+use super::capture::{Fate, Held};
+use super::program;
+use super::recorder::{Sight, State};
+use super::rename::Moved;
+use super::resolve::{self, Crossed, Resolved};
+use super::table::{ProcessId, RecordId, Stat};
+use super::view;
+use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
+use crate::trace::memory::Memory;
+use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Open, Place, Resolve, Special};
+use crate::trace::tracer::{Caller, HeldCall};
+
+/// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
+const MAX_INTERPRETERS: usize = 6;
+/// How much of a program's arguments is kept.
+const ARGV_LIMIT: usize = 64 << 10;
+
+/// What is kept of a call from its entry to its result.
+#[derive(Debug)]
+pub struct Pending {
+    parts: SmallVec<[Part; 2]>,
+    exec: Option<Box<PendingExec>>,
+    special: Option<Special>,
+}
+
+/// One place of a pending call.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub effect: Effect,
+    pub path: Vec<u8>,
+    pub sight: Sight,
+    pub stat: Option<FileStat>,
+    crossed: Vec<Crossed>,
+    /// Bytes that the call may destroy.
+    pub held: Option<Held>,
+    /// What lies beneath a directory that moves.
+    pub moved: Vec<Moved>,
+}
+
+#[derive(Debug)]
+struct PendingExec {
+    image: Exec,
+    interpreters: Vec<Resolved>,
+}
+
+/// What the result of a call says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judgement {
+    /// It did what it does.
+    Done,
+    /// It failed, and told whether something exists.
+    Refused,
+    /// It told nothing: EFAULT, ENOTDIR, or it will be restarted.
+    Nothing,
+}
+
+impl State {
+    /// Makes everything safe that the held call may destroy.
+    pub fn prepare(&mut self, caller: Caller, call: &HeldCall<'_>) -> Option<Pending> {
+        let process = self.processes.id(caller.tgid);
+        let mut parts = SmallVec::new();
+        for access in &call.decoded.accesses {
+            match self.locate(caller, access) {
+                Ok(resolved) => parts.push(self.prepare_part(access.effect, resolved)),
+                Err(unseen) => self.unseen(process, unseen),
+            }
+        }
+        self.prepare_moves(&mut parts);
+        let exec = match parts.first() {
+            Some(part) if part.effect == Effect::Execute => {
+                Some(Box::new(self.prepare_exec(caller, call.decoded, &call.memory, part)))
+            }
+            _ => None,
+        };
+        let special = call.decoded.special;
+        let wanted =
+            !parts.is_empty() || matches!(special, Some(Special::UnnamedOpen { .. } | Special::Namespace));
+        wanted.then_some(Pending { parts, exec, special })
+    }
+
+    fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
+        let Resolved { path, stat, crossed, .. } = resolved;
+        let sight = self.sight_of_change(path.clone(), stat.as_ref());
+        let mut held = None;
+        if let Sight::Record(record) = sight {
+            let fate = match effect {
+                Effect::Open(open) if open.write || open.truncate => Some(Fate::Overwritten),
+                Effect::Truncate => Some(Fate::Overwritten),
+                Effect::Remove | Effect::RenameFrom { .. } | Effect::RenameTo { .. } => Some(Fate::Survive),
+                _ => None,
+            };
+            if let Some(fate) = fate {
+                held = self.hold_content(record, stat.as_ref(), fate);
+            }
+            if may_change(effect) {
+                self.take_xattrs(record);
+            }
+        }
+        Part { effect, path, sight, stat, crossed, held, moved: Vec::new() }
+    }
+
+    fn prepare_exec(
+        &mut self,
+        caller: Caller,
+        decoded: &Decoded,
+        memory: &dyn Memory,
+        part: &Part,
+    ) -> PendingExec {
+        let (argv, argv_truncated) =
+            decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
+        let image = Exec { exe: part.path.clone(), argv, argv_truncated };
+        let mut interpreters: Vec<Resolved> = Vec::new();
+        let mut next = live::open_regular(&part.path).ok();
+        while let Some(file) = next.take()
+            && interpreters.len() < MAX_INTERPRETERS
+            && let Some(path) = program::interpreter(&file)
+        {
+            let Some(resolved) = self.resolve_for_kernel(caller, &path) else { break };
+            // An ELF file's loader is the last; a script's interpreter may have one itself.
+            if program::is_script(&file) {
+                next = live::open_regular(&resolved.path).ok();
+            }
+            interpreters.push(resolved);
+        }
+        PendingExec { image, interpreters }
+    }
+
+    /// Resolves a path that the kernel opens by itself for `caller`.
+    fn resolve_for_kernel(&mut self, caller: Caller, path: &[u8]) -> Option<Resolved> {
+        let access = Access {
+            place: Place::Path { dirfd: Dirfd::Cwd, path: path.to_vec() },
+            effect: Effect::Execute,
+            follow: true,
+            resolve: Resolve::default(),
+        };
+        self.locate(caller, &access).ok()
+    }
+
+    /// Records what a call did, now that its result is known; none where its thread died in it.
+    pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
+        let process = self.processes.id(caller.tgid);
+        let Pending { mut parts, special, .. } = pending;
+        match judge(&parts, result) {
+            Judgement::Nothing => {}
+            Judgement::Refused => {
+                for part in &parts {
+                    self.cross(process, &part.crossed);
+                    self.refused(process, part);
+                }
+            }
+            Judgement::Done => {
+                for part in &parts {
+                    self.cross(process, &part.crossed);
+                }
+                if let Some(Special::UnnamedOpen { open }) = special {
+                    self.unnamed_open(caller, process, open, result);
+                }
+                match parts.as_mut_slice() {
+                    [from, to] if matches!(from.effect, Effect::RenameFrom { .. }) => {
+                        self.renamed(process, from, to);
+                    }
+                    parts => {
+                        for part in parts {
+                            self.apply_part(caller, process, part, result);
+                        }
+                    }
+                }
+                if special == Some(Special::Namespace) {
+                    self.forget_names();
+                }
+            }
+        }
+    }
+
+    /// A change that was refused tells whether something exists, no more.
+    fn refused(&mut self, process: ProcessId, part: &Part) {
+        match &part.sight {
+            Sight::Record(record) => {
+                let observation = self.table.get(*record);
+                if observation.foreign && observation.changes == 0 {
+                    self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+                } else {
+                    self.table.get_mut(*record).merge(Operation::Existence.into(), process);
+                }
+            }
+            Sight::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Sight::Own => {}
+        }
+    }
+
+    fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
+        let operations = operations_of(part);
+        let changes = operations.intersects(Operations::CHANGES) && !writes_to_device(part);
+        let record = match &part.sight {
+            Sight::Record(record) => *record,
+            Sight::Suppressed(rule, topmost) => {
+                if changes {
+                    self.suppressed.write(*rule, topmost);
+                    self.repositories.note_change(&part.path);
+                    self.forget_if_link(part);
+                } else {
+                    self.suppressed.read(*rule);
+                }
+                return;
+            }
+            Sight::Own => return,
+        };
+        if !changes && self.table.get(record).foreign && self.table.get(record).changes == 0 {
+            return self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+        }
+        if let Effect::Open(open) = part.effect {
+            if (open.write || open.truncate || open.create)
+                && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
+            {
+                self.check_opened(caller, process, part, open, fd);
+            }
+            if operations.contains(Operation::Read) && !changes {
+                self.read_content(record, part.stat.as_ref());
+            }
+        }
+        self.table.get_mut(record).merge(operations, process);
+        if changes {
+            self.changed(record, part, operations);
+        }
+    }
+
+    /// Notes that a record's path, or what it stands for, has changed.
+    fn changed(&mut self, record: RecordId, part: &mut Part, operations: Operations) {
+        if let Some(held) = part.held.take() {
+            self.keep_content(record, held);
+        }
+        let replaces = operations.contains(Operation::Write) || operations.contains(Operation::Delete);
+        let observation = self.table.get_mut(record);
+        observation.changes = observation.changes.wrapping_add(1);
+        observation.replaced |= replaces;
+        observation.written |= operations.contains(Operation::Write);
+        observation.append_only &= !operations.contains(Operation::Write);
+        observation.deleted |= operations.contains(Operation::Delete);
+        let in_place = matches!(part.effect, Effect::Open(_) | Effect::Truncate | Effect::Metadata);
+        self.note_inode(record, part.stat.as_ref(), in_place);
+        self.repositories.note_change(&part.path);
+        self.forget_if_link(part);
+    }
+
+    /// Other names of a file that is changed in place are changed too; what it was is known here.
+    /// The number of a file that is gone may be used again.
+    pub fn note_inode(&mut self, record: RecordId, stat: Option<&FileStat>, in_place: bool) {
+        let Some(stat) = stat else { return };
+        let inode = (stat.st_dev, stat.st_ino);
+        if in_place && stat.st_nlink > 1 && !resolve::is_directory(stat) {
+            self.changed_inodes.entry(inode).or_insert(record);
+        } else if !in_place && stat.st_nlink == 1 {
+            self.changed_inodes.remove(&inode);
+        }
+    }
+
+    /// A link that comes or goes may change where any path leads.
+    fn forget_if_link(&mut self, part: &Part) {
+        if part.effect == Effect::MakeSymlink
+            || part.stat.as_ref().is_some_and(resolve::is_link) && part.effect == Effect::Remove
+        {
+            self.forget_names();
+        }
+    }
+
+    /// Forgets what is known of names: a link, a directory or a mount has moved.
+    pub fn forget_names(&mut self) {
+        self.resolver.forget();
+        self.lookups.forget();
+    }
+
+    /// Compares the file that an open returned with the one that was prepared: another thread may
+    /// have rewritten the path, or moved what it names.
+    fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
+        if open.temporary {
+            return;
+        }
+        let link = format!("/proc/{}/fd/{fd}", caller.tid);
+        let Ok(opened) = rustix::fs::statat(CWD, link.as_str(), AtFlags::empty()) else { return };
+        let prepared = match part.stat {
+            Some(stat) => Some(stat),
+            None => resolve::lstat(&part.path).ok().flatten(),
+        };
+        if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
+            return;
+        }
+        let path = String::from_utf8_lossy(&part.path).into_owned();
+        self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
+            format!("an open of {path} returned another file than was there when it was checked")
+        });
+        self.record_descriptor(caller, process, fd, open.read, open.write || open.truncate, true);
+    }
+
+    /// Records a file by a descriptor of the caller; its bytes are those of now.
+    fn record_descriptor(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        fd: i32,
+        read: bool,
+        write: bool,
+        late: bool,
+    ) {
+        let Some(resolved) = view::path_of_descriptor(caller, fd) else { return };
+        let new = self.table.find(&resolved.path).is_none();
+        let open = Open { read, write, ..Open::default() };
+        let mut part = self.prepare_part(Effect::Open(open), resolved);
+        if late && new && write {
+            let path = String::from_utf8_lossy(&part.path).into_owned();
+            self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
+                format!("{path} was first seen when it was open for writing already")
+            });
+        }
+        self.apply_part(caller, process, &mut part, None);
+    }
+
+    /// A descriptor came from elsewhere: open_by_handle_at, pidfd_getfd.
+    fn unnamed_open(&mut self, caller: Caller, process: ProcessId, open: Option<Open>, result: Option<i64>) {
+        let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) else { return };
+        let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{fd}", caller.tid)).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let Some(flags) = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()) else { return };
+        let mode = flags & libc::O_ACCMODE;
+        let write = mode == libc::O_WRONLY || mode == libc::O_RDWR;
+        let late = open.is_none() || open.is_some_and(|open| open.truncate);
+        if flags & libc::O_PATH == 0 {
+            self.record_descriptor(caller, process, fd, mode != libc::O_WRONLY, write, late);
+        }
+    }
+
+    /// A process has executed a program: the call that did it has succeeded.
+    pub fn executed(&mut self, caller: Caller, pending: Option<Pending>) {
+        let process = self.processes.id(caller.tgid);
+        let Some(Pending { parts, exec: Some(exec), .. }) = pending else { return };
+        let operations = Operations::from(Operation::Read).with(Operation::Execute);
+        for part in parts {
+            self.cross(process, &part.crossed);
+            if let Some(stat) = &part.stat {
+                self.note_set_id(process, &part.path, stat);
+            }
+            self.executed_file(process, part.sight, part.stat.as_ref(), operations);
+        }
+        for interpreter in exec.interpreters {
+            self.cross(process, &interpreter.crossed);
+            let sight = self.sight(interpreter.path, interpreter.stat.as_ref());
+            self.executed_file(process, sight, interpreter.stat.as_ref(), operations);
+        }
+        self.processes.execute(caller.tgid, exec.image);
+    }
+
+    fn executed_file(
+        &mut self,
+        process: ProcessId,
+        sight: Sight,
+        stat: Option<&FileStat>,
+        operations: Operations,
+    ) {
+        match sight {
+            Sight::Record(record)
+                if self.table.get(record).foreign && self.table.get(record).changes == 0 =>
+            {
+                self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+            }
+            Sight::Record(record) => {
+                self.read_content(record, stat);
+                self.table.get_mut(record).merge(operations, process);
+            }
+            Sight::Suppressed(rule, _) => self.suppressed.read(rule),
+            Sight::Own => {}
+        }
+    }
+
+    /// Under no_new_privs, which our filter needs without privilege, a set-ID bit has no effect.
+    fn note_set_id(&mut self, process: ProcessId, path: &[u8], stat: &FileStat) {
+        let set_user = stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != self.uid;
+        if self.uid != 0 && (set_user || stat.st_mode & libc::S_ISGID != 0) {
+            self.warnings.note(WarningKind::Setuid, Some(process), || {
+                format!("{} ran without the privilege of its set-ID bit", String::from_utf8_lossy(path))
+            });
+        }
+        if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
+            && let Some(standing) = self.processes.standing_of(process)
+        {
+            standing.other_user = true;
+        }
+    }
+}
+
+/// What goes into a pipe, a terminal or another device changes no file.
+fn writes_to_device(part: &Part) -> bool {
+    let device = |stat: &FileStat| !matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+    matches!(part.effect, Effect::Open(_)) && part.stat.as_ref().is_some_and(device)
+}
+
+/// Whether a call with this effect can change what a record tells of a path that exists.
+fn may_change(effect: Effect) -> bool {
+    match effect {
+        Effect::Open(open) => open.write || open.truncate,
+        Effect::Query
+        | Effect::List
+        | Effect::ChangeDirectory
+        | Effect::ChangeRoot
+        | Effect::Execute
+        | Effect::LinkFrom
+        | Effect::MountPoint => false,
+        _ => true,
+    }
+}
+
+fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
+    const EFAULT: i64 = -(libc::EFAULT as i64);
+    const ENOTDIR: i64 = -(libc::ENOTDIR as i64);
+    match result {
+        // ERESTARTSYS and its kin: the kernel makes the call again.
+        Some(EFAULT | ENOTDIR | -516..=-512) => Judgement::Nothing,
+        Some(-4095..=-1) => Judgement::Refused,
+        Some(_) => Judgement::Done,
+        // Its thread died in it: the file system says whether it was in time.
+        None => {
+            let differs = |part: &Part| {
+                let now = resolve::lstat(&part.path).ok().flatten();
+                now.as_ref().map(Stat::from) != part.stat.as_ref().map(Stat::from)
+            };
+            if parts.iter().any(differs) { Judgement::Done } else { Judgement::Refused }
+        }
+    }
+}
+
+/// What a call that succeeded did to one of its places.
+fn operations_of(part: &Part) -> Operations {
+    let directory = Operations::from(Operation::Directory);
+    match part.effect {
+        Effect::Query | Effect::LinkFrom | Effect::MountPoint => Operation::Existence.into(),
+        Effect::Open(open) => operations_of_open(open, part.stat.as_ref()),
+        Effect::List | Effect::ChangeDirectory | Effect::ChangeRoot => directory,
+        Effect::Execute => Operations::from(Operation::Read).with(Operation::Execute),
+        Effect::Truncate
+        | Effect::MakeNode
+        | Effect::MakeSymlink
+        | Effect::LinkTo
+        | Effect::RenameTo { .. } => Operation::Write.into(),
+        Effect::Remove | Effect::RenameFrom { .. } => Operation::Delete.into(),
+        Effect::RemoveDirectory => directory.with(Operation::Delete),
+        Effect::MakeDirectory => directory.with(Operation::Write),
+        Effect::Metadata => Operation::Metadata.into(),
+    }
+}
+
+fn operations_of_open(open: Open, stat: Option<&FileStat>) -> Operations {
+    if open.path_only {
+        return Operation::Existence.into();
+    }
+    if open.temporary || stat.is_some_and(resolve::is_directory) {
+        return Operation::Directory.into();
+    }
+    let mut operations = Operations::NONE;
+    if open.read {
+        operations = operations.with(Operation::Read);
+    }
+    if open.write || open.truncate || stat.is_none() {
+        operations = operations.with(Operation::Write);
+    }
+    if operations.is_empty() { Operation::Existence.into() } else { operations }
+}

@@ -1,0 +1,170 @@
+//! The file that the kernel writes when a signal dumps core (core(5)).
+//!
+//! Where it will be is known when the signal is about to be delivered; whether it was written,
+//! when the process has ended.
+
+use nix::sys::stat::FileStat;
+
+use super::capture::{Fate, Held};
+use super::recorder::{Sight, State};
+use super::resolve;
+use crate::snapshot::{Operation, WarningKind};
+use crate::trace::stop::End;
+use crate::trace::sys::Tid;
+use crate::trace::tracer::Caller;
+
+/// Where a process may leave its core dump, and what was there.
+#[derive(Debug)]
+pub(super) struct Expected {
+    path: Vec<u8>,
+    stat: Option<FileStat>,
+    sight: Sight,
+    held: Option<Held>,
+}
+
+/// What `core_pattern` says.
+#[derive(Debug, PartialEq, Eq)]
+enum Pattern {
+    /// A program takes it.
+    Pipe,
+    /// A path; relative to the process's working directory.
+    Path(Vec<u8>),
+    /// It holds what we can't foretell.
+    Unknown,
+}
+
+const DUMPING: [i32; 10] = [
+    libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGSYS,
+];
+
+impl State {
+    /// Keeps what is at the place of a core dump that a signal may cause.
+    pub fn expect_core_dump(&mut self, caller: Caller, signal: i32) {
+        if !DUMPING.contains(&signal) {
+            return;
+        }
+        let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
+        let uses_pid =
+            std::fs::read("/proc/sys/kernel/core_uses_pid").is_ok_and(|flag| flag.starts_with(b"1"));
+        let Pattern::Path(path) = expand(pattern.trim_ascii_end(), uses_pid, caller, signal) else { return };
+        let path = if path.starts_with(b"/") {
+            path
+        } else {
+            let cwd = rustix::fs::readlink(format!("/proc/{}/cwd", caller.tid), Vec::new());
+            let Ok(cwd) = cwd else { return };
+            [cwd.as_bytes(), b"/", &path].concat()
+        };
+        let stat = resolve::lstat(&path).ok().flatten();
+        let sight = self.sight_of_change(path.clone(), stat.as_ref());
+        let held = match sight {
+            Sight::Record(record) => self.hold_content(record, stat.as_ref(), Fate::Overwritten),
+            _ => None,
+        };
+        self.core_dumps.insert(caller.tgid, Expected { path, stat, sight, held });
+    }
+
+    /// Records the core dump of a process that has ended, if it left one.
+    pub fn core_dump_settled(&mut self, process: Tid, end: End) {
+        let expected = self.core_dumps.remove(&process);
+        if !matches!(end, End::Killed { core_dumped: true, .. }) {
+            return;
+        }
+        let id = self.processes.id(process);
+        if let Some(Expected { path, stat, sight, held }) = expected {
+            let now = resolve::lstat(&path).ok().flatten();
+            let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
+            if now.as_ref().map(key) != stat.as_ref().map(key) {
+                match sight {
+                    Sight::Record(record) => {
+                        if let Some(held) = held {
+                            self.keep_content(record, held);
+                        }
+                        let observation = self.table.get_mut(record);
+                        observation.merge(Operation::Write.into(), id);
+                        observation.changes += 1;
+                        observation.replaced = true;
+                        observation.written = true;
+                    }
+                    Sight::Suppressed(rule, topmost) => self.suppressed.write(rule, &topmost),
+                    Sight::Own => {}
+                }
+                return;
+            }
+        }
+        let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
+        if pattern.starts_with(b"|") {
+            self.warnings.note(WarningKind::CoreDump, Some(id), || {
+                format!("process {process} dumped core into the system's handler")
+            });
+        } else {
+            self.warnings.lost(WarningKind::CoreDump, Some(id), || {
+                format!("process {process} dumped core to a file that was not foreseen")
+            });
+        }
+    }
+}
+
+fn expand(pattern: &[u8], uses_pid: bool, caller: Caller, signal: i32) -> Pattern {
+    if pattern.starts_with(b"|") {
+        return Pattern::Pipe;
+    }
+    let mut path = Vec::new();
+    let mut has_pid = false;
+    let mut bytes = pattern.iter().copied();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            path.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'%') => path.push(b'%'),
+            Some(b'p' | b'P') => {
+                has_pid = true;
+                path.extend_from_slice(caller.tgid.to_string().as_bytes());
+            }
+            Some(b'i' | b'I') => path.extend_from_slice(caller.tid.to_string().as_bytes()),
+            Some(b's') => path.extend_from_slice(signal.to_string().as_bytes()),
+            Some(b'e') => match std::fs::read(format!("/proc/{}/comm", caller.tid)) {
+                Ok(name) => {
+                    let name = name.trim_ascii_end().iter();
+                    path.extend(name.map(|byte| if *byte == b'/' { b'!' } else { *byte }));
+                }
+                Err(_) => return Pattern::Unknown,
+            },
+            Some(_) => return Pattern::Unknown,
+            None => break,
+        }
+    }
+    if uses_pid && !has_pid {
+        path.extend_from_slice(format!(".{}", caller.tgid).as_bytes());
+    }
+    Pattern::Path(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(pattern: &[u8], uses_pid: bool) -> Pattern {
+        let caller = Caller { tid: Tid(12), tgid: Tid(7) };
+        expand(pattern, uses_pid, caller, libc::SIGSEGV)
+    }
+
+    #[test]
+    fn a_pattern_is_expanded_as_core_5_says() {
+        assert_eq!(expanded(b"core", false), Pattern::Path(b"core".to_vec()));
+        assert_eq!(expanded(b"core", true), Pattern::Path(b"core.7".to_vec()));
+        assert_eq!(expanded(b"/var/c%%-%p-%s-%i%", true), Pattern::Path(b"/var/c%-7-11-12".to_vec()));
+        assert_eq!(expanded(b"|/bin/handler %p", false), Pattern::Pipe);
+        assert_eq!(expanded(b"core.%t", false), Pattern::Unknown);
+    }
+}

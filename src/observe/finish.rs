@@ -1,0 +1,310 @@
+//! The end of a recording: the states after, and the manifest's records of it all.
+//!
+//! Nothing of the tree runs any more, so every path is looked at once. Neighbours: `table.rs`
+//! says what is known, `capture.rs` what became of the bytes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+
+use super::capture::{Fate, Finished, Held, Outcome, Ticket};
+use super::git::{Facts, Repositories};
+use super::recorder::{Recorder, State as Known};
+use super::resolve;
+use super::table::{Content, PathObservation, RecordId, Stat, Table};
+use crate::snapshot::blobs::{Side, blob_key};
+use crate::snapshot::{
+    BlobOmitted, Digest, FileRecord, FileType, GitRepository, Operations, Present, ProcessRecord, State,
+    Suppressed, Warning, WarningKind, live,
+};
+
+/// What a recording has come to.
+pub struct Recorded {
+    /// The gaps and notes.
+    pub warnings: Vec<Warning>,
+    /// What the rules left out.
+    pub suppressed: Vec<Suppressed>,
+    /// The repositories that were observed.
+    pub repositories: Vec<GitRepository>,
+    /// The processes of the tree.
+    pub processes: Vec<ProcessRecord>,
+    /// The finished blobs.parquet, if it has a row; or why it could not be written.
+    pub blobs: io::Result<Option<File>>,
+    /// The records.
+    pub files: Files,
+}
+
+/// The records of a recording, made one by one.
+pub struct Files {
+    table: Table,
+    repositories: Repositories,
+    finished: Finished,
+    afters: Vec<(RecordId, After)>,
+}
+
+/// What was found at a path at the end.
+#[derive(Debug, Default)]
+struct After {
+    stat: Option<Stat>,
+    content: AfterContent,
+    git: Option<Facts>,
+    extra: Option<Box<AfterExtra>>,
+}
+
+#[derive(Debug, Default)]
+struct AfterExtra {
+    target: Option<Vec<u8>>,
+    entries: Option<Digest>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum AfterContent {
+    #[default]
+    None,
+    SameAsBefore,
+    Taken(Ticket),
+    Omitted(BlobOmitted),
+}
+
+impl Recorder {
+    /// Takes the states after the end of the tree.
+    ///
+    /// # Errors
+    /// A sentence, where a fault of ours has ended the recording early.
+    pub fn finish(self) -> Result<Recorded, String> {
+        let mut known = self.into_state()?;
+        let records = known.table.sorted();
+        let mut afters = Vec::with_capacity(records.len());
+        for record in records {
+            let after = known.after(record);
+            afters.push((record, after));
+        }
+        let Known { ignore, table, repositories, processes, capture, mut warnings, suppressed, .. } = known;
+        let mut finished = capture.finish();
+        for (record, after) in &afters {
+            let observation = table.get(*record);
+            let taken = [
+                match observation.content {
+                    Content::Read(ticket) => Some((ticket, false)),
+                    Content::Kept(ticket) => Some((ticket, true)),
+                    _ => None,
+                },
+                match after.content {
+                    AfterContent::Taken(ticket) => Some((ticket, true)),
+                    _ => None,
+                },
+            ];
+            for (ticket, needed) in taken.into_iter().flatten() {
+                let Some(reason) = finished.outcome(ticket).omitted else { continue };
+                let path = table.path(*record);
+                let detail =
+                    || format!("the bytes of {} are not stored ({reason:?})", String::from_utf8_lossy(path));
+                if needed || reason != BlobOmitted::TooLarge {
+                    warnings.lost(WarningKind::ContentOmitted, None, detail);
+                } else {
+                    warnings.note(WarningKind::ContentOmitted, None, detail);
+                }
+            }
+        }
+        let blobs = std::mem::replace(&mut finished.blobs, Ok(None));
+        Ok(Recorded {
+            warnings: warnings.into_vec(),
+            suppressed: suppressed.into_suppressed(&ignore),
+            repositories: repositories.repositories(),
+            processes: processes.into_records(),
+            blobs,
+            files: Files { table, repositories, finished, afters },
+        })
+    }
+}
+
+impl Known {
+    fn after(&mut self, record: RecordId) -> After {
+        let path = self.table.path(record).to_vec();
+        let found = resolve::lstat(&path).ok().flatten();
+        let stat = found.as_ref().map(Stat::from);
+        let git = self.table.get(record).git.is_some();
+        let git = if git { self.repositories.classify(&path, found.as_ref()) } else { None };
+        self.tell_external_change(record, stat.as_ref());
+        let Some(now) = stat else { return After { git, ..After::default() } };
+        let observation = self.table.get(record);
+        let listed = observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some());
+        let mut extra = AfterExtra::default();
+        if now.is_link() {
+            extra.target =
+                rustix::fs::readlink(path.as_slice(), Vec::new()).ok().map(|target| target.into_bytes());
+        } else if observation.changes > 0 {
+            extra.xattrs = live::xattrs(&path).unwrap_or_default();
+        }
+        if listed && now.is_directory() {
+            extra.entries = live::entries_digest(&path).ok();
+        }
+        let rare = extra.target.is_some() || extra.entries.is_some() || !extra.xattrs.is_empty();
+        let content =
+            if now.is_regular() { self.content_after(record, &path, &now) } else { AfterContent::None };
+        After { stat, content, git, extra: rare.then(|| Box::new(extra)) }
+    }
+
+    fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {
+        let observation = self.table.get(record);
+        let before = observation.before;
+        if !observation.written && before.is_some_and(|before| before.same_state(now)) {
+            return AfterContent::SameAsBefore;
+        }
+        if observation.append_only || self.is_pseudo(now.dev, record) {
+            return AfterContent::None;
+        }
+        let observation = self.table.get(record);
+        // Only metadata changed: these are the bytes of the before-state, too.
+        let untouched = !observation.replaced && before.is_some_and(|before| before.same_content(now));
+        if untouched && observation.content != Content::NotNeeded {
+            return AfterContent::SameAsBefore;
+        }
+        match self.capture.hold(path, Fate::Survive) {
+            Held::Omitted(reason) => {
+                self.omitted(record, reason);
+                AfterContent::Omitted(reason)
+            }
+            held => {
+                let side = if untouched { Side::Before } else { Side::After };
+                let store = self.options.max_blob_bytes.is_none_or(|limit| now.size <= limit);
+                let ticket = self.capture.submit(blob_key(side, path), held, None, store);
+                if untouched {
+                    self.table.get_mut(record).content = Content::Kept(ticket);
+                }
+                AfterContent::Taken(ticket)
+            }
+        }
+    }
+
+    /// A file that changed though no traced call changed it.
+    fn tell_external_change(&mut self, record: RecordId, now: Option<&Stat>) {
+        let observation = self.table.get(record);
+        if observation.operations.intersects(Operations::CHANGES) || observation.replaced {
+            return;
+        }
+        let changed = match (&observation.before, now) {
+            (None, None) => false,
+            (Some(before), Some(now)) if before.is_regular() => {
+                !before.same_content(now) && !self.changed_inodes.contains_key(&now.inode())
+            }
+            (Some(before), Some(now)) => (before.mode ^ now.mode) & libc::S_IFMT != 0,
+            _ => true,
+        };
+        // Files of the kernel's own file systems change by themselves.
+        let of_the_kernel =
+            now.or(observation.before.as_ref()).is_some_and(|stat| self.known_pseudo(stat.dev));
+        if changed && !of_the_kernel {
+            let path = self.table.path(record);
+            self.warnings.lost(WarningKind::ExternalChange, None, || {
+                format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(path))
+            });
+        }
+    }
+}
+
+impl Files {
+    /// The records in order of their paths.
+    pub fn iter(&self) -> impl Iterator<Item = FileRecord> {
+        self.afters.iter().map(|(record, after)| self.record(*record, after))
+    }
+
+    fn record(&self, record: RecordId, after: &After) -> FileRecord {
+        let observation = self.table.get(record);
+        let path = self.table.path(record).to_vec();
+        let extra = observation.extra.as_deref();
+        let path_of = |other: Option<RecordId>| {
+            other
+                .filter(|other| !self.table.get(*other).operations.is_empty())
+                .map(|other| self.table.path(other).to_vec())
+        };
+        let count = observation.processes.count_beyond_named();
+        FileRecord {
+            operations: observation.operations,
+            processes: observation.processes.named().to_vec(),
+            process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+            inherited: observation.inherited,
+            renamed_from: path_of(extra.and_then(|extra| extra.renamed_from)),
+            renamed_to: path_of(extra.and_then(|extra| extra.renamed_to)),
+            before: self.before(observation),
+            after: self.after(observation, after),
+            git: observation.git.as_ref().map(|facts| self.repositories.state(facts, &path)),
+            git_after: after
+                .git
+                .as_ref()
+                .filter(|facts| observation.git.as_ref() != Some(facts))
+                .map(|facts| self.repositories.state(facts, &path)),
+            path,
+        }
+    }
+
+    fn before(&self, observation: &PathObservation) -> State {
+        let Some(stat) = observation.before else { return State::Absent { tombstone: false } };
+        let mut present = present(&stat);
+        if let Some(extra) = observation.extra.as_deref() {
+            present.target.clone_from(&extra.target);
+            present.entries_digest = extra.entries;
+            present.xattrs.clone_from(&extra.xattrs);
+        }
+        self.put_before_content(observation, &mut present);
+        State::Present(Box::new(present))
+    }
+
+    fn put_before_content(&self, observation: &PathObservation, present: &mut Present) {
+        match observation.content {
+            Content::NotNeeded | Content::Pinned => {}
+            Content::Read(ticket) | Content::Kept(ticket) => put(present, self.finished.outcome(ticket)),
+            Content::Omitted(reason) => present.blob_omitted = Some(reason),
+        }
+    }
+
+    fn after(&self, observation: &PathObservation, after: &After) -> State {
+        let Some(stat) = after.stat else {
+            return State::Absent { tombstone: observation.deleted };
+        };
+        let mut present = present(&stat);
+        if let Some(extra) = after.extra.as_deref() {
+            present.target.clone_from(&extra.target);
+            present.entries_digest = extra.entries;
+            present.xattrs.clone_from(&extra.xattrs);
+        }
+        match after.content {
+            AfterContent::None => {}
+            AfterContent::SameAsBefore => self.put_before_content(observation, &mut present),
+            AfterContent::Taken(ticket) => put(&mut present, self.finished.outcome(ticket)),
+            AfterContent::Omitted(reason) => present.blob_omitted = Some(reason),
+        }
+        State::Present(Box::new(present))
+    }
+}
+
+fn put(present: &mut Present, outcome: Outcome) {
+    present.digest = outcome.digest;
+    present.blob = outcome.blob.as_deref().map(str::to_owned);
+    present.blob_omitted = outcome.omitted;
+}
+
+fn present(stat: &Stat) -> Present {
+    let file_type = FileType::from_mode(stat.mode).unwrap_or(FileType::File);
+    let device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+    Present {
+        file_type,
+        mode: stat.mode,
+        mtime: stat.mtime,
+        mtime_nsec: stat.mtime_nsec,
+        size: stat.size,
+        uid: stat.uid,
+        gid: stat.gid,
+        dev: stat.dev,
+        ino: stat.ino,
+        nlink: stat.nlink,
+        target: None,
+        rdev: device.then_some(stat.rdev),
+        entries_digest: None,
+        xattrs: BTreeMap::new(),
+        digest: None,
+        blob: None,
+        blob_omitted: None,
+    }
+}

@@ -1,0 +1,99 @@
+//! Regular files on descriptors that the command inherits: its `> log`, its `< input`.
+//!
+//! Their first sight is the launch. Of one opened for appending only the old size counts.
+
+use nix::sys::stat::FileStat;
+
+use super::capture::Fate;
+use super::recorder::{Sight, State};
+use super::resolve;
+use crate::snapshot::{Operation, Operations};
+use crate::trace::sys::Tid;
+
+/// A regular file on a descriptor from before the launch.
+#[derive(Debug, Clone)]
+pub struct InheritedFile {
+    path: Vec<u8>,
+    stat: FileStat,
+    reads: bool,
+    writes: bool,
+    appends: bool,
+}
+
+impl InheritedFile {
+    /// All of this process's own descriptors that will survive an exec and stand for a regular
+    /// file with a name.
+    pub fn of_this_process() -> Vec<InheritedFile> {
+        let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+        entries
+            .filter_map(|entry| InheritedFile::of(entry.ok()?.file_name().to_str()?.parse().ok()?))
+            .collect()
+    }
+
+    fn of(fd: i32) -> Option<InheritedFile> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
+        if flags & (libc::O_CLOEXEC | libc::O_PATH) != 0 {
+            return None;
+        }
+        let link = format!("/proc/self/fd/{fd}");
+        let object = nix::sys::stat::stat(link.as_str()).ok()?;
+        let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
+        let named = resolve::lstat(&path).ok()??;
+        let same = (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino);
+        if !same || !resolve::is_regular(&named) {
+            return None;
+        }
+        let mode = flags & libc::O_ACCMODE;
+        Some(InheritedFile {
+            path,
+            stat: named,
+            reads: mode != libc::O_WRONLY,
+            writes: mode != libc::O_RDONLY,
+            appends: flags & libc::O_APPEND != 0,
+        })
+    }
+}
+
+impl State {
+    /// Records an inherited file, used by the command from the start.
+    pub fn inherit(&mut self, command: Tid, file: &InheritedFile) {
+        let process = self.processes.id(command);
+        let sight = if file.writes {
+            self.sight_of_change(file.path.clone(), Some(&file.stat))
+        } else {
+            self.sight(file.path.clone(), Some(&file.stat))
+        };
+        let record = match sight {
+            Sight::Record(record) => record,
+            Sight::Suppressed(rule, topmost) if file.writes => return self.suppressed.write(rule, &topmost),
+            Sight::Suppressed(rule, _) => return self.suppressed.read(rule),
+            Sight::Own => return,
+        };
+        let mut operations = Operations::NONE;
+        if file.reads {
+            operations = operations.with(Operation::Read);
+        }
+        if file.writes {
+            operations = operations.with(Operation::Write);
+            self.take_xattrs(record);
+        }
+        if file.writes && !file.appends {
+            if let Some(held) = self.hold_content(record, Some(&file.stat), Fate::Overwritten) {
+                self.keep_content(record, held);
+            }
+        } else if !file.writes {
+            self.read_content(record, Some(&file.stat));
+        }
+        let observation = self.table.get_mut(record);
+        observation.merge(operations, process);
+        observation.inherited = true;
+        if file.writes {
+            observation.changes += 1;
+            observation.replaced = true;
+            observation.append_only = file.appends && !observation.written;
+            observation.written |= !file.appends;
+        }
+    }
+}

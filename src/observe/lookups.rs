@@ -1,0 +1,137 @@
+//! Nothing twice: a (base, path bytes, kind of look) that was seen and can't have changed costs
+//! one lookup.
+//!
+//! What invalidates it: a traced call that moves, makes or removes a link or moves a directory
+//! (all is forgotten, since any path may lead through it), a traced change of the record itself
+//! (its `changes` differ), and, for a path that was absent when it was opened, its presence now.
+//! Threads with another root, other mounts or other rights are never answered from here.
+
+use std::collections::HashMap;
+
+use super::ignore::RuleId;
+use super::table::{RecordId, Table};
+use super::{resolve, view};
+use crate::snapshot::{Operation, Operations};
+use crate::trace::syscalls::{Access, Dirfd, Effect, Place, Resolve};
+use crate::trace::tracer::Caller;
+
+/// How many looks are remembered at most.
+const LIMIT: usize = 200_000;
+
+/// What a look came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// These operations on this record.
+    Record(RecordId, Operations),
+    /// Left out by this rule.
+    Suppressed(RuleId),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    known: Known,
+    changes: u32,
+    /// Nothing was there, and an open would have read it.
+    absent_open: bool,
+}
+
+/// Where a look starts and of which kind it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Start {
+    base: u32,
+    kind: u8,
+}
+
+/// A look that may be known.
+#[derive(Debug)]
+pub struct LookupPlace<'a> {
+    start: Start,
+    path: &'a [u8],
+    opens: bool,
+}
+
+type Looks = HashMap<Box<[u8]>, Entry, foldhash::fast::RandomState>;
+
+/// The looks that were judged.
+#[derive(Debug, Default)]
+pub struct Lookups {
+    bases: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
+    looks: HashMap<Start, Looks, foldhash::fast::RandomState>,
+    count: usize,
+}
+
+impl Lookups {
+    /// The place of an access, if it is one that can be known.
+    pub fn place<'a>(&mut self, caller: Caller, access: &'a Access) -> Option<LookupPlace<'a>> {
+        let Place::Path { dirfd, path } = &access.place else { return None };
+        if access.resolve != Resolve::default() || is_of_the_caller(path) {
+            return None;
+        }
+        let (kind, opens) = match access.effect {
+            Effect::Query => (0, false),
+            Effect::Open(open) if open.looks_only() => {
+                (1 + 4 * u8::from(open.directory) + 8 * u8::from(open.path_only), !open.path_only)
+            }
+            _ => return None,
+        };
+        let kind = kind + 2 * u8::from(access.follow);
+        let base = if path.starts_with(b"/") { 0 } else { self.base(caller, *dirfd)? };
+        Some(LookupPlace { start: Start { base, kind }, path, opens })
+    }
+
+    fn base(&mut self, caller: Caller, dirfd: Dirfd) -> Option<u32> {
+        let base = view::base_of(caller, dirfd).ok()?;
+        if is_of_the_caller(&base) {
+            return None;
+        }
+        if let Some(known) = self.bases.get(base.as_slice()) {
+            return Some(*known);
+        }
+        let next = u32::try_from(self.bases.len() + 1).ok()?;
+        self.bases.insert(base.into(), next);
+        Some(next)
+    }
+
+    /// What a look at `place` came to, if that can't have changed.
+    pub fn find(&self, place: &LookupPlace<'_>, table: &Table) -> Option<Known> {
+        let entry = self.looks.get(&place.start)?.get(place.path)?;
+        if let Known::Record(record, _) = entry.known {
+            if table.get(record).changes != entry.changes {
+                return None;
+            }
+            // An untraced program may have made it; then this open reads it.
+            if entry.absent_open && !matches!(resolve::lstat(table.path(record)), Ok(None)) {
+                return None;
+            }
+        }
+        Some(entry.known)
+    }
+
+    /// Remembers what a look at `place` came to.
+    pub fn learn(&mut self, place: LookupPlace<'_>, table: &Table, known: Known, absent: bool) {
+        if self.count >= LIMIT {
+            self.forget();
+        }
+        let changes = match known {
+            Known::Record(record, _) => table.get(record).changes,
+            Known::Suppressed(_) => 0,
+        };
+        let opened_nothing =
+            matches!(known, Known::Record(_, operations) if operations == Operation::Existence.into());
+        let entry = Entry { known, changes, absent_open: place.opens && absent && opened_nothing };
+        self.looks.entry(place.start).or_default().insert(place.path.into(), entry);
+        self.count += 1;
+    }
+
+    /// Forgets everything: a name on the way of any path may have changed.
+    pub fn forget(&mut self) {
+        self.bases.clear();
+        self.looks.clear();
+        self.count = 0;
+    }
+}
+
+/// Whether a path means another thing for each caller.
+fn is_of_the_caller(path: &[u8]) -> bool {
+    path.starts_with(b"/proc/") || path.starts_with(b"/dev/")
+}

@@ -1,0 +1,165 @@
+//! The processes of the recorded tree, and what is remembered of each while it lives.
+//!
+//! Neighbours: `recorder.rs` tells of starts, programs and ends.
+
+use std::collections::HashMap;
+
+use super::table::ProcessId;
+use crate::snapshot::{Exec, ProcessRecord};
+use crate::trace::stop::End;
+use crate::trace::sys::Tid;
+
+/// A process, living or ended.
+#[derive(Debug)]
+struct Process {
+    pid: Tid,
+    parent: Option<ProcessId>,
+    image: Exec,
+    /// The programs before `image`, in order.
+    former: Vec<Exec>,
+    /// Whether `image` is its own, not what its parent executed.
+    executed: bool,
+    cwd: Vec<u8>,
+    exit_status: Option<i32>,
+}
+
+/// What a living process means for name resolution and rights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Its root or mount namespace may not be ours.
+    pub elsewhere: bool,
+    /// Its credentials may not be ours.
+    pub other_user: bool,
+}
+
+#[derive(Debug)]
+struct Living {
+    id: ProcessId,
+    standing: Standing,
+}
+
+/// All processes of the tree.
+#[derive(Debug, Default)]
+pub struct ProcessTable {
+    all: Vec<Process>,
+    living: HashMap<Tid, Living, foldhash::fast::RandomState>,
+}
+
+impl ProcessTable {
+    /// Adds a process, or mends the parent of one that is known.
+    pub fn start(&mut self, pid: Tid, parent: Tid) -> ProcessId {
+        let (parent_id, standing) = match self.living.get(&parent) {
+            Some(living) => (Some(living.id), living.standing),
+            None => (None, Standing::default()),
+        };
+        if let Some(living) = self.living.get_mut(&pid) {
+            let id = living.id;
+            living.standing.elsewhere |= standing.elsewhere;
+            living.standing.other_user |= standing.other_user;
+            let image = parent_id.map(|parent| self.all[index(parent)].image.clone());
+            let process = &mut self.all[index(id)];
+            if parent_id.is_some() && parent_id != Some(id) {
+                if !process.executed {
+                    process.image = image.unwrap_or_default();
+                }
+                process.parent = parent_id;
+            }
+            return id;
+        }
+        let image = parent_id.map(|parent| self.all[index(parent)].image.clone()).unwrap_or_default();
+        let id = ProcessId(u32::try_from(self.all.len() + 1).expect("fewer than four billion processes"));
+        self.all.push(Process {
+            pid,
+            parent: parent_id,
+            image,
+            former: Vec::new(),
+            executed: false,
+            cwd: working_directory(pid),
+            exit_status: None,
+        });
+        self.living.insert(pid, Living { id, standing });
+        id
+    }
+
+    /// The number of a living process; one that was never told of is added.
+    pub fn id(&mut self, pid: Tid) -> ProcessId {
+        match self.living.get(&pid) {
+            Some(living) => living.id,
+            None => self.start(pid, Tid(0)),
+        }
+    }
+
+    /// What a living process means for names and rights.
+    pub fn standing(&self, pid: Tid) -> Standing {
+        self.living.get(&pid).map(|living| living.standing).unwrap_or_default()
+    }
+
+    /// The same, to change.
+    pub fn standing_mut(&mut self, pid: Tid) -> Option<&mut Standing> {
+        self.living.get_mut(&pid).map(|living| &mut living.standing)
+    }
+
+    /// The same, by number.
+    pub fn standing_of(&mut self, id: ProcessId) -> Option<&mut Standing> {
+        let pid = self.all.get(index(id))?.pid;
+        self.standing_mut(pid)
+    }
+
+    /// Notes that `pid` now executes `image`; until then its image is its parent's.
+    pub fn execute(&mut self, pid: Tid, image: Exec) {
+        let id = self.id(pid);
+        let process = &mut self.all[index(id)];
+        let former = std::mem::replace(&mut process.image, image);
+        if std::mem::replace(&mut process.executed, true) {
+            process.former.push(former);
+        }
+    }
+
+    /// Notes the end of a process.
+    pub fn end(&mut self, pid: Tid, end: End) {
+        if let Some(living) = self.living.remove(&pid) {
+            self.all[index(living.id)].exit_status = Some(end.exit_status());
+        }
+    }
+
+    /// The processes that still live.
+    pub fn living(&self) -> impl Iterator<Item = Tid> {
+        self.living.keys().copied()
+    }
+
+    /// The records of the manifest, in order of their start.
+    pub fn into_records(self) -> Vec<ProcessRecord> {
+        self.all
+            .into_iter()
+            .zip(1..)
+            .map(|(process, id)| {
+                let execs = if process.former.is_empty() {
+                    Vec::new()
+                } else {
+                    let mut execs = process.former;
+                    execs.push(process.image.clone());
+                    execs
+                };
+                ProcessRecord {
+                    id,
+                    pid: process.pid.0.unsigned_abs(),
+                    parent: process.parent.map(|parent| parent.0),
+                    image: process.image,
+                    cwd: process.cwd,
+                    exit_status: process.exit_status,
+                    execs,
+                }
+            })
+            .collect()
+    }
+}
+
+fn index(id: ProcessId) -> usize {
+    id.0 as usize - 1
+}
+
+fn working_directory(pid: Tid) -> Vec<u8> {
+    rustix::fs::readlink(format!("/proc/{pid}/cwd"), Vec::new())
+        .map(|path| path.into_bytes())
+        .unwrap_or_default()
+}

@@ -1,0 +1,649 @@
+//! What a held call means for which path: the [`Observer`] of a recording.
+//!
+//! A call that only looks is judged while it is held; one that can change something is prepared
+//! (`changes.rs`) and judged by its result. Paths come from `view.rs`, records go to `table.rs`,
+//! bytes to `capture.rs`, and at the end `finish.rs` makes the manifest's records of it all.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::stat::FileStat;
+use rustix::fs::{Access as Rights, AtFlags, CWD};
+
+use super::capture::{Capture, Fate, Held, Ticket};
+use super::changes::Pending;
+use super::git::Repositories;
+use super::ignore::{Ignore, RuleId};
+use super::lookups::{Known, Lookups};
+use super::processes::ProcessTable;
+use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
+use super::suppressed::Counts;
+use super::table::{Content, Extra, PathObservation, ProcessId, RecordId, Stat, Table};
+use super::view::{self, Unseen};
+use super::warnings::Warnings;
+use crate::snapshot::blobs::{Side, blob_key};
+use crate::snapshot::{BlobOmitted, Operation, Operations, WarningKind, live};
+use crate::trace::stop::End;
+use crate::trace::sys::Tid;
+use crate::trace::syscalls::{Access, Effect, Special};
+use crate::trace::tracer::{Caller, HeldCall, Observer, Verdict};
+
+/// What a recording may keep, and what it lets through.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Bytes of a file that was only read are stored up to this size.
+    pub max_read_bytes: u64,
+    /// Bytes that the tree destroyed or wrote are stored up to this size.
+    pub max_blob_bytes: Option<u64>,
+    /// Whether io_uring is let through, unseen.
+    pub allow_io_uring: bool,
+}
+
+/// What happens to the tree, told while it happens.
+pub trait Events: Send + Sync {
+    /// A process has started.
+    fn started(&self, process: Tid);
+    /// A process has ended.
+    fn ended(&self, process: Tid, end: End);
+    /// A process was stopped by a signal.
+    fn stopped(&self, process: Tid, signal: i32);
+    /// A stopped process goes on.
+    fn continued(&self, process: Tid);
+}
+
+/// The observer of a recording.
+pub struct Recorder {
+    state: Mutex<State>,
+    events: Box<dyn Events>,
+}
+
+/// Everything that a recording knows while the tree runs.
+pub(super) struct State {
+    pub options: Options,
+    pub ignore: Ignore,
+    /// The snapshot's own directory, which is never recorded.
+    pub own_directory: Vec<u8>,
+    pub uid: u32,
+    pub resolver: Resolver,
+    pub lookups: Lookups,
+    pub repositories: Repositories,
+    pub processes: ProcessTable,
+    pub table: Table,
+    pub capture: Capture,
+    pub warnings: Warnings,
+    pub suppressed: Counts,
+    /// File systems whose files are never opened, by device.
+    pseudo: HashMap<u64, bool, foldhash::fast::RandomState>,
+    /// Files with several names that the tree has changed, by the record that has their before-state.
+    pub changed_inodes: HashMap<(u64, u64), RecordId, foldhash::fast::RandomState>,
+    /// The file that each process may leave as its core dump.
+    pub core_dumps: HashMap<Tid, super::core_dump::Expected, foldhash::fast::RandomState>,
+    /// The first panic in here, told at the end: the command runs on without us.
+    failure: Option<String>,
+}
+
+/// What the rules say of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// It is recorded.
+    Record(RecordId),
+    /// A rule leaves it out; the topmost path that the rule covers.
+    Suppressed(RuleId, Vec<u8>),
+    /// It is the snapshot's own.
+    Own,
+}
+
+impl Recorder {
+    /// A recorder that has seen nothing yet.
+    pub fn new(
+        options: Options,
+        ignore: Ignore,
+        own_directory: Vec<u8>,
+        capture: Capture,
+        events: Box<dyn Events>,
+    ) -> Recorder {
+        let state = State {
+            options,
+            ignore,
+            own_directory,
+            uid: nix::unistd::geteuid().as_raw(),
+            resolver: Resolver::default(),
+            lookups: Lookups::default(),
+            repositories: Repositories::new(),
+            processes: ProcessTable::default(),
+            table: Table::default(),
+            capture,
+            warnings: Warnings::default(),
+            suppressed: Counts::default(),
+            pseudo: HashMap::default(),
+            changed_inodes: HashMap::default(),
+            core_dumps: HashMap::default(),
+            failure: None,
+        };
+        Recorder { state: Mutex::new(state), events }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does `work`, or nothing once a bug of ours has shown: the command goes on undisturbed.
+    fn guarded<T>(&self, otherwise: T, work: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        if state.failure.is_some() {
+            return otherwise;
+        }
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut state))) {
+            Ok(done) => done,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                state.failure = Some(text.unwrap_or_default());
+                otherwise
+            }
+        }
+    }
+
+    /// Notes the regular files on descriptors that the command inherits, before it runs.
+    pub fn inherit(&self, command: Tid, files: &[super::inherited::InheritedFile]) {
+        self.guarded((), |state| {
+            for file in files {
+                state.inherit(command, file);
+            }
+        });
+    }
+
+    /// Ends the recording: the tree is gone.
+    pub(super) fn into_state(self) -> Result<State, String> {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match state.failure {
+            Some(failure) => Err(failure),
+            None => Ok(state),
+        }
+    }
+
+    /// Adds a gap that was seen outside.
+    pub fn lost(&self, kind: WarningKind, detail: &str) {
+        self.guarded((), |state| state.warnings.lost(kind, None, || detail.to_owned()));
+    }
+
+    /// Adds a note on something seen outside.
+    pub fn note(&self, kind: WarningKind, detail: &str) {
+        self.guarded((), |state| state.warnings.note(kind, None, || detail.to_owned()));
+    }
+}
+
+impl Observer for Recorder {
+    type Pending = Pending;
+
+    fn before(&self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
+        self.guarded(Verdict::Continue, |state| state.before(caller, call))
+    }
+
+    fn after(&self, caller: Caller, pending: Pending, result: Option<i64>) {
+        self.guarded((), |state| state.apply(caller, pending, result));
+    }
+
+    fn unreadable(&self, caller: Caller, name: &'static str) {
+        self.guarded((), |state| {
+            let process = state.processes.id(caller.tgid);
+            state.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
+                format!("process {} does not let its arguments be read ({name})", caller.tgid)
+            });
+        });
+    }
+
+    fn signal(&self, caller: Caller, signal: i32) {
+        self.guarded((), |state| state.expect_core_dump(caller, signal));
+    }
+
+    fn executed(&self, caller: Caller, pending: Option<Pending>) {
+        self.guarded((), |state| state.executed(caller, pending));
+    }
+
+    fn started(&self, process: Tid, parent: Tid) {
+        self.guarded((), |state| {
+            state.processes.start(process, parent);
+        });
+        self.events.started(process);
+    }
+
+    fn ended(&self, process: Tid, end: End) {
+        self.guarded((), |state| {
+            state.core_dump_settled(process, end);
+            state.processes.end(process, end);
+        });
+        self.events.ended(process, end);
+    }
+
+    fn stopped(&self, process: Tid, signal: i32) {
+        self.events.stopped(process, signal);
+    }
+
+    fn continued(&self, process: Tid) {
+        self.events.continued(process);
+    }
+}
+
+impl State {
+    fn before(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
+        let process = self.processes.id(caller.tgid);
+        if call.decoded.looks_only() {
+            for access in &call.decoded.accesses {
+                self.look(caller, process, access);
+            }
+            return Verdict::Continue;
+        }
+        if let Some(special) = call.decoded.special
+            && let Some(verdict) = self.special(caller, process, call, special)
+        {
+            return verdict;
+        }
+        match self.prepare(caller, call) {
+            Some(pending) => Verdict::AwaitResult(pending),
+            None => Verdict::Continue,
+        }
+    }
+
+    /// Judges a call that matters beyond its paths; none where its result is wanted all the same.
+    fn special(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        call: &HeldCall<'_>,
+        special: Special,
+    ) -> Option<Verdict<Pending>> {
+        let name = call.name;
+        let who = caller.tgid;
+        match special {
+            Special::IoUring if !self.options.allow_io_uring => {
+                self.warnings.note(WarningKind::IoUring, Some(process), || {
+                    format!("process {who} asked for io_uring and was refused (ENOSYS)")
+                });
+                return Some(Verdict::Refuse);
+            }
+            Special::IoUring => self.warnings.lost(WarningKind::IoUring, Some(process), || {
+                format!("process {who} uses io_uring, whose operations are not seen")
+            }),
+            Special::Ptrace => self.warnings.note(WarningKind::NestedTracer, Some(process), || {
+                format!("process {who} asked to trace, which is refused to it while it is recorded")
+            }),
+            Special::Listener => self.warnings.lost(WarningKind::Listener, Some(process), || {
+                format!("process {who} installed a filter with a supervisor, which may act for it")
+            }),
+            Special::Namespace | Special::Untraced { namespace: true, .. } => {
+                if let Some(standing) = self.processes.standing_mut(caller.tgid) {
+                    standing.elsewhere = true;
+                }
+                if call.decoded.accesses.is_empty() {
+                    return Some(Verdict::Continue);
+                }
+            }
+            // The tracer has mended it: the child is followed.
+            Special::Untraced { .. } => return Some(Verdict::Continue),
+            Special::Credentials => {
+                if let Some(standing) = self.processes.standing_mut(caller.tgid) {
+                    standing.other_user = true;
+                }
+                return Some(Verdict::Continue);
+            }
+            Special::UnnamedOpen { .. } => {}
+            Special::Unmodelled => self.warnings.lost(WarningKind::UnmodelledSyscall, Some(process), || {
+                format!("process {who} made {name}, which is not modelled")
+            }),
+            Special::Compat => {
+                self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
+                    format!("process {who} made 32-bit or x32 calls, which are not decoded")
+                });
+                return Some(Verdict::Continue);
+            }
+        }
+        None
+    }
+
+    /// Judges a call that only looks, at its entry.
+    fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) {
+        let standing = self.processes.standing(caller.tgid);
+        let plain = !standing.elsewhere && !standing.other_user;
+        let place = plain.then(|| self.lookups.place(caller, access)).flatten();
+        if let Some(place) = &place {
+            match self.lookups.find(place, &self.table) {
+                Some(Known::Record(record, operations)) => {
+                    return self.table.get_mut(record).merge(operations, process);
+                }
+                Some(Known::Suppressed(rule)) => return self.suppressed.read(rule),
+                None => {}
+            }
+        }
+        let resolved = match self.locate(caller, access) {
+            Ok(resolved) => resolved,
+            Err(unseen) => return self.unseen(process, unseen),
+        };
+        self.cross(process, &resolved.crossed);
+        let Some(operations) = self.judge_look(caller, access.effect, &resolved) else { return };
+        let crossed_some = !resolved.crossed.is_empty();
+        match self.sight(resolved.path, resolved.stat.as_ref()) {
+            Sight::Record(record) => {
+                let operations = self.look_content(record, access.effect, operations, resolved.stat.as_ref());
+                self.table.get_mut(record).merge(operations, process);
+                if let Some(place) = place
+                    && !crossed_some
+                {
+                    self.lookups.learn(
+                        place,
+                        &self.table,
+                        Known::Record(record, operations),
+                        resolved.stat.is_none(),
+                    );
+                }
+            }
+            Sight::Suppressed(rule, _) => {
+                self.suppressed.read(rule);
+                if let Some(place) = place
+                    && !crossed_some
+                {
+                    self.lookups.learn(place, &self.table, Known::Suppressed(rule), false);
+                }
+            }
+            Sight::Own => {}
+        }
+    }
+
+    /// What a look at a resolved path is; none where the kernel answers ENOTDIR.
+    fn judge_look(&self, caller: Caller, effect: Effect, resolved: &Resolved) -> Option<Operations> {
+        let existence = Some(Operation::Existence.into());
+        let Some(stat) = &resolved.stat else { return existence };
+        let directory = resolve::is_directory(stat);
+        if resolved.must_be_directory && !directory {
+            return None;
+        }
+        match effect {
+            Effect::Open(open) if open.directory && !directory => None,
+            Effect::Open(open) if open.path_only => existence,
+            Effect::Open(_) if resolve::is_link(stat) || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK => {
+                existence
+            }
+            Effect::Open(_) if !self.may_read(caller, &resolved.path, stat) => existence,
+            Effect::Open(_) | Effect::List if directory => Some(Operation::Directory.into()),
+            Effect::Open(_) => Some(Operation::Read.into()),
+            _ => existence,
+        }
+    }
+
+    /// Whether the caller's own credentials may read what is there.
+    fn may_read(&self, caller: Caller, path: &[u8], stat: &FileStat) -> bool {
+        if self.processes.standing(caller.tgid).other_user {
+            return super::rights::may_read(caller, path, stat);
+        }
+        // Root may; an owner's own bit decides for an owner; all else is the kernel's to say.
+        (stat.st_uid == self.uid && stat.st_mode & 0o400 != 0)
+            || rustix::fs::accessat(CWD, path, Rights::READ_OK, AtFlags::EACCESS).is_ok()
+    }
+
+    /// Takes the content or the entries that a look needs.
+    fn look_content(
+        &mut self,
+        record: RecordId,
+        effect: Effect,
+        operations: Operations,
+        stat: Option<&FileStat>,
+    ) -> Operations {
+        match effect {
+            Effect::Open(_) if operations.contains(Operation::Read) => self.read_content(record, stat),
+            Effect::List => self.list_entries(record),
+            _ => {}
+        }
+        operations
+    }
+
+    /// Sees to the bytes of a file that is read or executed.
+    pub fn read_content(&mut self, record: RecordId, now: Option<&FileStat>) {
+        let observation = self.table.get(record);
+        if observation.content != Content::NotNeeded || observation.replaced {
+            return;
+        }
+        let Some(before) = observation.before.filter(Stat::is_regular) else { return };
+        if observation.git.as_ref().is_some_and(|facts| facts.oid.is_some()) {
+            self.table.get_mut(record).content = Content::Pinned;
+            return;
+        }
+        if self.is_pseudo(before.dev, record) {
+            return;
+        }
+        if now.is_some_and(|now| !before.same_content(&Stat::from(now))) {
+            self.late(record);
+        }
+        let held = self.capture.hold(self.table.path(record), Fate::Survive);
+        let content = match held {
+            Held::Omitted(reason) => Content::Omitted(reason),
+            held => {
+                let store = before.size <= self.options.max_read_bytes;
+                Content::Read(self.hand_in(record, held, before, store))
+            }
+        };
+        self.table.get_mut(record).content = content;
+    }
+
+    /// The bytes of a file that the held call may destroy; none where they are safe already.
+    pub fn hold_content(&mut self, record: RecordId, now: Option<&FileStat>, fate: Fate) -> Option<Held> {
+        let observation = self.table.get(record);
+        let before = observation.before.filter(Stat::is_regular)?;
+        if fate == Fate::Overwritten {
+            self.capture.settle(before.inode());
+        }
+        let observation = self.table.get(record);
+        match observation.content {
+            _ if observation.replaced => return None,
+            Content::Kept(_) => return None,
+            // Stored already, unless it was too large for what is only read.
+            Content::Read(ticket) if before.size <= self.options.max_read_bytes => {
+                self.table.get_mut(record).content = Content::Kept(ticket);
+                return None;
+            }
+            _ => {}
+        }
+        if self.is_pseudo(before.dev, record) {
+            return None;
+        }
+        if now.is_some_and(|now| !before.same_content(&Stat::from(now))) {
+            self.late(record);
+        }
+        Some(self.capture.hold(self.table.path(record), fate))
+    }
+
+    /// Hands in bytes that the tree may now destroy.
+    pub fn keep_content(&mut self, record: RecordId, held: Held) {
+        let Some(before) = self.table.get(record).before else { return };
+        self.table.get_mut(record).content = match held {
+            Held::Omitted(reason) => {
+                self.omitted(record, reason);
+                Content::Omitted(reason)
+            }
+            held => {
+                let store = self.options.max_blob_bytes.is_none_or(|limit| before.size <= limit);
+                Content::Kept(self.hand_in(record, held, before, store))
+            }
+        };
+    }
+
+    fn hand_in(&mut self, record: RecordId, held: Held, before: Stat, store: bool) -> Ticket {
+        let key = blob_key(Side::Before, self.table.path(record));
+        self.capture.submit(key, held, Some(before.inode()), store)
+    }
+
+    pub fn omitted(&mut self, record: RecordId, reason: BlobOmitted) {
+        let path = self.table.path(record);
+        self.warnings.lost(WarningKind::ContentOmitted, None, || {
+            format!("the bytes of {} are not stored ({reason:?})", String::from_utf8_lossy(path))
+        });
+    }
+
+    fn late(&mut self, record: RecordId) {
+        let path = self.table.path(record);
+        self.warnings.lost(WarningKind::LateBeforeState, None, || {
+            format!(
+                "{} changed between its first sight and the first call that needed its bytes",
+                String::from_utf8_lossy(path)
+            )
+        });
+    }
+
+    /// Takes the digest of a directory's entries, once, before the tree changes them.
+    pub fn list_entries(&mut self, record: RecordId) {
+        let observation = self.table.get(record);
+        if observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some())
+            || !observation.before.is_some_and(|before| before.is_directory())
+        {
+            return;
+        }
+        if let Ok(digest) = live::entries_digest(self.table.path(record)) {
+            self.table.get_mut(record).extra_mut().entries = Some(digest);
+        }
+    }
+
+    /// Resolves what an access names, from the caller's own point of view.
+    pub fn locate(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
+        if self.processes.standing(caller.tgid).elsewhere {
+            view::locate_elsewhere(&mut self.resolver, caller, access)
+        } else {
+            view::locate(&mut self.resolver, caller, access)
+        }
+    }
+
+    /// Records what an unresolved path still told.
+    pub fn unseen(&mut self, process: ProcessId, unseen: Unseen) {
+        match unseen {
+            Unseen::Elsewhere(path) => {
+                self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
+                    format!(
+                        "{} in another root or mount namespace has no name out here",
+                        String::from_utf8_lossy(&path)
+                    )
+                });
+            }
+            Unseen::Unresolved(Unresolved::Loop(crossed)) => self.cross(process, &crossed),
+            Unseen::Unresolved(Unresolved::Denied(directory, crossed)) => {
+                self.cross(process, &crossed);
+                let stat = resolve::lstat(&directory).ok().flatten();
+                if let Sight::Record(record) = self.sight(directory, stat.as_ref()) {
+                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                }
+            }
+            Unseen::Unresolved(Unresolved::NotADirectory | Unresolved::TooLong | Unresolved::Nameless) => {}
+        }
+    }
+
+    /// Records the links that a path led through.
+    pub fn cross(&mut self, process: ProcessId, crossed: &[Crossed]) {
+        for link in crossed {
+            match self.sight(link.path.clone(), Some(&link.stat)) {
+                Sight::Record(record) => {
+                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                }
+                Sight::Suppressed(rule, _) => self.suppressed.read(rule),
+                Sight::Own => {}
+            }
+        }
+    }
+
+    /// What the rules say of a path; its record, made at first sight.
+    pub fn sight(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Sight {
+        if let Some(record) = self.table.find(&path) {
+            if !self.table.get(record).foreign || self.table.get(record).changes > 0 {
+                return Sight::Record(record);
+            }
+            return Sight::Suppressed(RuleId::FOREIGN_OWNER, path);
+        }
+        match self.rule_of(&path, stat) {
+            Some(sight) => sight,
+            None => Sight::Record(self.add_record(path, stat, false)),
+        }
+    }
+
+    /// The record of a path that the held call may change; what a rule of ownership would leave out
+    /// is recorded after all where it does.
+    pub fn sight_of_change(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Sight {
+        if let Some(record) = self.table.find(&path) {
+            return Sight::Record(record);
+        }
+        match self.rule_of(&path, stat) {
+            Some(Sight::Suppressed(RuleId::FOREIGN_OWNER, _)) => {
+                Sight::Record(self.add_record(path, stat, true))
+            }
+            Some(sight) => sight,
+            None => Sight::Record(self.add_record(path, stat, false)),
+        }
+    }
+
+    fn rule_of(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Sight> {
+        if is_below(path, &self.own_directory) {
+            return Some(Sight::Own);
+        }
+        if let Some((rule, topmost)) = self.ignore.covering(path) {
+            return Some(Sight::Suppressed(rule, topmost.to_vec()));
+        }
+        let foreign = stat.is_some_and(|stat| stat.st_uid != self.uid && !may_write(path, stat));
+        foreign.then(|| Sight::Suppressed(RuleId::FOREIGN_OWNER, path.to_vec()))
+    }
+
+    fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> RecordId {
+        let git = self.repositories.classify(&path, stat);
+        let before = stat.map(Stat::from);
+        let mut observation = PathObservation { before, git, foreign, ..PathObservation::default() };
+        if before.is_some_and(|before| before.is_link()) {
+            let target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
+            observation.extra = Some(Box::new(Extra {
+                target: target.map(|target| target.into_bytes()),
+                ..Extra::default()
+            }));
+        }
+        // Another name of a file that the tree has changed: what it was is known there.
+        if let Some(before) = before.filter(|before| before.nlink > 1 && !before.is_directory())
+            && let Some(first) = self.changed_inodes.get(&before.inode())
+        {
+            let first = self.table.get(*first);
+            observation.before = first.before;
+            observation.content = first.content;
+            observation.replaced = true;
+        }
+        self.table.add(path, observation)
+    }
+
+    /// Whether the file system of a record has no files with bytes of their own.
+    pub fn is_pseudo(&mut self, dev: u64, record: RecordId) -> bool {
+        let path = self.table.path(record);
+        *self.pseudo.entry(dev).or_insert_with(|| live::is_pseudo_filesystem(path).unwrap_or(false))
+    }
+
+    /// Whether `dev` is known to be such a file system.
+    pub fn known_pseudo(&self, dev: u64) -> bool {
+        self.pseudo.get(&dev) == Some(&true)
+    }
+
+    /// Takes the extended attributes of a path that the held call may change, once.
+    pub fn take_xattrs(&mut self, record: RecordId) {
+        let observation = self.table.get_mut(record);
+        if std::mem::replace(&mut observation.xattrs_taken, true)
+            || observation.replaced
+            || observation.before.is_none_or(|before| before.is_link())
+        {
+            return;
+        }
+        let Ok(xattrs) = live::xattrs(self.table.path(record)) else { return };
+        // Most files have none, and most records no rarer facts.
+        if !xattrs.is_empty() {
+            self.table.get_mut(record).extra_mut().xattrs = xattrs;
+        }
+    }
+}
+
+/// Whether `path` is `directory` or lies below it.
+pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// Whether we may write what another user owns; a link is its owner's.
+fn may_write(path: &[u8], stat: &FileStat) -> bool {
+    !resolve::is_link(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
+        || resolve::is_link(stat) && nix::unistd::geteuid().is_root()
+}

@@ -1,0 +1,178 @@
+//! Renames: what a moved name takes along, and what it replaces.
+//!
+//! A directory is walked before it moves: every path beneath it is deleted at its old name and
+//! written at its new one. Neighbour: `changes.rs`, whose calls these are.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::sys::stat::FileStat;
+
+use super::capture::Fate;
+use super::changes::Part;
+use super::recorder::{Sight, State};
+use super::resolve;
+use super::table::{ProcessId, RecordId};
+use crate::snapshot::{Operation, Operations, WarningKind};
+use crate::trace::syscalls::Effect;
+
+/// A path beneath a directory that is about to move.
+#[derive(Debug)]
+pub(super) struct Moved {
+    /// Its name below the directory, with a slash in front.
+    relative: Vec<u8>,
+    sight: Sight,
+}
+
+impl State {
+    /// Walks the directories that a rename moves, unless the kernel will refuse it.
+    pub fn prepare_moves(&mut self, parts: &mut [Part]) {
+        let [from, to] = parts else { return };
+        let Effect::RenameFrom { exchange } = from.effect else { return };
+        let Some(from_stat) = from.stat else { return };
+        if will_be_refused(&from_stat, from, to, exchange) {
+            return;
+        }
+        from.moved = self.walk(from);
+        if exchange {
+            to.moved = self.walk(to);
+        }
+    }
+
+    fn walk(&mut self, part: &Part) -> Vec<Moved> {
+        if !part.stat.as_ref().is_some_and(resolve::is_directory) {
+            return Vec::new();
+        }
+        let mut moved = Vec::new();
+        let start = Path::new(OsStr::from_bytes(&part.path));
+        let mut walk = walkdir::WalkDir::new(start).min_depth(1).follow_links(false).into_iter();
+        while let Some(entry) = walk.next() {
+            let path = match &entry {
+                Ok(entry) => entry.path().as_os_str().as_bytes().to_vec(),
+                Err(error) => {
+                    let path =
+                        error.path().map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
+                    self.warnings.lost(WarningKind::LateBeforeState, None, || {
+                        format!("{} moved, but could not be walked", String::from_utf8_lossy(&path))
+                    });
+                    continue;
+                }
+            };
+            let Ok(Some(stat)) = resolve::lstat(&path) else { continue };
+            let relative = path[part.path.len()..].to_vec();
+            let sight = self.sight_of_change(path, Some(&stat));
+            match &sight {
+                Sight::Record(record) => {
+                    self.take_xattrs(*record);
+                    if let Some(held) = self.hold_content(*record, Some(&stat), Fate::Survive) {
+                        self.keep_content(*record, held);
+                    }
+                }
+                // What a rule leaves out is not looked into; it is counted once.
+                Sight::Suppressed(..) | Sight::Own if resolve::is_directory(&stat) => walk.skip_current_dir(),
+                Sight::Suppressed(..) | Sight::Own => {}
+            }
+            moved.push(Moved { relative, sight });
+        }
+        moved
+    }
+
+    /// Records a rename that was done.
+    pub fn renamed(&mut self, process: ProcessId, from: &mut Part, to: &mut Part) {
+        let (Effect::RenameFrom { exchange }, Some(from_stat)) = (from.effect, from.stat) else { return };
+        if let Some(to_stat) = to.stat
+            && (from_stat.st_dev, from_stat.st_ino) == (to_stat.st_dev, to_stat.st_ino)
+        {
+            // Two names of one file: rename(2) does nothing.
+            for part in [from, to] {
+                if let Sight::Record(record) = part.sight {
+                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                }
+            }
+            return;
+        }
+        let write = Operations::from(Operation::Write);
+        let source = if exchange { write } else { Operation::Delete.into() };
+        self.moved_part(process, from, source);
+        self.moved_part(process, to, write);
+        self.link_records(&from.sight, &to.sight, exchange);
+        self.move_beneath(process, from, to);
+        self.move_beneath(process, to, from);
+        let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_link(stat);
+        if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
+            self.forget_names();
+        }
+    }
+
+    fn moved_part(&mut self, process: ProcessId, part: &mut Part, operations: Operations) {
+        self.repositories.note_change(&part.path);
+        match &part.sight {
+            Sight::Record(record) => {
+                let record = *record;
+                if let Some(held) = part.held.take() {
+                    self.keep_content(record, held);
+                }
+                self.note_inode(record, part.stat.as_ref(), false);
+                self.move_record(process, record, operations);
+            }
+            Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
+            Sight::Own => {}
+        }
+    }
+
+    fn move_record(&mut self, process: ProcessId, record: RecordId, operations: Operations) {
+        let observation = self.table.get_mut(record);
+        observation.merge(operations, process);
+        observation.changes = observation.changes.wrapping_add(1);
+        observation.replaced = true;
+        observation.written |= operations.contains(Operation::Write);
+        observation.deleted |= operations.contains(Operation::Delete);
+    }
+
+    fn link_records(&mut self, from: &Sight, to: &Sight, exchange: bool) {
+        if let (Sight::Record(from), Sight::Record(to)) = (from, to) {
+            self.table.get_mut(*from).extra_mut().renamed_to = Some(*to);
+            self.table.get_mut(*to).extra_mut().renamed_from = Some(*from);
+            if exchange {
+                self.table.get_mut(*to).extra_mut().renamed_to = Some(*from);
+                self.table.get_mut(*from).extra_mut().renamed_from = Some(*to);
+            }
+        }
+    }
+
+    fn move_beneath(&mut self, process: ProcessId, from: &mut Part, to: &Part) {
+        for moved in std::mem::take(&mut from.moved) {
+            match &moved.sight {
+                Sight::Record(record) => self.move_record(process, *record, Operation::Delete.into()),
+                Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
+                Sight::Own => continue,
+            }
+            let path = [to.path.as_slice(), &moved.relative].concat();
+            self.repositories.note_change(&path);
+            // Nothing was there: a directory that is replaced is empty, and one that is exchanged
+            // was walked itself.
+            let sight = self.sight_of_change(path, None);
+            match &sight {
+                Sight::Record(record) => {
+                    self.move_record(process, *record, Operation::Write.into());
+                }
+                Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
+                Sight::Own => {}
+            }
+            self.link_records(&moved.sight, &sight, false);
+        }
+    }
+}
+
+/// Whether the kernel will refuse to move a directory there, so that walking it is in vain.
+fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
+    let parent = resolve::parent_of(&to.path).and_then(|parent| resolve::lstat(parent).ok().flatten());
+    let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
+    let beneath_itself = super::recorder::is_below(&to.path, &from.path);
+    let occupied = !exchange && to.stat.is_some() && {
+        let entries = std::fs::read_dir(OsStr::from_bytes(&to.path));
+        !entries.is_ok_and(|mut entries| entries.next().is_none())
+    };
+    resolve::is_directory(from_stat) && (other_device || beneath_itself || occupied)
+}

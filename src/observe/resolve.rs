@@ -1,0 +1,333 @@
+//! The path as the tracee's kernel finds it: from a base and the bytes of a call to the real
+//! name, with every symbolic link that is crossed on the way.
+//!
+//! A walk asks only for names whose parents are already resolved, so the same walk serves a
+//! tracee with another root (or mount namespace) through /proc/TID/root. Neighbours: `view.rs`
+//! says where a thread's paths start; `recorder.rs` records what is found.
+
+use std::collections::HashSet;
+use std::io;
+
+use nix::sys::stat::FileStat;
+use rustix::fs::{AtFlags, CWD};
+
+/// The kernel's limit of symbolic links in one path (path_resolution(7)).
+const MAX_LINKS: u32 = 40;
+/// NAME_MAX of every local file system.
+const NAME_MAX: usize = 255;
+/// PATH_MAX with its NUL.
+const PATH_MAX: usize = 4096;
+
+/// Whose names the paths of a walk are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// What is put before a path to look at it from here: empty, or `/proc/TID/root`.
+    pub prefix: Vec<u8>,
+    /// The process that `/proc/self` means.
+    pub process: i32,
+    /// The thread that `/proc/thread-self` means.
+    pub thread: i32,
+}
+
+/// A path that was resolved.
+#[derive(Debug)]
+pub struct Resolved {
+    /// Its real name: no `.`, no `..`, no link but perhaps the last component.
+    pub path: Vec<u8>,
+    /// What is there, not followed.
+    pub stat: Option<FileStat>,
+    /// The links that were crossed, in order.
+    pub crossed: Vec<Crossed>,
+    /// Whether the path as named ended in a slash, so that it must be a directory.
+    pub must_be_directory: bool,
+}
+
+/// A symbolic link that a path led through.
+#[derive(Debug)]
+pub struct Crossed {
+    /// Its own real name.
+    pub path: Vec<u8>,
+    /// What lstat says of it.
+    pub stat: FileStat,
+}
+
+/// Why a path has no name to record.
+#[derive(Debug)]
+pub enum Unresolved {
+    /// A component that is no directory is used as one (ENOTDIR).
+    NotADirectory,
+    /// Too many links (ELOOP): the links that were seen.
+    Loop(Vec<Crossed>),
+    /// A name longer than the kernel takes (ENAMETOOLONG).
+    TooLong,
+    /// A directory on the way refuses its search: its name, and the links seen before.
+    Denied(Vec<u8>, Vec<Crossed>),
+    /// Something without a name: a pipe, a deleted file, an object behind a magic link.
+    Nameless,
+}
+
+/// The walker, with the directories that it knows to be real ones.
+#[derive(Debug, Default)]
+pub struct Resolver {
+    /// Real directories of our own names; cleared when a traced call may have changed one.
+    known: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
+}
+
+/// How many real directories are remembered at most.
+const KNOWN_LIMIT: usize = 100_000;
+
+impl Resolver {
+    /// Forgets what is known of directories: a rename, a link or a mount may have changed it.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    /// Resolves `path` from the real directory `base`, the last component's link only if `follow`.
+    pub fn resolve(
+        &mut self,
+        names: &Names,
+        base: &[u8],
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Resolved, Unresolved> {
+        if path.len() >= PATH_MAX {
+            return Err(Unresolved::TooLong);
+        }
+        if names.prefix.is_empty()
+            && let Some(resolved) = self.resolve_in_known(base, path, follow)
+        {
+            return Ok(resolved);
+        }
+        Walk { resolver: self, names, crossed: Vec::new(), links: 0 }.run(base, path, follow)
+    }
+
+    /// The short way: no dots, and a parent that is known to be a real directory.
+    fn resolve_in_known(&self, base: &[u8], path: &[u8], follow: bool) -> Option<Resolved> {
+        if path.ends_with(b"/") {
+            return None;
+        }
+        let mut name = if path.starts_with(b"/") { Vec::new() } else { trim_root(base).to_vec() };
+        name.reserve(path.len() + 1);
+        for component in path.split(|byte| *byte == b'/') {
+            match component {
+                b"" => {}
+                b"." | b".." => return None,
+                _ if component.len() > NAME_MAX => return None,
+                _ => {
+                    name.push(b'/');
+                    name.extend_from_slice(component);
+                }
+            }
+        }
+        let parent = parent_of(&name)?;
+        if !self.known.contains(parent) {
+            return None;
+        }
+        // ENOTDIR: what was a directory is none any more, which the walk will see.
+        let stat = match nix::sys::stat::lstat(name.as_slice()) {
+            Ok(stat) => Some(stat),
+            Err(nix::errno::Errno::ENOENT) => None,
+            Err(_) => return None,
+        };
+        if follow && stat.as_ref().is_some_and(is_link) {
+            return None;
+        }
+        Some(Resolved { path: name, stat, crossed: Vec::new(), must_be_directory: false })
+    }
+
+    fn learn(&mut self, names: &Names, directory: &[u8]) {
+        if names.prefix.is_empty() {
+            if self.known.len() >= KNOWN_LIMIT {
+                self.known.clear();
+            }
+            self.known.insert(directory.into());
+        }
+    }
+}
+
+struct Walk<'a> {
+    resolver: &'a mut Resolver,
+    names: &'a Names,
+    crossed: Vec<Crossed>,
+    links: u32,
+}
+
+impl Walk<'_> {
+    fn run(mut self, base: &[u8], path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
+        // The components still to come, the next one last.
+        let mut todo: Vec<Vec<u8>> = Vec::new();
+        push_components(&mut todo, path);
+        let must_be_directory = path.ends_with(b"/") || last_is_dots(path);
+        let follow = follow || path.ends_with(b"/");
+        let mut real = if path.starts_with(b"/") { Vec::new() } else { trim_root(base).to_vec() };
+        loop {
+            let Some(component) = todo.pop() else {
+                let path = if real.is_empty() { b"/".to_vec() } else { real };
+                let stat = self.lstat(&path)?;
+                return Ok(Resolved { path, stat, crossed: self.crossed, must_be_directory });
+            };
+            match component.as_slice() {
+                b"." => continue,
+                b".." => {
+                    real.truncate(real.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+                    continue;
+                }
+                name if name.len() > NAME_MAX => return Err(Unresolved::TooLong),
+                _ => {}
+            }
+            let parent = real.len();
+            real.push(b'/');
+            real.extend_from_slice(&component);
+            let last = todo.is_empty();
+            let Some(stat) = self.lstat(&real)? else {
+                // Nothing is there: the rest of the name is as named, up to a `..`.
+                while let Some(rest) = todo.pop() {
+                    match rest.as_slice() {
+                        b"." => {}
+                        b".." => break,
+                        _ => {
+                            real.push(b'/');
+                            real.extend_from_slice(&rest);
+                        }
+                    }
+                }
+                return Ok(Resolved { path: real, stat: None, crossed: self.crossed, must_be_directory });
+            };
+            if is_link(&stat) && (!last || follow) {
+                self.links += 1;
+                if self.links > MAX_LINKS {
+                    return Err(Unresolved::Loop(self.crossed));
+                }
+                let target = self.read_link(&real, &stat)?;
+                self.crossed.push(Crossed { path: real.clone(), stat });
+                if target.starts_with(b"/") {
+                    real.clear();
+                } else {
+                    real.truncate(parent);
+                }
+                push_components(&mut todo, &target);
+            } else if is_directory(&stat) {
+                self.resolver.learn(self.names, &real);
+                if last {
+                    return Ok(Resolved {
+                        path: real,
+                        stat: Some(stat),
+                        crossed: self.crossed,
+                        must_be_directory,
+                    });
+                }
+            } else if last {
+                return Ok(Resolved {
+                    path: real,
+                    stat: Some(stat),
+                    crossed: self.crossed,
+                    must_be_directory,
+                });
+            } else {
+                return Err(Unresolved::NotADirectory);
+            }
+        }
+    }
+
+    fn outside(&self, path: &[u8]) -> Vec<u8> {
+        [self.names.prefix.as_slice(), path].concat()
+    }
+
+    fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Unresolved> {
+        lstat(&self.outside(path)).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENAMETOOLONG) => Unresolved::TooLong,
+            _ => {
+                let parent = parent_of(path).unwrap_or(b"/");
+                Unresolved::Denied(parent.to_vec(), std::mem::take(&mut self.crossed))
+            }
+        })
+    }
+
+    /// The target of the link at `path`; links of procfs as they are for the tracee.
+    fn read_link(&mut self, path: &[u8], stat: &FileStat) -> Result<Vec<u8>, Unresolved> {
+        let outside = self.outside(path);
+        let Ok(target) = rustix::fs::readlinkat(CWD, outside.as_slice(), Vec::new()) else {
+            return Err(Unresolved::Denied(path.to_vec(), std::mem::take(&mut self.crossed)));
+        };
+        let target = target.into_bytes();
+        if !is_on_procfs(stat) {
+            return Ok(target);
+        }
+        match path.rsplit(|byte| *byte == b'/').next() {
+            Some(b"self") => return Ok(self.names.process.to_string().into_bytes()),
+            Some(b"thread-self") => {
+                return Ok(format!("{}/task/{}", self.names.process, self.names.thread).into_bytes());
+            }
+            // `/proc/mounts` and `/proc/net` are ordinary relative links.
+            _ if target.starts_with(b"self/") => return Ok(target),
+            _ => {}
+        }
+        // A magic link jumps to an object; its text is a name only if it names that object.
+        let object = rustix::fs::statat(CWD, outside.as_slice(), AtFlags::empty());
+        let named = rustix::fs::statat(CWD, self.outside(&target).as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        match (object, named) {
+            (Ok(object), Ok(named))
+                if target.starts_with(b"/")
+                    && (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino) =>
+            {
+                Ok(target)
+            }
+            _ => Err(Unresolved::Nameless),
+        }
+    }
+}
+
+fn push_components(todo: &mut Vec<Vec<u8>>, path: &[u8]) {
+    let components = path.split(|byte| *byte == b'/').rev().filter(|component| !component.is_empty());
+    todo.extend(components.map(<[u8]>::to_vec));
+}
+
+fn last_is_dots(path: &[u8]) -> bool {
+    matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"." | b".."))
+}
+
+/// `/` as the empty prefix that components are added to.
+fn trim_root(path: &[u8]) -> &[u8] {
+    if path == b"/" { b"" } else { path }
+}
+
+/// The directory part of an absolute, normal path; none for `/`.
+pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
+    let slash = path.iter().rposition(|byte| *byte == b'/')?;
+    match (slash, path.len()) {
+        (0, 1) => None,
+        (0, _) => Some(b"/"),
+        _ => Some(&path[..slash]),
+    }
+}
+
+/// lstat(2); none where nothing is there.
+pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
+    match nix::sys::stat::lstat(path) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether `stat` is of a symbolic link.
+pub fn is_link(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFLNK
+}
+
+/// Whether `stat` is of a directory.
+pub fn is_directory(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFDIR
+}
+
+/// Whether `stat` is of a regular file.
+pub fn is_regular(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFREG
+}
+
+/// Whether `stat` is of something on the procfs that is mounted at /proc here.
+fn is_on_procfs(stat: &FileStat) -> bool {
+    static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
+    let device = DEVICE.get_or_init(|| nix::sys::stat::stat("/proc").ok().map(|stat| stat.st_dev));
+    *device == Some(stat.st_dev)
+}

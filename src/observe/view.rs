@@ -1,0 +1,159 @@
+//! Where a thread's paths start, and what its names are called from here.
+//!
+//! Working directories and descriptors are read from /proc at the moment of the call, never
+//! modelled: threads share and unshare them. Neighbours: `resolve.rs` walks from there.
+
+use nix::sys::stat::FileStat;
+use rustix::fs::{AtFlags, CWD};
+
+use super::resolve::{self, Names, Resolved, Resolver, Unresolved};
+use crate::trace::syscalls::{Access, Dirfd, Place};
+use crate::trace::tracer::Caller;
+
+/// Why an access has no path of ours.
+#[derive(Debug)]
+pub enum Unseen {
+    /// The walk found none.
+    Unresolved(Unresolved),
+    /// Its name means another file, or none, out here: another root or mount namespace.
+    Elsewhere(Vec<u8>),
+}
+
+impl From<Unresolved> for Unseen {
+    fn from(unresolved: Unresolved) -> Self {
+        Unseen::Unresolved(unresolved)
+    }
+}
+
+/// The text of a link under /proc/TID, such as `cwd`, `root` or `fd/3`.
+fn proc_link(caller: Caller, what: &str) -> Option<Vec<u8>> {
+    let path = rustix::fs::readlink(format!("/proc/{}/{what}", caller.tid), Vec::new()).ok()?;
+    Some(path.into_bytes())
+}
+
+/// The name of an object that a link under /proc/TID stands for, if that is its name.
+///
+/// A deleted file's text ends in ` (deleted)`, a pipe's is no path; but a file may truly be
+/// named so, hence the comparison (proc_pid_fd(5)).
+fn named_object(caller: Caller, what: &str) -> Option<(Vec<u8>, FileStat)> {
+    let path = proc_link(caller, what)?;
+    if !path.starts_with(b"/") {
+        return None;
+    }
+    let object = rustix::fs::statat(CWD, format!("/proc/{}/{what}", caller.tid), AtFlags::empty()).ok()?;
+    let named = resolve::lstat(&path).ok()??;
+    ((object.st_dev, object.st_ino) == (named.st_dev, named.st_ino)).then_some((path, named))
+}
+
+/// The directory that relative paths of `dirfd` start at, by its name from our own root.
+pub fn base_of(caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
+    let what = match dirfd {
+        Dirfd::Cwd => "cwd".to_owned(),
+        Dirfd::Fd(fd) => format!("fd/{fd}"),
+    };
+    let base = proc_link(caller, &what).ok_or(Unresolved::Nameless)?;
+    if !base.starts_with(b"/") {
+        return Err(Unresolved::Nameless);
+    }
+    if base.ends_with(b" (deleted)") && named_object(caller, &what).is_none() {
+        return Err(Unresolved::Nameless);
+    }
+    Ok(base)
+}
+
+/// The path of a descriptor, if it has one.
+pub fn path_of_descriptor(caller: Caller, fd: i32) -> Option<Resolved> {
+    let (path, stat) = named_object(caller, &format!("fd/{fd}"))?;
+    Some(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false })
+}
+
+/// Resolves what `access` names for a thread whose root and mounts are ours.
+pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
+    let (dirfd, path) = match &access.place {
+        Place::Path { dirfd, path } => (*dirfd, path),
+        Place::Descriptor(fd) => {
+            return path_of_descriptor(caller, *fd).ok_or(Unresolved::Nameless.into());
+        }
+        Place::WorkingDirectory => {
+            let (path, stat) = named_object(caller, "cwd").ok_or(Unresolved::Nameless)?;
+            return Ok(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: true });
+        }
+    };
+    let mut names = Names { prefix: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 };
+    if access.resolve.in_root {
+        // The directory is the root of this one path: a walk among its names.
+        names.prefix = base_of(caller, dirfd)?;
+        let mut resolved = resolver.resolve(&names, b"/", path, access.follow)?;
+        rename_all(&mut resolved, |path| [names.prefix.as_slice(), path].concat());
+        return Ok(resolved);
+    }
+    let base = if path.starts_with(b"/") { b"/".to_vec() } else { base_of(caller, dirfd)? };
+    Ok(resolver.resolve(&names, &base, path, access.follow)?)
+}
+
+/// Resolves what `access` names for a thread whose root or mounts may not be ours.
+///
+/// The walk goes through /proc/TID/root; the result counts only if its parent is, out here, the
+/// same directory by device and inode.
+pub fn locate_elsewhere(
+    resolver: &mut Resolver,
+    caller: Caller,
+    access: &Access,
+) -> Result<Resolved, Unseen> {
+    let (dirfd, path) = match &access.place {
+        Place::Path { dirfd, path } => (*dirfd, path),
+        Place::Descriptor(_) | Place::WorkingDirectory => {
+            return match locate(resolver, caller, access) {
+                Err(Unseen::Unresolved(Unresolved::Nameless)) => {
+                    Err(Unseen::Elsewhere(b"a descriptor".to_vec()))
+                }
+                other => other,
+            };
+        }
+    };
+    let root = proc_link(caller, "root").ok_or(Unresolved::Nameless)?;
+    let root = if root == b"/" { Vec::new() } else { root };
+    let prefix = format!("/proc/{}/root", caller.tid).into_bytes();
+    let names = Names { prefix, process: caller.tgid.0, thread: caller.tid.0 };
+    let base = if path.starts_with(b"/") {
+        b"/".to_vec()
+    } else {
+        let what = match dirfd {
+            Dirfd::Cwd => "cwd".to_owned(),
+            Dirfd::Fd(fd) => format!("fd/{fd}"),
+        };
+        let base = proc_link(caller, &what).ok_or(Unresolved::Nameless)?;
+        match base.strip_prefix(root.as_slice()) {
+            Some(b"") => b"/".to_vec(),
+            Some(inside) if inside.starts_with(b"/") => inside.to_vec(),
+            _ => return Err(Unseen::Elsewhere(base)),
+        }
+    };
+    let mut resolved = resolver.resolve(&names, &base, path, access.follow)?;
+    let inside = resolve::parent_of(&resolved.path).unwrap_or(b"/");
+    let theirs = rustix::fs::statat(CWD, [&names.prefix, inside].concat(), AtFlags::empty());
+    let ours = rustix::fs::statat(CWD, [&root, inside].concat(), AtFlags::empty());
+    let same = match (theirs, ours) {
+        (Ok(theirs), Ok(ours)) => (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino),
+        _ => false,
+    };
+    let outside = [root.as_slice(), &resolved.path].concat();
+    if !same || !same_object(resolved.stat.as_ref(), &outside) {
+        return Err(Unseen::Elsewhere(resolved.path));
+    }
+    rename_all(&mut resolved, |path| [root.as_slice(), path].concat());
+    Ok(resolved)
+}
+
+/// A mount on the last component hides what our own name shows.
+fn same_object(theirs: Option<&FileStat>, outside: &[u8]) -> bool {
+    let ours = resolve::lstat(outside).ok().flatten();
+    ours.map(|stat| (stat.st_dev, stat.st_ino)) == theirs.map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+fn rename_all(resolved: &mut Resolved, name: impl Fn(&[u8]) -> Vec<u8>) {
+    resolved.path = name(&resolved.path);
+    for crossed in &mut resolved.crossed {
+        crossed.path = name(&crossed.path);
+    }
+}

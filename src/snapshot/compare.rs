@@ -1,0 +1,216 @@
+//! Holds the live filesystem against a record: what `verify` reports and `restore` decides by.
+//!
+//! Both sides are put into the same [`Fingerprint`], and equal fingerprints are the same state. Times
+//! don't count. Neighbours: `live.rs` looks, `manifest.rs` remembers.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use super::blobs::Side;
+use super::digest::{digest_file, read_all};
+use super::live;
+use super::manifest::{Digest, FileRecord, FileType, Present, State};
+use super::wire::shown;
+
+/// What identifies the content of a regular file.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ContentId {
+    /// The digest of its bytes.
+    Digest(Digest),
+    /// The Git blob that has its bytes, as the hexadecimal object id.
+    Git(String),
+}
+
+impl fmt::Display for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ContentId::Digest(digest) => digest.fmt(f),
+            ContentId::Git(oid) => write!(f, "git:{oid}"),
+        }
+    }
+}
+
+impl fmt::Debug for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A state of a path as far as it is compared; an object with `exists`, `type`, `mode` and so on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fingerprint {
+    /// Nothing is there.
+    Absent,
+    /// Something is there.
+    Present {
+        /// Its type.
+        file_type: FileType,
+        /// Its permission bits, those of set-ID and sticky included.
+        permissions: u32,
+        /// The target of a symbolic link.
+        target: Option<Vec<u8>>,
+        /// The device that a device node stands for.
+        rdev: Option<u64>,
+        /// The length and identity of the content, where it is compared. The identity is left out of
+        /// a live file of another length, which need not be read.
+        content: Option<(u64, Option<ContentId>)>,
+        /// The digest over the names in a directory, where they are compared.
+        entries: Option<Digest>,
+    },
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        match self {
+            Fingerprint::Absent => object.serialize_entry("exists", &false)?,
+            Fingerprint::Present { file_type, permissions, target, rdev, content, entries } => {
+                object.serialize_entry("exists", &true)?;
+                object.serialize_entry("type", file_type)?;
+                object.serialize_entry("permissions", &format_args!("{permissions:04o}"))?;
+                if let Some(target) = target {
+                    object.serialize_entry("target", &shown(target))?;
+                }
+                if let Some(rdev) = rdev {
+                    object.serialize_entry("rdev", rdev)?;
+                }
+                if let Some((size, id)) = content {
+                    object.serialize_entry("size", size)?;
+                    if let Some(id) = id {
+                        object.serialize_entry("content", &format_args!("{id}"))?;
+                    }
+                }
+                if let Some(entries) = entries {
+                    object.serialize_entry("entries_digest", entries)?;
+                }
+            }
+        }
+        object.end()
+    }
+}
+
+/// Whether the names in a listed directory count: they do for `verify`, not for `restore`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the words say it")]
+pub enum Entries {
+    Compare,
+    Ignore,
+}
+
+/// The state of `record` on `side`.
+pub fn state(record: &FileRecord, side: Side) -> &State {
+    match side {
+        Side::Before => &record.before,
+        Side::After => &record.after,
+    }
+}
+
+/// What the record says of the content on `side`: its digest, or the Git blob that was proved to be
+/// it; none where it is no regular file or its content was never looked at.
+///
+/// An after-state that is the before-state untouched has the content of that.
+pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
+    let present = state(record, side).present().filter(|present| present.file_type == FileType::File)?;
+    let pinned = |git: &Option<super::manifest::GitState>| {
+        git.as_ref().and_then(|git| git.oid.clone()).map(ContentId::Git)
+    };
+    let own = present.digest.map(ContentId::Digest);
+    match side {
+        Side::Before => own.or_else(|| pinned(&record.git)),
+        Side::After => own.or_else(|| {
+            let before = record.before.present()?;
+            if is_untouched(before, present) {
+                content_id(record, Side::Before).or_else(|| pinned(&record.git_after))
+            } else {
+                pinned(&record.git_after)
+            }
+        }),
+    }
+}
+
+/// Whether two states are of one inode that was not written to between them.
+fn is_untouched(before: &Present, after: &Present) -> bool {
+    let look = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
+    look(before) == look(after)
+}
+
+/// The fingerprint of the state that `record` has on `side`.
+pub fn recorded(record: &FileRecord, side: Side, entries: Entries) -> Fingerprint {
+    let Some(present) = state(record, side).present() else { return Fingerprint::Absent };
+    let content = content_id(record, side).map(|id| (present.size, Some(id)));
+    let entries = present.entries_digest.filter(|_| entries == Entries::Compare);
+    fingerprint(present, content, entries)
+}
+
+fn fingerprint(
+    present: &Present,
+    content: Option<(u64, Option<ContentId>)>,
+    entries: Option<Digest>,
+) -> Fingerprint {
+    Fingerprint::Present {
+        file_type: present.file_type,
+        permissions: present.mode & 0o7777,
+        target: present.target.clone(),
+        rdev: present.rdev,
+        content,
+        entries,
+    }
+}
+
+/// The fingerprint of what is at `path` now, in the terms of `like`: content is read only where
+/// `like` has an identity to compare with and the lengths are equal.
+pub fn live(path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
+    let Some(stat) = live::lstat(path)? else { return Ok(Fingerprint::Absent) };
+    let present = live::present(&stat, path)?;
+    let Fingerprint::Present { content: like_content, entries: like_entries, .. } = like else {
+        return Ok(fingerprint(&present, None, None));
+    };
+    let content = match like_content {
+        Some((size, Some(id))) if present.file_type == FileType::File => {
+            if *size == present.size {
+                let file = live::open_regular(path)?;
+                let (id, size) = identify(&file, id)?;
+                Some((size, Some(id)))
+            } else {
+                Some((present.size, None))
+            }
+        }
+        _ => None,
+    };
+    let entries = match like_entries {
+        Some(_) if present.file_type == FileType::Directory => Some(live::entries_digest(path)?),
+        _ => None,
+    };
+    Ok(fingerprint(&present, content, entries))
+}
+
+/// Whether `path` is at the state that `record` has on `side`, in the sense of a restore: existence,
+/// type, permission bits, link target and content are equal.
+pub fn is_at(record: &FileRecord, side: Side) -> io::Result<bool> {
+    let recorded = recorded(record, side, Entries::Ignore);
+    Ok(live(&record.path, &recorded)? == recorded)
+}
+
+/// The identity of the content of `file` in the terms of `like`, and its length.
+pub fn identify(file: &File, like: &ContentId) -> io::Result<(ContentId, u64)> {
+    match like {
+        ContentId::Digest(_) => digest_file(file).map(|(digest, size)| (ContentId::Digest(digest), size)),
+        ContentId::Git(oid) => {
+            let kind = gix::hash::Kind::from_hex_len(oid.len())
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a Git object id"))?;
+            let size = file.metadata()?.len();
+            let mut hasher = gix::hash::hasher(kind);
+            hasher.update(format!("blob {size}\0").as_bytes());
+            let read = read_all(file, |chunk| hasher.update(chunk))?;
+            let id = hasher.try_finalize().map_err(io::Error::other)?;
+            Ok((ContentId::Git(id.to_string()), read))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

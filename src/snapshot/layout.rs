@@ -1,0 +1,337 @@
+//! The directory of a bundle: made, locked, and changed in one step at the commit.
+//!
+//! Until then the output is in unnamed files, so that an older snapshot stays whole, a killed run
+//! leaves nothing, and a command that removes the directory does not lose its own recording.
+//! Neighbours: `blobs.rs` and `wire.rs` fill the unnamed files, `reader.rs` opens what was committed.
+
+use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Read as _, Seek as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::error::{Error, printable};
+use super::manifest::FORMAT_VERSION;
+
+/// The name of the manifest; its presence is the commit point.
+pub const MANIFEST: &str = "manifest.json";
+/// The name of the stored content.
+pub const BLOBS: &str = "blobs.parquet";
+
+/// Names of this shape are ours: output on its way on a filesystem without O_TMPFILE, or at the
+/// moment of a commit.
+const TEMPORARY: (&str, &str) = (".agent-snapshot-", ".tmp");
+
+/// The filesystem counts as nearly full with less than this left ...
+const RESERVE_BYTES: u64 = 256 << 20;
+/// ... or less than one part in so many, whichever is less.
+const RESERVE_PART: u64 = 50;
+
+/// How far into a manifest the keys are that tell it from another program's JSON.
+const HEAD: u64 = 4096;
+
+/// A directory that takes a snapshot, locked for as long as this lives.
+#[derive(Debug)]
+pub struct SnapshotDir {
+    dir: OwnedFd,
+    path: PathBuf,
+}
+
+impl SnapshotDir {
+    /// Makes `path` with its parents, or takes it over where it is empty or holds a snapshot of ours,
+    /// and locks it. Nothing in it is changed before [`SnapshotDir::commit`].
+    pub fn create(path: &Path) -> Result<SnapshotDir, Error> {
+        let (dir, real) = open_locked(path)?;
+        check_contents(&dir, &real)?;
+        make_private(&dir).map_err(Error::io("set the mode of", &real))?;
+        Ok(SnapshotDir { dir, path: real })
+    }
+
+    /// The directory's absolute path, free of symbolic links.
+    pub fn real_path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Device and inode of the directory.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.dir)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// A new file without a name, on the directory's filesystem where possible, for `commit`.
+    ///
+    /// Works though the command has removed the directory, and does not make it again before the
+    /// commit, which the command would notice.
+    pub fn unnamed_file(&self) -> io::Result<File> {
+        let refusal = match unnamed_in(&self.dir) {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        let places = self.path.ancestors().skip(1).map(Path::to_owned).chain([std::env::temp_dir()]);
+        let mut dirs = places.flat_map(|path| rustix::fs::open(path, DIRECTORY, Mode::empty()));
+        dirs.find_map(|dir| unnamed_in(&dir).ok()).ok_or(refusal)
+    }
+
+    /// Whether the command itself would soon run out of space if capture went on.
+    pub fn is_nearly_full(&self) -> io::Result<bool> {
+        let stat = rustix::fs::fstatvfs(&self.dir)?;
+        let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
+        Ok(free < RESERVE_BYTES.min(total / RESERVE_PART))
+    }
+
+    /// Puts the files in place, the manifest last. Where the directory was removed it is made again.
+    ///
+    /// A crash leaves the older snapshot, none, or the new one, never a manifest beside blobs that
+    /// are not its own. With `sync` that holds for a crash of the machine, too.
+    pub fn commit(self, blobs: Option<File>, manifest: File, sync: bool) -> Result<(), Error> {
+        let at_home = rustix::fs::stat(&self.path)
+            .is_ok_and(|stat| self.identity().is_ok_and(|identity| identity == (stat.st_dev, stat.st_ino)));
+        let home = if at_home { self } else { SnapshotDir::create(&self.path)? };
+        let failed = |what: &str| Error::io(what, &home.path);
+
+        let mut names = Temporaries { dir: &home.dir, names: Vec::new() };
+        let blobs = blobs.map(|file| names.give(file, sync)).transpose().map_err(failed("write blobs in"))?;
+        let manifest = names.give(manifest, sync).map_err(failed("write the manifest in"))?;
+        let sync_dir = || if sync { rustix::fs::fsync(&home.dir).map_err(io::Error::from) } else { Ok(()) };
+
+        sync_dir().map_err(failed("sync"))?;
+        // From here to the last line there is no snapshot rather than a wrong one.
+        remove(&home.dir, MANIFEST).map_err(failed("remove the old manifest in"))?;
+        sync_dir().map_err(failed("sync"))?;
+        match blobs {
+            Some(name) => names.put(&name, BLOBS).map_err(failed("put blobs.parquet into"))?,
+            None => remove(&home.dir, BLOBS).map_err(failed("remove the old blobs in"))?,
+        }
+        sync_dir().map_err(failed("sync"))?;
+        names.put(&manifest, MANIFEST).map_err(failed("put manifest.json into"))?;
+        sync_dir().map_err(failed("sync"))?;
+        if let (true, Some(parent)) = (sync, home.path.parent()) {
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(Error::io("sync", parent))?;
+        }
+        remove_stale(&home.dir);
+        Ok(())
+    }
+}
+
+/// Makes the directory, opens and locks it, and sees that the locked one is still the named one.
+fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf), Error> {
+    loop {
+        make(path).map_err(Error::io("create", path))?;
+        let dir = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(Errno::NOTDIR) => return Err(refused(path, "is not a directory")),
+            Err(error) => return Err(Error::io("open", path)(error.into())),
+        };
+        // The lock protects from ourselves; a filesystem without locks (NFS, say) is no reason not to
+        // record.
+        if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            return Err(refused(path, "is being written by another recording"));
+        }
+        let locked = rustix::fs::fstat(&dir).map_err(|error| Error::io("stat", path)(error.into()))?;
+        let same = |named: &rustix::fs::Stat| (named.st_dev, named.st_ino) == (locked.st_dev, locked.st_ino);
+        if rustix::fs::stat(path).is_ok_and(|named| same(&named)) {
+            let real = path.canonicalize().map_err(Error::io("resolve", path))?;
+            return Ok((dir, real));
+        }
+    }
+}
+
+/// `mkdir -p` of the parents, and the directory itself for its owner alone.
+fn make(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent)?;
+    }
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets mode 0700 on a directory of our own; a shared one (sticky, or another's) is left alone.
+fn make_private(dir: &OwnedFd) -> io::Result<()> {
+    let stat = rustix::fs::fstat(dir)?;
+    let shared = stat.st_mode & libc::S_ISVTX != 0 || stat.st_uid != rustix::process::geteuid().as_raw();
+    if !shared && stat.st_mode & 0o7777 != 0o700 {
+        rustix::fs::fchmod(dir, Mode::RWXU)?;
+    }
+    Ok(())
+}
+
+fn refused(path: &Path, reason: &str) -> Error {
+    Error::Refused(format!("{} {reason}", printable(path.as_os_str().as_bytes())))
+}
+
+/// Accepts an empty directory and one with a snapshot of ours, finished or not.
+fn check_contents(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
+    let (mut manifest, mut blobs, mut temporary) = (false, false, false);
+    for name in entries(dir).map_err(Error::io("list", path))? {
+        let regular = rustix::fs::statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        match name.as_slice() {
+            name if regular && name == MANIFEST.as_bytes() => manifest = true,
+            name if regular && name == BLOBS.as_bytes() => blobs = true,
+            name if regular && is_temporary(name) => temporary = true,
+            other => {
+                let reason = format!(
+                    "holds {}, which is no part of a snapshot: name a new or an empty directory",
+                    printable(other)
+                );
+                return Err(refused(path, &reason));
+            }
+        }
+    }
+    if manifest && !head_is_ours(dir).map_err(Error::io("read the manifest in", path))? {
+        return Err(refused(path, "holds a manifest.json that this version of agent-snapshot did not write"));
+    }
+    // A crash between the two renames of a commit leaves the manifest under a temporary name.
+    if blobs && !manifest && !temporary {
+        return Err(refused(path, "holds a blobs.parquet without a manifest.json"));
+    }
+    Ok(())
+}
+
+/// Whether `manifest.json` starts with the keys that ours start with, in a version we know.
+fn head_is_ours(dir: &OwnedFd) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::openat(dir, MANIFEST, flags, Mode::empty())?);
+    let mut head = Vec::new();
+    file.take(HEAD).read_to_end(&mut head)?;
+    head.retain(|byte| !byte.is_ascii_whitespace());
+    let Some(rest) = head.strip_prefix(b"{\"format_version\":") else { return Ok(false) };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let version = std::str::from_utf8(&rest[..digits]).ok().and_then(|digits| digits.parse::<u64>().ok());
+    Ok(version.is_some_and(|version| (1..=FORMAT_VERSION).contains(&version))
+        && rest[digits..].starts_with(b",\"id\":\""))
+}
+
+fn entries(dir: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn is_temporary(name: &[u8]) -> bool {
+    name.strip_prefix(TEMPORARY.0.as_bytes()).is_some_and(|rest| rest.ends_with(TEMPORARY.1.as_bytes()))
+}
+
+/// What a killed run of a filesystem without O_TMPFILE, or a killed commit, has left behind.
+fn remove_stale(dir: &OwnedFd) {
+    // Harmless leftovers: a failure to remove one is no failure of the snapshot that is in place.
+    for name in entries(dir).unwrap_or_default().into_iter().filter(|name| is_temporary(name)) {
+        let _ = rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::empty());
+    }
+}
+
+fn remove(dir: &OwnedFd, name: &str) -> io::Result<()> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+fn unnamed(dir: &OwnedFd) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(dir, c".", flags, PRIVATE)?))
+}
+
+fn unnamed_in(dir: &OwnedFd) -> io::Result<File> {
+    // EOPNOTSUPP or EISDIR say that the filesystem or the kernel has no O_TMPFILE (open(2)), ENOENT
+    // that the directory was removed; whatever else it is, the named file meets it too.
+    unnamed(dir).or_else(|_| unlinked(dir))
+}
+
+/// The next best thing to a file without a name: one whose name is gone at once.
+fn unlinked(dir: &OwnedFd) -> io::Result<File> {
+    let (name, file) = named(dir)?;
+    rustix::fs::unlinkat(dir, name.as_str(), AtFlags::empty())?;
+    Ok(file)
+}
+
+fn named(dir: &OwnedFd) -> io::Result<(String, File)> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    free_name(|name| Ok(File::from(rustix::fs::openat(dir, name, flags, PRIVATE)?)))
+}
+
+/// Calls `take` with new names of ours until one is free.
+fn free_name<T>(mut take: impl FnMut(&str) -> io::Result<T>) -> io::Result<(String, T)> {
+    loop {
+        // RandomState draws its keys from the system: unpredictable enough for a name in a
+        // directory of our own, and a name that is taken is not reused but refused.
+        let name = format!("{}{:016x}{}", TEMPORARY.0, RandomState::new().hash_one(()), TEMPORARY.1);
+        match take(&name) {
+            Ok(value) => return Ok((name, value)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The names that a commit has given and not yet made final; removed where it fails.
+struct Temporaries<'a> {
+    dir: &'a OwnedFd,
+    names: Vec<String>,
+}
+
+impl Temporaries<'_> {
+    /// Gives `file` a temporary name, by a link where that is possible and else by a copy.
+    fn give(&mut self, file: File, sync: bool) -> io::Result<String> {
+        let proc = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // AT_EMPTY_PATH would need a capability (linkat(2)), the path through /proc does not.
+        let linked = free_name(|name| {
+            Ok(rustix::fs::linkat(CWD, proc.as_str(), self.dir, name, AtFlags::SYMLINK_FOLLOW)?)
+        });
+        let (name, file) = match linked {
+            Ok((name, ())) => (name, file),
+            // EXDEV where the directory was made again elsewhere, ENOENT where the name is gone for
+            // good; and if it is worse than that, the copy meets it too.
+            Err(_) => self.copy(file)?,
+        };
+        self.names.push(name.clone());
+        rustix::fs::fchmod(&file, PRIVATE)?;
+        if sync {
+            file.sync_all()?;
+        }
+        Ok(name)
+    }
+
+    fn copy(&mut self, mut from: File) -> io::Result<(String, File)> {
+        let (name, mut to) = named(self.dir)?;
+        self.names.push(name.clone());
+        from.rewind()?;
+        io::copy(&mut from, &mut to)?;
+        Ok((name, to))
+    }
+
+    /// Makes a temporary name final.
+    fn put(&mut self, temporary: &str, name: &str) -> io::Result<()> {
+        rustix::fs::renameat(self.dir, temporary, self.dir, name)?;
+        self.names.retain(|given| given != temporary);
+        Ok(())
+    }
+}
+
+impl Drop for Temporaries<'_> {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = remove(self.dir, name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Opens a bundle that may come from anyone, and checks it before a verb trusts it.
+//!
+//! What `open` promises: the format version, all required keys, sorted unique clean absolute paths,
+//! and rows in `blobs.parquet` for the whole of every blob that is named. Lengths and digests of
+//! content are checked while it is read. `content.rs` knows the parquet file, `checks.rs` the rules of
+//! a manifest, `json.rs` guards the parser against hostile JSON.
+
+mod checks;
+mod content;
+mod json;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use self::content::Content;
+use super::error::{Error, printable};
+use super::layout::{BLOBS, MANIFEST};
+use super::manifest::{Digest, FileRecord, Header, Manifest};
+
+/// A larger manifest is refused unread: what is read stays in memory.
+const MAX_MANIFEST: u64 = 8 << 30;
+
+/// A bundle that was opened and checked. It can be shared between threads.
+#[derive(Debug)]
+pub struct Snapshot {
+    path: PathBuf,
+    manifest: Manifest,
+    content: Option<Content>,
+}
+
+impl Snapshot {
+    /// Opens and checks the bundle in the directory `path`.
+    pub fn open(path: &Path) -> Result<Snapshot, Error> {
+        // A commit may replace the bundle under our eyes: the manifest that we parsed must still be
+        // in place when the blobs have been opened, else we look again.
+        loop {
+            let dir = open_dir(path)?;
+            let manifest_file = open_in(&dir, MANIFEST)
+                .map_err(Error::io("open", path.join(MANIFEST)))?
+                .ok_or_else(|| no_manifest(path))?;
+            let identity = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+            let opened = rustix::fs::fstat(&manifest_file)
+                .map_err(|error| Error::io("stat", path.join(MANIFEST))(error.into()))?;
+            let blobs = open_in(&dir, BLOBS).map_err(Error::io("open", path.join(BLOBS)))?;
+            match rustix::fs::statat(&dir, MANIFEST, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(named) if identity(&named) == identity(&opened) => {}
+                Ok(_) => continue,
+                Err(_) => return Err(no_manifest(path)),
+            }
+
+            let manifest = parse(manifest_file, &path.join(MANIFEST))?;
+            let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
+            let content = open_content(blobs, wanted).map_err(|error| with_path(error, path))?;
+            return Ok(Snapshot { path: path.to_owned(), manifest, content });
+        }
+    }
+
+    /// The directory of the bundle, as it was given to `open`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Everything but the files.
+    pub fn header(&self) -> &Header {
+        &self.manifest.header
+    }
+
+    /// The records, sorted by path bytes.
+    pub fn files(&self) -> &[FileRecord] {
+        &self.manifest.files
+    }
+
+    /// The record of `path`.
+    pub fn find(&self, path: &[u8]) -> Option<&FileRecord> {
+        let index = self.manifest.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
+        self.manifest.files.get(index)
+    }
+
+    /// Writes the content of the blob `key` to `sink`, a row at a time, and counts it.
+    ///
+    /// What the sink has received counts only when this returns `Ok`: lengths are checked as it
+    /// comes, the digest at its end.
+    pub fn read_blob(
+        &self,
+        key: &str,
+        expected: Option<&Digest>,
+        sink: &mut dyn Write,
+    ) -> Result<u64, Error> {
+        match &self.content {
+            Some(content) => content.read(key, expected, sink),
+            None => Err(content::missing(key)),
+        }
+        .map_err(|error| with_path(error, &self.path))
+    }
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOTDIR => Error::Format(format!("{} is not a directory", shown(path))),
+        error => Error::io("open", path)(error.into()),
+    })
+}
+
+fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes()).into_owned()
+}
+
+fn no_manifest(path: &Path) -> Error {
+    Error::Format(format!("{} holds no manifest.json: it is no snapshot, or an unfinished one", shown(path)))
+}
+
+/// Puts the directory before a message that knows only what is in it.
+fn with_path(error: Error, path: &Path) -> Error {
+    let at = |message: String| format!("{}: {message}", shown(path));
+    match error {
+        Error::Format(message) => Error::Format(at(message)),
+        Error::Corrupt(message) => Error::Corrupt(at(message)),
+        Error::Unsafe(message) => Error::Unsafe(at(message)),
+        Error::Refused(message) => Error::Refused(at(message)),
+        error @ Error::Io { .. } => error,
+    }
+}
+
+/// Opens a regular file of the directory; a link or a FIFO in its place is not followed or waited for.
+fn open_in(dir: &OwnedFd, name: &str) -> std::io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if file.metadata()?.is_file() {
+        Ok(Some(file))
+    } else {
+        Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file"))
+    }
+}
+
+fn parse(file: File, path: &Path) -> Result<Manifest, Error> {
+    let size = file.metadata().map_err(Error::io("stat", path))?.len();
+    if size > MAX_MANIFEST {
+        return Err(Error::Format(format!("{} is too large: {size} bytes", shown(path))));
+    }
+    let reader = BufReader::with_capacity(64 << 10, json::Guard::new(file));
+    serde_json::from_reader(reader).map_err(|error| {
+        if error.is_io() && !json::is_refusal(&error) {
+            Error::io("read", path)(error.into())
+        } else {
+            Error::Format(format!("{}: {error}", shown(path)))
+        }
+    })
+}
+
+fn open_content(blobs: Option<File>, wanted: HashMap<Box<str>, u64>) -> Result<Option<Content>, Error> {
+    match blobs {
+        Some(file) if !wanted.is_empty() => Content::open(file, wanted).map(Some),
+        // Whatever is in a file that no record refers to is of no concern.
+        Some(_) => Ok(None),
+        None => wanted.keys().next().map_or(Ok(None), |key| Err(content::missing(key))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The rules of a manifest that JSON alone does not state.
+//!
+//! A path of a snapshot becomes a path that a restore writes to; here is decided that it can't be one
+//! that leads elsewhere.
+
+use std::collections::HashMap;
+
+use super::super::error::{Error, printable};
+use super::super::manifest::{FileRecord, FileType, GitState, Manifest, Present, State};
+
+/// Checks all records, and returns the blobs that they name with their lengths.
+pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, u64>, Error> {
+    let mut wanted = HashMap::new();
+    check_absolute(&manifest.header.start_cwd, "start_cwd")?;
+    for repository in &manifest.header.git_repositories {
+        check_absolute(&repository.root, "the root of a repository")?;
+    }
+    let mut last: Option<&[u8]> = None;
+    for record in &manifest.files {
+        check_absolute(&record.path, "path")?;
+        if last.is_some_and(|last| last >= record.path.as_slice()) {
+            return Err(unsafe_path("path", &record.path, "is out of order or there twice"));
+        }
+        last = Some(&record.path);
+        for renamed in [&record.renamed_from, &record.renamed_to].into_iter().flatten() {
+            check_absolute(renamed, "a renamed path")?;
+        }
+        for git in [&record.git, &record.git_after].into_iter().flatten() {
+            check_git(git)?;
+        }
+        for state in [&record.before, &record.after] {
+            if let State::Present(present) = state {
+                check_present(&record.path, present, &mut wanted)?;
+            }
+        }
+    }
+    check_parents(&manifest.files, |record| &record.before)?;
+    check_parents(&manifest.files, |record| &record.after)?;
+    Ok(wanted)
+}
+
+fn unsafe_path(what: &str, path: &[u8], why: &str) -> Error {
+    Error::Unsafe(format!("{what} {} {why}", printable(path)))
+}
+
+fn check_absolute(path: &[u8], what: &str) -> Result<(), Error> {
+    match path {
+        b"/" => Ok(()),
+        [b'/', rest @ ..] => check_components(rest, path, what),
+        _ => Err(unsafe_path(what, path, "is not absolute")),
+    }
+}
+
+fn check_components(relative: &[u8], path: &[u8], what: &str) -> Result<(), Error> {
+    if path.contains(&0) {
+        return Err(unsafe_path(what, path, "contains a NUL byte"));
+    }
+    for component in relative.split(|byte| *byte == b'/') {
+        match component {
+            b"" => return Err(unsafe_path(what, path, "has an empty component")),
+            b"." | b".." => return Err(unsafe_path(what, path, "has a `.` or `..` component")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_git(git: &GitState) -> Result<(), Error> {
+    check_absolute(&git.root, "the root of a repository")?;
+    // The root of a working tree is a path of its own repository.
+    if git.relative_path.is_empty() {
+        return Ok(());
+    }
+    check_components(&git.relative_path, &git.relative_path, "relative_path")
+}
+
+fn check_present(path: &[u8], present: &Present, wanted: &mut HashMap<Box<str>, u64>) -> Result<(), Error> {
+    let corrupt = |why: &str| Err(Error::Corrupt(format!("the record of {} {why}", printable(path))));
+    if FileType::from_mode(present.mode) != Some(present.file_type) || present.mode > 0o177_777 {
+        return corrupt("has a mode that is not of its type");
+    }
+    if present.mtime_nsec >= 1_000_000_000 {
+        return corrupt("has more than a second of nanoseconds");
+    }
+    if present.target.is_some() != (present.file_type == FileType::Symlink) {
+        return corrupt("has a target and is no symbolic link, or is one without a target");
+    }
+    if present.target.as_ref().is_some_and(|target| target.contains(&0)) {
+        return Err(unsafe_path("the target of", path, "contains a NUL byte"));
+    }
+    if present.xattrs.keys().any(|name| name.is_empty() || name.contains(&0)) {
+        return corrupt("has an extended attribute without a proper name");
+    }
+    if let Some(blob) = &present.blob {
+        if present.file_type != FileType::File {
+            return corrupt("has a blob and is no regular file");
+        }
+        match wanted.get(blob.as_str()) {
+            None => {
+                wanted.insert(blob.as_str().into(), present.size);
+            }
+            Some(size) if *size == present.size => {}
+            Some(_) => return corrupt("names a blob that another record says has another length"),
+        }
+    }
+    Ok(())
+}
+
+/// No path is beneath one that is no directory in the same state: a restore would write through it.
+fn check_parents(files: &[FileRecord], state: fn(&FileRecord) -> &State) -> Result<(), Error> {
+    let mut checked: &[u8] = b"";
+    for record in files.iter().filter(|record| state(record).present().is_some()) {
+        let mut path = record.path.as_slice();
+        while let Some(slash) = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0) {
+            path = &path[..slash];
+            if path == checked {
+                break;
+            }
+            let parent = files.binary_search_by(|other| other.path.as_slice().cmp(path));
+            let parent = parent.ok().and_then(|index| state(&files[index]).present());
+            if parent.is_some_and(|parent| parent.file_type != FileType::Directory) {
+                return Err(unsafe_path("path", &record.path, "is beneath one that is no directory"));
+            }
+        }
+        if let Some(slash) = record.path.iter().rposition(|byte| *byte == b'/') {
+            checked = &record.path[..slash];
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,364 @@
+//! `blobs.parquet`, read by key. The file may be hostile: sizes are checked against its length before
+//! anything is allocated, and where the parquet library panics all the same, that is a corrupt file.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::FileExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+
+use bytes::Bytes;
+use parquet::basic::Type;
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
+use sha2::{Digest as _, Sha256};
+
+use super::super::blobs::{CHUNK, COLUMNS};
+use super::super::error::{Error, printable};
+use super::super::manifest::Digest;
+
+/// The most that a page of ours decompresses to is one row and what was there before it.
+const MAX_PAGE: u64 = 64 << 20;
+/// How many keys are decoded at once.
+const BATCH: usize = 1024;
+
+/// The parquet file with an index of the keys that the manifest names.
+#[derive(Debug)]
+pub struct Content {
+    file: Arc<Source>,
+    metadata: ParquetMetaData,
+    blobs: HashMap<Box<str>, Blob>,
+}
+
+/// Where one content is.
+#[derive(Debug)]
+struct Blob {
+    size: u64,
+    first: Option<Row>,
+    more: Vec<Row>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    group: u32,
+    /// The row's number in its group.
+    row: u32,
+    offset: u64,
+}
+
+/// The error for a blob that is named and not there.
+pub fn missing(key: &str) -> Error {
+    Error::Corrupt(format!("the blob {} is missing", printable(key.as_bytes())))
+}
+
+fn corrupt(reason: impl std::fmt::Display) -> Error {
+    Error::Corrupt(format!("blobs.parquet: {reason}"))
+}
+
+impl Content {
+    /// Indexes the blobs of `wanted`, which says how long each must be.
+    pub fn open(file: File, wanted: HashMap<Box<str>, u64>) -> Result<Content, Error> {
+        let len = file.metadata().map_err(Error::io("stat", "blobs.parquet"))?.len();
+        let source = Source { file: Arc::new(file), len, pages: false };
+        guarded(|| {
+            let metadata = ParquetMetaDataReader::new()
+                .with_page_index_policy(PageIndexPolicy::Skip)
+                .parse_and_finish(&source)?;
+            let blobs = wanted
+                .into_iter()
+                .map(|(key, size)| (key, Blob { size, first: None, more: Vec::new() }))
+                .collect();
+            let file = Arc::new(Source { pages: true, ..source });
+            let mut content = Content { file, metadata, blobs };
+            content.check_shape()?;
+            for group in 0..content.metadata.num_row_groups() {
+                content.index(group)?;
+            }
+            content.check_rows()?;
+            Ok(content)
+        })
+    }
+
+    /// Hands the content of `key` to `sink`.
+    pub fn read(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Write) -> Result<u64, Error> {
+        let blob = self.blobs.get(key).ok_or_else(|| missing(key))?;
+        let broken = |why: &str| corrupt(format!("the content of {} {why}", printable(key.as_bytes())));
+        let mut hasher = expected.map(|_| Sha256::new());
+        let mut rows = blob.rows().peekable();
+        while let Some(row) = rows.next() {
+            let end = rows.peek().map_or(blob.size, |next| next.offset);
+            let bytes = guarded(|| self.row(row))?;
+            if bytes.len() as u64 != end - row.offset {
+                return Err(broken("has not the length that the manifest says"));
+            }
+            if let Some(hasher) = &mut hasher {
+                hasher.update(bytes.data());
+            }
+            sink.write_all(bytes.data()).map_err(Error::io("write the content of", key))?;
+        }
+        match (hasher.map(Digest::finish), expected) {
+            (Some(digest), Some(expected)) if digest != *expected => {
+                Err(broken("has not the digest that the manifest says"))
+            }
+            _ => Ok(blob.size),
+        }
+    }
+
+    fn check_shape(&self) -> Result<(), Failure> {
+        let schema = self.metadata.file_metadata().schema_descr();
+        let types = [Type::BYTE_ARRAY, Type::INT64, Type::BYTE_ARRAY];
+        let fits = schema.num_columns() == COLUMNS.len()
+            && schema.columns().iter().zip(COLUMNS).zip(types).all(|((column, name), kind)| {
+                column.name() == name
+                    && column.path().parts().len() == 1
+                    && column.physical_type() == kind
+                    && column.max_def_level() == 0
+                    && column.max_rep_level() == 0
+            });
+        if !fits {
+            return Err(Failure::Corrupt("its columns are not key, offset and content".to_owned()));
+        }
+        for group in self.metadata.row_groups() {
+            let rows = group.num_rows();
+            let whole = rows >= 0
+                && u32::try_from(rows).is_ok()
+                && group.num_columns() == COLUMNS.len()
+                && group.columns().iter().all(|column| {
+                    // `byte_range` panics where a number is negative; that is caught as well.
+                    let (start, len) = column.byte_range();
+                    column.num_values() == rows
+                        && start.checked_add(len).is_some_and(|end| end <= self.file.len)
+                });
+            if !whole {
+                return Err(Failure::Corrupt("a row group lies outside the file".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn column<T: DataType>(&self, group: usize, column: usize) -> Result<ColumnReaderImpl<T>, ParquetError> {
+        let group = self.metadata.row_group(group);
+        let chunk = group.column(column);
+        let rows = usize::try_from(group.num_rows())?;
+        let pages = SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, None)?;
+        Ok(ColumnReaderImpl::new(chunk.column_descr_ptr(), Box::new(pages)))
+    }
+
+    /// Notes the rows of one group whose key is wanted.
+    fn index(&mut self, group: usize) -> Result<(), Failure> {
+        let rows = usize::try_from(self.metadata.row_group(group).num_rows())?;
+        let mut keys = self.column::<ByteArrayType>(group, 0)?;
+        let mut offsets = self.column::<Int64Type>(group, 1)?;
+        let (mut batch, mut starts) = (Vec::new(), Vec::new());
+        let mut row = 0;
+        while row < rows {
+            batch.clear();
+            starts.clear();
+            let count = BATCH.min(rows - row);
+            let read = keys.read_records(count, None, None, &mut batch)?.0;
+            let also = offsets.read_records(count, None, None, &mut starts)?.0;
+            if read == 0 || read != also || batch.len() != read || starts.len() != read {
+                return Err(Failure::Corrupt("a row group has fewer rows than it says".to_owned()));
+            }
+            for (key, offset) in batch.iter().zip(&starts) {
+                let blob = std::str::from_utf8(key.data()).ok().and_then(|key| self.blobs.get_mut(key));
+                if let Some(blob) = blob {
+                    let offset = u64::try_from(*offset)?;
+                    blob.push(Row { group: u32::try_from(group)?, row: u32::try_from(row)?, offset });
+                }
+                row += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every wanted blob starts at 0 and goes on in order; no row can be longer than one may be.
+    fn check_rows(&self) -> Result<(), Failure> {
+        for (key, blob) in &self.blobs {
+            let mut rows = blob.rows().peekable();
+            match rows.peek() {
+                None => return Err(Failure::Missing(key.to_string())),
+                Some(first) if first.offset != 0 => return Err(Failure::gap(key)),
+                Some(_) => {}
+            }
+            while let Some(row) = rows.next() {
+                let end = rows.peek().map_or(blob.size, |next| next.offset);
+                let only = blob.more.is_empty();
+                let len = end.checked_sub(row.offset).ok_or_else(|| Failure::gap(key))?;
+                if len > CHUNK as u64 || len == 0 && !only {
+                    return Err(Failure::gap(key));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The content of one row.
+    fn row(&self, row: Row) -> Result<ByteArray, Failure> {
+        let mut reader = self.column::<ByteArrayType>(row.group as usize, 2)?;
+        let before = row.row as usize;
+        let mut values = Vec::with_capacity(1);
+        if reader.skip_records(before)? == before {
+            reader.read_records(1, None, None, &mut values)?;
+        }
+        values.pop().ok_or_else(|| Failure::Corrupt("a row group has fewer rows than it says".to_owned()))
+    }
+}
+
+impl Blob {
+    fn push(&mut self, row: Row) {
+        match self.first {
+            None => self.first = Some(row),
+            Some(_) => self.more.push(row),
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row> {
+        self.first.into_iter().chain(self.more.iter().copied())
+    }
+}
+
+/// Why parquet gives no answer.
+enum Failure {
+    Missing(String),
+    Corrupt(String),
+    Read(io::Error),
+}
+
+impl Failure {
+    fn gap(key: &str) -> Failure {
+        Failure::Corrupt(format!("the rows of {} have gaps or overlap", printable(key.as_bytes())))
+    }
+}
+
+impl From<ParquetError> for Failure {
+    fn from(error: ParquetError) -> Failure {
+        match error {
+            ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+                Ok(error) => match error.kind() {
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                        Failure::Corrupt(error.to_string())
+                    }
+                    _ => Failure::Read(*error),
+                },
+                Err(other) => Failure::Corrupt(other.to_string()),
+            },
+            other => Failure::Corrupt(other.to_string()),
+        }
+    }
+}
+
+impl From<std::num::TryFromIntError> for Failure {
+    fn from(_: std::num::TryFromIntError) -> Failure {
+        Failure::Corrupt("a number is negative or too large".to_owned())
+    }
+}
+
+/// Runs parquet code on a file that nobody vouches for; its panic is an error like any other.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Error> {
+    thread_local! {
+        static QUIET: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let shout = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                shout(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    // What a panic leaves half done are the local readers and the index of `open`, dropped with it.
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(false);
+    match outcome {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(Failure::Missing(key))) => Err(missing(&key)),
+        Ok(Err(Failure::Corrupt(reason))) => Err(corrupt(reason)),
+        Ok(Err(Failure::Read(error))) => Err(Error::io("read", "blobs.parquet")(error)),
+        Err(_) => Err(corrupt("it can't be decoded")),
+    }
+}
+
+/// The file for parquet: positioned reads, so that threads don't share an offset, within its length.
+#[derive(Debug)]
+struct Source {
+    file: Arc<File>,
+    len: u64,
+    /// Whether what is asked for are pages, no longer the footer.
+    pages: bool,
+}
+
+/// Reads on from one position: in the footer, or at the header of a page.
+struct Tail {
+    file: Arc<File>,
+    position: u64,
+    checked: bool,
+}
+
+impl Read for Tail {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.position)?;
+        if !self.checked && page_size(&buffer[..read]).is_none_or(|size| size > MAX_PAGE) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a page is too large or has no header"));
+        }
+        self.checked = true;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl Length for Source {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Source {
+    type T = BufReader<Tail>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let tail = Tail { file: Arc::clone(&self.file), position: start, checked: !self.pages };
+        // A header of ours has some thirty bytes.
+        Ok(BufReader::with_capacity(256, tail))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.len) {
+            return Err(ParquetError::EOF("what it refers to lies outside the file".to_owned()));
+        }
+        let mut buffer = vec![0; length];
+        self.file.read_exact_at(&mut buffer, start)?;
+        Ok(buffer.into())
+    }
+}
+
+/// The uncompressed size that the header of a page says, which parquet allocates without a look.
+///
+/// Thrift's compact protocol: fields 1 (the type) and 2 (the size), both i32, start every header.
+fn page_size(header: &[u8]) -> Option<u64> {
+    const NEXT_FIELD_I32: u8 = 0x15;
+    fn number(bytes: &mut &[u8]) -> Option<u64> {
+        *bytes = bytes.strip_prefix(&[NEXT_FIELD_I32])?;
+        let mut value = 0;
+        for shift in (0..35).step_by(7) {
+            let (byte, rest) = bytes.split_first()?;
+            *bytes = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                // Zigzag: the odd ones are negative.
+                return (value & 1 == 0).then_some(value >> 1);
+            }
+        }
+        None
+    }
+    let mut rest = header;
+    number(&mut rest)?;
+    number(&mut rest)
+}

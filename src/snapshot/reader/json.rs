@@ -1,0 +1,71 @@
+//! A reader that stops hostile JSON before the parser has to hold it: nesting and single strings
+//! beyond anything that we write.
+//!
+//! serde_json limits the depth of what it builds, but passes over the value of an unknown key with a
+//! stack of its own, as deep as the brackets go.
+
+use std::io::{self, Read};
+
+const MAX_DEPTH: u32 = 32;
+/// The kernel takes no argument beyond 128 KiB and no attribute beyond 64 KiB.
+const MAX_STRING: u64 = 16 << 20;
+
+/// Passes bytes through and counts brackets and the length of strings.
+pub struct Guard<R> {
+    inner: R,
+    depth: u32,
+    string: Option<u64>,
+    escaped: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refusal(&'static str);
+
+/// Whether the parser's error is ours: a read of a file never fails in this kind.
+pub fn is_refusal(error: &serde_json::Error) -> bool {
+    error.io_error_kind() == Some(io::ErrorKind::InvalidData)
+}
+
+impl<R> Guard<R> {
+    /// Guards what reads from `inner`.
+    pub fn new(inner: R) -> Guard<R> {
+        Guard { inner, depth: 0, string: None, escaped: false }
+    }
+
+    fn look(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        for byte in bytes {
+            match &mut self.string {
+                Some(_) if self.escaped => self.escaped = false,
+                Some(_) if *byte == b'"' => self.string = None,
+                Some(len) => {
+                    self.escaped = *byte == b'\\';
+                    *len += 1;
+                    if *len > MAX_STRING {
+                        return Err(Refusal("a string is too long"));
+                    }
+                }
+                None => match byte {
+                    b'"' => self.string = Some(0),
+                    b'[' | b'{' => {
+                        self.depth += 1;
+                        if self.depth > MAX_DEPTH {
+                            return Err(Refusal("it is nested too deeply"));
+                        }
+                    }
+                    b']' | b'}' => self.depth = self.depth.saturating_sub(1),
+                    _ => {}
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Guard<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.look(&buffer[..read]).map_err(|refusal| io::Error::new(io::ErrorKind::InvalidData, refusal))?;
+        Ok(read)
+    }
+}

@@ -1,0 +1,109 @@
+//! Bundles for the tests of this room.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use super::blobs::{BlobWriter, Compression, Stored};
+use super::layout::SnapshotDir;
+use super::manifest::*;
+use super::wire::write_manifest;
+
+/// A header with every list empty.
+pub fn header() -> Header {
+    Header {
+        format_version: FORMAT_VERSION,
+        id: "0123456789abcdef".to_owned(),
+        kind: Kind::Recording,
+        name: None,
+        session: None,
+        tool: Tool { name: "agent-snapshot".to_owned(), version: "0.1.0".to_owned() },
+        host: Host { arch: "x86_64".to_owned(), kernel: "6.1".to_owned(), machine: "sha256:00".to_owned() },
+        command: vec![b"true".to_vec()],
+        exit_status: 0,
+        exit_signal: None,
+        timed_out: false,
+        start_cwd: b"/".to_vec(),
+        uid: 1000,
+        gid: 1000,
+        started_at: "2026-01-02T03:04:05Z".to_owned(),
+        finished_at: "2026-01-02T03:04:06Z".to_owned(),
+        complete: true,
+        warnings: Vec::new(),
+        suppressed: Vec::new(),
+        git_repositories: Vec::new(),
+        processes: Vec::new(),
+    }
+}
+
+/// A regular file of `size` bytes of which nothing else is known.
+pub fn present(size: u64) -> Present {
+    Present {
+        file_type: FileType::File,
+        mode: libc::S_IFREG | 0o644,
+        mtime: 1_770_000_000,
+        mtime_nsec: 5,
+        size,
+        uid: 1000,
+        gid: 1000,
+        dev: 2049,
+        ino: 77,
+        nlink: 1,
+        target: None,
+        rdev: None,
+        entries_digest: None,
+        xattrs: BTreeMap::new(),
+        digest: None,
+        blob: None,
+        blob_omitted: None,
+    }
+}
+
+/// A directory.
+#[allow(dead_code)]
+pub fn directory() -> Present {
+    Present { file_type: FileType::Directory, mode: libc::S_IFDIR | 0o755, ..present(4096) }
+}
+
+/// The state of a file whose content is stored.
+pub fn stored(stored: &Stored) -> State {
+    let blob = stored.blob.as_ref().map(ToString::to_string);
+    State::Present(Box::new(Present { digest: Some(stored.digest), blob, ..present(stored.size) }))
+}
+
+/// A record of a path that was created.
+pub fn created(path: &[u8], after: State) -> FileRecord {
+    FileRecord {
+        path: path.to_vec(),
+        operations: Operation::Write.into(),
+        processes: vec![1],
+        process_count: None,
+        inherited: false,
+        renamed_from: None,
+        renamed_to: None,
+        before: State::Absent { tombstone: false },
+        after,
+        git: None,
+        git_after: None,
+    }
+}
+
+/// Commits a snapshot to `dir`: the files that `fill` stores and records.
+pub fn commit(dir: &Path, fill: impl FnOnce(&mut BlobWriter) -> Vec<FileRecord>) {
+    let target = SnapshotDir::create(dir).unwrap();
+    commit_into(target, header(), fill);
+}
+
+/// Commits a snapshot to a directory that is open already.
+pub fn commit_into(
+    target: SnapshotDir,
+    header: Header,
+    fill: impl FnOnce(&mut BlobWriter) -> Vec<FileRecord>,
+) {
+    let mut writer = BlobWriter::new(target.unnamed_file().unwrap(), Compression::Snappy).unwrap();
+    let files = fill(&mut writer);
+    let blobs = writer.finish().unwrap();
+    let manifest: File = target.unnamed_file().unwrap();
+    write_manifest(&manifest, &header, &files).unwrap();
+    target.commit(blobs, manifest, false).unwrap();
+}

@@ -1,0 +1,96 @@
+//! The JSON of `manifest.json`: the only place where bytes become text and text bytes.
+//!
+//! Text is UTF-8. Bytes that are not valid UTF-8 are shown through Latin-1, and the same object then
+//! carries the exact bytes in base64 under the key with `_bytes` behind it. What is absent is left
+//! out. `write.rs` and `read.rs` hold the two directions; the types are those of `manifest.rs`.
+
+mod read;
+mod write;
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use super::manifest::{BlobOmitted, FileType, Kind, WarningKind};
+
+pub use write::write_manifest;
+
+/// Bytes as the format shows them: UTF-8 as it is, anything else through Latin-1.
+pub fn shown(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()),
+    }
+}
+
+/// Whether the format needs the exact bytes beside the shown text.
+fn needs_bytes(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err()
+}
+
+/// Gives an enum its words, both ways.
+macro_rules! words {
+    ($type:ident { $($variant:ident = $word:literal),* $(,)? }) => {
+        impl $type {
+            /// The word of the format.
+            pub fn name(self) -> &'static str {
+                match self { $($type::$variant => $word),* }
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                match String::deserialize(deserializer)?.as_str() {
+                    $($word => Ok($type::$variant),)*
+                    other => Err(D::Error::unknown_variant(other, &[$($word),*])),
+                }
+            }
+        }
+    };
+}
+
+words!(Kind { Recording = "recording", Rescue = "rescue" });
+words!(FileType {
+    File = "file",
+    Directory = "directory",
+    Symlink = "symlink",
+    Fifo = "fifo",
+    Socket = "socket",
+    CharDevice = "char_device",
+    BlockDevice = "block_device",
+});
+words!(BlobOmitted {
+    TooLarge = "too_large",
+    Unreadable = "unreadable",
+    ChangedWhileReading = "changed_while_reading",
+    NoSpace = "no_space",
+    Withheld = "withheld",
+});
+words!(WarningKind {
+    IoUring = "io_uring",
+    CompatSyscall = "compat_syscall",
+    UnmodelledSyscall = "unmodelled_syscall",
+    UnreadableTracee = "unreadable_tracee",
+    ExternalChange = "external_change",
+    LateBeforeState = "late_before_state",
+    ContentOmitted = "content_omitted",
+    PathChangedAfterCheck = "path_changed_after_check",
+    MountNamespace = "mount_namespace",
+    Chroot = "chroot",
+    Listener = "listener",
+    NestedTracer = "nested_tracer",
+    Setuid = "setuid",
+    CoreDump = "core_dump",
+    InheritedDescriptor = "inherited_descriptor",
+    Timeout = "timeout",
+    Survivors = "survivors",
+});
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,430 @@
+//! JSON to manifest. Unknown keys are passed over; a required key that is missing is an error, and
+//! so are exact bytes that contradict the text beside them.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use super::super::manifest::*;
+use super::{needs_bytes, shown};
+
+/// Why the JSON is no manifest, though it is JSON.
+type Fault = String;
+
+struct Base64(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        BASE64.decode(text).map(Base64).map_err(|error| D::Error::custom(format!("base64: {error}")))
+    }
+}
+
+/// A key that must be there, though it may be null.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer)
+}
+
+fn bytes(key: &str, text: String, exact: Option<Base64>) -> Result<Vec<u8>, Fault> {
+    match exact {
+        None => Ok(text.into_bytes()),
+        Some(Base64(exact)) if needs_bytes(&exact) && shown(&exact) == text => Ok(exact),
+        Some(_) => Err(format!("`{key}_bytes` are not the bytes of `{key}`")),
+    }
+}
+
+fn bytes_some(key: &str, text: Option<String>, exact: Option<Base64>) -> Result<Option<Vec<u8>>, Fault> {
+    match (text, exact) {
+        (Some(text), exact) => bytes(key, text, exact).map(Some),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(format!("`{key}_bytes` without `{key}`")),
+    }
+}
+
+fn list(key: &str, texts: Vec<String>, exact: Option<Vec<Base64>>) -> Result<Vec<Vec<u8>>, Fault> {
+    let Some(exact) = exact else {
+        return Ok(texts.into_iter().map(String::into_bytes).collect());
+    };
+    if exact.len() != texts.len() || exact.iter().zip(&texts).any(|(exact, text)| shown(&exact.0) != *text) {
+        return Err(format!("`{key}_bytes` are not the bytes of `{key}`"));
+    }
+    Ok(exact.into_iter().map(|exact| exact.0).collect())
+}
+
+/// Reads a type through the shape that it has on the wire.
+macro_rules! through {
+    ($type:ident, $wire:ident) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                $wire::deserialize(deserializer)?.checked().map_err(D::Error::custom)
+            }
+        }
+    };
+}
+
+through!(Manifest, ManifestWire);
+through!(Warning, WarningWire);
+through!(Suppressed, SuppressedWire);
+through!(GitRepository, GitRepositoryWire);
+through!(Exec, ExecWire);
+through!(ProcessRecord, ProcessWire);
+through!(FileRecord, FileWire);
+through!(State, StateWire);
+through!(GitState, GitWire);
+
+/// A version that this build reads; another is told at once, before any other key can be missed.
+struct Version(u64);
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+        match u64::deserialize(deserializer)? {
+            FORMAT_VERSION => Ok(Version(FORMAT_VERSION)),
+            other => Err(D::Error::custom(format!(
+                "format version {other} is not the one that this build reads ({FORMAT_VERSION})"
+            ))),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ManifestWire {
+    format_version: Version,
+    id: String,
+    kind: Kind,
+    name: Option<String>,
+    session: Option<String>,
+    tool: ToolWire,
+    host: HostWire,
+    command: Vec<String>,
+    command_bytes: Option<Vec<Base64>>,
+    exit_status: i32,
+    exit_signal: Option<String>,
+    #[serde(default)]
+    timed_out: bool,
+    start_cwd: String,
+    start_cwd_bytes: Option<Base64>,
+    uid: u32,
+    gid: u32,
+    started_at: String,
+    finished_at: String,
+    complete: bool,
+    warnings: Vec<Warning>,
+    suppressed: Vec<Suppressed>,
+    git_repositories: Vec<GitRepository>,
+    processes: Vec<ProcessRecord>,
+    files: Vec<FileRecord>,
+}
+
+impl ManifestWire {
+    fn checked(self) -> Result<Manifest, Fault> {
+        let header = Header {
+            format_version: self.format_version.0,
+            id: self.id,
+            kind: self.kind,
+            name: self.name,
+            session: self.session,
+            tool: Tool { name: self.tool.name, version: self.tool.version },
+            host: Host { arch: self.host.arch, kernel: self.host.kernel, machine: self.host.machine },
+            command: list("command", self.command, self.command_bytes)?,
+            exit_status: self.exit_status,
+            exit_signal: self.exit_signal,
+            timed_out: self.timed_out,
+            start_cwd: bytes("start_cwd", self.start_cwd, self.start_cwd_bytes)?,
+            uid: self.uid,
+            gid: self.gid,
+            started_at: self.started_at,
+            finished_at: self.finished_at,
+            complete: self.complete,
+            warnings: self.warnings,
+            suppressed: self.suppressed,
+            git_repositories: self.git_repositories,
+            processes: self.processes,
+        };
+        Ok(Manifest { header, files: self.files })
+    }
+}
+
+#[derive(Deserialize)]
+struct ToolWire {
+    name: String,
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct HostWire {
+    arch: String,
+    kernel: String,
+    machine: String,
+}
+
+#[derive(Deserialize)]
+struct WarningWire {
+    kind: WarningKind,
+    lost: bool,
+    count: u64,
+    detail: String,
+    processes: Vec<u32>,
+}
+
+impl WarningWire {
+    fn checked(self) -> Result<Warning, Fault> {
+        let WarningWire { kind, lost, count, detail, processes } = self;
+        Ok(Warning { kind, lost, count, detail, processes })
+    }
+}
+
+#[derive(Deserialize)]
+struct SuppressedWire {
+    rule: String,
+    reads: u64,
+    writes: u64,
+    changed: Vec<String>,
+    changed_bytes: Option<Vec<Base64>>,
+}
+
+impl SuppressedWire {
+    fn checked(self) -> Result<Suppressed, Fault> {
+        let changed = list("changed", self.changed, self.changed_bytes)?;
+        Ok(Suppressed { rule: self.rule, reads: self.reads, writes: self.writes, changed })
+    }
+}
+
+#[derive(Deserialize)]
+struct GitRepositoryWire {
+    root: String,
+    root_bytes: Option<Base64>,
+    #[serde(deserialize_with = "nullable")]
+    head: Option<String>,
+    dirty: bool,
+    head_after: Option<String>,
+}
+
+impl GitRepositoryWire {
+    fn checked(self) -> Result<GitRepository, Fault> {
+        let root = bytes("root", self.root, self.root_bytes)?;
+        Ok(GitRepository { root, head: self.head, dirty: self.dirty, head_after: self.head_after })
+    }
+}
+
+#[derive(Deserialize)]
+struct ExecWire {
+    exe: String,
+    exe_bytes: Option<Base64>,
+    argv: Vec<String>,
+    argv_bytes: Option<Vec<Base64>>,
+    #[serde(default)]
+    argv_truncated: bool,
+}
+
+impl ExecWire {
+    fn checked(self) -> Result<Exec, Fault> {
+        Ok(Exec {
+            exe: bytes("exe", self.exe, self.exe_bytes)?,
+            argv: list("argv", self.argv, self.argv_bytes)?,
+            argv_truncated: self.argv_truncated,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct ProcessWire {
+    id: u32,
+    pid: u32,
+    parent: Option<u32>,
+    exe: String,
+    exe_bytes: Option<Base64>,
+    argv: Vec<String>,
+    argv_bytes: Option<Vec<Base64>>,
+    #[serde(default)]
+    argv_truncated: bool,
+    cwd: String,
+    cwd_bytes: Option<Base64>,
+    exit_status: Option<i32>,
+    #[serde(default)]
+    execs: Vec<Exec>,
+}
+
+impl ProcessWire {
+    fn checked(self) -> Result<ProcessRecord, Fault> {
+        let image = ExecWire {
+            exe: self.exe,
+            exe_bytes: self.exe_bytes,
+            argv: self.argv,
+            argv_bytes: self.argv_bytes,
+            argv_truncated: self.argv_truncated,
+        };
+        Ok(ProcessRecord {
+            id: self.id,
+            pid: self.pid,
+            parent: self.parent,
+            image: image.checked()?,
+            cwd: bytes("cwd", self.cwd, self.cwd_bytes)?,
+            exit_status: self.exit_status,
+            execs: self.execs,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct FileWire {
+    path: String,
+    path_bytes: Option<Base64>,
+    operations: Operations,
+    #[serde(default)]
+    processes: Vec<u32>,
+    process_count: Option<u32>,
+    #[serde(default)]
+    inherited: bool,
+    renamed_from: Option<String>,
+    renamed_from_bytes: Option<Base64>,
+    renamed_to: Option<String>,
+    renamed_to_bytes: Option<Base64>,
+    before: State,
+    after: State,
+    git: Option<GitState>,
+    git_after: Option<GitState>,
+}
+
+impl FileWire {
+    fn checked(self) -> Result<FileRecord, Fault> {
+        Ok(FileRecord {
+            path: bytes("path", self.path, self.path_bytes)?,
+            operations: self.operations,
+            processes: self.processes,
+            process_count: self.process_count,
+            inherited: self.inherited,
+            renamed_from: bytes_some("renamed_from", self.renamed_from, self.renamed_from_bytes)?,
+            renamed_to: bytes_some("renamed_to", self.renamed_to, self.renamed_to_bytes)?,
+            before: self.before,
+            after: self.after,
+            git: self.git,
+            git_after: self.git_after,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct StateWire {
+    exists: bool,
+    #[serde(default)]
+    tombstone: bool,
+    #[serde(rename = "type")]
+    file_type: Option<FileType>,
+    mode: Option<u32>,
+    mtime: Option<i64>,
+    mtime_nsec: Option<u32>,
+    size: Option<u64>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    dev: Option<u64>,
+    ino: Option<u64>,
+    nlink: Option<u64>,
+    target: Option<String>,
+    target_bytes: Option<Base64>,
+    rdev: Option<u64>,
+    entries_digest: Option<Digest>,
+    #[serde(default)]
+    xattrs: BTreeMap<String, Base64>,
+    xattrs_bytes: Option<BTreeMap<String, Base64>>,
+    digest: Option<Digest>,
+    blob: Option<String>,
+    blob_omitted: Option<BlobOmitted>,
+}
+
+impl StateWire {
+    fn checked(self) -> Result<State, Fault> {
+        if !self.exists {
+            return Ok(State::Absent { tombstone: self.tombstone });
+        }
+        fn need<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
+            value.ok_or_else(|| format!("missing key `{key}` of a state that exists"))
+        }
+        Ok(State::Present(Box::new(Present {
+            file_type: need(self.file_type, "type")?,
+            mode: need(self.mode, "mode")?,
+            mtime: need(self.mtime, "mtime")?,
+            mtime_nsec: need(self.mtime_nsec, "mtime_nsec")?,
+            size: need(self.size, "size")?,
+            uid: need(self.uid, "uid")?,
+            gid: need(self.gid, "gid")?,
+            dev: need(self.dev, "dev")?,
+            ino: need(self.ino, "ino")?,
+            nlink: need(self.nlink, "nlink")?,
+            target: bytes_some("target", self.target, self.target_bytes)?,
+            rdev: self.rdev,
+            entries_digest: self.entries_digest,
+            xattrs: xattrs(self.xattrs, self.xattrs_bytes)?,
+            digest: self.digest,
+            blob: self.blob,
+            blob_omitted: self.blob_omitted,
+        })))
+    }
+}
+
+fn xattrs(
+    names: BTreeMap<String, Base64>,
+    exact: Option<BTreeMap<String, Base64>>,
+) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Fault> {
+    let Some(exact) = exact else {
+        return Ok(names.into_iter().map(|(name, value)| (name.into_bytes(), value.0)).collect());
+    };
+    exact
+        .into_iter()
+        .map(|(name, value)| match BASE64.decode(name) {
+            Ok(name) if names.contains_key(shown(&name).as_ref()) => Ok((name, value.0)),
+            _ => Err("`xattrs_bytes` are not the bytes of `xattrs`".to_owned()),
+        })
+        .collect()
+}
+
+#[derive(Deserialize)]
+struct GitWire {
+    in_repo: bool,
+    root: String,
+    root_bytes: Option<Base64>,
+    #[serde(deserialize_with = "nullable")]
+    head: Option<String>,
+    relative_path: String,
+    relative_path_bytes: Option<Base64>,
+    oid: Option<String>,
+    tracked: bool,
+    dirty: bool,
+    ignored: bool,
+}
+
+impl GitWire {
+    fn checked(self) -> Result<GitState, Fault> {
+        if !self.in_repo {
+            return Err("`git` of a path that is in no repository".to_owned());
+        }
+        Ok(GitState {
+            root: bytes("root", self.root, self.root_bytes)?,
+            head: self.head,
+            relative_path: bytes("relative_path", self.relative_path, self.relative_path_bytes)?,
+            oid: self.oid,
+            tracked: self.tracked,
+            dirty: self.dirty,
+            ignored: self.ignored,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Operations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Operations, D::Error> {
+        let mut set = Operations::NONE;
+        for word in Vec::<String>::deserialize(deserializer)? {
+            let operation = Operation::ALL.into_iter().find(|operation| operation.name() == word);
+            set = set.with(operation.ok_or_else(|| D::Error::custom(format!("unknown operation `{word}`")))?);
+        }
+        Ok(set)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Digest, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,328 @@
+//! Manifest to JSON, one record at a time.
+
+use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::io::{self, BufWriter, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::ser::{SerializeMap, SerializeSeq as _};
+use serde::{Serialize, Serializer};
+use serde_json::ser::{CompactFormatter, Formatter};
+
+use super::super::manifest::*;
+use super::{needs_bytes, shown};
+
+/// Writes `manifest.json`: the header, then one record a line, taken from `files` as they come.
+///
+/// `files` must be sorted by path bytes, one a path. Nothing but the record at hand is in memory.
+/// The output is buffered here and flushed at the end.
+pub fn write_manifest<I>(out: impl Write, header: &Header, files: I) -> io::Result<()>
+where
+    I: IntoIterator<Item: Borrow<FileRecord>>,
+{
+    let mut out = BufWriter::with_capacity(64 << 10, out);
+    let document = Document { header, files: RefCell::new(Some(files.into_iter())) };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
+    document.serialize(&mut serializer)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+struct Document<'a, I> {
+    header: &'a Header,
+    /// serde asks a value for its text through `&self`, and an iterator gives it only once.
+    files: RefCell<Option<I>>,
+}
+
+impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Document<'_, I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = Object(serializer.serialize_map(None)?);
+        header(&mut object, self.header)?;
+        object.put("files", &Records(&self.files))?;
+        object.0.end()
+    }
+}
+
+struct Records<'a, I>(&'a RefCell<Option<I>>);
+
+impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Records<'_, I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut sequence = serializer.serialize_seq(None)?;
+        for record in self.0.borrow_mut().take().into_iter().flatten() {
+            sequence.serialize_element(record.borrow())?;
+        }
+        sequence.end()
+    }
+}
+
+/// Compact JSON with each key of the top level and each record in a list of it on its own line.
+#[derive(Default)]
+struct Lines {
+    depth: usize,
+}
+
+impl Formatter for Lines {
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        if self.depth == 2 {
+            out.write_all(b"\n")?;
+        }
+        self.depth += 1;
+        CompactFormatter.begin_object(out)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        CompactFormatter.end_object(out)
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        CompactFormatter.begin_array(out)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        CompactFormatter.end_array(out)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        CompactFormatter.begin_object_key(out, first)?;
+        if self.depth == 1 { out.write_all(b"\n") } else { Ok(()) }
+    }
+}
+
+/// An object under way, with the rules of the format for what is left out.
+struct Object<M>(M);
+
+impl<M: SerializeMap> Object<M> {
+    fn put<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), M::Error> {
+        self.0.serialize_entry(key, value)
+    }
+
+    fn put_some<T: Serialize>(&mut self, key: &str, value: &Option<T>) -> Result<(), M::Error> {
+        value.as_ref().map_or(Ok(()), |value| self.put(key, value))
+    }
+
+    fn put_true(&mut self, key: &str, value: bool) -> Result<(), M::Error> {
+        if value { self.put(key, &true) } else { Ok(()) }
+    }
+
+    fn text(&mut self, key: &str, bytes: &[u8]) -> Result<(), M::Error> {
+        self.put(key, shown(bytes).as_ref())?;
+        if needs_bytes(bytes) { self.put(&format!("{key}_bytes"), &Base64(bytes)) } else { Ok(()) }
+    }
+
+    fn text_some(&mut self, key: &str, bytes: &Option<Vec<u8>>) -> Result<(), M::Error> {
+        bytes.as_ref().map_or(Ok(()), |bytes| self.text(key, bytes))
+    }
+
+    fn texts(&mut self, key: &str, list: &[Vec<u8>]) -> Result<(), M::Error> {
+        self.put(key, &Each(|| list.iter().map(|bytes| shown(bytes))))?;
+        if list.iter().any(|bytes| needs_bytes(bytes)) {
+            self.put(&format!("{key}_bytes"), &Each(|| list.iter().map(|bytes| Base64(bytes))))?;
+        }
+        Ok(())
+    }
+}
+
+/// A list made while it is written.
+struct Each<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+struct Base64<'a>(&'a [u8]);
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64.encode(self.0))
+    }
+}
+
+/// Serializes a type as the object that `fill` makes of it.
+macro_rules! object {
+    ($type:ident, $fill:expr) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut object = Object(serializer.serialize_map(None)?);
+                $fill(&mut object, self)?;
+                object.0.end()
+            }
+        }
+    };
+}
+
+object!(Header, header);
+object!(Tool, tool);
+object!(Host, host);
+object!(Warning, warning);
+object!(Suppressed, suppressed);
+object!(GitRepository, repository);
+object!(Exec, exec);
+object!(ProcessRecord, process);
+object!(FileRecord, file);
+object!(State, state);
+object!(GitState, git);
+
+fn header<M: SerializeMap>(object: &mut Object<M>, header: &Header) -> Result<(), M::Error> {
+    object.put("format_version", &header.format_version)?;
+    object.put("id", &header.id)?;
+    object.put("kind", &header.kind)?;
+    object.put_some("name", &header.name)?;
+    object.put_some("session", &header.session)?;
+    object.put("tool", &header.tool)?;
+    object.put("host", &header.host)?;
+    object.texts("command", &header.command)?;
+    object.put("exit_status", &header.exit_status)?;
+    object.put_some("exit_signal", &header.exit_signal)?;
+    object.put("timed_out", &header.timed_out)?;
+    object.text("start_cwd", &header.start_cwd)?;
+    object.put("uid", &header.uid)?;
+    object.put("gid", &header.gid)?;
+    object.put("started_at", &header.started_at)?;
+    object.put("finished_at", &header.finished_at)?;
+    object.put("complete", &header.complete)?;
+    object.put("warnings", &header.warnings)?;
+    object.put("suppressed", &header.suppressed)?;
+    object.put("git_repositories", &header.git_repositories)?;
+    object.put("processes", &header.processes)
+}
+
+fn tool<M: SerializeMap>(object: &mut Object<M>, tool: &Tool) -> Result<(), M::Error> {
+    object.put("name", &tool.name)?;
+    object.put("version", &tool.version)
+}
+
+fn host<M: SerializeMap>(object: &mut Object<M>, host: &Host) -> Result<(), M::Error> {
+    object.put("arch", &host.arch)?;
+    object.put("kernel", &host.kernel)?;
+    object.put("machine", &host.machine)
+}
+
+fn warning<M: SerializeMap>(object: &mut Object<M>, warning: &Warning) -> Result<(), M::Error> {
+    object.put("kind", &warning.kind)?;
+    object.put("lost", &warning.lost)?;
+    object.put("count", &warning.count)?;
+    object.put("detail", &warning.detail)?;
+    object.put("processes", &warning.processes)
+}
+
+fn suppressed<M: SerializeMap>(object: &mut Object<M>, rule: &Suppressed) -> Result<(), M::Error> {
+    object.put("rule", &rule.rule)?;
+    object.put("reads", &rule.reads)?;
+    object.put("writes", &rule.writes)?;
+    object.texts("changed", &rule.changed)
+}
+
+fn repository<M: SerializeMap>(object: &mut Object<M>, git: &GitRepository) -> Result<(), M::Error> {
+    object.text("root", &git.root)?;
+    object.put("head", &git.head)?;
+    object.put("dirty", &git.dirty)?;
+    object.put_some("head_after", &git.head_after)
+}
+
+fn exec<M: SerializeMap>(object: &mut Object<M>, exec: &Exec) -> Result<(), M::Error> {
+    object.text("exe", &exec.exe)?;
+    object.texts("argv", &exec.argv)?;
+    object.put_true("argv_truncated", exec.argv_truncated)
+}
+
+fn process<M: SerializeMap>(object: &mut Object<M>, process: &ProcessRecord) -> Result<(), M::Error> {
+    object.put("id", &process.id)?;
+    object.put("pid", &process.pid)?;
+    object.put_some("parent", &process.parent)?;
+    exec(object, &process.image)?;
+    object.text("cwd", &process.cwd)?;
+    object.put_some("exit_status", &process.exit_status)?;
+    if process.execs.is_empty() { Ok(()) } else { object.put("execs", &process.execs) }
+}
+
+fn file<M: SerializeMap>(object: &mut Object<M>, file: &FileRecord) -> Result<(), M::Error> {
+    object.text("path", &file.path)?;
+    object.put("operations", &file.operations)?;
+    object.put("processes", &file.processes)?;
+    object.put_some("process_count", &file.process_count)?;
+    object.put_true("inherited", file.inherited)?;
+    object.text_some("renamed_from", &file.renamed_from)?;
+    object.text_some("renamed_to", &file.renamed_to)?;
+    object.put("before", &file.before)?;
+    object.put("after", &file.after)?;
+    object.put_some("git", &file.git)?;
+    object.put_some("git_after", &file.git_after)
+}
+
+fn state<M: SerializeMap>(object: &mut Object<M>, state: &State) -> Result<(), M::Error> {
+    match state {
+        State::Absent { tombstone } => {
+            object.put("exists", &false)?;
+            object.put_true("tombstone", *tombstone)
+        }
+        State::Present(there) => {
+            object.put("exists", &true)?;
+            present(object, there)
+        }
+    }
+}
+
+fn present<M: SerializeMap>(object: &mut Object<M>, there: &Present) -> Result<(), M::Error> {
+    object.put("type", &there.file_type)?;
+    object.put("mode", &there.mode)?;
+    object.put("mtime", &there.mtime)?;
+    object.put("mtime_nsec", &there.mtime_nsec)?;
+    object.put("size", &there.size)?;
+    object.put("uid", &there.uid)?;
+    object.put("gid", &there.gid)?;
+    object.put("dev", &there.dev)?;
+    object.put("ino", &there.ino)?;
+    object.put("nlink", &there.nlink)?;
+    object.text_some("target", &there.target)?;
+    object.put_some("rdev", &there.rdev)?;
+    object.put_some("entries_digest", &there.entries_digest)?;
+    if !there.xattrs.is_empty() {
+        xattrs(object, there)?;
+    }
+    object.put_some("digest", &there.digest)?;
+    object.put_some("blob", &there.blob)?;
+    object.put_some("blob_omitted", &there.blob_omitted)
+}
+
+/// `xattrs` {shown name: base64}; where a name is not UTF-8, `xattrs_bytes` {base64 name: base64}
+/// holds them all, since two names can be shown alike.
+fn xattrs<M: SerializeMap>(object: &mut Object<M>, there: &Present) -> Result<(), M::Error> {
+    let shown_names: std::collections::BTreeMap<_, _> =
+        there.xattrs.iter().map(|(name, value)| (shown(name), Base64(value))).collect();
+    object.put("xattrs", &shown_names)?;
+    if there.xattrs.keys().any(|name| needs_bytes(name)) {
+        let exact: std::collections::BTreeMap<_, _> =
+            there.xattrs.iter().map(|(name, value)| (BASE64.encode(name), Base64(value))).collect();
+        object.put("xattrs_bytes", &exact)?;
+    }
+    Ok(())
+}
+
+fn git<M: SerializeMap>(object: &mut Object<M>, git: &GitState) -> Result<(), M::Error> {
+    object.put("in_repo", &true)?;
+    object.text("root", &git.root)?;
+    object.put("head", &git.head)?;
+    object.text("relative_path", &git.relative_path)?;
+    object.put_some("oid", &git.oid)?;
+    object.put("tracked", &git.tracked)?;
+    object.put("dirty", &git.dirty)?;
+    object.put("ignored", &git.ignored)
+}
+
+impl Serialize for Operations {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Operation::name))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

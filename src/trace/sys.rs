@@ -1,0 +1,373 @@
+//! The unsafe room: the kernel's calls that have no safe wrapper, one a block.
+//!
+//! Signals and wait statuses stay raw numbers here, since a real-time signal has no name
+//! in `nix` and would be lost there. Neighbours: `launch.rs` starts the tree with these,
+//! `tracer.rs` follows it.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::filter::Instruction;
+use super::memory::{Fault, Memory};
+use super::syscalls::RemoteAddr;
+
+/// The id of a thread (tid); of a process where it is its leader's (tgid).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tid(pub libc::pid_t);
+
+impl std::fmt::Display for Tid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What `fork` returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fork {
+    /// In the new process.
+    Child,
+    /// In the old one, with the new one's id.
+    Parent(Tid),
+}
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Forks this process (fork(2)), which must have one thread only.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: callers fork before they start a thread, so the child may go on as any process.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        child => Ok(Fork::Parent(Tid(child))),
+    }
+}
+
+/// Ends this process at once, without running destructors or flushing buffers (_exit(2)).
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit takes any integer and touches no memory of ours.
+    unsafe { libc::_exit(status) }
+}
+
+/// Replaces this process by the program at `path`, with the environment that we got.
+///
+/// Returns the error where that fails (execve(2)).
+pub fn execute(path: &CStr, argv: &[&CStr]) -> io::Error {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|argument| argument.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    // SAFETY: path and every argument are NUL-terminated and outlive the call; `pointers` ends with
+    // a null; `environ` is libc's own, which nothing changes here.
+    unsafe { libc::execve(path.as_ptr(), pointers.as_ptr(), environ) };
+    io::Error::last_os_error()
+}
+
+/// Asks for `signal` when the thread that is our parent ends (PR_SET_PDEATHSIG, prctl(2)); 0 takes it back.
+pub fn set_parent_death_signal(signal: i32) {
+    // SAFETY: prctl with integers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) };
+}
+
+/// Closes every descriptor from `first` to `last`, both included (close_range(2), Linux 5.9).
+pub fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: callers name descriptors that no object of this process owns.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
+/// Makes `fd`, which no object of this process owns, another name of `of` (dup3(2)), CLOEXEC.
+pub fn replace_descriptor(of: &impl AsRawFd, fd: i32) -> io::Result<()> {
+    // SAFETY: dup3 takes integers only; callers name descriptors that no object owns.
+    check(libc::c_long::from(unsafe { libc::dup3(of.as_raw_fd(), fd, libc::O_CLOEXEC) })).map(drop)
+}
+
+/// Gives `signal` its default disposition (signal(7)).
+pub fn default_disposition(signal: i32) {
+    // SAFETY: SIG_DFL is a valid disposition for every signal.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Ignores `signal` in this process.
+pub fn ignore_signal(signal: i32) {
+    // SAFETY: SIG_IGN is a valid disposition for every signal that may be ignored.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
+/// Sends `signal` to a process (kill(2)); real-time signals too.
+pub fn kill(pid: Tid, signal: i32) -> io::Result<()> {
+    // SAFETY: kill takes integers only.
+    check(libc::c_long::from(unsafe { libc::kill(pid.0, signal) })).map(drop)
+}
+
+/// The signals that are blocked in this thread.
+#[derive(Clone, Copy)]
+pub struct SignalMask(libc::sigset_t);
+
+impl SignalMask {
+    /// Blocks every signal in this thread and returns what was blocked before.
+    pub fn block_all() -> SignalMask {
+        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: both sets are writable, and all-zeroes is a valid sigset_t.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: as above; SIG_SETMASK with a filled set cannot fail.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+        // SAFETY: zeroed at first, then written by sigprocmask.
+        SignalMask(unsafe { before.assume_init() })
+    }
+
+    /// Makes this the mask of the thread.
+    pub fn restore(&self) {
+        // SAFETY: the set came from sigprocmask.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+
+    /// Unblocks `signal` alone in this thread.
+    pub fn unblock(signal: i32) {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: the set is writable, and all-zeroes is a valid, empty sigset_t.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+        // SAFETY: initialised above.
+        unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) };
+    }
+}
+
+/// A signal that was taken from the queue of this process, and who sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceivedSignal {
+    /// The number.
+    pub signal: i32,
+    /// The sender's process id, 0 where the kernel sent it.
+    pub sender: u32,
+    /// `si_code` (sigaction(2)).
+    pub code: i32,
+}
+
+/// A descriptor that becomes readable when a signal of this process is pending (signalfd(2)).
+pub fn signal_descriptor() -> io::Result<std::os::fd::OwnedFd> {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is writable.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: the set is initialised; -1 asks for a new descriptor.
+    let fd = unsafe { libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    check(libc::c_long::from(fd))?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
+}
+
+/// Takes one pending signal from `descriptor`, if there is one.
+pub fn take_signal(descriptor: BorrowedFd<'_>) -> Option<ReceivedSignal> {
+    let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the buffer is `size` bytes long and any bytes are a valid signalfd_siginfo.
+    let count = unsafe { libc::read(descriptor.as_raw_fd(), info.as_mut_ptr().cast::<c_void>(), size) };
+    if usize::try_from(count) != Ok(size) {
+        return None;
+    }
+    // SAFETY: zeroed at first, then filled by the read.
+    let info = unsafe { info.assume_init() };
+    Some(ReceivedSignal {
+        signal: i32::try_from(info.ssi_signo).ok()?,
+        sender: info.ssi_pid,
+        code: info.ssi_code,
+    })
+}
+
+/// Waits for a change of any child or tracee, threads included, and returns its raw status
+/// (waitpid(2) with __WALL). ECHILD when none is left.
+pub fn wait_any() -> io::Result<(Tid, i32)> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+        if tid > 0 {
+            return Ok((Tid(tid), status));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Reaps `pid` if it has ended, without waiting; its raw status.
+pub fn reap(pid: Tid) -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    let found = unsafe { libc::waitpid(pid.0, &raw mut status, libc::WNOHANG) };
+    (found == pid.0).then_some(status)
+}
+
+/// The options that every tracee of ours has (ptrace(2)); EXITKILL first of all.
+const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL
+    | libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACESECCOMP;
+
+/// Makes this thread the tracer of `tid` without stopping it (PTRACE_SEIZE, ptrace(2)).
+pub fn seize(tid: Tid) -> io::Result<()> {
+    // SAFETY: no address is read or written by this request.
+    check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid.0, 0usize, OPTIONS as usize) }).map(drop)
+}
+
+/// Makes a seized tracee stop before it runs on in user mode (PTRACE_INTERRUPT).
+pub fn interrupt(tid: Tid) -> io::Result<()> {
+    // SAFETY: no address is read or written by this request.
+    check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid.0, 0usize, 0usize) }).map(drop)
+}
+
+/// How a stopped tracee goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resume {
+    /// To the next event (PTRACE_CONT).
+    Continue,
+    /// To the next event or the next entry or exit of a call (PTRACE_SYSCALL).
+    Syscall,
+    /// It stays in its group-stop until SIGCONT (PTRACE_LISTEN).
+    Listen,
+}
+
+/// Resumes a stopped tracee and delivers `signal` (0: none).
+pub fn resume(tid: Tid, how: Resume, signal: i32) -> io::Result<()> {
+    let request = match how {
+        Resume::Continue => libc::PTRACE_CONT,
+        Resume::Syscall => libc::PTRACE_SYSCALL,
+        Resume::Listen => libc::PTRACE_LISTEN,
+    };
+    // SAFETY: no address is read or written by these requests.
+    check(unsafe { libc::ptrace(request, tid.0, 0usize, i64::from(signal)) }).map(drop)
+}
+
+/// The message of the event that `tid` is stopped by (PTRACE_GETEVENTMSG).
+pub fn event_message(tid: Tid) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one unsigned long there.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid.0, 0usize, &raw mut message) })?;
+    Ok(message)
+}
+
+/// Where in a call a tracee is held, by the kernel's own answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyscallStop {
+    /// At its entry, by either mechanism: nothing has happened.
+    Entry {
+        /// The AUDIT_ARCH number of its ABI.
+        arch: u32,
+        /// The call's number, as in orig_rax.
+        number: u64,
+        /// The six argument registers.
+        arguments: [u64; 6],
+    },
+    /// At its exit, with the result as in rax: -errno where it failed.
+    Exit {
+        /// The result.
+        result: i64,
+    },
+    /// Not in a call.
+    None,
+}
+
+/// Asks where in a call `tid` is held (PTRACE_GET_SYSCALL_INFO, Linux 5.3).
+pub fn syscall_stop(tid: Tid) -> io::Result<SyscallStop> {
+    let mut info = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+    // SAFETY: the kernel writes at most the size that we pass.
+    check(unsafe {
+        libc::ptrace(
+            libc::PTRACE_GET_SYSCALL_INFO,
+            tid.0,
+            size_of::<libc::ptrace_syscall_info>(),
+            info.as_mut_ptr(),
+        )
+    })?;
+    // SAFETY: all-zeroes is valid, and the kernel filled a prefix.
+    let info = unsafe { info.assume_init() };
+    Ok(match info.op {
+        libc::PTRACE_SYSCALL_INFO_ENTRY | libc::PTRACE_SYSCALL_INFO_SECCOMP => {
+            // SAFETY: `entry` is the union's arm for this op, and a prefix of `seccomp`.
+            let entry = unsafe { info.u.entry };
+            SyscallStop::Entry { arch: info.arch, number: entry.nr, arguments: entry.args }
+        }
+        libc::PTRACE_SYSCALL_INFO_EXIT => {
+            // SAFETY: `exit` is the union's arm for this op.
+            let exit = unsafe { info.u.exit };
+            SyscallStop::Exit { result: exit.sval }
+        }
+        _ => SyscallStop::None,
+    })
+}
+
+/// One register of a tracee that is held at the entry of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Register {
+    /// The call's number; -1 skips the call, which then answers ENOSYS.
+    Number,
+    /// The first argument.
+    FirstArgument,
+}
+
+/// Writes a register of a held tracee (PTRACE_POKEUSER).
+pub fn set_register(tid: Tid, register: Register, value: u64) -> io::Result<()> {
+    let offset = match register {
+        Register::Number => std::mem::offset_of!(libc::user_regs_struct, orig_rax),
+        Register::FirstArgument => std::mem::offset_of!(libc::user_regs_struct, rdi),
+    };
+    // SAFETY: the offset lies in `struct user`, and the value is an integer.
+    check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid.0, offset, value) }).map(drop)
+}
+
+/// The memory of a tracee (process_vm_readv(2)).
+#[derive(Debug, Clone, Copy)]
+pub struct TraceeMemory(pub Tid);
+
+impl Memory for TraceeMemory {
+    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+        let local = libc::iovec { iov_base: into.as_mut_ptr().cast::<c_void>(), iov_len: into.len() };
+        let remote = libc::iovec { iov_base: address.0 as *mut c_void, iov_len: into.len() };
+        // SAFETY: `local` is exactly the buffer; the remote side is checked by the kernel.
+        let count = unsafe { libc::process_vm_readv(self.0.0, &raw const local, 1, &raw const remote, 1, 0) };
+        usize::try_from(count).map_err(|_| match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EFAULT) => Fault::Unmapped,
+            Some(libc::ESRCH) => Fault::Gone,
+            _ => Fault::Unreadable,
+        })
+    }
+}
+
+/// Installs the filter in this thread (seccomp(2)), which it and all its descendants keep.
+///
+/// Without CAP_SYS_ADMIN the kernel wants no_new_privs, which is set only then.
+pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
+    let length = u16::try_from(program.len())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the filter program is too long"))?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` names `length` instructions that outlive the call; the kernel copies them.
+    let install =
+        || unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    if install() == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() != Some(libc::EACCES) {
+        return Err(error);
+    }
+    // SAFETY: prctl with integers only.
+    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;
+    check(install()).map(drop)
+}
+
+/// Keeps freed memory for reuse instead of giving it back: large buffers otherwise cost a page
+/// fault for every 4 KiB each time (mallopt(3)).
+pub fn keep_large_buffers() {
+    const KEEP: libc::c_int = 1 << 30;
+    // SAFETY: mallopt with integers only, called before any thread is started.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, KEEP) };
+    // SAFETY: as above.
+    unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, KEEP) };
+}

@@ -1,0 +1,345 @@
+//! Follows a tree of threads to its end: one loop over `waitpid`, one record a thread.
+//!
+//! Knows calls and registers, no files: what a held call means is the [`Observer`]'s. Whatever
+//! dies between two steps of ours is ordinary; the loop ends at ECHILD only.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::filter;
+use super::memory::Fault;
+use super::stop::{End, Report, Stop, Stopped};
+use super::sys::{self, Register, Resume, SyscallStop, Tid, TraceeMemory};
+use super::syscalls::{self, Decoded, Row, Special, Sysno};
+
+/// The bit that marks an x32 call.
+const X32_BIT: u64 = 0x4000_0000;
+
+/// The thread that makes a call, and its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tid,
+}
+
+/// A call that is held at its entry: nothing of it has happened.
+#[derive(Debug)]
+pub struct HeldCall<'a> {
+    /// What its row and its arguments mean.
+    pub decoded: &'a Decoded,
+    /// The call's name, for messages.
+    pub name: &'static str,
+    /// The caller's memory.
+    pub memory: TraceeMemory,
+}
+
+/// What becomes of a held call.
+#[derive(Debug)]
+pub enum Verdict<P> {
+    /// It goes on, and its result does not matter.
+    Continue,
+    /// It goes on, and its result is wanted, together with this.
+    AwaitResult(P),
+    /// It is not made; the program gets ENOSYS.
+    Refuse,
+}
+
+/// What is told of a tree of threads, and asked about its calls.
+///
+/// Every method takes `&self`: two lanes may call.
+pub trait Observer {
+    /// What is kept from a call's entry to its result.
+    type Pending;
+
+    /// A call is held at its entry.
+    fn before(&self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Self::Pending>;
+    /// A call that was awaited has its result: -errno where it failed, none where its thread died in it.
+    fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
+    /// A call's arguments can't be read, though the kernel may read them.
+    fn unreadable(&self, caller: Caller, name: &'static str);
+    /// A signal is about to be delivered to a thread.
+    fn signal(&self, caller: Caller, signal: i32);
+    /// A process executed a program; `pending` is what its execve left.
+    fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
+    /// A process has started; told again when its parent turns out to be another.
+    fn started(&self, process: Tid, parent: Tid);
+    /// A process has ended.
+    fn ended(&self, process: Tid, end: End);
+    /// A process was stopped by a signal, with all its threads.
+    fn stopped(&self, process: Tid, signal: i32);
+    /// A stopped process goes on.
+    fn continued(&self, process: Tid);
+}
+
+/// How calls are caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mechanism {
+    /// A seccomp filter stops the calls of the table only.
+    Filter,
+    /// Every call stops at its entry and its exit; for where no filter may be installed.
+    EveryCall,
+}
+
+/// What following a tree has come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls that were held at their entry.
+    pub entries: u64,
+    /// Calls whose result was awaited.
+    pub exits: u64,
+}
+
+struct Thread<P> {
+    tgid: Tid,
+    pending: Option<P>,
+    /// Whether the next call-stop is the exit of a call that was seen entering.
+    in_call: bool,
+    in_group_stop: bool,
+}
+
+impl<P> Thread<P> {
+    fn new(tgid: Tid) -> Self {
+        Thread { tgid, pending: None, in_call: false, in_group_stop: false }
+    }
+}
+
+/// The threads that are followed.
+pub struct Tracer<'a, O: Observer> {
+    observer: &'a O,
+    mechanism: Mechanism,
+    threads: HashMap<Tid, Thread<O::Pending>, foldhash::fast::RandomState>,
+    counters: Counters,
+}
+
+impl<'a, O: Observer> Tracer<'a, O> {
+    /// A tracer of `command`, which is seized and has made no call yet.
+    pub fn new(command: Tid, mechanism: Mechanism, observer: &'a O) -> Self {
+        let mut threads = HashMap::default();
+        threads.insert(command, Thread::new(command));
+        Tracer { observer, mechanism, threads, counters: Counters::default() }
+    }
+
+    /// Follows the tree until its last thread has ended.
+    pub fn run(mut self) -> io::Result<Counters> {
+        loop {
+            let (tid, status) = match sys::wait_any() {
+                Ok(reported) => reported,
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(self.counters),
+                Err(error) => return Err(error),
+            };
+            match Report::from_raw(status) {
+                Report::Ended(end) => self.ended(tid, end),
+                Report::Stopped(stop) => {
+                    self.meet(tid);
+                    let (how, signal) = self.act(tid, stop);
+                    Stopped::new(tid).resume(how, signal)?;
+                }
+            }
+        }
+    }
+
+    /// Makes a record for a thread whose first stop came before its creator's event.
+    fn meet(&mut self, tid: Tid) {
+        if self.threads.contains_key(&tid) {
+            return;
+        }
+        let (tgid, parent) = process_and_parent(tid).unwrap_or((tid, Tid(0)));
+        self.threads.insert(tid, Thread::new(tgid));
+        if tgid == tid {
+            self.observer.started(tid, parent);
+        }
+    }
+
+    /// Does what a stop asks for; how the thread goes on, and with which signal.
+    fn act(&mut self, tid: Tid, stop: Stop) -> (Resume, i32) {
+        let mut signal = 0;
+        match stop {
+            Stop::Syscall => self.call_stop(tid),
+            Stop::Clone => self.cloned(tid),
+            Stop::Exec => self.executed(tid),
+            Stop::Group(stopping) => {
+                let thread = self.thread(tid);
+                thread.in_group_stop = true;
+                if thread.tgid == tid {
+                    self.observer.stopped(tid, stopping);
+                }
+                return (Resume::Listen, 0);
+            }
+            Stop::Trap => {
+                let thread = self.thread(tid);
+                let continues = std::mem::take(&mut thread.in_group_stop) && thread.tgid == tid;
+                if continues {
+                    self.observer.continued(tid);
+                }
+            }
+            Stop::Signal(delivered) => {
+                signal = delivered;
+                let tgid = self.thread(tid).tgid;
+                self.observer.signal(Caller { tid, tgid }, signal);
+            }
+            Stop::Other => {}
+        }
+        let awaits_exit = self.threads.get(&tid).is_some_and(|thread| thread.in_call);
+        let how = match self.mechanism {
+            Mechanism::EveryCall => Resume::Syscall,
+            Mechanism::Filter if awaits_exit => Resume::Syscall,
+            Mechanism::Filter => Resume::Continue,
+        };
+        (how, signal)
+    }
+
+    fn thread(&mut self, tid: Tid) -> &mut Thread<O::Pending> {
+        self.threads.entry(tid).or_insert_with(|| Thread::new(tid))
+    }
+
+    fn call_stop(&mut self, tid: Tid) {
+        // ESRCH: it died while held, which its end tells.
+        let Ok(stop) = sys::syscall_stop(tid) else { return };
+        match stop {
+            SyscallStop::Entry { arch, number, arguments } => self.entry(tid, arch, number, &arguments),
+            SyscallStop::Exit { result } => {
+                let thread = self.thread(tid);
+                thread.in_call = false;
+                let caller = Caller { tid, tgid: thread.tgid };
+                if let Some(pending) = thread.pending.take() {
+                    self.counters.exits += 1;
+                    self.observer.after(caller, pending, Some(result));
+                }
+            }
+            SyscallStop::None => {}
+        }
+    }
+
+    fn entry(&mut self, tid: Tid, arch: u32, number: u64, arguments: &[u64; 6]) {
+        self.counters.entries += 1;
+        let memory = TraceeMemory(tid);
+        let tgid = self.thread(tid).tgid;
+        let caller = Caller { tid, tgid };
+        let special = |special| Decoded { special: Some(special), ..Decoded::default() };
+        let (name, decoded) = if arch != filter::NATIVE || number & X32_BIT != 0 {
+            ("a call of another ABI", special(Special::Compat))
+        } else {
+            let row = u32::try_from(number).ok().and_then(|number| syscalls::row(Sysno(number)));
+            let Some(row) = row else {
+                if u32::try_from(number).is_ok_and(|number| syscalls::is_known(Sysno(number))) {
+                    return;
+                }
+                return self.judge(
+                    caller,
+                    "a call newer than the table",
+                    &special(Special::Unmodelled),
+                    arguments,
+                );
+            };
+            match decode(row, arguments, memory) {
+                Ok(Some(decoded)) => (row.name, decoded),
+                Ok(None) | Err(Fault::Unmapped | Fault::Gone | Fault::NameTooLong) => return,
+                Err(Fault::Unreadable) => return self.observer.unreadable(caller, row.name),
+            }
+        };
+        self.judge(caller, name, &decoded, arguments);
+    }
+
+    fn judge(&mut self, caller: Caller, name: &'static str, decoded: &Decoded, arguments: &[u64; 6]) {
+        let tid = caller.tid;
+        match decoded.special {
+            // The child would run unseen, with a filter that answers ENOSYS to every path call.
+            Some(Special::Untraced { clone3: false, .. }) => {
+                let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
+                let _ = sys::set_register(tid, Register::FirstArgument, flags);
+            }
+            // Its flags are in memory, perhaps read-only: libc falls back to clone at ENOSYS.
+            Some(Special::Untraced { clone3: true, .. }) => {
+                let _ = sys::set_register(tid, Register::Number, u64::MAX);
+                return;
+            }
+            _ => {}
+        }
+        let call = HeldCall { decoded, name, memory: TraceeMemory(tid) };
+        match self.observer.before(caller, &call) {
+            Verdict::Continue => {}
+            Verdict::AwaitResult(pending) => {
+                let thread = self.thread(tid);
+                thread.pending = Some(pending);
+                thread.in_call = true;
+            }
+            Verdict::Refuse => {
+                let _ = sys::set_register(tid, Register::Number, u64::MAX);
+            }
+        }
+    }
+
+    fn cloned(&mut self, tid: Tid) {
+        let Some(child) = message_tid(tid) else { return };
+        let creator = self.thread(tid).tgid;
+        if is_thread_of(creator, child) {
+            self.threads.entry(child).or_insert_with(|| Thread::new(creator));
+        } else {
+            self.threads.entry(child).or_insert_with(|| Thread::new(child));
+            self.observer.started(child, creator);
+        }
+    }
+
+    /// After an exec the process has one thread, whose tid is the tgid; the others vanished,
+    /// and the one that executed had `former` as its tid.
+    fn executed(&mut self, tid: Tid) {
+        let former = message_tid(tid).unwrap_or(tid);
+        let pending = self.threads.get_mut(&former).and_then(|thread| thread.pending.take());
+        let tgid = self.thread(tid).tgid;
+        // Only an exec from another thread, or in a process with several, leaves any behind.
+        let mut lost = Vec::new();
+        self.threads.retain(|other, thread| {
+            let keep = *other == tid || thread.tgid != tgid;
+            if !keep && *other != former {
+                lost.extend(thread.pending.take().map(|pending| (*other, pending)));
+            }
+            keep
+        });
+        if former != tid {
+            lost.extend(self.thread(tid).pending.take().map(|pending| (tid, pending)));
+        }
+        for (other, pending) in lost {
+            self.observer.after(Caller { tid: other, tgid }, pending, None);
+        }
+        *self.thread(tid) = Thread::new(tgid);
+        self.observer.executed(Caller { tid, tgid }, pending);
+    }
+
+    fn ended(&mut self, tid: Tid, end: End) {
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        if let Some(pending) = thread.pending {
+            self.observer.after(Caller { tid, tgid: thread.tgid }, pending, None);
+        }
+        if thread.tgid == tid {
+            self.observer.ended(tid, end);
+        }
+    }
+}
+
+fn decode(row: &Row, arguments: &[u64; 6], memory: TraceeMemory) -> Result<Option<Decoded>, Fault> {
+    if !row.applies(arguments) {
+        return Ok(None);
+    }
+    syscalls::decode(row, arguments, &memory).map(Some)
+}
+
+fn message_tid(tid: Tid) -> Option<Tid> {
+    sys::event_message(tid).ok().and_then(|message| i32::try_from(message).ok()).map(Tid)
+}
+
+/// Whether `tid` is a thread of `process`, by the kernel's own list.
+fn is_thread_of(process: Tid, tid: Tid) -> bool {
+    std::fs::symlink_metadata(format!("/proc/{process}/task/{tid}")).is_ok()
+}
+
+/// The Tgid and PPid lines of /proc/TID/status.
+fn process_and_parent(tid: Tid) -> Option<(Tid, Tid)> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let number = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok().map(Tid)
+    };
+    Some((number("Tgid:")?, number("PPid:")?))
+}
