@@ -38,7 +38,7 @@ const MAKE: &[Case] = &[
             "d | existence | directory | directory
              f | existence | file | file
              l | existence | symlink | symlink
-             x | existence | absent | absent",
+             x/y | existence | absent | absent",
         ),
     case("is_refused_a_directory", &["mkdir"])
         .only_user()

@@ -84,7 +84,7 @@ const SYMLINK: &[Case] = &[
             fails(EFAULT, sys!(SYS_symlinkat, c"x", CWD, NOWHERE));
         })
         .then(
-            "d | existence | absent | absent
+            "d/l | existence | absent | absent
              f | existence | file | file
              l | existence | symlink | symlink
              m | existence | absent | absent",

@@ -46,7 +46,7 @@ const MKNOD: &[Case] = &[
             fails(EFAULT, sys!(SYS_mknodat, CWD, NOWHERE, S_IFIFO | 0o644, 0));
         })
         .then(
-            "d | existence | absent | absent
+            "d/p | existence | absent | absent
              f | existence | file | file
              l | existence | symlink | symlink",
         ),
@@ -106,7 +106,7 @@ const SOCKETS: &[Case] = &[
             fails(ENOENT, sys!(SYS_sendto, socket(SOCK_DGRAM), c"x", 1, 0, &raw const address, len));
         })
         .then(
-            "d | existence | absent | absent
+            "d/s | existence | absent | absent
              f | existence | file | file
              x | existence | absent | absent
              y | existence | absent | absent",

@@ -249,8 +249,8 @@ const DIRECTORIES: &[Case] = &[
             fails(ENOENT, sys!(SYS_open, c"d/f", O_RDONLY));
         })
         .then(
-            "d | existence,delete | directory | tombstone
-             d/f | delete | file | tombstone
+            "d | delete | directory | tombstone
+             d/f | existence,delete | file | tombstone
              e | write | absent | directory
              e/f | write | absent | file
              e/g | write | absent | file",
