@@ -41,6 +41,8 @@ pub(super) struct Part {
     pub sight: Sight,
     pub stat: Option<FileStat>,
     crossed: Vec<Crossed>,
+    /// openat2 may stop at a link or a mount before it comes to the path.
+    strict: bool,
     /// Bytes that the call may destroy.
     pub held: Option<Held>,
     /// What lies beneath a directory that moves.
@@ -71,7 +73,10 @@ impl State {
         let mut parts = SmallVec::new();
         for access in &call.decoded.accesses {
             match self.locate(caller, access) {
-                Ok(resolved) => parts.push(self.prepare_part(access.effect, resolved)),
+                Ok(resolved) => {
+                    let part = self.prepare_part(access.effect, resolved);
+                    parts.push(Part { strict: access.resolve.strict, ..part });
+                }
                 Err(unseen) => self.unseen(process, unseen),
             }
         }
@@ -106,7 +111,7 @@ impl State {
                 self.take_xattrs(record);
             }
         }
-        Part { effect, path, sight, stat, crossed, held, moved: Vec::new() }
+        Part { effect, path, sight, stat, crossed, strict: false, held, moved: Vec::new() }
     }
 
     fn prepare_exec(
@@ -149,13 +154,19 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, special, .. } = pending;
+        let Pending { mut parts, exec, special } = pending;
         match judge(&parts, result) {
             Judgement::Nothing => {}
             Judgement::Refused => {
                 for part in &parts {
                     self.cross(process, &part.crossed);
-                    self.refused(process, part);
+                    if !stopped_on_the_way(part, result) {
+                        self.refused(process, part);
+                    }
+                }
+                // The program is there: an interpreter is not.
+                if let (Some(exec), Some(ENOENT)) = (exec, result) {
+                    self.missed_interpreters(process, exec.interpreters);
                 }
             }
             Judgement::Done => {
@@ -178,6 +189,20 @@ impl State {
                 if special == Some(Special::Namespace) {
                     self.forget_names();
                 }
+            }
+        }
+    }
+
+    /// An execve that failed looked for these.
+    fn missed_interpreters(&mut self, process: ProcessId, interpreters: Vec<Resolved>) {
+        for interpreter in interpreters {
+            self.cross(process, &interpreter.crossed);
+            match self.sight(interpreter.path, interpreter.stat.as_ref()) {
+                Sight::Record(record) => {
+                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                }
+                Sight::Suppressed(rule, _) => self.suppressed.read(rule),
+                Sight::Own => {}
             }
         }
     }
@@ -391,7 +416,7 @@ impl State {
         if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
             && let Some(standing) = self.processes.standing_of(process)
         {
-            standing.other_user = true;
+            standing.other_rights = true;
         }
     }
 }
@@ -414,6 +439,22 @@ fn may_change(effect: Effect) -> bool {
         | Effect::LinkFrom
         | Effect::MountPoint => false,
         _ => true,
+    }
+}
+
+const ENOENT: i64 = -(libc::ENOENT as i64);
+
+/// Whether openat2 says that it left the path before its end: at a mount or out of its directory
+/// (EXDEV), at a link (ELOOP), where nothing was cached (EAGAIN).
+fn stopped_on_the_way(part: &Part, result: Option<i64>) -> bool {
+    const EXDEV: i64 = -(libc::EXDEV as i64);
+    const ELOOP: i64 = -(libc::ELOOP as i64);
+    const EAGAIN: i64 = -(libc::EAGAIN as i64);
+    match result {
+        Some(EXDEV | EAGAIN) => part.strict,
+        // At its last component where that is a link that is not to be followed.
+        Some(ELOOP) => part.strict && !part.stat.as_ref().is_some_and(resolve::is_link),
+        _ => false,
     }
 }
 

@@ -28,8 +28,8 @@ struct Process {
 pub struct Standing {
     /// Its root or mount namespace may not be ours.
     pub elsewhere: bool,
-    /// Its credentials may not be ours.
-    pub other_user: bool,
+    /// Its rights on files may not be ours: other credentials, or a Landlock domain.
+    pub other_rights: bool,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl ProcessTable {
         if let Some(living) = self.living.get_mut(&pid) {
             let id = living.id;
             living.standing.elsewhere |= standing.elsewhere;
-            living.standing.other_user |= standing.other_user;
+            living.standing.other_rights |= standing.other_rights;
             let image = parent_id.map(|parent| self.all[index(parent)].image.clone());
             let process = &mut self.all[index(id)];
             if parent_id.is_some() && parent_id != Some(id) {
