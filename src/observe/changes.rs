@@ -265,8 +265,8 @@ impl State {
             self.keep_content(record, held);
         }
         let replaces = operations.contains(Operation::Write) || operations.contains(Operation::Delete);
+        self.count_change(record);
         let observation = self.table.get_mut(record);
-        observation.changes = observation.changes.wrapping_add(1);
         observation.replaced |= replaces;
         observation.written |= operations.contains(Operation::Write);
         observation.append_only &= !operations.contains(Operation::Write);
@@ -275,6 +275,16 @@ impl State {
         self.note_inode(record, part.stat.as_ref(), in_place);
         self.repositories.note_change(&part.path);
         self.forget_if_link(part);
+    }
+
+    /// Counts a change of a record, which makes what is known of looks at it doubtful.
+    pub fn count_change(&mut self, record: RecordId) {
+        let observation = self.table.get_mut(record);
+        observation.changes = observation.changes.wrapping_add(1);
+        if observation.foreign && observation.changes == 1 {
+            // From now on it is recorded; looks at it were known as left out.
+            self.lookups.forget();
+        }
     }
 
     /// Other names of a file that is changed in place are changed too; what it was is known here.

@@ -309,46 +309,41 @@ impl State {
         let standing = self.processes.standing(caller.tgid);
         let plain = !standing.elsewhere && !standing.other_rights;
         let place = plain.then(|| self.lookups.place(caller, access)).flatten();
-        if let Some(place) = &place {
-            match self.lookups.find(place, &self.table) {
-                Some(Known::Record(record, operations)) => {
-                    return self.table.get_mut(record).merge(operations, process);
+        if let Some(place) = &place
+            && let Some(known) = self.lookups.find(place, &self.table)
+        {
+            for known in known {
+                match known {
+                    Known::Record(record, operations) => {
+                        self.table.get_mut(*record).merge(*operations, process)
+                    }
+                    Known::Suppressed(rule) => self.suppressed.read(*rule),
                 }
-                Some(Known::Suppressed(rule)) => return self.suppressed.read(rule),
-                None => {}
             }
+            return;
         }
         let resolved = match self.locate(caller, access) {
             Ok(resolved) => resolved,
             Err(unseen) => return self.unseen(process, unseen),
         };
-        self.cross(process, &resolved.crossed);
+        let mut known = self.cross(process, &resolved.crossed);
         let Some(operations) = self.judge_look(access.effect, &resolved) else { return };
-        let crossed_some = !resolved.crossed.is_empty();
         match self.sight(resolved.path, resolved.stat.as_ref()) {
             Sight::Record(record) => {
-                let operations = self.look_content(record, access.effect, operations, resolved.stat.as_ref());
+                self.look_content(record, access.effect, operations, resolved.stat.as_ref());
                 self.table.get_mut(record).merge(operations, process);
-                if let Some(place) = place
-                    && !crossed_some
-                {
-                    self.lookups.learn(
-                        place,
-                        &self.table,
-                        Known::Record(record, operations),
-                        resolved.stat.is_none(),
-                    );
-                }
+                known.push(Known::Record(record, operations));
             }
             Sight::Suppressed(rule, _) => {
                 self.suppressed.read(rule);
-                if let Some(place) = place
-                    && !crossed_some
-                {
-                    self.lookups.learn(place, &self.table, Known::Suppressed(rule), false);
-                }
+                known.push(Known::Suppressed(rule));
             }
-            Sight::Own => {}
+            Sight::Own => return,
+        }
+        if let Some(place) = place
+            && !resolved.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
+        {
+            self.lookups.learn(place, &self.table, known.into(), resolved.stat.is_none());
         }
     }
 
@@ -389,13 +384,12 @@ impl State {
         effect: Effect,
         operations: Operations,
         stat: Option<&FileStat>,
-    ) -> Operations {
+    ) {
         match effect {
             Effect::Open(_) if operations.contains(Operation::Read) => self.read_content(record, stat),
             Effect::List => self.list_entries(record),
             _ => {}
         }
-        operations
     }
 
     /// Sees to the bytes of a file that is read or executed.
@@ -523,7 +517,9 @@ impl State {
                     )
                 });
             }
-            Unseen::Unresolved(Unresolved::Loop(crossed)) => self.cross(process, &crossed),
+            Unseen::Unresolved(Unresolved::Loop(crossed)) => {
+                self.cross(process, &crossed);
+            }
             Unseen::Unresolved(Unresolved::Denied(directory, crossed)) => {
                 self.cross(process, &crossed);
                 let stat = resolve::lstat(&directory).ok().flatten();
@@ -535,17 +531,23 @@ impl State {
         }
     }
 
-    /// Records the links that a path led through.
-    pub fn cross(&mut self, process: ProcessId, crossed: &[Crossed]) {
+    /// Records the links that a path led through, and says what was recorded.
+    pub fn cross(&mut self, process: ProcessId, crossed: &[Crossed]) -> Vec<Known> {
+        let mut known = Vec::new();
         for link in crossed {
             match self.sight(link.path.clone(), Some(&link.stat)) {
                 Sight::Record(record) => {
                     self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                    known.push(Known::Record(record, Operation::Existence.into()));
                 }
-                Sight::Suppressed(rule, _) => self.suppressed.read(rule),
+                Sight::Suppressed(rule, _) => {
+                    self.suppressed.read(rule);
+                    known.push(Known::Suppressed(rule));
+                }
                 Sight::Own => {}
             }
         }
+        known
     }
 
     /// What the rules say of a path; its record, made at first sight.

@@ -122,9 +122,9 @@ impl State {
     }
 
     fn move_record(&mut self, process: ProcessId, record: RecordId, operations: Operations) {
+        self.count_change(record);
         let observation = self.table.get_mut(record);
         observation.merge(operations, process);
-        observation.changes = observation.changes.wrapping_add(1);
         observation.replaced = true;
         observation.written |= operations.contains(Operation::Write);
         observation.deleted |= operations.contains(Operation::Delete);

@@ -330,7 +330,7 @@ pub fn is_regular(stat: &FileStat) -> bool {
 }
 
 /// Whether `stat` is of something on the procfs that is mounted at /proc here.
-fn is_on_procfs(stat: &FileStat) -> bool {
+pub fn is_on_procfs(stat: &FileStat) -> bool {
     static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
     let device = DEVICE.get_or_init(|| nix::sys::stat::stat("/proc").ok().map(|stat| stat.st_dev));
     *device == Some(stat.st_dev)
