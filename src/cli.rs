@@ -81,7 +81,7 @@ pub struct Record {
     #[arg(long, value_enum, default_value_t = Mechanism::Auto, hide = true)]
     pub mechanism: Mechanism,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 

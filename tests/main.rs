@@ -3,3 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod calls;
+mod recording;
+mod support;

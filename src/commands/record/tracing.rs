@@ -73,7 +73,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
     recorder.inherit(launched.command, &setup.inherited);
-    link.send(&ToFront::Launched(launched.command.0));
+    link.send(&ToFront::Launched);
     launched.release().map_err(failed("start the command"))?;
     let run = Tracer::new(launched.command, launched.mechanism, &recorder).run();
     let finished_at = jiff::Timestamp::now();
