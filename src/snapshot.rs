@@ -20,6 +20,7 @@ pub mod reader;
 pub(crate) mod samples;
 pub mod wire;
 
+pub use blobs::Side;
 pub use error::{Error, printable};
 pub use manifest::*;
 pub use reader::Snapshot;

@@ -119,8 +119,7 @@ fn forty_mebibytes_are_three_rows_in_order() {
             (&*after.blob.unwrap(), 0, 4),
         ]
     );
-    let read: Vec<u8> = rows[1..4].iter().flat_map(|(_, _, content)| content.iter().copied()).collect();
-    assert!(read == content);
+    assert!([rows[1].2.as_slice(), &rows[2].2, &rows[3].2].concat() == content);
 }
 
 #[test]
@@ -319,7 +318,7 @@ fn stores_a_lot_in_a_process_of_its_own() {
     }
     let handle = tempfile::tempfile().unwrap();
     let chunk = noise(8 << 20, 9);
-    for part in 0..25 {
+    for part in 0..15 {
         handle.write_all_at(&chunk, part << 23).unwrap();
     }
     drop(chunk);
@@ -332,7 +331,7 @@ fn stores_a_lot_in_a_process_of_its_own() {
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = peak();
     writer.store_file("before:/long", &handle, StoreLimit::NONE).unwrap();
-    for number in 0..6000_u64 {
+    for number in 0..2000_u64 {
         writer.store_bytes(&format!("before:/{number}"), &noise(5000, number + 100)).unwrap();
     }
     handle.set_len(CHUNK as u64).unwrap();

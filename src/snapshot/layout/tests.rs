@@ -224,3 +224,26 @@ fn the_real_path_and_the_identity_are_those_of_the_directory() {
     assert_eq!(target.identity().unwrap(), (stat.dev(), stat.ino()));
     assert!(rustix::io::fcntl_getfd(&target.dir).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 }
+
+#[test]
+fn who_reads_during_a_commit_sees_one_whole_snapshot_or_none() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("snap");
+    let text_of = |number: usize| format!("{number}").repeat(number + 1);
+    commit_text(&dir, &text_of(0));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (1..60).for_each(|number| commit_text(&dir, &text_of(number))));
+        while !writer.is_finished() {
+            match Snapshot::open(&dir) {
+                Ok(snapshot) => {
+                    let after = snapshot.files()[0].after.present().unwrap();
+                    let blob = after.blob.as_deref().unwrap();
+                    snapshot.read_blob(blob, after.digest.as_ref(), &mut io::sink()).unwrap();
+                }
+                Err(Error::Format(message)) => assert!(message.contains("no manifest.json"), "{message}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    assert_eq!(text(&dir), text_of(59));
+}
