@@ -31,6 +31,8 @@ pub struct Pending {
     parts: SmallVec<[Part; 2]>,
     exec: Option<Box<PendingExec>>,
     special: Option<Special>,
+    /// The call's name, for messages.
+    name: &'static str,
 }
 
 /// One place of a pending call.
@@ -88,9 +90,14 @@ impl State {
             _ => None,
         };
         let special = call.decoded.special;
-        let wanted =
-            !parts.is_empty() || matches!(special, Some(Special::UnnamedOpen { .. } | Special::Namespace));
-        wanted.then_some(Pending { parts, exec, special })
+        let wanted = !parts.is_empty()
+            || matches!(
+                special,
+                Some(
+                    Special::UnnamedOpen { .. } | Special::Namespace | Special::Unmodelled | Special::Compat
+                )
+            );
+        wanted.then_some(Pending { parts, exec, special, name: call.name })
     }
 
     fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
@@ -154,7 +161,8 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special } = pending;
+        let Pending { mut parts, exec, special, name } = pending;
+        self.not_decoded(caller, process, special, name, result);
         match judge(&parts, result) {
             Judgement::Nothing => {}
             Judgement::Refused => {
@@ -190,6 +198,35 @@ impl State {
                     self.forget_names();
                 }
             }
+        }
+    }
+
+    /// A call that is not decoded may have done anything, unless the kernel does not have it
+    /// (ENOSYS; for an ioctl ENOTTY): programs try those.
+    fn not_decoded(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        special: Option<Special>,
+        name: &str,
+        result: Option<i64>,
+    ) {
+        const ENOSYS: i64 = -(libc::ENOSYS as i64);
+        const ENOTTY: i64 = -(libc::ENOTTY as i64);
+        if matches!(result, Some(ENOSYS | ENOTTY)) {
+            return;
+        }
+        let who = caller.tgid;
+        match special {
+            Some(Special::Unmodelled) => {
+                self.warnings.lost(WarningKind::UnmodelledSyscall, Some(process), || {
+                    format!("process {who} made {name}, which is not modelled")
+                });
+            }
+            Some(Special::Compat) => self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
+                format!("process {who} made 32-bit or x32 calls, which are not decoded")
+            }),
+            _ => {}
         }
     }
 

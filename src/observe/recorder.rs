@@ -256,7 +256,6 @@ impl State {
         call: &HeldCall<'_>,
         special: Special,
     ) -> Option<Verdict<Pending>> {
-        let name = call.name;
         let who = caller.tgid;
         match special {
             Special::IoUring if !self.options.allow_io_uring => {
@@ -291,15 +290,8 @@ impl State {
                 return Some(Verdict::Continue);
             }
             Special::UnnamedOpen { .. } => {}
-            Special::Unmodelled => self.warnings.lost(WarningKind::UnmodelledSyscall, Some(process), || {
-                format!("process {who} made {name}, which is not modelled")
-            }),
-            Special::Compat => {
-                self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
-                    format!("process {who} made 32-bit or x32 calls, which are not decoded")
-                });
-                return Some(Verdict::Continue);
-            }
+            // Whether the kernel has the call at all, its result tells.
+            Special::Unmodelled | Special::Compat => {}
         }
         None
     }
