@@ -294,7 +294,7 @@ fn a_file_that_the_command_may_not_read_is_existence() {
         return;
     }
     fs::write(place.work.join("secret"), "secret").unwrap();
-    fs::set_permissions(place.work.join("secret"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(place.work.join("secret"), fs::Permissions::from_mode(0o000)).unwrap();
     let output = place.record_with(&[], "cat secret");
     assert_eq!(output.status.code(), Some(1));
     let snapshot = place.snapshot();
