@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD};
 use smallvec::SmallVec;
 
 use super::capture::{Fate, Held};
+use super::ignore::RuleId;
 use super::program;
 use super::recorder::{Sight, State};
 use super::rename::Moved;
@@ -104,6 +105,12 @@ impl State {
         let Resolved { path, stat, crossed, .. } = resolved;
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
         let mut held = None;
+        if let Sight::Suppressed(RuleId::GIT, _) = sight
+            && may_change(effect)
+        {
+            // A repository's first head is the one before any change of ours.
+            self.repositories.note_change(&path);
+        }
         if let Sight::Record(record) = sight {
             let fate = match effect {
                 Effect::Open(open) if open.write || open.truncate => Some(Fate::Overwritten),
@@ -250,7 +257,7 @@ impl State {
             Sight::Record(record) => {
                 let observation = self.table.get(*record);
                 if observation.foreign && observation.changes == 0 {
-                    self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+                    self.suppressed.read(RuleId::FOREIGN_OWNER);
                 } else {
                     self.table.get_mut(*record).merge(Operation::Existence.into(), process);
                 }
@@ -278,7 +285,7 @@ impl State {
             Sight::Own => return,
         };
         if !changes && self.table.get(record).foreign && self.table.get(record).changes == 0 {
-            return self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+            return self.suppressed.read(RuleId::FOREIGN_OWNER);
         }
         if let Effect::Open(open) = part.effect {
             if (open.write || open.truncate || open.create)
@@ -441,7 +448,7 @@ impl State {
             Sight::Record(record)
                 if self.table.get(record).foreign && self.table.get(record).changes == 0 =>
             {
-                self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+                self.suppressed.read(RuleId::FOREIGN_OWNER);
             }
             Sight::Record(record) => {
                 self.read_content(record, stat);

@@ -80,7 +80,8 @@ impl Recorder {
             let after = known.after(record);
             afters.push((record, after));
         }
-        let Known { ignore, table, repositories, processes, capture, mut warnings, suppressed, .. } = known;
+        let Known { ignore, table, mut repositories, processes, capture, mut warnings, suppressed, .. } =
+            known;
         let mut finished = capture.finish();
         for (record, after) in &afters {
             let observation = table.get(*record);
@@ -125,7 +126,7 @@ impl Known {
         let found = resolve::lstat(&path).ok().flatten();
         let stat = found.as_ref().map(Stat::from);
         let git = self.table.get(record).git.is_some();
-        let git = if git { self.repositories.classify(&path, found.as_ref()) } else { None };
+        let git = if git { self.repositories.classify_again(&path, found.as_ref()) } else { None };
         self.tell_external_change(record, stat.as_ref());
         let Some(now) = stat else { return After { git, ..After::default() } };
         let observation = self.table.get(record);

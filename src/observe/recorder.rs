@@ -391,7 +391,7 @@ impl State {
             return;
         }
         let Some(before) = observation.before.filter(Stat::is_regular) else { return };
-        if observation.git.as_ref().is_some_and(|facts| facts.oid.is_some()) {
+        if observation.git.as_ref().is_some_and(|facts| facts.oid().is_some()) {
             self.table.get_mut(record).content = Content::Pinned;
             return;
         }
@@ -584,6 +584,9 @@ impl State {
 
     fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> RecordId {
         let git = self.repositories.classify(&path, stat);
+        for directory in self.repositories.take_git_dirs() {
+            self.ignore.add_git_dir(&directory);
+        }
         let before = stat.map(Stat::from);
         let mut observation = PathObservation { before, git, foreign, ..PathObservation::default() };
         if before.is_some_and(|before| before.is_link()) {

@@ -67,6 +67,8 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         }
     };
     super::drop_inherited(true);
+    // The command may remove or unmount the directory that it was started in.
+    let _ = std::env::set_current_dir("/");
     raise_descriptor_limit();
     // Made before the command runs: it may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
