@@ -280,8 +280,8 @@ facts! {
         let shared_index = std::fs::read(&shared).unwrap();
         let path = fixture.path("r/d7/f");
         for (file, content) in [(fixture.path("r/.git/index"), index), (shared, shared_index)] {
-            for at in 0..content.len() {
-                for value in [0, 0xff, content[at] ^ 1, content[at] ^ 0x80] {
+            for at in (0..content.len()).filter(|at| *at < 200 || at % 3 == 0) {
+                for value in [0xff, content[at] ^ 1] {
                     let mut damaged = content.clone();
                     damaged[at] = value;
                     std::fs::write(&file, &damaged).unwrap();
@@ -290,11 +290,11 @@ facts! {
                         index.lookup(b"d7/f");
                         index.has_below(b"d7");
                     }
-                    if at % 50 == 0 {
+                    if at % 97 == 0 {
                         ask(&mut Repositories::new(), &path);
                     }
                 }
-                if at % 7 == 0 {
+                if at % 11 == 0 {
                     std::fs::write(&file, &content[..at]).unwrap();
                     let _ = super::super::index::Index::read(&fixture.path("r/.git/index"), gix::hash::Kind::Sha1);
                 }
