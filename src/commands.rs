@@ -8,6 +8,7 @@ pub mod cat;
 pub mod completions;
 pub mod diff;
 pub mod out;
+pub mod paths;
 pub mod show;
 
 use crate::cli::Verb;
