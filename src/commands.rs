@@ -9,9 +9,10 @@ pub mod completions;
 pub mod diff;
 pub mod out;
 pub mod paths;
+pub mod record;
 pub mod show;
 
-use crate::cli::Verb;
+use crate::cli::{Cli, Verb};
 use crate::snapshot;
 use out::{Console, OutputError};
 
@@ -31,6 +32,31 @@ pub type Outcome = anyhow::Result<Verdict>;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
+
+/// Does what the command line says and returns the exit status.
+pub fn run(parsed: Result<Cli, clap::Error>) -> i32 {
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            // Help and version are no errors; of a recording every failure of ours is 125.
+            return if error.use_stderr() { usage_status(std::env::args_os().nth(1)) } else { 0 };
+        }
+    };
+    match cli.verb {
+        None => record::run(cli.record),
+        Some(verb) => run_verb(verb),
+    }
+}
+
+/// A usage error of a subcommand is 2, of a recording 125.
+fn usage_status(first: Option<std::ffi::OsString>) -> i32 {
+    use clap::CommandFactory;
+    let is_verb = first
+        .and_then(|first| first.into_string().ok())
+        .is_some_and(|first| Cli::command().get_subcommands().any(|verb| verb.get_name() == first));
+    if is_verb { 2 } else { 125 }
+}
 
 /// Runs a verb on the standard streams, tells what went wrong, and returns the exit status.
 pub fn run_verb(verb: Verb) -> i32 {

@@ -25,5 +25,6 @@
 
 pub mod cli;
 pub mod commands;
+pub mod observe;
 pub mod snapshot;
 pub mod trace;

@@ -22,6 +22,7 @@ pub(crate) mod samples;
 pub mod source;
 pub mod wire;
 
+pub use blobs::Side;
 pub use error::{Error, printable};
 pub use manifest::*;
 pub use reader::Snapshot;

@@ -12,7 +12,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::snapshot::blobs::{BlobWriter, StoreError, Stored};
+use crate::snapshot::blobs::{BlobWriter, StoreError, StoreLimit, Stored};
+use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{BlobOmitted, Digest, live};
 
@@ -170,7 +171,7 @@ impl Capture {
         if fate == Fate::Survive {
             return Ok(Held::File(file));
         }
-        if self.directory.is_nearly_full() {
+        if is_full(&self.directory) {
             return Ok(Held::Omitted(BlobOmitted::NoSpace));
         }
         let spool = self.directory.unnamed_file()?;
@@ -193,7 +194,8 @@ impl Capture {
         let (bytes, files) = weight(&held);
         {
             let mut queue = self.progress.wait_until(|queue| {
-                (queue.bytes == 0 || queue.bytes + bytes <= QUEUED_BYTES) && queue.files + files <= QUEUED_FILES
+                (queue.bytes == 0 || queue.bytes + bytes <= QUEUED_BYTES)
+                    && queue.files + files <= QUEUED_FILES
             });
             queue.bytes += bytes;
             queue.files += files;
@@ -249,7 +251,7 @@ fn work(
 ) -> Finished {
     let mut outcomes = Vec::new();
     let mut failure = None;
-    let mut full = directory.is_nearly_full();
+    let mut full = is_full(directory);
     let mut since_asked = 0;
     for Job::Content { key, held, store } in jobs {
         let (bytes, files) = weight(&held);
@@ -257,17 +259,17 @@ fn work(
             Held::Omitted(reason) => Outcome::omitted(reason),
             held => {
                 let store = store && !full && failure.is_none();
-                let stored = if store { put(&mut writer, &key, &held) } else { digest(&held) };
+                let stored = if store { put(&mut writer, &key, &held) } else { digest(&writer, &held) };
                 if let Ok(stored) = &stored {
                     since_asked += stored.size;
                     if store && since_asked >= SPACE_INTERVAL {
                         since_asked = 0;
-                        full = directory.is_nearly_full();
+                        full = is_full(directory);
                     }
                 }
                 match stored {
-                    Ok(stored) if store => {
-                        Outcome { digest: Some(stored.digest), blob: Some(stored.blob), omitted: None }
+                    Ok(Stored { digest, blob: Some(blob), .. }) => {
+                        Outcome { digest: Some(digest), blob: Some(blob), omitted: None }
                     }
                     Ok(stored) => Outcome {
                         digest: Some(stored.digest),
@@ -301,23 +303,24 @@ fn work(
 fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, StoreError> {
     match held {
         Held::Bytes(bytes) => writer.store_bytes(key, bytes),
-        Held::File(file) => writer.store_file(key, file),
+        Held::File(file) => writer.store_file(key, file, StoreLimit::NONE),
         Held::Omitted(_) => Err(StoreError::Changed),
     }
 }
 
-fn digest(held: &Held) -> Result<Stored, StoreError> {
-    let no_blob = || Arc::from("");
-    match held {
-        Held::Bytes(bytes) => Ok(Stored {
-            digest: crate::snapshot::blobs::digest_bytes(bytes),
-            size: bytes.len() as u64,
-            blob: no_blob(),
-        }),
-        Held::File(file) => crate::snapshot::blobs::digest_file(file)
-            .map(|(digest, size)| Stored { digest, size, blob: no_blob() }),
-        Held::Omitted(_) => Err(StoreError::Changed),
-    }
+/// The digest alone; stored all the same where the content is stored already.
+fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, StoreError> {
+    let (digest, size) = match held {
+        Held::Bytes(bytes) => (Digest::of(bytes), bytes.len() as u64),
+        Held::File(file) => digest_file(file).map_err(StoreError::Read)?,
+        Held::Omitted(_) => return Err(StoreError::Changed),
+    };
+    Ok(Stored { digest, size, blob: writer.key_of(&digest) })
+}
+
+/// Whether the snapshot's file system has too little space left; one that can't be asked has not.
+fn is_full(directory: &SnapshotDir) -> bool {
+    directory.is_nearly_full().unwrap_or(false)
 }
 
 /// Copies `size` bytes: a clone of the extents where the file system can, else in the kernel.

@@ -41,6 +41,8 @@ pub(super) struct Part {
     pub sight: Sight,
     pub stat: Option<FileStat>,
     crossed: Vec<Crossed>,
+    /// openat2 may stop at a link or a mount before it comes to the path.
+    strict: bool,
     /// Bytes that the call may destroy.
     pub held: Option<Held>,
     /// What lies beneath a directory that moves.
@@ -71,7 +73,10 @@ impl State {
         let mut parts = SmallVec::new();
         for access in &call.decoded.accesses {
             match self.locate(caller, access) {
-                Ok(resolved) => parts.push(self.prepare_part(access.effect, resolved)),
+                Ok(resolved) => {
+                    let part = self.prepare_part(access.effect, resolved);
+                    parts.push(Part { strict: access.resolve.strict, ..part });
+                }
                 Err(unseen) => self.unseen(process, unseen),
             }
         }
@@ -83,8 +88,8 @@ impl State {
             _ => None,
         };
         let special = call.decoded.special;
-        let wanted = !parts.is_empty()
-            || matches!(special, Some(Special::UnnamedOpen { .. } | Special::Namespace));
+        let wanted =
+            !parts.is_empty() || matches!(special, Some(Special::UnnamedOpen { .. } | Special::Namespace));
         wanted.then_some(Pending { parts, exec, special })
     }
 
@@ -106,7 +111,7 @@ impl State {
                 self.take_xattrs(record);
             }
         }
-        Part { effect, path, sight, stat, crossed, held, moved: Vec::new() }
+        Part { effect, path, sight, stat, crossed, strict: false, held, moved: Vec::new() }
     }
 
     fn prepare_exec(
@@ -116,10 +121,8 @@ impl State {
         memory: &dyn Memory,
         part: &Part,
     ) -> PendingExec {
-        let (argv, argv_truncated) = decoded
-            .argv
-            .and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok())
-            .unwrap_or_default();
+        let (argv, argv_truncated) =
+            decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
         let image = Exec { exe: part.path.clone(), argv, argv_truncated };
         let mut interpreters: Vec<Resolved> = Vec::new();
         let mut next = live::open_regular(&part.path).ok();
@@ -151,13 +154,19 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, special, .. } = pending;
+        let Pending { mut parts, exec, special } = pending;
         match judge(&parts, result) {
             Judgement::Nothing => {}
             Judgement::Refused => {
                 for part in &parts {
                     self.cross(process, &part.crossed);
-                    self.refused(process, part);
+                    if !stopped_on_the_way(part, result) {
+                        self.refused(process, part);
+                    }
+                }
+                // The program is there: an interpreter is not.
+                if let (Some(exec), Some(ENOENT)) = (exec, result) {
+                    self.missed_interpreters(process, exec.interpreters);
                 }
             }
             Judgement::Done => {
@@ -184,6 +193,20 @@ impl State {
         }
     }
 
+    /// An execve that failed looked for these.
+    fn missed_interpreters(&mut self, process: ProcessId, interpreters: Vec<Resolved>) {
+        for interpreter in interpreters {
+            self.cross(process, &interpreter.crossed);
+            match self.sight(interpreter.path, interpreter.stat.as_ref()) {
+                Sight::Record(record) => {
+                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                }
+                Sight::Suppressed(rule, _) => self.suppressed.read(rule),
+                Sight::Own => {}
+            }
+        }
+    }
+
     /// A change that was refused tells whether something exists, no more.
     fn refused(&mut self, process: ProcessId, part: &Part) {
         match &part.sight {
@@ -202,7 +225,7 @@ impl State {
 
     fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
         let operations = operations_of(part);
-        let changes = operations.intersects(Operations::CHANGES);
+        let changes = operations.intersects(Operations::CHANGES) && !writes_to_device(part);
         let record = match &part.sight {
             Sight::Record(record) => *record,
             Sight::Suppressed(rule, topmost) => {
@@ -268,7 +291,9 @@ impl State {
 
     /// A link that comes or goes may change where any path leads.
     fn forget_if_link(&mut self, part: &Part) {
-        if part.effect == Effect::MakeSymlink || part.stat.as_ref().is_some_and(resolve::is_link) && part.effect == Effect::Remove {
+        if part.effect == Effect::MakeSymlink
+            || part.stat.as_ref().is_some_and(resolve::is_link) && part.effect == Effect::Remove
+        {
             self.forget_names();
         }
     }
@@ -366,7 +391,9 @@ impl State {
         operations: Operations,
     ) {
         match sight {
-            Sight::Record(record) if self.table.get(record).foreign && self.table.get(record).changes == 0 => {
+            Sight::Record(record)
+                if self.table.get(record).foreign && self.table.get(record).changes == 0 =>
+            {
                 self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
             }
             Sight::Record(record) => {
@@ -389,9 +416,15 @@ impl State {
         if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
             && let Some(standing) = self.processes.standing_of(process)
         {
-            standing.other_user = true;
+            standing.other_rights = true;
         }
     }
+}
+
+/// What goes into a pipe, a terminal or another device changes no file.
+fn writes_to_device(part: &Part) -> bool {
+    let device = |stat: &FileStat| !matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+    matches!(part.effect, Effect::Open(_)) && part.stat.as_ref().is_some_and(device)
 }
 
 /// Whether a call with this effect can change what a record tells of a path that exists.
@@ -406,6 +439,22 @@ fn may_change(effect: Effect) -> bool {
         | Effect::LinkFrom
         | Effect::MountPoint => false,
         _ => true,
+    }
+}
+
+const ENOENT: i64 = -(libc::ENOENT as i64);
+
+/// Whether openat2 says that it left the path before its end: at a mount or out of its directory
+/// (EXDEV), at a link (ELOOP), where nothing was cached (EAGAIN).
+fn stopped_on_the_way(part: &Part, result: Option<i64>) -> bool {
+    const EXDEV: i64 = -(libc::EXDEV as i64);
+    const ELOOP: i64 = -(libc::ELOOP as i64);
+    const EAGAIN: i64 = -(libc::EAGAIN as i64);
+    match result {
+        Some(EXDEV | EAGAIN) => part.strict,
+        // At its last component where that is a link that is not to be followed.
+        Some(ELOOP) => part.strict && !part.stat.as_ref().is_some_and(resolve::is_link),
+        _ => false,
     }
 }
 

@@ -53,7 +53,8 @@ impl State {
             return;
         }
         let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
-        let uses_pid = std::fs::read("/proc/sys/kernel/core_uses_pid").is_ok_and(|flag| flag.starts_with(b"1"));
+        let uses_pid =
+            std::fs::read("/proc/sys/kernel/core_uses_pid").is_ok_and(|flag| flag.starts_with(b"1"));
         let Pattern::Path(path) = expand(pattern.trim_ascii_end(), uses_pid, caller, signal) else { return };
         let path = if path.starts_with(b"/") {
             path

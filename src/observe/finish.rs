@@ -132,7 +132,8 @@ impl Known {
         let listed = observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some());
         let mut extra = AfterExtra::default();
         if now.is_link() {
-            extra.target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok().map(|target| target.into_bytes());
+            extra.target =
+                rustix::fs::readlink(path.as_slice(), Vec::new()).ok().map(|target| target.into_bytes());
         } else if observation.changes > 0 {
             extra.xattrs = live::xattrs(&path).unwrap_or_default();
         }
@@ -140,7 +141,8 @@ impl Known {
             extra.entries = live::entries_digest(&path).ok();
         }
         let rare = extra.target.is_some() || extra.entries.is_some() || !extra.xattrs.is_empty();
-        let content = if now.is_regular() { self.content_after(record, &path, &now) } else { AfterContent::None };
+        let content =
+            if now.is_regular() { self.content_after(record, &path, &now) } else { AfterContent::None };
         After { stat, content, git, extra: rare.then(|| Box::new(extra)) }
     }
 
@@ -191,7 +193,8 @@ impl Known {
             _ => true,
         };
         // Files of the kernel's own file systems change by themselves.
-        let of_the_kernel = now.or(observation.before.as_ref()).is_some_and(|stat| self.known_pseudo(stat.dev));
+        let of_the_kernel =
+            now.or(observation.before.as_ref()).is_some_and(|stat| self.known_pseudo(stat.dev));
         if changed && !of_the_kernel {
             let path = self.table.path(record);
             self.warnings.lost(WarningKind::ExternalChange, None, || {

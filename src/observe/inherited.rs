@@ -25,7 +25,9 @@ impl InheritedFile {
     /// file with a name.
     pub fn of_this_process() -> Vec<InheritedFile> {
         let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-        entries.filter_map(|entry| InheritedFile::of(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
+        entries
+            .filter_map(|entry| InheritedFile::of(entry.ok()?.file_name().to_str()?.parse().ok()?))
+            .collect()
     }
 
     fn of(fd: i32) -> Option<InheritedFile> {

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use super::table::ProcessId;
 use crate::snapshot::{Exec, ProcessRecord};
-use crate::trace::sys::Tid;
 use crate::trace::stop::End;
+use crate::trace::sys::Tid;
 
 /// A process, living or ended.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ struct Process {
 pub struct Standing {
     /// Its root or mount namespace may not be ours.
     pub elsewhere: bool,
-    /// Its credentials may not be ours.
-    pub other_user: bool,
+    /// Its rights on files may not be ours: other credentials, or a Landlock domain.
+    pub other_rights: bool,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl ProcessTable {
         if let Some(living) = self.living.get_mut(&pid) {
             let id = living.id;
             living.standing.elsewhere |= standing.elsewhere;
-            living.standing.other_user |= standing.other_user;
+            living.standing.other_rights |= standing.other_rights;
             let image = parent_id.map(|parent| self.all[index(parent)].image.clone());
             let process = &mut self.all[index(id)];
             if parent_id.is_some() && parent_id != Some(id) {
@@ -159,5 +159,7 @@ fn index(id: ProcessId) -> usize {
 }
 
 fn working_directory(pid: Tid) -> Vec<u8> {
-    rustix::fs::readlink(format!("/proc/{pid}/cwd"), Vec::new()).map(|path| path.into_bytes()).unwrap_or_default()
+    rustix::fs::readlink(format!("/proc/{pid}/cwd"), Vec::new())
+        .map(|path| path.into_bytes())
+        .unwrap_or_default()
 }

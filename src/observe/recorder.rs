@@ -228,7 +228,10 @@ impl Observer for Recorder {
 impl State {
     fn before(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
         let process = self.processes.id(caller.tgid);
-        if call.decoded.looks_only() {
+        // What a thread with other rights than ours may open, the kernel says.
+        let judged_by_result = self.processes.standing(caller.tgid).other_rights
+            && call.decoded.accesses.iter().any(|access| matches!(access.effect, Effect::Open(_)));
+        if call.decoded.looks_only() && !judged_by_result {
             for access in &call.decoded.accesses {
                 self.look(caller, process, access);
             }
@@ -283,7 +286,7 @@ impl State {
             Special::Untraced { .. } => return Some(Verdict::Continue),
             Special::Credentials => {
                 if let Some(standing) = self.processes.standing_mut(caller.tgid) {
-                    standing.other_user = true;
+                    standing.other_rights = true;
                 }
                 return Some(Verdict::Continue);
             }
@@ -304,7 +307,7 @@ impl State {
     /// Judges a call that only looks, at its entry.
     fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) {
         let standing = self.processes.standing(caller.tgid);
-        let plain = !standing.elsewhere && !standing.other_user;
+        let plain = !standing.elsewhere && !standing.other_rights;
         let place = plain.then(|| self.lookups.place(caller, access)).flatten();
         if let Some(place) = &place {
             match self.lookups.find(place, &self.table) {
@@ -320,7 +323,7 @@ impl State {
             Err(unseen) => return self.unseen(process, unseen),
         };
         self.cross(process, &resolved.crossed);
-        let Some(operations) = self.judge_look(caller, access.effect, &resolved) else { return };
+        let Some(operations) = self.judge_look(access.effect, &resolved) else { return };
         let crossed_some = !resolved.crossed.is_empty();
         match self.sight(resolved.path, resolved.stat.as_ref()) {
             Sight::Record(record) => {
@@ -329,7 +332,12 @@ impl State {
                 if let Some(place) = place
                     && !crossed_some
                 {
-                    self.lookups.learn(place, &self.table, Known::Record(record, operations), resolved.stat.is_none());
+                    self.lookups.learn(
+                        place,
+                        &self.table,
+                        Known::Record(record, operations),
+                        resolved.stat.is_none(),
+                    );
                 }
             }
             Sight::Suppressed(rule, _) => {
@@ -345,7 +353,7 @@ impl State {
     }
 
     /// What a look at a resolved path is; none where the kernel answers ENOTDIR.
-    fn judge_look(&self, caller: Caller, effect: Effect, resolved: &Resolved) -> Option<Operations> {
+    fn judge_look(&self, effect: Effect, resolved: &Resolved) -> Option<Operations> {
         let existence = Some(Operation::Existence.into());
         let Some(stat) = &resolved.stat else { return existence };
         let directory = resolve::is_directory(stat);
@@ -354,22 +362,21 @@ impl State {
         }
         match effect {
             Effect::Open(open) if open.directory && !directory => None,
-            Effect::Open(open) if open.path_only => existence,
+            // O_PATH, and access mode 3, for ioctl alone.
+            Effect::Open(open) if !open.read => existence,
             Effect::Open(_) if resolve::is_link(stat) || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK => {
                 existence
             }
-            Effect::Open(_) if !self.may_read(caller, &resolved.path, stat) => existence,
+            Effect::Open(_) if !self.may_read(&resolved.path, stat) => existence,
+            Effect::List if !directory => None,
             Effect::Open(_) | Effect::List if directory => Some(Operation::Directory.into()),
             Effect::Open(_) => Some(Operation::Read.into()),
             _ => existence,
         }
     }
 
-    /// Whether the caller's own credentials may read what is there.
-    fn may_read(&self, caller: Caller, path: &[u8], stat: &FileStat) -> bool {
-        if self.processes.standing(caller.tgid).other_user {
-            return super::rights::may_read(caller, path, stat);
-        }
+    /// Whether a thread with our own rights may read what is there.
+    fn may_read(&self, path: &[u8], stat: &FileStat) -> bool {
         // Root may; an owner's own bit decides for an owner; all else is the kernel's to say.
         (stat.st_uid == self.uid && stat.st_mode & 0o400 != 0)
             || rustix::fs::accessat(CWD, path, Rights::READ_OK, AtFlags::EACCESS).is_ok()
@@ -587,8 +594,10 @@ impl State {
         let mut observation = PathObservation { before, git, foreign, ..PathObservation::default() };
         if before.is_some_and(|before| before.is_link()) {
             let target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
-            observation.extra =
-                Some(Box::new(Extra { target: target.map(|target| target.into_bytes()), ..Extra::default() }));
+            observation.extra = Some(Box::new(Extra {
+                target: target.map(|target| target.into_bytes()),
+                ..Extra::default()
+            }));
         }
         // Another name of a file that the tree has changed: what it was is known there.
         if let Some(before) = before.filter(|before| before.nlink > 1 && !before.is_directory())

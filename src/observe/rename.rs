@@ -3,6 +3,10 @@
 //! A directory is walked before it moves: every path beneath it is deleted at its old name and
 //! written at its new one. Neighbour: `changes.rs`, whose calls these are.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use nix::sys::stat::FileStat;
 
 use super::capture::Fate;
@@ -41,13 +45,14 @@ impl State {
             return Vec::new();
         }
         let mut moved = Vec::new();
-        let start = bytes_as_path(&part.path);
+        let start = Path::new(OsStr::from_bytes(&part.path));
         let mut walk = walkdir::WalkDir::new(start).min_depth(1).follow_links(false).into_iter();
         while let Some(entry) = walk.next() {
             let path = match &entry {
-                Ok(entry) => path_as_bytes(entry.path()).to_vec(),
+                Ok(entry) => entry.path().as_os_str().as_bytes().to_vec(),
                 Err(error) => {
-                    let path = error.path().map_or_else(Vec::new, |path| path_as_bytes(path).to_vec());
+                    let path =
+                        error.path().map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
                     self.warnings.lost(WarningKind::LateBeforeState, None, || {
                         format!("{} moved, but could not be walked", String::from_utf8_lossy(&path))
                     });
@@ -166,16 +171,8 @@ fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool)
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
     let beneath_itself = super::recorder::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {
-        let entries = std::fs::read_dir(bytes_as_path(&to.path));
+        let entries = std::fs::read_dir(OsStr::from_bytes(&to.path));
         !entries.is_ok_and(|mut entries| entries.next().is_none())
     };
     resolve::is_directory(from_stat) && (other_device || beneath_itself || occupied)
-}
-
-fn bytes_as_path(path: &[u8]) -> &std::path::Path {
-    std::path::Path::new(std::os::unix::ffi::OsStrExt::from_bytes(path))
-}
-
-fn path_as_bytes(path: &std::path::Path) -> &[u8] {
-    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
 }

@@ -234,13 +234,17 @@ impl Walk<'_> {
     }
 
     fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Unresolved> {
-        lstat(&self.outside(path)).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENAMETOOLONG) => Unresolved::TooLong,
-            _ => {
+        match nix::sys::stat::lstat(self.outside(path).as_slice()) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(nix::errno::Errno::ENOENT) => Ok(None),
+            // A descriptor that a path starts from need be no directory.
+            Err(nix::errno::Errno::ENOTDIR) => Err(Unresolved::NotADirectory),
+            Err(nix::errno::Errno::ENAMETOOLONG) => Err(Unresolved::TooLong),
+            Err(_) => {
                 let parent = parent_of(path).unwrap_or(b"/");
-                Unresolved::Denied(parent.to_vec(), std::mem::take(&mut self.crossed))
+                Err(Unresolved::Denied(parent.to_vec(), std::mem::take(&mut self.crossed)))
             }
-        })
+        }
     }
 
     /// The target of the link at `path`; links of procfs as they are for the tracee.

@@ -27,6 +27,7 @@ const NAMED_PROCESSES: usize = 16;
 #[derive(Debug, Default)]
 pub struct Processes {
     first: Vec<u32>,
+    #[expect(clippy::box_collection, reason = "few records have it, and each carries its place")]
     more: Option<Box<HashSet<u32, foldhash::fast::RandomState>>>,
 }
 

@@ -40,8 +40,7 @@ fn named_object(caller: Caller, what: &str) -> Option<(Vec<u8>, FileStat)> {
     if !path.starts_with(b"/") {
         return None;
     }
-    let object =
-        rustix::fs::statat(CWD, format!("/proc/{}/{what}", caller.tid), AtFlags::empty()).ok()?;
+    let object = rustix::fs::statat(CWD, format!("/proc/{}/{what}", caller.tid), AtFlags::empty()).ok()?;
     let named = resolve::lstat(&path).ok()??;
     ((object.st_dev, object.st_ino) == (named.st_dev, named.st_ino)).then_some((path, named))
 }
@@ -85,7 +84,7 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
         // The directory is the root of this one path: a walk among its names.
         names.prefix = base_of(caller, dirfd)?;
         let mut resolved = resolver.resolve(&names, b"/", path, access.follow)?;
-        rename_all(&mut resolved, |path| [names.prefix.as_slice(), path].concat());
+        rename_all(&mut resolved, &names.prefix);
         return Ok(resolved);
     }
     let base = if path.starts_with(b"/") { b"/".to_vec() } else { base_of(caller, dirfd)? };
@@ -96,7 +95,11 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
 ///
 /// The walk goes through /proc/TID/root; the result counts only if its parent is, out here, the
 /// same directory by device and inode.
-pub fn locate_elsewhere(resolver: &mut Resolver, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
+pub fn locate_elsewhere(
+    resolver: &mut Resolver,
+    caller: Caller,
+    access: &Access,
+) -> Result<Resolved, Unseen> {
     let (dirfd, path) = match &access.place {
         Place::Path { dirfd, path } => (*dirfd, path),
         Place::Descriptor(_) | Place::WorkingDirectory => {
@@ -138,7 +141,7 @@ pub fn locate_elsewhere(resolver: &mut Resolver, caller: Caller, access: &Access
     if !same || !same_object(resolved.stat.as_ref(), &outside) {
         return Err(Unseen::Elsewhere(resolved.path));
     }
-    rename_all(&mut resolved, |path| [root.as_slice(), path].concat());
+    rename_all(&mut resolved, &root);
     Ok(resolved)
 }
 
@@ -148,9 +151,14 @@ fn same_object(theirs: Option<&FileStat>, outside: &[u8]) -> bool {
     ours.map(|stat| (stat.st_dev, stat.st_ino)) == theirs.map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-fn rename_all(resolved: &mut Resolved, name: impl Fn(&[u8]) -> Vec<u8>) {
-    resolved.path = name(&resolved.path);
-    for crossed in &mut resolved.crossed {
-        crossed.path = name(&crossed.path);
-    }
+/// Gives the names below another root their names below ours.
+fn rename_all(resolved: &mut Resolved, root: &[u8]) {
+    let name = |path: &mut Vec<u8>| {
+        if path == b"/" && !root.is_empty() {
+            path.clear();
+        }
+        path.splice(0..0, root.iter().copied());
+    };
+    name(&mut resolved.path);
+    resolved.crossed.iter_mut().for_each(|crossed| name(&mut crossed.path));
 }

@@ -200,10 +200,10 @@ pub fn identify(file: &File, like: &ContentId) -> io::Result<(ContentId, u64)> {
     match like {
         ContentId::Digest(_) => digest_file(file).map(|(digest, size)| (ContentId::Digest(digest), size)),
         ContentId::Git(oid) => {
-            let kind = gix::hash::Kind::from_hex_len(oid.len())
-                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a Git object id"))?;
+            let like = gix::hash::ObjectId::from_hex(oid.as_bytes())
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             let size = file.metadata()?.len();
-            let mut hasher = gix::hash::hasher(kind);
+            let mut hasher = gix::hash::hasher(like.kind());
             hasher.update(format!("blob {size}\0").as_bytes());
             let read = read_all(file, |chunk| hasher.update(chunk))?;
             let id = hasher.try_finalize().map_err(io::Error::other)?;

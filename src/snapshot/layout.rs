@@ -62,14 +62,18 @@ impl SnapshotDir {
         Ok((stat.st_dev, stat.st_ino))
     }
 
-    /// A new file on the directory's filesystem that has no name in it, to be given to `commit`.
+    /// A new file without a name, on the directory's filesystem where possible, for `commit`.
+    ///
+    /// Works though the command has removed the directory, and does not make it again before the
+    /// commit, which the command would notice.
     pub fn unnamed_file(&self) -> io::Result<File> {
-        match unnamed(&self.dir) {
-            Ok(file) => Ok(file),
-            // EOPNOTSUPP and EISDIR say that the filesystem or the kernel has no O_TMPFILE (open(2)),
-            // ENOENT that the directory was removed; whatever else it is, a named file meets it too.
-            Err(_) => unlinked(&self.dir),
-        }
+        let refusal = match unnamed_in(&self.dir) {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        let places = self.path.ancestors().skip(1).map(Path::to_owned).chain([std::env::temp_dir()]);
+        let mut dirs = places.flat_map(|path| rustix::fs::open(path, DIRECTORY, Mode::empty()));
+        dirs.find_map(|dir| unnamed_in(&dir).ok()).ok_or(refusal)
     }
 
     /// Whether the command itself would soon run out of space if capture went on.
@@ -117,8 +121,7 @@ impl SnapshotDir {
 fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf), Error> {
     loop {
         make(path).map_err(Error::io("create", path))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = match rustix::fs::open(path, flags, Mode::empty()) {
+        let dir = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
             Ok(dir) => dir,
             Err(Errno::NOTDIR) => return Err(refused(path, "is not a directory")),
             Err(error) => return Err(Error::io("open", path)(error.into())),
@@ -238,11 +241,18 @@ fn remove(dir: &OwnedFd, name: &str) -> io::Result<()> {
     }
 }
 
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 fn unnamed(dir: &OwnedFd) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(dir, c".", flags, PRIVATE)?))
+}
+
+fn unnamed_in(dir: &OwnedFd) -> io::Result<File> {
+    // EOPNOTSUPP or EISDIR say that the filesystem or the kernel has no O_TMPFILE (open(2)), ENOENT
+    // that the directory was removed; whatever else it is, the named file meets it too.
+    unnamed(dir).or_else(|_| unlinked(dir))
 }
 
 /// The next best thing to a file without a name: one whose name is gone at once.
@@ -322,3 +332,6 @@ impl Drop for Temporaries<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

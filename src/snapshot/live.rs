@@ -197,3 +197,6 @@ pub fn machine_id_hash() -> Digest {
     hasher.update(id);
     Digest::finish(hasher)
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,4 +168,6 @@ fn open_content(blobs: Option<File>, wanted: HashMap<Box<str>, u64>) -> Result<O
 }
 
 #[cfg(test)]
+mod past;
+#[cfg(test)]
 mod tests;

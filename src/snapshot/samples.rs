@@ -61,7 +61,6 @@ pub fn present(size: u64) -> Present {
 }
 
 /// A directory.
-#[allow(dead_code)]
 pub fn directory() -> Present {
     Present { file_type: FileType::Directory, mode: libc::S_IFDIR | 0o755, ..present(4096) }
 }

@@ -37,12 +37,13 @@ pub enum LaunchError {
     Os(#[from] io::Error),
 }
 
-/// A command that is about to execute, seized.
+/// A command that waits to execute, seized.
 pub struct Launched {
     /// Its process.
     pub command: Tid,
     /// How its calls are caught.
     pub mechanism: Mechanism,
+    go: std::fs::File,
     status: std::fs::File,
 }
 
@@ -50,6 +51,21 @@ const FILTERED: u8 = 1;
 const UNFILTERED: u8 = 2;
 
 impl Launched {
+    /// Lets the command execute.
+    pub fn release(&mut self) -> io::Result<()> {
+        if self.mechanism == Mechanism::EveryCall {
+            // Stopped before it returns from its read, it meets its first call under PTRACE_SYSCALL.
+            sys::interrupt(self.command)?;
+        }
+        self.go.write_all(b"g")
+    }
+
+    /// Ends a command that was not released.
+    pub fn abandon(self) {
+        let _ = sys::kill(self.command, libc::SIGKILL);
+        let _ = sys::wait_any();
+    }
+
     /// The error of the command's execve, once the tree has ended; none where it succeeded.
     pub fn exec_error(mut self) -> Option<io::Error> {
         let mut errno = [0; 4];
@@ -58,7 +74,10 @@ impl Launched {
     }
 }
 
-/// Forks, seizes and releases the command; with `filter` where the kernel takes it.
+/// Forks and seizes the command, which then waits for its release; with `filter` where the kernel
+/// takes it.
+///
+/// This process must have one thread only.
 pub fn launch(program: &Program, filter: Option<&[Instruction]>) -> Result<Launched, LaunchError> {
     let (go_read, go_write) = pipe()?;
     let (status_read, status_write) = pipe()?;
@@ -80,15 +99,8 @@ pub fn launch(program: &Program, filter: Option<&[Instruction]>) -> Result<Launc
     go.write_all(b"g")?;
     let mut answer = [0];
     status.read_exact(&mut answer)?;
-    let mechanism = if answer[0] == FILTERED {
-        Mechanism::Filter
-    } else {
-        // Stopped before it returns from its read, it meets its first call under PTRACE_SYSCALL.
-        sys::interrupt(command)?;
-        Mechanism::EveryCall
-    };
-    go.write_all(b"g")?;
-    Ok(Launched { command, mechanism, status })
+    let mechanism = if answer[0] == FILTERED { Mechanism::Filter } else { Mechanism::EveryCall };
+    Ok(Launched { command, mechanism, go, status })
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -79,6 +79,12 @@ pub fn close_range(first: u32, last: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
 }
 
+/// Makes `fd`, which no object of this process owns, another name of `of` (dup3(2)), CLOEXEC.
+pub fn replace_descriptor(of: &impl AsRawFd, fd: i32) -> io::Result<()> {
+    // SAFETY: dup3 takes integers only; callers name descriptors that no object owns.
+    check(libc::c_long::from(unsafe { libc::dup3(of.as_raw_fd(), fd, libc::O_CLOEXEC) })).map(drop)
+}
+
 /// Gives `signal` its default disposition (signal(7)).
 pub fn default_disposition(signal: i32) {
     // SAFETY: SIG_DFL is a valid disposition for every signal.

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use bytes::Bytes;
 use parquet::basic::Type;
@@ -26,6 +26,10 @@ use super::super::manifest::Digest;
 const MAX_PAGE: u64 = 64 << 20;
 /// How many keys are decoded at once.
 const BATCH: usize = 1024;
+/// How many row groups are kept decoded ...
+const KEPT_GROUPS: usize = 4;
+/// ... if they have no more than so many bytes each.
+const KEPT_BYTES: usize = 2 * CHUNK;
 
 /// The parquet file with an index of the keys that the manifest names.
 #[derive(Debug)]
@@ -33,7 +37,13 @@ pub struct Content {
     file: Arc<Source>,
     metadata: ParquetMetaData,
     blobs: HashMap<Box<str>, Blob>,
+    /// The row groups that were decoded last, the latest first: who reads one small content mostly
+    /// reads its neighbours next, and a page is decompressed as a whole in any case.
+    decoded: Mutex<Vec<(u32, Group)>>,
 }
+
+/// The contents of a row group.
+type Group = Arc<[ByteArray]>;
 
 /// Where one content is.
 #[derive(Debug)]
@@ -74,7 +84,7 @@ impl Content {
                 .map(|(key, size)| (key, Blob { size, first: None, more: Vec::new() }))
                 .collect();
             let file = Arc::new(Source { pages: true, ..source });
-            let mut content = Content { file, metadata, blobs };
+            let mut content = Content { file, metadata, blobs, decoded: Mutex::default() };
             content.check_shape()?;
             for group in 0..content.metadata.num_row_groups() {
                 content.index(group)?;
@@ -163,7 +173,7 @@ impl Content {
             let read = keys.read_records(count, None, None, &mut batch)?.0;
             let also = offsets.read_records(count, None, None, &mut starts)?.0;
             if read == 0 || read != also || batch.len() != read || starts.len() != read {
-                return Err(Failure::Corrupt("a row group has fewer rows than it says".to_owned()));
+                return Err(Failure::few_rows());
             }
             for (key, offset) in batch.iter().zip(&starts) {
                 let blob = std::str::from_utf8(key.data()).ok().and_then(|key| self.blobs.get_mut(key));
@@ -200,13 +210,45 @@ impl Content {
 
     /// The content of one row.
     fn row(&self, row: Row) -> Result<ByteArray, Failure> {
+        let index = row.row as usize;
+        if let Some(group) = self.group(row.group)? {
+            return group.get(index).cloned().ok_or_else(Failure::few_rows);
+        }
         let mut reader = self.column::<ByteArrayType>(row.group as usize, 2)?;
-        let before = row.row as usize;
         let mut values = Vec::with_capacity(1);
-        if reader.skip_records(before)? == before {
+        if reader.skip_records(index)? == index {
             reader.read_records(1, None, None, &mut values)?;
         }
-        values.pop().ok_or_else(|| Failure::Corrupt("a row group has fewer rows than it says".to_owned()))
+        values.pop().ok_or_else(Failure::few_rows)
+    }
+
+    /// All contents of a group of several rows, unless they are more than is worth keeping.
+    fn group(&self, number: u32) -> Result<Option<Group>, Failure> {
+        let rows = usize::try_from(self.metadata.row_group(number as usize).num_rows())?;
+        if !(2..=BATCH).contains(&rows) {
+            return Ok(None);
+        }
+        let decoded = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, group)) = decoded().iter().find(|(kept, _)| *kept == number) {
+            return Ok(Some(Arc::clone(group)));
+        }
+        let mut reader = self.column::<ByteArrayType>(number as usize, 2)?;
+        let mut values = Vec::with_capacity(rows);
+        let mut bytes = 0;
+        while values.len() < rows {
+            if reader.read_records(1, None, None, &mut values)?.0 == 0 {
+                return Err(Failure::few_rows());
+            }
+            bytes += values.last().map_or(0, ByteArray::len);
+            if bytes > KEPT_BYTES {
+                return Ok(None);
+            }
+        }
+        let group = Group::from(values);
+        let mut kept = decoded();
+        kept.insert(0, (number, Arc::clone(&group)));
+        kept.truncate(KEPT_GROUPS);
+        Ok(Some(group))
     }
 }
 
@@ -231,6 +273,10 @@ enum Failure {
 }
 
 impl Failure {
+    fn few_rows() -> Failure {
+        Failure::Corrupt("a row group has fewer rows than it says".to_owned())
+    }
+
     fn gap(key: &str) -> Failure {
         Failure::Corrupt(format!("the rows of {} have gaps or overlap", printable(key.as_bytes())))
     }

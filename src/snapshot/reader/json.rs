@@ -7,8 +7,9 @@
 use std::io::{self, Read};
 
 const MAX_DEPTH: u32 = 32;
-/// The kernel takes no argument beyond 128 KiB and no attribute beyond 64 KiB.
-const MAX_STRING: u64 = 16 << 20;
+/// The kernel takes no argument beyond 128 KiB and no attribute beyond 64 KiB (execve(2), xattr(7)),
+/// and no byte takes more than six in JSON.
+const MAX_STRING: u64 = 4 << 20;
 
 /// Passes bytes through and counts brackets and the length of strings.
 pub struct Guard<R> {

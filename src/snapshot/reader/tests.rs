@@ -1,5 +1,60 @@
-use super::super::samples::{commit, created, stored};
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::super::blobs::CHUNK;
+use super::super::manifest::{
+    FileType, GitRepository, GitState, Operation, Present, State, Warning, WarningKind,
+};
+use super::super::samples::{commit, created, directory, header, present, stored};
+use super::super::wire::write_manifest;
 use super::*;
+
+const ABSENT: State = State::Absent { tombstone: false };
+
+fn there(present: Present) -> State {
+    State::Present(Box::new(present))
+}
+
+/// A directory with this manifest and no blobs.
+fn manifest_of(header: &Header, files: &[FileRecord]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write_manifest(File::create(dir.path().join(MANIFEST)).unwrap(), header, files).unwrap();
+    dir
+}
+
+fn open_files(files: &[FileRecord]) -> Result<Snapshot, Error> {
+    Snapshot::open(manifest_of(&header(), files).path())
+}
+
+fn unsafe_message(result: Result<Snapshot, Error>) -> String {
+    match result {
+        Err(Error::Unsafe(message)) => message,
+        other => panic!("not unsafe: {other:?}"),
+    }
+}
+
+fn corrupt_message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Corrupt(message)) => message,
+        other => panic!("not corrupt: {other:?}"),
+    }
+}
+
+fn format_message(result: Result<Snapshot, Error>) -> String {
+    match result {
+        Err(Error::Format(message)) => message,
+        other => panic!("no error of the format: {other:?}"),
+    }
+}
 
 #[test]
 fn a_committed_snapshot_gives_back_its_records_and_contents() {
@@ -14,12 +69,17 @@ fn a_committed_snapshot_gives_back_its_records_and_contents() {
     });
     let snapshot = Snapshot::open(&path).unwrap();
     assert_eq!(snapshot.files(), written);
+    assert_eq!(snapshot.header(), &header());
+    assert_eq!(snapshot.path(), path);
+    assert_eq!(snapshot.find(b"/two"), Some(&written[1]));
+    assert_eq!(snapshot.find(b"/three"), None);
     for (record, content) in written.iter().zip([b"first".as_slice(), b""]) {
         let after = record.after.present().unwrap();
         let mut read = Vec::new();
         let len = snapshot.read_blob(after.blob.as_ref().unwrap(), after.digest.as_ref(), &mut read).unwrap();
         assert_eq!((read.as_slice(), len), (content, content.len() as u64));
     }
+    corrupt_message(snapshot.read_blob("after:/three", None, &mut io::sink()));
 }
 
 #[test]
@@ -29,4 +89,439 @@ fn a_snapshot_is_shared_and_a_writer_is_sent_between_threads() {
     shared::<Snapshot>();
     sent::<super::super::blobs::BlobWriter>();
     sent::<super::super::layout::SnapshotDir>();
+}
+
+#[test]
+fn many_contents_of_many_sizes_are_found_by_their_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = |number: usize| match number {
+        7 => vec![b'x'; CHUNK + 3],
+        _ => format!("{number}-").into_bytes().repeat(number * 37 % 5000),
+    };
+    let path = |number: usize| format!("/{number:04}").into_bytes();
+    commit(dir.path(), |writer| {
+        let store = |number| {
+            let key = super::super::blobs::blob_key(super::super::blobs::Side::After, &path(number));
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&content(number), 0).unwrap();
+            let kept = writer.store_file(&key, &file, Default::default()).unwrap();
+            created(&path(number), stored(&kept))
+        };
+        (0..300).map(store).collect()
+    });
+    let snapshot = Snapshot::open(dir.path()).unwrap();
+    let check = |number: usize| {
+        let after = snapshot.find(&path(number)).unwrap().after.present().unwrap();
+        let mut read = Vec::new();
+        snapshot.read_blob(after.blob.as_ref().unwrap(), after.digest.as_ref(), &mut read).unwrap();
+        assert!(read == content(number), "{number}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..300).for_each(check));
+        scope.spawn(|| (0..300).rev().for_each(check));
+    });
+}
+
+#[test]
+fn paths_that_could_lead_elsewhere_are_unsafe() {
+    for path in [
+        b"".as_slice(),
+        b"relative",
+        b"../up",
+        b"/a/../b",
+        b"/..",
+        b"/a/..",
+        b"/./a",
+        b"/a/.",
+        b"//a",
+        b"/a//b",
+        b"/a/",
+        b"/a\0b",
+    ] {
+        let message = unsafe_message(open_files(&[created(path, ABSENT)]));
+        assert!(message.contains("path "), "{message}");
+        let renamed = FileRecord { renamed_from: Some(path.to_vec()), ..created(b"/x", ABSENT) };
+        unsafe_message(open_files(&[renamed]));
+        let renamed = FileRecord { renamed_to: Some(path.to_vec()), ..created(b"/x", ABSENT) };
+        unsafe_message(open_files(&[renamed]));
+        let cwd = Header { start_cwd: path.to_vec(), ..header() };
+        unsafe_message(Snapshot::open(manifest_of(&cwd, &[]).path()));
+        let root = GitRepository { root: path.to_vec(), head: None, dirty: false, head_after: None };
+        let repository = Header { git_repositories: vec![root], ..header() };
+        unsafe_message(Snapshot::open(manifest_of(&repository, &[]).path()));
+    }
+    for path in [b"/".as_slice(), b"/...", b"/a/..b", b"/a/b..", b"/.hidden", b"/\xff"] {
+        open_files(&[created(path, ABSENT)]).unwrap();
+    }
+}
+
+#[test]
+fn what_git_says_of_a_path_can_not_lead_elsewhere() {
+    let git = |root: &[u8], relative_path: &[u8]| GitState {
+        root: root.to_vec(),
+        head: None,
+        relative_path: relative_path.to_vec(),
+        oid: None,
+        tracked: true,
+        dirty: false,
+        ignored: false,
+    };
+    let open = |git: GitState| {
+        let first = FileRecord { git: Some(git.clone()), ..created(b"/x", ABSENT) };
+        let last = FileRecord { git_after: Some(git), ..created(b"/x", ABSENT) };
+        let (first, last) = (open_files(&[first]), open_files(&[last]));
+        assert_eq!(first.is_ok(), last.is_ok());
+        first
+    };
+    for (root, path) in
+        [("repo", "x"), ("/repo/..", "x"), ("/repo", "/x"), ("/repo", "../x"), ("/repo", "x/")]
+    {
+        unsafe_message(open(git(root.as_bytes(), path.as_bytes())));
+    }
+    for path in ["", "x", "a/b"] {
+        open(git(b"/repo", path.as_bytes())).unwrap();
+    }
+}
+
+#[test]
+fn records_are_sorted_and_there_once() {
+    for paths in [["/b", "/a"], ["/a", "/a"]] {
+        let message = unsafe_message(open_files(&paths.map(|path| created(path.as_bytes(), ABSENT))));
+        assert!(message.contains("/a is out of order or there twice"), "{message}");
+    }
+    open_files(&["/a", "/a-b", "/a/b"].map(|path| created(path.as_bytes(), ABSENT))).unwrap();
+}
+
+#[test]
+fn nothing_is_beneath_what_is_no_directory() {
+    let link = || Present {
+        file_type: FileType::Symlink,
+        mode: libc::S_IFLNK | 0o777,
+        target: Some(b"/etc".to_vec()),
+        ..present(4)
+    };
+    let with = |top: State, below: State| {
+        // The records between the two must not hide the first from the last.
+        [created(b"/a", top), created(b"/a-b", there(directory())), created(b"/a/b/c/d", below)]
+    };
+    for top in [present(1), link()] {
+        unsafe_message(open_files(&with(there(top.clone()), there(present(1)))));
+        let mut before = with(ABSENT, ABSENT);
+        before[0].before = there(top.clone());
+        before[2].before = there(directory());
+        unsafe_message(open_files(&before));
+        // In different states the two may be there, one after the other.
+        before[2].before = ABSENT;
+        before[2].after = there(present(1));
+        before[0].after = there(directory());
+        open_files(&before).unwrap();
+        open_files(&with(there(top), ABSENT)).unwrap();
+    }
+    open_files(&with(there(directory()), there(present(1)))).unwrap();
+    open_files(&with(ABSENT, there(present(1)))).unwrap();
+}
+
+#[test]
+fn a_state_that_contradicts_itself_is_corrupt() {
+    for state in [
+        Present { mode: libc::S_IFDIR | 0o755, ..present(1) },
+        Present { mode: 0o644, ..present(1) },
+        Present { mode: 0o1_000_000 | libc::S_IFREG, ..present(1) },
+        Present { mtime_nsec: 1_000_000_000, ..present(1) },
+        Present { target: Some(b"x".to_vec()), ..present(1) },
+        Present { file_type: FileType::Symlink, mode: libc::S_IFLNK | 0o777, ..present(1) },
+        Present { xattrs: [(b"a\0b".to_vec(), vec![])].into(), ..present(1) },
+        Present { blob: Some("after:/x".to_owned()), ..directory() },
+    ] {
+        corrupt_message(open_files(&[created(b"/x", there(state))]));
+    }
+    let target = Present {
+        file_type: FileType::Symlink,
+        mode: libc::S_IFLNK | 0o777,
+        target: Some(b"a\0b".to_vec()),
+        ..present(1)
+    };
+    unsafe_message(open_files(&[created(b"/x", there(target))]));
+}
+
+#[test]
+fn a_directory_without_a_manifest_is_no_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(format_message(Snapshot::open(dir.path())).contains("no manifest.json"));
+    fs::write(dir.path().join("file"), "").unwrap();
+    assert!(format_message(Snapshot::open(&dir.path().join("file"))).contains("not a directory"));
+    assert!(matches!(Snapshot::open(&dir.path().join("none")), Err(Error::Io { .. })));
+}
+
+#[test]
+fn a_link_or_a_fifo_in_the_place_of_a_file_is_not_opened() {
+    let file = created(b"/x", there(Present { blob: Some("after:/x".to_owned()), ..present(1) }));
+    let good = manifest_of(&header(), std::slice::from_ref(&file));
+    for name in [MANIFEST, BLOBS] {
+        let dir = manifest_of(&header(), std::slice::from_ref(&file));
+        let place = dir.path().join(name);
+        let _ = fs::remove_file(&place);
+        std::os::unix::fs::symlink(good.path().join(MANIFEST), &place).unwrap();
+        let error = Snapshot::open(dir.path()).unwrap_err();
+        assert!(matches!(&error, Error::Io { what, .. } if what.contains(name)), "{error}");
+        fs::remove_file(&place).unwrap();
+        nix::unistd::mkfifo(&place, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = Snapshot::open(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
+    }
+}
+
+#[test]
+fn a_newer_format_is_told_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(MANIFEST), r#"{"format_version": 2, "paths": {}}"#).unwrap();
+    let message = format_message(Snapshot::open(dir.path()));
+    assert!(message.contains("format version 2") && message.contains("manifest.json"), "{message}");
+}
+
+#[test]
+fn endless_json_is_refused_from_its_first_bytes() {
+    for (start, endless, limit) in [
+        ("", b'[', 1_u64 << 20),
+        ("{\"format_version\":1,\"unknown\":", b'[', 1 << 20),
+        ("{\"unknown\":\"", b'x', 5 << 20),
+        ("{\"format_version\":1,\"id\":\"", b'x', 5 << 20),
+    ] {
+        let mut endless = io::Cursor::new(start).chain(io::repeat(endless)).take(1 << 40);
+        let reader = io::BufReader::new(json::Guard::new(&mut endless));
+        let error = serde_json::from_reader::<_, Manifest>(reader).unwrap_err();
+        assert!(json::is_refusal(&error), "{error}");
+        assert!((1 << 40) - endless.limit() < limit);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(MANIFEST), "[".repeat(1 << 20)).unwrap();
+    assert!(format_message(Snapshot::open(dir.path())).contains("nested too deeply"));
+}
+
+#[test]
+fn brackets_and_quotes_within_strings_do_not_count() {
+    let odd = "[{\\\"".repeat(100);
+    let file = created(odd.replace('\\', "/").replace("//", "/").as_bytes(), ABSENT);
+    let path = [b"/".as_slice(), &file.path].concat();
+    open_files(&[FileRecord { path, ..file }]).unwrap();
+    let warning = Warning {
+        kind: WarningKind::Chroot,
+        lost: false,
+        count: 1,
+        detail: format!("{odd}\\"),
+        processes: vec![],
+    };
+    Snapshot::open(manifest_of(&Header { warnings: vec![warning], ..header() }, &[]).path()).unwrap();
+}
+
+#[test]
+fn a_manifest_beyond_all_measure_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = File::create(dir.path().join(MANIFEST)).unwrap();
+    if file.set_len(MAX_MANIFEST + 1).is_err() {
+        println!("skipped: the filesystem takes no file of that length");
+        return;
+    }
+    assert!(format_message(Snapshot::open(dir.path())).contains("too large"));
+}
+
+/// Writes `blobs.parquet` with these rows, one row group each.
+fn write_rows(dir: &Path, rows: &[(&str, i64, &[u8])]) {
+    let schema = "message blobs { REQUIRED BYTE_ARRAY key (UTF8); REQUIRED INT64 offset;
+                  REQUIRED BYTE_ARRAY content; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let file = File::create(dir.join(BLOBS)).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Default::default()).unwrap();
+    for (key, offset, content) in rows {
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&[ByteArray::from(*key)], None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&[*offset], None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&[ByteArray::from(*content)], None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// A snapshot of one file of `size` bytes whose blob has the key `k`.
+fn one_blob(size: u64) -> TempDir {
+    let state = Present { blob: Some("k".to_owned()), ..present(size) };
+    manifest_of(&header(), &[created(b"/x", there(state))])
+}
+
+#[test]
+fn a_named_blob_that_is_not_there_is_corrupt() {
+    let dir = one_blob(3);
+    assert!(corrupt_message(Snapshot::open(dir.path())).contains("the blob k is missing"));
+    write_rows(dir.path(), &[("other", 0, b"abc")]);
+    assert!(corrupt_message(Snapshot::open(dir.path())).contains("the blob k is missing"));
+    fs::write(dir.path().join(BLOBS), "PAR1").unwrap();
+    corrupt_message(Snapshot::open(dir.path()));
+}
+
+#[test]
+fn rows_with_gaps_or_overlaps_are_corrupt() {
+    let (chunk, long) = (CHUNK as u64, vec![0; 3]);
+    let at = i64::try_from(CHUNK).unwrap();
+    for (size, offsets) in [
+        (3, &[1_i64] as &[i64]),
+        (3, &[-1]),
+        (3, &[0, 0]),
+        (3, &[0, 2, 1]),
+        (3, &[0, 3]),
+        (3, &[0, 4]),
+        (3, &[2, 0]),
+        (chunk + 1, &[0]),
+        (chunk + 2, &[0, at + 1]),
+        (u64::MAX, &[0, at]),
+    ] {
+        let dir = one_blob(size);
+        let rows: Vec<_> = offsets.iter().map(|offset| ("k", *offset, long.as_slice())).collect();
+        write_rows(dir.path(), &rows);
+        corrupt_message(Snapshot::open(dir.path()));
+    }
+}
+
+#[test]
+fn rows_need_not_follow_each_other() {
+    let dir = one_blob(5);
+    write_rows(dir.path(), &[("k", 0, b"ab"), ("l", 0, b"x"), ("k", 2, b"cde")]);
+    let snapshot = Snapshot::open(dir.path()).unwrap();
+    let mut read = Vec::new();
+    assert_eq!(snapshot.read_blob("k", None, &mut read).unwrap(), 5);
+    assert_eq!(read, b"abcde");
+    let other = Digest::of(b"abcd!");
+    assert!(corrupt_message(snapshot.read_blob("k", Some(&other), &mut io::sink())).contains("digest"));
+    snapshot.read_blob("k", Some(&Digest::of(b"abcde")), &mut io::sink()).unwrap();
+}
+
+#[test]
+fn content_of_another_length_is_corrupt_before_it_is_written() {
+    for content in [b"ab".as_slice(), b"abcd", b""] {
+        let dir = one_blob(3);
+        write_rows(dir.path(), &[("k", 0, content)]);
+        let snapshot = Snapshot::open(dir.path()).unwrap();
+        let mut read = Vec::new();
+        assert!(corrupt_message(snapshot.read_blob("k", None, &mut read)).contains("length"));
+        assert!(read.is_empty());
+    }
+}
+
+#[test]
+fn two_states_that_give_a_blob_two_lengths_are_corrupt() {
+    let state = |size| there(Present { blob: Some("k".to_owned()), ..present(size) });
+    let dir = manifest_of(&header(), &[created(b"/x", state(3)), created(b"/y", state(4))]);
+    write_rows(dir.path(), &[("k", 0, b"abc")]);
+    assert!(corrupt_message(Snapshot::open(dir.path())).contains("another length"));
+}
+
+#[test]
+fn a_sink_that_fails_is_told_with_the_key() {
+    let dir = one_blob(3);
+    write_rows(dir.path(), &[("k", 0, b"abc")]);
+    let snapshot = Snapshot::open(dir.path()).unwrap();
+    let mut full = File::options().write(true).open("/dev/full").unwrap();
+    let error = snapshot.read_blob("k", None, &mut full).unwrap_err();
+    assert!(matches!(&error, Error::Io { what, .. } if what.contains('k')), "{error}");
+}
+
+/// The two files of a snapshot that has something of everything.
+fn sound() -> (Vec<u8>, Vec<u8>) {
+    let dir = tempfile::tempdir().unwrap();
+    commit(dir.path(), |writer| {
+        (10..50_u8)
+            .map(|number| {
+                let content = [number].repeat(usize::from(number) * 20);
+                let kept = writer.store_bytes(&format!("after:/{number}"), &content).unwrap();
+                let mut record = created(format!("/{number}").as_bytes(), stored(&kept));
+                record.operations = record.operations.with(Operation::Read);
+                record
+            })
+            .collect()
+    });
+    (fs::read(dir.path().join(MANIFEST)).unwrap(), fs::read(dir.path().join(BLOBS)).unwrap())
+}
+
+fn open_bytes(manifest: &[u8], blobs: &[u8]) -> Result<Snapshot, Error> {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(MANIFEST), manifest).unwrap();
+    fs::write(dir.path().join(BLOBS), blobs).unwrap();
+    let snapshot = Snapshot::open(dir.path())?;
+    for record in snapshot.files() {
+        if let Some(after) = record.after.present().filter(|after| after.blob.is_some()) {
+            let _ = snapshot.read_blob(after.blob.as_ref().unwrap(), after.digest.as_ref(), &mut io::sink());
+        }
+    }
+    Ok(snapshot)
+}
+
+/// A few places where bytes are put in the place of others.
+fn damage() -> impl Strategy<Value = Vec<(prop::sample::Index, Vec<u8>, usize)>> {
+    let byte = prop_oneof![any::<u8>(), prop::sample::select(b"\x00\x7f\x80\xff[]{}\",:-0".as_slice())];
+    let place = (any::<prop::sample::Index>(), prop::collection::vec(byte, 0..3), 0..4_usize);
+    prop::collection::vec(place, 1..4)
+}
+
+fn damaged(bytes: &[u8], damage: Vec<(prop::sample::Index, Vec<u8>, usize)>) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for (place, put, taken) in damage {
+        let place = place.index(bytes.len());
+        let end = bytes.len().min(place + taken);
+        bytes.splice(place..end, put);
+    }
+    bytes
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    // More of them on demand: PROPTEST_CASES=100000.
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig::with_cases(asked.unwrap_or(cases))
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn any_manifest_bytes_never_panic_the_reader(bytes: Vec<u8>, places in damage()) {
+        thread_local!(static SOUND: (Vec<u8>, Vec<u8>) = sound());
+        SOUND.with(|(manifest, blobs)| {
+            let _ = open_bytes(&bytes, blobs);
+            let _ = open_bytes(&damaged(manifest, places), blobs);
+        });
+    }
+
+    #[test]
+    fn any_blob_bytes_never_panic_the_reader(bytes: Vec<u8>, places in damage()) {
+        thread_local!(static SOUND: (Vec<u8>, Vec<u8>) = sound());
+        SOUND.with(|(manifest, blobs)| {
+            let _ = open_bytes(manifest, &bytes);
+            let _ = open_bytes(manifest, &damaged(blobs, places));
+        });
+    }
+}
+
+#[test]
+fn a_key_of_the_wrong_type_is_an_error_of_the_format() {
+    let (manifest, blobs) = sound();
+    let whole: Value = serde_json::from_slice(&manifest).unwrap();
+    for (place, wrong) in [
+        ("/files/0/before/exists", json!("yes")),
+        ("/files/0/after/size", json!(-1)),
+        ("/files/0/after/type", json!("folder")),
+        ("/files/0/after/digest", json!("sha256:xyz")),
+        ("/files/0/operations", json!(["read", "remove"])),
+        ("/uid", json!(1_u64 << 32)),
+        ("/command", json!("true")),
+        ("/files", json!({})),
+    ] {
+        let mut broken = whole.clone();
+        *broken.pointer_mut(place).unwrap() = wrong;
+        let result = open_bytes(&serde_json::to_vec(&broken).unwrap(), &blobs);
+        assert!(format_message(result).contains("manifest.json"), "{place}");
+    }
 }

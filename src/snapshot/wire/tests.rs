@@ -1,1 +1,373 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
+use super::super::manifest::*;
+use super::super::samples::{created, header, present};
+use super::*;
+
+fn written(header: &Header, files: &[FileRecord]) -> String {
+    let mut out = Vec::new();
+    write_manifest(&mut out, header, files).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn value(record: &impl serde::Serialize) -> Value {
+    serde_json::to_value(record).unwrap()
+}
+
+/// A record and a header that use every key of the format.
+fn everything() -> Manifest {
+    let odd = b"/odd-\xff".to_vec();
+    let exec = |exe: &[u8]| Exec {
+        exe: exe.to_vec(),
+        argv: vec![exe.to_vec(), b"-\xfe".to_vec()],
+        argv_truncated: true,
+    };
+    let git = GitState {
+        root: odd.clone(),
+        head: None,
+        relative_path: b"dir/\xff".to_vec(),
+        oid: Some("def456".to_owned()),
+        tracked: true,
+        dirty: false,
+        ignored: false,
+    };
+    let state = Present {
+        target: Some(b"to/\xff".to_vec()),
+        rdev: Some(5),
+        entries_digest: Some(Digest([7; 32])),
+        xattrs: [(b"user.\xff".to_vec(), vec![0, 1]), (b"user.plain".to_vec(), vec![])].into(),
+        digest: Some(Digest([8; 32])),
+        blob: Some("before:/odd".to_owned()),
+        blob_omitted: Some(BlobOmitted::TooLarge),
+        ..present(12)
+    };
+    let header = Header {
+        name: Some("name".to_owned()),
+        session: Some("session".to_owned()),
+        command: vec![b"sh".to_vec(), odd.clone()],
+        exit_signal: Some("SIGTERM".to_owned()),
+        timed_out: true,
+        start_cwd: odd.clone(),
+        warnings: vec![Warning {
+            kind: WarningKind::Chroot,
+            lost: true,
+            count: 2,
+            detail: "detail".to_owned(),
+            processes: vec![1],
+        }],
+        suppressed: vec![Suppressed {
+            rule: ".git".to_owned(),
+            reads: 1,
+            writes: 2,
+            changed: vec![odd.clone(), b"/x".to_vec()],
+        }],
+        git_repositories: vec![GitRepository {
+            root: odd.clone(),
+            head: None,
+            dirty: true,
+            head_after: Some("abc".to_owned()),
+        }],
+        processes: vec![ProcessRecord {
+            id: 1,
+            pid: 100,
+            parent: Some(1),
+            image: exec(&odd),
+            cwd: odd.clone(),
+            exit_status: Some(1),
+            execs: vec![exec(b"/bin/env"), exec(&odd)],
+        }],
+        ..header()
+    };
+    let record = FileRecord {
+        process_count: Some(17),
+        inherited: true,
+        renamed_from: Some(odd.clone()),
+        renamed_to: Some(b"/plain".to_vec()),
+        before: State::Present(Box::new(state)),
+        after: State::Absent { tombstone: true },
+        git: Some(git.clone()),
+        git_after: Some(git),
+        ..created(&odd, State::Absent { tombstone: true })
+    };
+    Manifest { header, files: vec![record] }
+}
+
+#[test]
+fn a_record_of_a_deleted_file_has_the_keys_of_the_format() {
+    let record = FileRecord {
+        operations: Operations::NONE.with(Operation::Delete).with(Operation::Read),
+        processes: vec![3],
+        before: State::Present(Box::new(Present {
+            digest: Some(Digest([0xab; 32])),
+            blob: Some("before:/repo/deleted.txt".to_owned()),
+            ..present(12)
+        })),
+        ..created(b"/repo/deleted.txt", State::Absent { tombstone: true })
+    };
+    let expected = json!({
+        "path": "/repo/deleted.txt", "operations": ["read", "delete"], "processes": [3],
+        "before": { "exists": true, "type": "file", "mode": 0o100_644, "mtime": 1_770_000_000,
+                    "mtime_nsec": 5, "size": 12, "uid": 1000, "gid": 1000, "dev": 2049, "ino": 77,
+                    "nlink": 1, "digest": format!("sha256:{}", "ab".repeat(32)),
+                    "blob": "before:/repo/deleted.txt" },
+        "after": { "exists": false, "tombstone": true },
+    });
+    assert_eq!(value(&record), expected);
+}
+
+#[test]
+fn a_created_file_in_an_unborn_repository_has_a_null_head() {
+    let git = GitState {
+        root: b"/repo".to_vec(),
+        head: None,
+        relative_path: b"new.txt".to_vec(),
+        oid: None,
+        tracked: false,
+        dirty: false,
+        ignored: true,
+    };
+    let record =
+        FileRecord { git: Some(git), ..created(b"/repo/new.txt", State::Absent { tombstone: false }) };
+    let value = value(&record);
+    assert_eq!(value["before"], json!({ "exists": false }));
+    assert_eq!(
+        value["git"],
+        json!({ "in_repo": true, "root": "/repo", "head": null, "relative_path": "new.txt",
+                "tracked": false, "dirty": false, "ignored": true })
+    );
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_shown_and_kept() {
+    let manifest = everything();
+    let value: Value = serde_json::from_str(&written(&manifest.header, &manifest.files)).unwrap();
+    assert_eq!(value["start_cwd"], "/odd-ÿ");
+    assert_eq!(value["start_cwd_bytes"], "L29kZC3/");
+    assert_eq!(value["command"], json!(["sh", "/odd-ÿ"]));
+    assert_eq!(value["command_bytes"], json!(["c2g=", "L29kZC3/"]));
+    let file = &value["files"][0];
+    assert_eq!(file["path_bytes"], "L29kZC3/");
+    assert_eq!(file["renamed_from_bytes"], "L29kZC3/");
+    assert_eq!(file.get("renamed_to_bytes"), None);
+    assert_eq!(file["before"]["target_bytes"], "dG8v/w==");
+    assert_eq!(file["before"]["xattrs"], json!({ "user.plain": "", "user.ÿ": "AAE=" }));
+    assert_eq!(file["before"]["xattrs_bytes"], json!({ "dXNlci7/": "AAE=", "dXNlci5wbGFpbg==": "" }));
+    assert_eq!(file["git"]["relative_path_bytes"], "ZGlyL/8=");
+    assert_eq!(value["processes"][0]["execs"][1]["argv_bytes"], json!(["L29kZC3/", "Lf4="]));
+    assert_eq!(value["suppressed"][0]["changed_bytes"], json!(["L29kZC3/", "L3g="]));
+}
+
+#[test]
+fn every_key_survives_the_way_through_json() {
+    let manifest = everything();
+    let read: Manifest = serde_json::from_str(&written(&manifest.header, &manifest.files)).unwrap();
+    assert_eq!(read, manifest);
+}
+
+#[test]
+fn the_lists_are_there_when_empty_and_each_record_is_a_line() {
+    let records = [b"/a", b"/b"].map(|path| created(path, State::Absent { tombstone: false }));
+    let text = written(&header(), &records);
+    for list in ["warnings", "suppressed", "git_repositories", "processes"] {
+        assert!(text.contains(&format!("\n\"{list}\":[],")), "{text}");
+    }
+    assert_eq!(text.lines().filter(|line| line.starts_with("{\"path\":")).count(), 2);
+    assert!(text.starts_with("{\n\"format_version\":1,\n\"id\":\""), "{text}");
+    assert!(text.ends_with("}\n"), "{text}");
+    let empty = written(&header(), &[]);
+    assert!(empty.contains("\n\"files\":[]}\n"), "{empty}");
+}
+
+/// Every object of the document, each as the way to it.
+fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            found.push(at.to_owned());
+            map.iter().for_each(|(key, value)| objects(value, &format!("{at}/{key}"), found));
+        }
+        Value::Array(list) => {
+            list.iter()
+                .enumerate()
+                .for_each(|(index, value)| objects(value, &format!("{at}/{index}"), found));
+        }
+        _ => {}
+    }
+}
+
+/// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
+/// exact bytes may: what remains is then read as what it shows.
+const OPTIONAL: &[(&str, &[&str])] = &[
+    ("", &["name", "session", "exit_signal", "timed_out"]),
+    ("git_repositories", &["head_after"]),
+    ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
+    ("execs", &["argv_truncated"]),
+    ("files", &["processes", "process_count", "inherited", "renamed_to", "git", "git_after"]),
+    ("before", &["rdev", "entries_digest", "digest", "blob", "blob_omitted"]),
+    ("after", &["tombstone"]),
+    ("git", &["oid"]),
+    ("git_after", &["oid"]),
+];
+
+#[test]
+fn every_required_key_is_missed_and_every_unknown_one_is_passed_over() {
+    let manifest = everything();
+    let whole: Value = serde_json::from_str(&written(&manifest.header, &manifest.files)).unwrap();
+    let mut places = Vec::new();
+    objects(&whole, "", &mut places);
+    for place in places.iter().filter(|place| !place.contains("/xattrs")) {
+        let mut more = whole.clone();
+        more.pointer_mut(place).unwrap()["a key of tomorrow"] = json!({ "deep": [[{}]] });
+        assert_eq!(serde_json::from_value::<Manifest>(more).unwrap(), manifest, "{place}");
+
+        let keys: Vec<String> = whole.pointer(place).unwrap().as_object().unwrap().keys().cloned().collect();
+        for key in keys {
+            let mut less = whole.clone();
+            less.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(&key);
+            let read = serde_json::from_value::<Manifest>(less);
+            let kind = place.rsplit('/').find(|part| part.parse::<usize>().is_err()).unwrap_or_default();
+            let optional = key.ends_with("_bytes")
+                || OPTIONAL.iter().any(|(of, keys)| *of == kind && keys.contains(&key.as_str()));
+            assert_eq!(read.is_ok(), optional, "{place} without {key}: {read:?}");
+        }
+    }
+}
+
+#[test]
+fn exact_bytes_that_contradict_the_text_are_refused() {
+    for (path, bytes) in [
+        ("/etc/passwd", json!("L29kZC3/")), // another path
+        ("/odd", json!("L29kZA==")),        // the same, but it needs no bytes
+        ("/odd-ÿ", json!("not base64")),
+        ("/odd-ÿ", json!(7)),
+    ] {
+        let mut value = value(&created(b"/x", State::Absent { tombstone: false }));
+        value["path"] = path.into();
+        value["path_bytes"] = bytes;
+        assert!(serde_json::from_value::<FileRecord>(value.clone()).is_err(), "{value}");
+    }
+    let command = json!({ "exe": "/x", "argv": ["x", "y"], "argv_bytes": ["eA=="] });
+    assert!(serde_json::from_value::<Exec>(command).is_err());
+}
+
+#[test]
+fn another_format_version_is_told_before_anything_else() {
+    let error = serde_json::from_str::<Manifest>(r#"{"format_version":2,"other":[]}"#).unwrap_err();
+    assert!(error.to_string().contains("format version 2"), "{error}");
+}
+
+fn path_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof!["[a-z/ÿé\n\"]{0,12}".prop_map(String::into_bytes), prop::collection::vec(any::<u8>(), 0..12)]
+}
+
+fn maybe<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> impl Strategy<Value = Option<T>> {
+    prop::option::of(strategy)
+}
+
+fn any_digest() -> impl Strategy<Value = Digest> {
+    any::<[u8; 32]>().prop_map(Digest)
+}
+
+prop_compose! {
+    fn any_present()(
+        file_type in prop::sample::select(&[
+            FileType::File, FileType::Directory, FileType::Symlink, FileType::Fifo, FileType::Socket,
+            FileType::CharDevice, FileType::BlockDevice,
+        ][..]),
+        mode: u32, mtime: i64, mtime_nsec: u32, size: u64, uid: u32, gid: u32, dev: u64, ino: u64,
+        (target, rdev, nlink) in (maybe(path_bytes()), any::<Option<u64>>(), any::<u64>()),
+        (entries_digest, digest) in (maybe(any_digest()), maybe(any_digest())),
+        xattrs in prop::collection::btree_map(path_bytes(), path_bytes(), 0..3),
+        blob in maybe(".{0,10}"),
+        blob_omitted in maybe(prop::sample::select(&[BlobOmitted::NoSpace, BlobOmitted::Withheld][..])),
+    ) -> Present {
+        Present { file_type, mode, mtime, mtime_nsec, size, uid, gid, dev, ino, nlink, target, rdev,
+                  entries_digest, xattrs, digest, blob, blob_omitted }
+    }
+}
+
+fn any_state() -> impl Strategy<Value = State> {
+    prop_oneof![
+        any::<bool>().prop_map(|tombstone| State::Absent { tombstone }),
+        any_present().boxed().prop_map(|present| State::Present(Box::new(present))),
+    ]
+}
+
+prop_compose! {
+    fn any_git()(
+        root in path_bytes(), head in maybe("[0-9a-f]{40}"), relative_path in path_bytes(),
+        oid in maybe("[0-9a-f]{40}"), (tracked, dirty, ignored) in any::<(bool, bool, bool)>(),
+    ) -> GitState {
+        GitState { root, head, relative_path, oid, tracked, dirty, ignored }
+    }
+}
+
+prop_compose! {
+    fn any_record()(
+        path in path_bytes(),
+        operations in prop::collection::vec(prop::sample::select(&Operation::ALL[..]), 0..4),
+        processes: Vec<u32>, process_count: Option<u32>, inherited: bool,
+        (renamed_from, renamed_to) in (maybe(path_bytes()), maybe(path_bytes())),
+        (before, after) in (any_state().boxed(), any_state().boxed()),
+        (git, git_after) in (maybe(any_git()).boxed(), maybe(any_git()).boxed()),
+    ) -> FileRecord {
+        let operations = operations.into_iter().fold(Operations::NONE, Operations::with);
+        FileRecord { path, operations, processes, process_count, inherited, renamed_from, renamed_to,
+                     before, after, git, git_after }
+    }
+}
+
+prop_compose! {
+    fn any_exec()(
+        exe in path_bytes(), argv in prop::collection::vec(path_bytes(), 0..3), argv_truncated: bool,
+    ) -> Exec {
+        Exec { exe, argv, argv_truncated }
+    }
+}
+
+prop_compose! {
+    fn any_header()(
+        (name, session, exit_signal) in (maybe(".*"), maybe(".*"), maybe("SIG[A-Z]+")),
+        command in prop::collection::vec(path_bytes(), 0..4),
+        (exit_status, timed_out, complete, uid, gid) in any::<(i32, bool, bool, u32, u32)>(),
+        start_cwd in path_bytes(),
+        warnings in prop::collection::vec((any::<bool>(), any::<u64>(), ".*", any::<Vec<u32>>()), 0..2),
+        suppressed in prop::collection::vec((".*", prop::collection::vec(path_bytes(), 0..3)), 0..2),
+        repositories in prop::collection::vec((path_bytes(), maybe("[0-9a-f]*"), any::<bool>()), 0..2),
+        processes in prop::collection::vec(
+            (any::<(u32, u32, Option<u32>, Option<i32>)>(), any_exec().boxed(), path_bytes(),
+             prop::collection::vec(any_exec().boxed(), 0..2)), 0..3),
+    ) -> Header {
+        Header {
+            kind: if complete { Kind::Recording } else { Kind::Rescue },
+            name, session, exit_signal, command, exit_status, timed_out, complete, uid, gid, start_cwd,
+            warnings: warnings.into_iter().map(|(lost, count, detail, processes)| Warning {
+                kind: if lost { WarningKind::IoUring } else { WarningKind::Survivors },
+                lost, count, detail, processes,
+            }).collect(),
+            suppressed: suppressed.into_iter().map(|(rule, changed)| Suppressed {
+                rule, reads: 3, writes: u64::MAX, changed,
+            }).collect(),
+            git_repositories: repositories.into_iter().map(|(root, head, dirty)| GitRepository {
+                root, head_after: head.clone(), head, dirty,
+            }).collect(),
+            processes: processes.into_iter().map(|((id, pid, parent, exit_status), image, cwd, execs)| {
+                ProcessRecord { id, pid, parent, image, cwd, exit_status, execs }
+            }).collect(),
+            ..header()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_manifest_survives_the_way_through_json(
+        header in any_header().boxed(), files in prop::collection::vec(any_record().boxed(), 0..4),
+    ) {
+        let text = written(&header, &files);
+        let read: Manifest = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(read, Manifest { header, files });
+    }
+}

@@ -88,6 +88,8 @@ fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<A
             exchange: low(args, arg) & libc::RENAME_EXCHANGE != 0,
             noreplace: low(args, arg) & libc::RENAME_NOREPLACE != 0,
         },
+        Act::QueryFlags(arg, flag) if low(args, arg) & flag != 0 => DIRECTORY,
+        Act::QueryFlags(..) => Effect::Query,
         Act::ExecuteFlags(arg) if low(args, arg) & AT_EXECVE_CHECK != 0 => Effect::Query,
         Act::ExecuteFlags(_) => Effect::Execute,
     };
@@ -166,6 +168,9 @@ pub(super) const APPEND: Effect =
     Effect::Open(open_flags((libc::O_WRONLY | libc::O_APPEND).cast_unsigned()).0);
 /// How the kernel opens the file of uselib(2).
 pub(super) const READ: Effect = Effect::Open(open_flags(libc::O_RDONLY.cast_unsigned()).0);
+
+/// The question whether there is a directory.
+const DIRECTORY: Effect = Effect::Open(open_flags((libc::O_PATH | libc::O_DIRECTORY).cast_unsigned()).0);
 
 /// What open flags mean, and whether a last link is followed.
 pub(super) const fn open_flags(flags: u32) -> (Open, bool) {

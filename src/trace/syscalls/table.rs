@@ -92,7 +92,7 @@ impl Row {
         let mut lane = Lane::Look;
         for operand in self.operands {
             match operand.act {
-                Act::Is(Effect::Query | Effect::List) => {}
+                Act::Is(Effect::Query | Effect::List) | Act::QueryFlags(..) => {}
                 Act::Is(Effect::Open(open)) if open.looks_only() => {}
                 Act::OpenFlags(arg) => lane = Lane::LookUnless { arg, mask: decode::CHANGING },
                 _ => return Lane::Stop,
@@ -140,6 +140,8 @@ pub(super) enum Act {
     RenameFromFlags(u8),
     /// The new name of a rename; its flags are in this register.
     RenameToFlags(u8),
+    /// A question; the flag in this register asks for a directory only, as O_PATH with O_DIRECTORY does.
+    QueryFlags(u8, u32),
     /// Execution, unless AT_EXECVE_CHECK (6.14) in this register only asks for leave.
     ExecuteFlags(u8),
 }
@@ -261,6 +263,7 @@ impl Operand {
             | Act::RemoveFlags(arg)
             | Act::RenameFromFlags(arg)
             | Act::RenameToFlags(arg)
+            | Act::QueryFlags(arg, _)
             | Act::ExecuteFlags(arg) => vec![arg],
         });
         if let Follow::Unless(arg, _) | Follow::If(arg, _) = self.follow {
@@ -332,10 +335,6 @@ const NOFOLLOW: u32 = 0x100;
 const FOLLOW: u32 = 0x400;
 /// AT_EMPTY_PATH.
 const EMPTY_PATH: u32 = 0x1000;
-/// IN_DONT_FOLLOW of inotify_add_watch.
-const IN_DONT_FOLLOW: u32 = 0x0200_0000;
-/// FAN_MARK_DONT_FOLLOW of fanotify_mark.
-const FAN_MARK_DONT_FOLLOW: u32 = 0x4;
 /// UMOUNT_NOFOLLOW of umount2.
 const UMOUNT_NOFOLLOW: u32 = 0x8;
 /// SECCOMP_FILTER_FLAG_NEW_LISTENER.
@@ -465,7 +464,11 @@ pub(super) const ROWS: &[Row] = &[
     // utimes(path, times)
     row(235, "utimes", &[path(0).does(Effect::Metadata)]),
     // inotify_add_watch(fd, path, mask)
-    row(254, "inotify_add_watch", &[path(1).nofollow_if(2, IN_DONT_FOLLOW)]),
+    row(
+        254,
+        "inotify_add_watch",
+        &[path(1).act(Act::QueryFlags(2, libc::IN_ONLYDIR)).nofollow_if(2, libc::IN_DONT_FOLLOW)],
+    ),
     // openat(dirfd, path, flags, mode)
     row(257, "openat", &[at(0, 1).act(Act::OpenFlags(2))]),
     // mkdirat(dirfd, path, mode)
@@ -504,7 +507,14 @@ pub(super) const ROWS: &[Row] = &[
     // utimensat(dirfd, path, times, flags)
     row(280, "utimensat", &[at(0, 1).does(Effect::Metadata).at_flags(3).null(Null::Descriptor)]),
     // fanotify_mark(fanotify_fd, flags, mask, dirfd, path)
-    row(301, "fanotify_mark", &[at(3, 4).nofollow_if(1, FAN_MARK_DONT_FOLLOW).null(Null::Nothing)]),
+    row(
+        301,
+        "fanotify_mark",
+        &[at(3, 4)
+            .act(Act::QueryFlags(1, libc::FAN_MARK_ONLYDIR))
+            .nofollow_if(1, libc::FAN_MARK_DONT_FOLLOW)
+            .null(Null::Nothing)],
+    ),
     // name_to_handle_at(dirfd, path, handle, mount_id, flags)
     row(303, "name_to_handle_at", &[at(0, 1).follow_if(4, FOLLOW).empty_if(4, EMPTY_PATH)]),
     // open_by_handle_at(mount_fd, handle, flags)

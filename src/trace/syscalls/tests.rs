@@ -384,6 +384,8 @@ fn links_are_followed_where_each_call_follows_them() {
     let watch = |mask: u32| call("inotify_add_watch").int(3).path("d").int(mask.cast_signed()).accesses();
     assert_eq!(watch(libc::IN_CREATE), [cwd("d", Effect::Query)]);
     assert_eq!(watch(libc::IN_CREATE | libc::IN_DONT_FOLLOW), [nofollow(cwd("d", Effect::Query))]);
+    let directory = Open { path_only: true, directory: true, ..NEITHER };
+    assert_eq!(watch(libc::IN_CREATE | libc::IN_ONLYDIR), [cwd("d", Effect::Open(directory))]);
     let handle = |flags| call("name_to_handle_at").cwd().path("f").word(0).word(0).int(flags).accesses();
     assert_eq!(handle(0), [nofollow(cwd("f", Effect::Query))]);
     assert_eq!(handle(libc::AT_SYMLINK_FOLLOW), [cwd("f", Effect::Query)]);

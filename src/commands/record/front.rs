@@ -1,0 +1,239 @@
+//! The process that the user waits for: it stands for the command in the eyes of the shell.
+//!
+//! It stops when the command is stopped, hands on the signals that were meant for it, ends as the
+//! command ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::link::{CommandEnd, Done, Link, ToFront, ToTracer};
+use crate::cli::Survivors;
+use crate::trace::sys::{self, SignalMask, Tid};
+
+/// After this time we say whom we wait for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How a recording ended, as far as the exit status depends on it.
+#[derive(Debug)]
+pub enum Ending {
+    /// It was recorded; what the recording came to.
+    Recorded(CommandEnd, Done),
+    /// The command ended; the recording goes on without us.
+    Detached(CommandEnd),
+    /// The time was up.
+    TimedOut(Done),
+    /// Nothing was run: tracing is impossible.
+    Denied(String),
+    /// Nothing was run: something else failed.
+    Failed(String),
+    /// The kernel did not execute the command.
+    NotExecuted(i32),
+    /// The tracing process died, and the tree with it.
+    Lost,
+}
+
+/// What the front watches.
+pub struct Front {
+    link: Link,
+    tracer: Tid,
+    signals: OwnedFd,
+    deadline: Option<Instant>,
+    survivors: Survivors,
+    quiet: bool,
+    ended: Option<(CommandEnd, Instant)>,
+    told_of_survivors: bool,
+    timed_out: bool,
+}
+
+impl Front {
+    /// A front for the tracing process at the other end of `link`. All signals are blocked.
+    pub fn new(
+        link: Link,
+        tracer: Tid,
+        signals: OwnedFd,
+        timeout: Option<Duration>,
+        survivors: Survivors,
+        quiet: bool,
+    ) -> Front {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Front {
+            link,
+            tracer,
+            signals,
+            deadline,
+            survivors,
+            quiet,
+            ended: None,
+            told_of_survivors: false,
+            timed_out: false,
+        }
+    }
+
+    /// Watches until the recording has ended.
+    pub fn run(mut self) -> Ending {
+        loop {
+            let (message, signal) = self.wait();
+            if signal {
+                self.signals_came();
+            }
+            if message {
+                match self.link.receive::<ToFront>() {
+                    Some(message) => {
+                        if let Some(ending) = self.told(message) {
+                            return ending;
+                        }
+                    }
+                    None => return Ending::Lost,
+                }
+            }
+            self.look_at_clock();
+        }
+    }
+
+    fn wait(&self) -> (bool, bool) {
+        let next = [
+            self.deadline,
+            self.ended.filter(|_| !self.told_of_survivors).map(|(_, since)| since + PATIENCE),
+        ];
+        let timeout = match next.into_iter().flatten().min() {
+            Some(next) => {
+                let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            }
+            None => PollTimeout::NONE,
+        };
+        let mut fds = [
+            PollFd::new(self.link.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut fds, timeout);
+        let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        (ready(&fds[0]), ready(&fds[1]))
+    }
+
+    fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.deadline = None;
+            self.timed_out = true;
+            self.link.send(&ToTracer::EndTree { timed_out: true });
+        }
+        if let Some((_, since)) = self.ended
+            && !self.told_of_survivors
+            && now >= since + PATIENCE
+        {
+            self.told_of_survivors = true;
+            if self.survivors == Survivors::Wait && !self.quiet {
+                eprintln!(
+                    "agent-snapshot: the command has ended; waiting for {} (Ctrl-C: record on in the background)",
+                    descendants(self.tracer)
+                );
+            }
+        }
+    }
+
+    fn signals_came(&mut self) {
+        let us = std::process::id();
+        while let Some(received) = sys::take_signal(self.signals.as_fd()) {
+            let own = received.sender == us || received.sender == self.tracer.0.unsigned_abs();
+            if own && received.code <= 0 || received.signal == libc::SIGCHLD {
+                continue;
+            }
+            match (self.ended, received.signal) {
+                // The shell's prompt is due; what runs on is recorded on.
+                (Some(_), libc::SIGINT | libc::SIGQUIT) => self.link.send(&ToTracer::Detach),
+                (Some(_), libc::SIGTERM | libc::SIGHUP) => {
+                    self.link.send(&ToTracer::EndTree { timed_out: false });
+                }
+                _ => self.link.send(&ToTracer::Signal {
+                    signal: received.signal,
+                    sender: received.sender,
+                    code: received.code,
+                }),
+            }
+        }
+    }
+
+    fn told(&mut self, message: ToFront) -> Option<Ending> {
+        match message {
+            ToFront::Launched(_) => None,
+            ToFront::Denied(why) => Some(Ending::Denied(why)),
+            ToFront::Failed(why) => Some(Ending::Failed(why)),
+            ToFront::NotExecuted(errno) => Some(Ending::NotExecuted(errno)),
+            ToFront::Stopped(signal) => {
+                if self.ended.is_none() {
+                    stop_by(signal);
+                }
+                None
+            }
+            ToFront::Ended(end) => {
+                self.ended = Some((end, Instant::now()));
+                None
+            }
+            ToFront::Detached => {
+                let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
+                Some(if self.timed_out {
+                    Ending::TimedOut(Done { error: None, complete: true, report: String::new() })
+                } else {
+                    Ending::Detached(end)
+                })
+            }
+            ToFront::Done(done) => {
+                self.wait_for_tracer();
+                let end = self.ended.map_or(CommandEnd::Exited(125), |(end, _)| end);
+                Some(if self.timed_out { Ending::TimedOut(done) } else { Ending::Recorded(end, done) })
+            }
+        }
+    }
+
+    /// The lock on the snapshot is free when the tracing process is gone.
+    fn wait_for_tracer(&self) {
+        while self.link.receive::<ToFront>().is_some() {}
+        let _ = sys::wait_any();
+    }
+}
+
+/// Stops this process as the command was stopped, so that the shell's job control sees it.
+fn stop_by(signal: i32) {
+    if signal != libc::SIGSTOP {
+        sys::default_disposition(signal);
+        SignalMask::unblock(signal);
+    }
+    let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
+    if signal != libc::SIGSTOP {
+        SignalMask::block_all();
+    }
+}
+
+/// Ends this process by `signal`, as the command ended, without a core of ours.
+pub fn die_by(signal: i32) {
+    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    sys::default_disposition(signal);
+    SignalMask::unblock(signal);
+    let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
+}
+
+/// Names the processes that the tracing process still traces.
+fn descendants(tracer: Tid) -> String {
+    let mut names = Vec::new();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for entry in entries {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        if line("TracerPid:") == Some(&tracer.0.to_string()) {
+            let name: String = line("Name:").unwrap_or("?").chars().filter(|c| !c.is_control()).collect();
+            names.push(format!("{pid} ({name})"));
+        }
+    }
+    if names.is_empty() {
+        return "the recording to be written".to_owned();
+    }
+    names.sort();
+    names.truncate(8);
+    names.join(", ")
+}

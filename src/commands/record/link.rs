@@ -1,0 +1,121 @@
+//! What the two processes of a recording tell each other: one JSON message a packet.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use serde::{Deserialize, Serialize};
+
+/// The longest message; reports are cut to fit.
+const LONGEST: usize = 64 << 10;
+
+/// From the process that traces to the one that the user waits for.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToFront {
+    /// The command is about to run, in this process.
+    Launched(i32),
+    /// Tracing is impossible here; nothing was run.
+    Denied(String),
+    /// Something else went wrong before the launch; nothing was run.
+    Failed(String),
+    /// The command could not be executed: the errno.
+    NotExecuted(i32),
+    /// The command was stopped by a signal.
+    Stopped(i32),
+    /// The command has ended: its status, or the signal.
+    Ended(CommandEnd),
+    /// From now on the recording goes on without the front.
+    Detached,
+    /// The manifest is written, or it is not: why.
+    Done(Done),
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CommandEnd {
+    /// By exit.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+}
+
+impl CommandEnd {
+    /// The status as a shell shows it.
+    pub fn exit_status(self) -> i32 {
+        match self {
+            CommandEnd::Exited(status) => status,
+            CommandEnd::Killed(signal) => 128 + signal,
+        }
+    }
+}
+
+/// The end of a recording.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Done {
+    /// Why there is no manifest.
+    pub error: Option<String>,
+    /// Whether the manifest is complete.
+    pub complete: bool,
+    /// The report that was asked for.
+    pub report: String,
+}
+
+/// From the process that the user waits for to the one that traces.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum ToTracer {
+    /// A signal came; it goes on to the command unless its sender signalled us both.
+    Signal {
+        /// The number.
+        signal: i32,
+        /// The sender.
+        sender: u32,
+        /// `si_code`.
+        code: i32,
+    },
+    /// The time is up, or nobody wants to wait: end every process of the tree.
+    EndTree {
+        /// Whether `--timeout` is the reason.
+        timed_out: bool,
+    },
+    /// Go on without the front.
+    Detach,
+}
+
+/// One end of the connection.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+impl Link {
+    /// Both ends.
+    pub fn pair() -> io::Result<(Link, Link)> {
+        let (one, other) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        Ok((Link(one), Link(other)))
+    }
+
+    /// Sends a message; a peer that is gone is no error, it needs no telling.
+    pub fn send(&self, message: &impl Serialize) {
+        let bytes = serde_json::to_vec(message).unwrap_or_default();
+        if bytes.len() <= LONGEST {
+            let _ = send(self.0.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL);
+        }
+    }
+
+    /// Receives the next message; none when the peer is gone.
+    pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Option<T> {
+        let mut bytes = vec![0; LONGEST];
+        loop {
+            return match recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::empty()) {
+                Err(nix::errno::Errno::EINTR) => continue,
+                Ok(0) | Err(_) => None,
+                Ok(count) => serde_json::from_slice(&bytes[..count]).ok(),
+            };
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

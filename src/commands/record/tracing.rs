@@ -1,0 +1,440 @@
+//! The process that traces: it launches the command, records its tree and writes the snapshot.
+//!
+//! Its main thread waits for the tree; a second one listens to the front and to signals; a third
+//! stores contents. It has no terminal and no standard streams: what it has to say goes through
+//! the link. Neighbour: `front.rs`, the other process.
+
+use std::collections::BTreeSet;
+use std::io::BufWriter;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::Setup;
+use super::link::{CommandEnd, Done, Link, ToFront, ToTracer};
+use super::report::{self, Facts};
+use crate::cli::{self, Survivors};
+use crate::observe::capture::Capture;
+use crate::observe::{Events, Options, Recorder};
+use crate::snapshot::blobs::{BlobWriter, Compression};
+use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::wire::write_manifest;
+use crate::snapshot::{FORMAT_VERSION, Header, Host, Kind, Tool, WarningKind, live};
+use crate::trace::filter::{self, Actions};
+use crate::trace::launch::{LaunchError, Launched, launch};
+use crate::trace::stop::End;
+use crate::trace::sys::{self, ReceivedSignal, Tid};
+use crate::trace::tracer::Tracer;
+
+/// After SIGTERM the tree has this long before SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+/// A signal to both of us reaches both within this time.
+const SAME_SIGNAL: Duration = Duration::from_millis(200);
+
+/// Launches, records and writes; then this process ends.
+pub fn run(setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -> ! {
+    let link = Arc::new(link);
+    let outcome = record(&setup, directory, &link, signals);
+    if let Err(message) = outcome {
+        link.send(&message);
+    }
+    sys::exit_now(0);
+}
+
+fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: OwnedFd) -> Result<(), ToFront> {
+    let directory = Arc::new(directory);
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |error: std::io::Error| ToFront::Failed(format!("{what}: {error}"))
+    };
+    sys::keep_large_buffers();
+    let filter = filter::program(Actions::TRACE);
+    let filter = (setup.options.mechanism == cli::Mechanism::Auto).then_some(filter.as_slice());
+    let mut launched = launch(&setup.program, filter).map_err(|error| match error {
+        LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
+        LaunchError::Os(_) => ToFront::Failed(error.to_string()),
+    })?;
+    let prepared = prepare(setup, &directory, link, signals, launched.command);
+    let (recorder, tree) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            launched.abandon();
+            return Err(failed("prepare the recording")(error));
+        }
+    };
+    super::drop_inherited(true);
+    raise_descriptor_limit();
+    // Made before the command runs: it may remove the directory.
+    let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
+    let started_at = jiff::Timestamp::now();
+    let started = Instant::now();
+    recorder.inherit(launched.command, &setup.inherited);
+    link.send(&ToFront::Launched(launched.command.0));
+    launched.release().map_err(failed("start the command"))?;
+    let run = Tracer::new(launched.command, launched.mechanism, &recorder).run();
+    let finished_at = jiff::Timestamp::now();
+    if let Some(error) = exec_error(launched) {
+        link.send(&ToFront::NotExecuted(error));
+        return Ok(());
+    }
+    let end = tree.lock().root_end.unwrap_or(End::Exited(125));
+    let timed_out = tree.timed_out.load(Ordering::Relaxed);
+    let times = Times { started_at, finished_at, elapsed: started.elapsed() };
+    let written = match run {
+        Ok(_) => write(setup, recorder, &tree, directory, manifest, end, timed_out, &times),
+        Err(error) => Err(format!("follow the command's processes: {error}")),
+    };
+    let done = match written {
+        Ok((complete, report)) => Done { error: None, complete, report },
+        Err(error) => Done { error: Some(error), complete: false, report: String::new() },
+    };
+    link.send(&ToFront::Done(done));
+    Ok(())
+}
+
+struct Times {
+    started_at: jiff::Timestamp,
+    finished_at: jiff::Timestamp,
+    elapsed: Duration,
+}
+
+fn exec_error(launched: Launched) -> Option<i32> {
+    launched.exec_error().map(|error| error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn prepare(
+    setup: &Setup,
+    directory: &Arc<SnapshotDir>,
+    link: &Arc<Link>,
+    signals: OwnedFd,
+    command: Tid,
+) -> std::io::Result<(Recorder, Arc<Tree>)> {
+    let tree = Arc::new(Tree::new(command, setup.options.survivors));
+    let compression = match setup.options.compression {
+        cli::Compression::Snappy => Compression::Snappy,
+        cli::Compression::Zstd => Compression::Zstd,
+        cli::Compression::None => Compression::None,
+    };
+    let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
+    let capture = Capture::start(writer, Arc::clone(directory))?;
+    let options = Options {
+        max_read_bytes: setup.options.max_read_bytes,
+        max_blob_bytes: setup.options.max_blob_bytes,
+        allow_io_uring: setup.options.allow_io_uring,
+    };
+    let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
+    let events = TreeEvents { tree: Arc::clone(&tree), link: Arc::clone(link) };
+    let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
+    let listener = Listener { tree: Arc::clone(&tree), link: Arc::clone(link), signals, recent: Vec::new() };
+    std::thread::Builder::new().name("listener".into()).spawn(move || listener.run())?;
+    use crate::trace::tracer::Observer;
+    recorder.started(command, Tid(0));
+    Ok((recorder, tree))
+}
+
+/// Descriptors of ours must not run out because the command's limit is low.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of one manifest")]
+fn write(
+    setup: &Setup,
+    recorder: Recorder,
+    tree: &Tree,
+    directory: Arc<SnapshotDir>,
+    manifest: std::fs::File,
+    end: End,
+    timed_out: bool,
+    times: &Times,
+) -> Result<(bool, String), String> {
+    if timed_out {
+        recorder.note(WarningKind::Timeout, "the time was up, and every process was ended");
+    }
+    if let Some(survivors) = tree.survivors_ended() {
+        recorder.note(WarningKind::Survivors, &survivors);
+    }
+    let recorded = recorder
+        .finish()
+        .map_err(|bug| format!("the recorder failed ({bug}), so there is no snapshot; the command ran on"))?;
+    let named = directory.real_path().display().to_string();
+    let blobs = recorded.blobs.map_err(|error| format!("write {named}/blobs.parquet: {error}"))?;
+    let complete = !recorded.warnings.iter().any(|warning| warning.lost);
+    let header = Header {
+        format_version: FORMAT_VERSION,
+        id: super::random_id(),
+        kind: Kind::Recording,
+        name: setup.options.name.clone(),
+        session: setup.options.session.clone(),
+        tool: Tool { name: env!("CARGO_PKG_NAME").to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        host: Host {
+            arch: std::env::consts::ARCH.to_owned(),
+            kernel: nix::sys::utsname::uname()
+                .map(|name| name.release().to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            machine: live::machine_id_hash().to_string(),
+        },
+        command: setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect(),
+        exit_status: if timed_out { 124 } else { end.exit_status() },
+        exit_signal: match end {
+            End::Killed { signal, .. } => Some(super::signal_name(signal)),
+            End::Exited(_) => None,
+        },
+        timed_out,
+        start_cwd: setup.start_cwd.clone(),
+        uid: nix::unistd::geteuid().as_raw(),
+        gid: nix::unistd::getegid().as_raw(),
+        started_at: times.started_at.to_string(),
+        finished_at: times.finished_at.to_string(),
+        complete,
+        warnings: recorded.warnings,
+        suppressed: recorded.suppressed,
+        git_repositories: recorded.repositories,
+        processes: recorded.processes,
+    };
+    let mut facts = Facts::default();
+    let files = recorded.files.iter().inspect(|file| facts.count(file));
+    let mut out = BufWriter::with_capacity(1 << 16, &manifest);
+    write_manifest(&mut out, &header, files)
+        .and_then(|()| std::io::Write::flush(&mut out))
+        .map_err(|error| format!("write {named}/manifest.json: {error}"))?;
+    drop(out);
+    let report = report::render(setup.report, &header, &facts, times.elapsed, &named);
+    let directory = Arc::into_inner(directory).ok_or("the snapshot's directory is still in use")?;
+    directory.commit(blobs, manifest, setup.options.sync).map_err(|error| error.to_string())?;
+    Ok((complete, report))
+}
+
+/// The living processes of the tree, for the threads that send signals to them.
+struct Tree {
+    root: Tid,
+    survivors: Survivors,
+    state: Mutex<TreeState>,
+    changed: Condvar,
+    timed_out: AtomicBool,
+    detached: AtomicBool,
+}
+
+#[derive(Default)]
+struct TreeState {
+    living: BTreeSet<Tid>,
+    root_end: Option<End>,
+    ending: bool,
+    ended_survivors: usize,
+}
+
+impl Tree {
+    fn new(root: Tid, survivors: Survivors) -> Tree {
+        Tree {
+            root,
+            survivors,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            timed_out: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TreeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn survivors_ended(&self) -> Option<String> {
+        let count = self.lock().ended_survivors;
+        (count > 0).then(|| format!("{count} processes outlived the command and were ended"))
+    }
+
+    /// SIGTERM to every process, SIGKILL to those that are left after the grace.
+    fn end(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.lock().ending, true) {
+            return;
+        }
+        let tree = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("end".into()).spawn(move || {
+            let mut state = tree.lock();
+            for process in &state.living {
+                let _ = sys::kill(*process, libc::SIGTERM);
+                let _ = sys::kill(*process, libc::SIGCONT);
+            }
+            let deadline = Instant::now() + GRACE;
+            while !state.living.is_empty() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    for process in &state.living {
+                        let _ = sys::kill(*process, libc::SIGKILL);
+                    }
+                }
+                // What is forked meanwhile is met in the next round.
+                let pause = if left.is_zero() { Duration::from_millis(100) } else { left };
+                state = tree
+                    .changed
+                    .wait_timeout(state, pause)
+                    .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+            }
+        });
+        if spawned.is_err() {
+            for process in &self.lock().living {
+                let _ = sys::kill(*process, libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// Tells the front and the other threads what happens to the tree.
+struct TreeEvents {
+    tree: Arc<Tree>,
+    link: Arc<Link>,
+}
+
+impl Events for TreeEvents {
+    fn started(&self, process: Tid) {
+        let mut state = self.tree.lock();
+        state.living.insert(process);
+        if state.ending && self.tree.timed_out.load(Ordering::Relaxed) {
+            let _ = sys::kill(process, libc::SIGTERM);
+        }
+    }
+
+    fn ended(&self, process: Tid, end: End) {
+        let mut state = self.tree.lock();
+        state.living.remove(&process);
+        self.tree.changed.notify_all();
+        if process != self.tree.root {
+            return;
+        }
+        state.root_end = Some(end);
+        let others = state.living.len();
+        if self.tree.survivors == Survivors::Kill && others > 0 {
+            state.ended_survivors = others;
+        }
+        drop(state);
+        // From here on the listener sees to it that we do not outlive the front unasked.
+        sys::set_parent_death_signal(0);
+        self.link.send(&ToFront::Ended(match end {
+            End::Exited(status) => CommandEnd::Exited(status),
+            End::Killed { signal, .. } => CommandEnd::Killed(signal),
+        }));
+        if others > 0 {
+            match self.tree.survivors {
+                Survivors::Wait => {}
+                Survivors::Kill => self.tree.end(),
+                Survivors::Background => {
+                    self.tree.detached.store(true, Ordering::SeqCst);
+                    self.link.send(&ToFront::Detached);
+                }
+            }
+        }
+    }
+
+    fn stopped(&self, process: Tid, signal: i32) {
+        if process == self.tree.root {
+            self.link.send(&ToFront::Stopped(signal));
+        }
+    }
+
+    fn continued(&self, process: Tid) {
+        if process == self.tree.root {
+            let _ = sys::kill(Tid(nix::unistd::getppid().as_raw()), libc::SIGCONT);
+        }
+    }
+}
+
+/// Listens to the front and to signals of this process.
+struct Listener {
+    tree: Arc<Tree>,
+    link: Arc<Link>,
+    signals: OwnedFd,
+    /// Signals that came to us and not yet, or never, to the front.
+    recent: Vec<(ReceivedSignal, Instant)>,
+}
+
+impl Listener {
+    fn run(mut self) {
+        let mut connected = true;
+        loop {
+            let timeout = if self.recent.is_empty() { PollTimeout::NONE } else { PollTimeout::from(50u16) };
+            let mut fds = [
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.link.as_fd(), PollFlags::POLLIN),
+            ];
+            let count = if connected { 2 } else { 1 };
+            let _ = poll(&mut fds[..count], timeout);
+            let message = connected && fds[1].revents().is_some_and(|events| !events.is_empty());
+            self.drain();
+            if message {
+                match self.link.receive::<ToTracer>() {
+                    Some(message) => self.told(message),
+                    None if self.tree.detached.load(Ordering::SeqCst) => connected = false,
+                    // The front is dead: nothing may run on unwatched, and nobody would learn of it.
+                    None => {
+                        let _ = sys::kill(Tid(std::process::id().cast_signed()), libc::SIGKILL);
+                    }
+                }
+            }
+            self.forward_own();
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(received) = sys::take_signal(self.signals.as_fd()) {
+            if received.signal != libc::SIGCHLD {
+                self.recent.push((received, Instant::now()));
+            }
+        }
+    }
+
+    fn told(&mut self, message: ToTracer) {
+        match message {
+            ToTracer::Signal { signal, sender, code } => {
+                // A signal to our whole group has reached the command itself, if it is in it.
+                let sent = ReceivedSignal { signal, sender, code };
+                match self.recent.iter().position(|(received, _)| *received == sent) {
+                    Some(same) => drop(self.recent.remove(same)),
+                    None => self.forward(signal),
+                }
+            }
+            ToTracer::EndTree { timed_out } => {
+                self.tree.timed_out.fetch_or(timed_out, Ordering::SeqCst);
+                self.tree.end();
+            }
+            ToTracer::Detach => {
+                self.tree.detached.store(true, Ordering::SeqCst);
+                self.link.send(&ToFront::Detached);
+            }
+        }
+    }
+
+    /// Signals that were sent to this process alone go on to the command, too.
+    fn forward_own(&mut self) {
+        let due = |since: &Instant| since.elapsed() >= SAME_SIGNAL;
+        let alone: Vec<i32> = self
+            .recent
+            .extract_if(.., |(_, since)| due(since))
+            .filter(|(received, _)| received.code <= 0 && is_request(received.signal))
+            .map(|(received, _)| received.signal)
+            .collect();
+        for signal in alone {
+            self.forward(signal);
+        }
+    }
+
+    fn forward(&self, signal: i32) {
+        let state = self.tree.lock();
+        if state.root_end.is_none() {
+            let _ = sys::kill(self.tree.root, signal);
+        } else if matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP) {
+            drop(state);
+            self.tree.end();
+        }
+    }
+}
+
+fn is_request(signal: i32) -> bool {
+    !matches!(signal, libc::SIGCONT | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | libc::SIGPIPE)
+}

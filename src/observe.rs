@@ -1,0 +1,29 @@
+//! What a held call means for which path, and what was there before and after.
+//!
+//! - [`recorder`]: the observer of a recording; `changes.rs`, `rename.rs`, `core_dump.rs` and
+//!   [`inherited`] judge what can change something, [`finish`] makes the manifest's records.
+//! - [`view`], [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
+//! - [`lookups`]: the looks that need no second judgement.
+//! - [`table`]: one record a path. [`processes`], [`warnings`], [`suppressed`]: the other lists.
+//! - [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
+//! - [`git`]: how Git knows a path. [`ignore`]: which paths are not recorded, and under which rule.
+
+pub mod capture;
+mod changes;
+mod core_dump;
+pub mod finish;
+pub mod git;
+pub mod ignore;
+pub mod inherited;
+pub mod lookups;
+pub mod processes;
+pub mod program;
+pub mod recorder;
+mod rename;
+pub mod resolve;
+pub mod suppressed;
+pub mod table;
+pub mod view;
+pub mod warnings;
+
+pub use recorder::{Events, Options, Recorder};

@@ -1,0 +1,470 @@
+//! Which paths are not recorded, and under which rule: `.git`, the configured list, `--ignore`.
+//!
+//! The list is `agent-snapshot/ignore.json` below the user's configuration directory; a first run
+//! writes the default one. Rules are matched by whole components against the resolved, absolute
+//! path of an observation, in one pass over its bytes. The third rule, files of another owner, is
+//! judged where their metadata is; only its name is kept here, so that every rule has an id.
+//!
+//! Neighbours: `git` tells of git directories that are not named `.git`; the manifest's
+//! `suppressed` shows the rules by their names.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+
+use crate::snapshot::live;
+
+/// The list that a first run writes.
+pub const DEFAULT_LIST: [&str; 10] = [
+    "$HOME/.cache",
+    "$HOME/.claude",
+    "$HOME/.codex",
+    "$HOME/.cursor",
+    IGNORE_FILE,
+    "/tmp/scratch-output",
+    "/proc",
+    "/dev",
+    "/usr",
+    "/bin",
+];
+
+/// The ignore file as an entry, and the name of the rule that always covers it.
+const IGNORE_FILE: &str = "$XDG_CONFIG_HOME/agent-snapshot/ignore.json";
+
+/// No sensible list is longer, and whoever can place the file shall not fill our memory.
+const SIZE_LIMIT: u64 = 1 << 20;
+
+/// As many links as the kernel crosses for one path (path_resolution(7)).
+const LINK_LIMIT: u32 = 40;
+
+/// Why the rules could not be loaded. Each of them ends a recording before its launch.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The ignore file is there and can't be read.
+    #[error("read the ignore list {}: {source}", path.display())]
+    Read {
+        /// The ignore file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The ignore file is not a regular file, or too large to be a list of paths.
+    #[error("read the ignore list {}: it is {what}", path.display())]
+    Unfit {
+        /// The ignore file.
+        path: PathBuf,
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// The ignore file is not a JSON array of strings.
+    #[error("read the ignore list {}: it must be a JSON array of strings: {source}", path.display())]
+    Malformed {
+        /// The ignore file.
+        path: PathBuf,
+        /// Where it is wrong, and how.
+        source: serde_json::Error,
+    },
+    /// An empty `--ignore`, which would otherwise mean the whole start directory.
+    #[error("--ignore needs a path, not an empty argument")]
+    EmptyArgument,
+}
+
+/// The places that entries are relative to.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    home: Option<Vec<u8>>,
+    config_home: Option<Vec<u8>>,
+    start_cwd: Vec<u8>,
+}
+
+impl Environment {
+    /// Takes them from our own environment; `start_cwd` is the command's first directory.
+    pub fn from_process(start_cwd: &[u8]) -> Environment {
+        let passwd = || {
+            let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??;
+            Some(user.dir.into_os_string().into_vec())
+        };
+        let var = |name| std::env::var_os(name).map(OsStringExt::into_vec);
+        Environment::new(var("HOME"), var("XDG_CONFIG_HOME"), passwd, start_cwd)
+    }
+
+    /// Makes one of the values of HOME and XDG_CONFIG_HOME and the passwd entry's home directory.
+    ///
+    /// A relative or empty value counts as unset, as the XDG specification has it for its own.
+    pub fn new(
+        home: Option<Vec<u8>>,
+        config_home: Option<Vec<u8>>,
+        passwd_home: impl FnOnce() -> Option<Vec<u8>>,
+        start_cwd: &[u8],
+    ) -> Environment {
+        let absolute = |path: &Vec<u8>| path.starts_with(b"/");
+        let home = home.filter(absolute).or_else(|| passwd_home().filter(absolute));
+        let config_home =
+            config_home.filter(absolute).or_else(|| home.as_deref().map(|home| join(home, b".config")));
+        Environment { home, config_home, start_cwd: start_cwd.to_vec() }
+    }
+
+    /// Replaces a variable that is the whole first component; none when it has no value.
+    fn expand(&self, entry: &[u8]) -> Option<Vec<u8>> {
+        let first = entry.iter().position(|byte| *byte == b'/').unwrap_or(entry.len());
+        let (first, rest) = entry.split_at(first);
+        let value = match first {
+            b"$HOME" => self.home.as_deref()?,
+            b"$XDG_CONFIG_HOME" => self.config_home.as_deref()?,
+            _ => return Some(entry.to_vec()),
+        };
+        Some([value, rest].concat())
+    }
+
+    fn ignore_file(&self) -> Option<PathBuf> {
+        let path = self.expand(IGNORE_FILE.as_bytes())?;
+        Some(PathBuf::from(OsStr::from_bytes(&path)))
+    }
+}
+
+/// A rule's number; rules keep theirs for the life of their [`Ignore`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleId(u32);
+
+impl RuleId {
+    /// Components named `.git`, and git directories elsewhere.
+    pub const GIT: RuleId = RuleId(0);
+    /// Files of another owner that the user can't write.
+    pub const FOREIGN_OWNER: RuleId = RuleId(1);
+
+    /// The number, from 0 and without gaps: an index of counters.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The rules of a recording.
+#[derive(Debug, Clone)]
+pub struct Ignore {
+    /// The rules as written; their index is their id.
+    names: Vec<Vec<u8>>,
+    /// A tree of components; the first node is `/`.
+    nodes: Vec<Node>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Node {
+    rule: Option<RuleId>,
+    children: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
+}
+
+impl Ignore {
+    /// Loads the user's list, writing the default one where there is none, and adds `additions`
+    /// (the `--ignore` paths; relative ones start at the command's first directory).
+    ///
+    /// An entry covers what it names as written, made normal without looking at any file, and what
+    /// it resolves to now.
+    ///
+    /// # Errors
+    /// Whatever must end the recording before its launch. A missing list that can't be written is
+    /// none: the default is used, and [`Ignore::notes`] says so.
+    pub fn load(environment: &Environment, additions: &[Vec<u8>]) -> Result<Ignore, Error> {
+        let mut ignore = Ignore {
+            names: vec![b".git".to_vec(), b"foreign owner".to_vec()],
+            nodes: vec![Node::default()],
+            notes: Vec::new(),
+        };
+        let file = environment.ignore_file();
+        let entries = match &file {
+            Some(file) => ignore.read_or_create(file)?,
+            None => {
+                ignore.notes.push("no home directory is known: the default ignore list is used".to_owned());
+                default_list()
+            }
+        };
+        let mut seen = HashMap::new();
+        for entry in entries {
+            ignore.add_entry(environment, entry.as_bytes(), &mut seen);
+        }
+        for addition in additions {
+            if addition.is_empty() {
+                return Err(Error::EmptyArgument);
+            }
+            let absolute = match environment.expand(addition) {
+                Some(expanded) if expanded.starts_with(b"/") => expanded,
+                _ => join(&environment.start_cwd, addition),
+            };
+            ignore.add_rule(addition, &absolute, &mut seen);
+        }
+        ignore.add_entry(environment, IGNORE_FILE.as_bytes(), &mut seen);
+        Ok(ignore)
+    }
+
+    /// What the user should be told once, each a sentence.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Makes the git directory `path` part of the `.git` rule.
+    pub fn add_git_dir(&mut self, path: &[u8]) {
+        let path = normalise(path);
+        // A repository that claims all of `/` would silence the whole recording.
+        if path != b"/" && self.rule_for(&path).is_none() {
+            self.insert(&path, RuleId::GIT);
+        }
+    }
+
+    /// The rule that covers the resolved, absolute `path`, if one does.
+    pub fn rule_for(&self, path: &[u8]) -> Option<RuleId> {
+        self.covering(path).map(|(rule, _)| rule)
+    }
+
+    /// The rule that covers `path` and the topmost path that it covers: `path` or an ancestor.
+    ///
+    /// Where several rules do, the one that begins nearest to the root.
+    pub fn covering<'p>(&self, path: &'p [u8]) -> Option<(RuleId, &'p [u8])> {
+        let mut node = self.nodes.first();
+        if let Some(rule) = node.and_then(|root| root.rule) {
+            return Some((rule, path.get(..1)?));
+        }
+        let mut start = 0;
+        while start < path.len() {
+            let rest = &path[start..];
+            let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let (component, end) = (&rest[..length], start + length);
+            start = end + 1;
+            if component.is_empty() {
+                continue;
+            }
+            if component == b".git" {
+                return Some((RuleId::GIT, &path[..end]));
+            }
+            node = node.and_then(|node| node.children.get(component)).and_then(|next| self.nodes.get(*next));
+            if let Some(rule) = node.and_then(|node| node.rule) {
+                return Some((rule, &path[..end]));
+            }
+        }
+        None
+    }
+
+    /// The rule as it was written.
+    pub fn name(&self, rule: RuleId) -> &[u8] {
+        self.names.get(rule.index()).map_or(b"", Vec::as_slice)
+    }
+
+    /// All rules, in the order of their numbers.
+    pub fn rules(&self) -> impl Iterator<Item = RuleId> + use<> {
+        (0u32..).zip(0..self.names.len()).map(|(id, _)| RuleId(id))
+    }
+
+    fn add_entry(&mut self, environment: &Environment, entry: &[u8], seen: &mut HashMap<Vec<u8>, RuleId>) {
+        // Without a home directory there is nothing that the entry could cover.
+        let Some(expanded) = environment.expand(entry) else { return };
+        if expanded.starts_with(b"/") {
+            self.add_rule(entry, &expanded, seen);
+        } else {
+            self.notes.push(format!(
+                "the entry {:?} of the ignore list covers nothing: it is neither absolute nor begins with $HOME/ or $XDG_CONFIG_HOME/",
+                String::from_utf8_lossy(entry)
+            ));
+        }
+    }
+
+    fn add_rule(&mut self, name: &[u8], absolute: &[u8], seen: &mut HashMap<Vec<u8>, RuleId>) {
+        let written = normalise(absolute);
+        let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        let rule = *seen.entry(written.clone()).or_insert(RuleId(next));
+        if rule.0 == next {
+            self.names.push(name.to_vec());
+        }
+        self.insert(&written, rule);
+        if let Some(resolved) = resolve(absolute) {
+            self.insert(&resolved, rule);
+        }
+    }
+
+    /// Gives the normal, absolute `path` to `rule`, unless an earlier rule has it.
+    fn insert(&mut self, path: &[u8], rule: RuleId) {
+        let mut at = 0;
+        for component in components(path) {
+            let next = self.nodes.len();
+            at = *self.nodes[at].children.entry(component.into()).or_insert(next);
+            if at == next {
+                self.nodes.push(Node::default());
+            }
+        }
+        self.nodes[at].rule.get_or_insert(rule);
+    }
+
+    fn read_or_create(&mut self, file: &Path) -> Result<Vec<String>, Error> {
+        if let Some(list) = read_list(file)? {
+            return Ok(list);
+        }
+        match create_list(file) {
+            Ok(()) => return Ok(default_list()),
+            // Another first run was quicker, and its list may already be edited.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if let Some(list) = read_list(file)? {
+                    return Ok(list);
+                }
+                self.notes.push(format!(
+                    "the ignore list {} is a link to nothing: the default list is used",
+                    file.display()
+                ));
+            }
+            Err(error) => self.notes.push(format!(
+                "the ignore list {} can't be created ({error}): the default list is used",
+                file.display()
+            )),
+        }
+        Ok(default_list())
+    }
+}
+
+fn default_list() -> Vec<String> {
+    DEFAULT_LIST.map(str::to_owned).to_vec()
+}
+
+/// Reads the list; none where there is no file, or where we may not even look.
+fn read_list(file: &Path) -> Result<Option<Vec<String>>, Error> {
+    let unfit = |what| Error::Unfit { path: file.to_owned(), what };
+    let unreadable = |source| Error::Read { path: file.to_owned(), source };
+    // Links are followed, since configuration often lives elsewhere; but never opened unseen: a
+    // FIFO would block us, and opening a device can do things.
+    let real = match file.canonicalize() {
+        Ok(real) => real,
+        Err(error) => {
+            return match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied => {
+                    Ok(None)
+                }
+                _ => Err(unreadable(error)),
+            };
+        }
+    };
+    if !real.symlink_metadata().map_err(unreadable)?.is_file() {
+        return Err(unfit("not a regular file"));
+    }
+    let mut content = Vec::new();
+    live::open_regular(real.as_os_str().as_bytes())
+        .and_then(|file| file.take(SIZE_LIMIT + 1).read_to_end(&mut content))
+        .map_err(unreadable)?;
+    if content.len() as u64 > SIZE_LIMIT {
+        return Err(unfit("larger than 1 MiB"));
+    }
+    match serde_json::from_slice(&content) {
+        Ok(list) => Ok(Some(list)),
+        Err(source) => Err(Error::Malformed { path: file.to_owned(), source }),
+    }
+}
+
+/// Puts the default list in place whole, or not at all where something is there already.
+fn create_list(file: &Path) -> io::Result<()> {
+    let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let (temporary, new) = create_beside(directory)?;
+    let written = write_default(new).and_then(|()| rename_new(&temporary, file));
+    if written.is_err() {
+        // Nothing to say if this fails as well: the first error is the reason.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Creates a file of a name that nobody has, another first run at this moment included.
+fn create_beside(directory: &Path) -> io::Result<(PathBuf, File)> {
+    let mut last = io::ErrorKind::AlreadyExists.into();
+    for attempt in 0..64 {
+        let path = directory.join(format!(".ignore.json.{}.{attempt}", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+fn write_default(mut file: File) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(&DEFAULT_LIST)?;
+    text.push('\n');
+    file.write_all(text.as_bytes())
+}
+
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A filesystem without this flag: link(2) refuses to replace, too.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)
+        }
+        other => Ok(other?),
+    }
+}
+
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|component| !component.is_empty() && *component != b".")
+}
+
+fn join(base: &[u8], rest: &[u8]) -> Vec<u8> {
+    [base, b"/", rest].concat()
+}
+
+fn absolute<'c>(components: impl IntoIterator<Item = &'c [u8]>) -> Vec<u8> {
+    let mut path = Vec::new();
+    for component in components {
+        path.push(b'/');
+        path.extend_from_slice(component);
+    }
+    if path.is_empty() { b"/".to_vec() } else { path }
+}
+
+/// Removes empty, `.` and `..` components of an absolute path without looking at any file.
+fn normalise(path: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::new();
+    for component in components(path) {
+        if component == b".." {
+            kept.pop();
+        } else {
+            kept.push(component);
+        }
+    }
+    absolute(kept)
+}
+
+/// Resolves every symlink of an absolute path; components that are not there stay as named, so
+/// that an entry can precede what it covers. None where the links have no end.
+fn resolve(path: &[u8]) -> Option<Vec<u8>> {
+    let mut resolved: Vec<Vec<u8>> = Vec::new();
+    let mut pending: Vec<Vec<u8>> = components(path).map(<[u8]>::to_vec).collect();
+    pending.reverse();
+    let mut links = 0;
+    while let Some(component) = pending.pop() {
+        if component == b".." {
+            resolved.pop();
+            continue;
+        }
+        resolved.push(component);
+        let candidate = absolute(resolved.iter().map(Vec::as_slice));
+        if let Ok(target) = rustix::fs::readlink(candidate.as_slice(), Vec::new()) {
+            links += 1;
+            if links > LINK_LIMIT {
+                return None;
+            }
+            resolved.pop();
+            if target.as_bytes().starts_with(b"/") {
+                resolved.clear();
+            }
+            let mut target: Vec<Vec<u8>> = components(target.as_bytes()).map(<[u8]>::to_vec).collect();
+            target.reverse();
+            pending.append(&mut target);
+        }
+    }
+    Some(absolute(resolved.iter().map(Vec::as_slice)))
+}
+
+#[cfg(test)]
+mod tests;

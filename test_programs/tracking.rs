@@ -1,0 +1,207 @@
+//! The calls that change what later calls mean, or could hide them: what comes after is seen all the
+//! same. clone, clone3, unshare, setns, ptrace, seccomp, io_uring_setup, the setuid family, capset,
+//! landlock_restrict_self.
+
+mod support;
+
+use libc::*;
+use support::{Answer, Case, case, fails, fd, file, mode, ok, refused, skip, wait_for};
+
+fn read() {
+    ok(sys!(SYS_open, c"f", O_RDONLY));
+}
+
+fn make(path: &std::ffi::CStr) {
+    ok(sys!(SYS_open, path, O_WRONLY | O_CREAT | O_EXCL, 0o644));
+}
+
+/// What a child does while its parent waits.
+fn in_child(child: Answer) {
+    match child {
+        Err(EPERM) => skip("not allowed here"),
+        child => match ok(child) {
+            0 => make(c"child"),
+            child => {
+                wait_for(child);
+                make(c"parent");
+            }
+        },
+    }
+}
+
+fn clone(flags: c_int) -> Answer {
+    sys!(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0)
+}
+
+fn clone3(flags: c_int) -> Answer {
+    let mut arguments = [0u64; 11];
+    arguments[0] = u64::try_from(flags).unwrap();
+    arguments[4] = 17; // SIGCHLD
+    // libc, too, falls back to clone where clone3 is not to be had.
+    match sys!(SYS_clone3, arguments.as_ptr(), 88) {
+        Err(ENOSYS) => clone(flags),
+        other => other,
+    }
+}
+
+const FAMILY: &str = "child | write | absent | file
+                      parent | write | absent | file";
+
+const CLONES: &[Case] = &[
+    case("clones", &["clone"]).when(|| in_child(clone(0))).then(FAMILY),
+    case("clones_with_clone3", &["clone3"]).when(|| in_child(clone3(0))).then(FAMILY),
+    case("clones_untraced", &["clone"]).when(|| in_child(clone(CLONE_UNTRACED))).then(FAMILY),
+    case("clones_untraced_with_clone3", &["clone3"]).when(|| in_child(clone3(CLONE_UNTRACED))).then(FAMILY),
+    case("clones_with_mounts_of_its_own", &["clone"])
+        .only_root()
+        .when(|| in_child(clone(CLONE_NEWNS | CLONE_UNTRACED)))
+        .then(FAMILY),
+];
+
+const NAMESPACES: &[Case] = &[
+    case("unshares_its_mounts", &["unshare"])
+        .only_root()
+        .given(|| file("f"))
+        .when(|| {
+            if sys!(SYS_unshare, CLONE_NEWNS).is_err() {
+                skip("no mount namespaces here");
+            }
+            read();
+        })
+        .then("f | read | file | file"),
+    case("unshares_its_user", &["unshare"])
+        .given(|| file("f"))
+        .when(|| {
+            if sys!(SYS_unshare, CLONE_NEWUSER | CLONE_NEWNS).is_err() {
+                skip("no user namespaces here");
+            }
+            read();
+        })
+        .then("f | read | file | file"),
+    case("joins_the_namespace_it_is_in", &["setns"])
+        .given(|| file("f"))
+        .when(|| {
+            let mounts = fd(sys!(SYS_open, c"/proc/self/ns/mnt", O_RDONLY));
+            let _ = sys!(SYS_setns, mounts, CLONE_NEWNS);
+            refused(sys!(SYS_setns, 12345, 0));
+        })
+        .then(""),
+];
+
+const CREDENTIALS: &[Case] = &[
+    case(
+        "becomes_who_it_is",
+        &[
+            "setuid",
+            "setgid",
+            "setreuid",
+            "setregid",
+            "setresuid",
+            "setresgid",
+            "setfsuid",
+            "setfsgid",
+            "setgroups",
+            "capset",
+        ],
+    )
+    .given(|| file("f"))
+    .when(|| {
+        let (user, group) = (ok(sys!(SYS_getuid)), ok(sys!(SYS_getgid)));
+        let mut header = [0x2008_0522u32, 0];
+        let mut sets = [0u32; 6];
+        ok(sys!(SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()));
+        ok(sys!(SYS_capset, header.as_mut_ptr(), sets.as_mut_ptr()));
+        // Only root may, in some namespaces not even root.
+        let _ = sys!(SYS_setgroups, 0, 0);
+        ok(sys!(SYS_setfsgid, group));
+        ok(sys!(SYS_setfsuid, user));
+        ok(sys!(SYS_setregid, group, group));
+        ok(sys!(SYS_setreuid, user, user));
+        ok(sys!(SYS_setresgid, group, group, group));
+        ok(sys!(SYS_setresuid, user, user, user));
+        ok(sys!(SYS_setgid, group));
+        ok(sys!(SYS_setuid, user));
+        read();
+    })
+    .then("f | read | file | file"),
+    case("becomes_someone_who_may_not_read", &["setresuid"])
+        .only_root()
+        .given(|| {
+            file("f");
+            mode("f", 0o600);
+            // Where the directory is lies beyond what that user may search.
+            mode(".", 0o755);
+            mode("..", 0o755);
+        })
+        .when(|| {
+            ok(sys!(SYS_setresgid, 65534, 65534, 65534));
+            ok(sys!(SYS_setgroups, 0, 0));
+            ok(sys!(SYS_setresuid, 65534, 65534, 65534));
+            fails(EACCES, sys!(SYS_open, c"f", O_RDONLY));
+        })
+        .then("f | existence | file | file"),
+    case("restricts_itself", &["landlock_restrict_self"])
+        .given(|| file("f"))
+        .when(|| {
+            const READ_FILE: u64 = 1 << 2;
+            let handled = READ_FILE;
+            let rules = match sys!(SYS_landlock_create_ruleset, &raw const handled, 8, 0) {
+                Err(EOPNOTSUPP) => skip("no Landlock here"),
+                other => fd(other),
+            };
+            ok(sys!(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+            ok(sys!(SYS_landlock_restrict_self, rules, 0));
+            fails(EACCES, sys!(SYS_open, c"f", O_RDONLY));
+        })
+        .then("f | existence | file | file"),
+];
+
+const OTHERS: &[Case] = &[
+    case("traces_no_one", &["ptrace"])
+        .given(|| file("f"))
+        .when(|| {
+            refused(sys!(SYS_ptrace, PTRACE_ATTACH, 0, 0, 0));
+            read();
+        })
+        .then("f | read | file | file"),
+    case("has_a_supervisor", &["seccomp"])
+        .given(|| file("f"))
+        .when(|| {
+            const NEW_LISTENER: c_int = 8;
+            let allow = sock_filter { code: 6, jt: 0, jf: 0, k: SECCOMP_RET_ALLOW };
+            let program = sock_fprog { len: 1, filter: (&raw const allow).cast_mut() };
+            ok(sys!(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+            // A chain of filters has one listener: who records may have it.
+            match sys!(SYS_seccomp, SECCOMP_SET_MODE_FILTER, NEW_LISTENER, &raw const program) {
+                Ok(_) | Err(EBUSY) => {}
+                other => {
+                    ok(other);
+                }
+            }
+            read();
+        })
+        .then("f | read | file | file"),
+    case("has_a_ring", &["io_uring_setup"])
+        .given(|| file("f"))
+        .when(|| {
+            let mut parameters = [0u32; 30];
+            let _ = sys!(SYS_io_uring_setup, 8, parameters.as_mut_ptr());
+            read();
+        })
+        .then("f | read | file | file"),
+    case("calls_what_does_not_exist", &["seccomp"])
+        .given(|| file("f"))
+        .when(|| {
+            for number in [400, 2000, -1] {
+                if sys!(number) != Err(ENOSYS) {
+                    skip("the kernel has these calls");
+                }
+            }
+            read();
+        })
+        .then("f | read | file | file"),
+];
+
+fn main() {
+    support::run(&[CLONES, NAMESPACES, CREDENTIALS, OTHERS]);
+}

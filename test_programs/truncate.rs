@@ -1,0 +1,66 @@
+//! truncate, ftruncate.
+
+mod support;
+
+use libc::*;
+use support::{Case, NOWHERE, case, dir, fails, fd, file, link, mode, ok};
+
+const CASES: &[Case] = &[
+    case("truncates_and_extends", &["truncate", "ftruncate"])
+        .given(|| ["a", "b", "c"].into_iter().for_each(file))
+        .when(|| {
+            ok(sys!(SYS_truncate, c"a", 0));
+            ok(sys!(SYS_truncate, c"b", 100));
+            let c = fd(sys!(SYS_open, c"c", O_RDWR));
+            ok(sys!(SYS_ftruncate, c, 3));
+        })
+        .then(
+            "a | write | file | file
+             b | write | file | file
+             c | read,write | file | file",
+        ),
+    case("truncates_through_a_link", &["truncate"])
+        .given(|| {
+            file("f");
+            link("f", "l");
+        })
+        .when(|| {
+            ok(sys!(SYS_truncate, c"l", 0));
+        })
+        .then(
+            "f | write | file | file
+             l | existence | symlink | symlink",
+        ),
+    case("truncates_nothing", &["truncate", "ftruncate"])
+        .given(|| {
+            dir("d");
+            file("f");
+        })
+        .when(|| {
+            fails(ENOENT, sys!(SYS_truncate, c"x", 0));
+            fails(EISDIR, sys!(SYS_truncate, c"d", 0));
+            fails(ENOTDIR, sys!(SYS_truncate, c"f/x", 0));
+            fails(ENOENT, sys!(SYS_truncate, c"", 0));
+            fails(EFAULT, sys!(SYS_truncate, NOWHERE, 0));
+            let f = fd(sys!(SYS_open, c"f", O_RDONLY));
+            fails(EINVAL, sys!(SYS_ftruncate, f, 0));
+            fails(EBADF, sys!(SYS_ftruncate, 12345, 0));
+        })
+        .then(
+            "d | existence | directory | directory
+             f | read,existence | file | file
+             x | existence | absent | absent",
+        ),
+    case("is_refused_to_truncate", &["truncate"])
+        .only_user()
+        .given(|| {
+            file("f");
+            mode("f", 0o400);
+        })
+        .when(|| fails(EACCES, sys!(SYS_truncate, c"f", 0)))
+        .then("f | existence | file | file"),
+];
+
+fn main() {
+    support::run(&[CASES]);
+}

@@ -1,0 +1,5 @@
+//! What the built binary does, seen from outside: a module a subject.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod calls;
