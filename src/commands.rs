@@ -7,10 +7,13 @@
 pub mod cat;
 pub mod completions;
 pub mod diff;
+mod json;
 pub mod out;
 pub mod paths;
+mod progress;
 pub mod record;
 pub mod show;
+pub mod verify;
 
 use crate::cli::{Cli, Verb};
 use crate::snapshot;
@@ -81,7 +84,8 @@ fn dispatch(verb: Verb, console: &mut Console) -> Outcome {
         Verb::Diff(args) => diff::run(&args, console),
         Verb::Completions { shell } => completions::completions(shell, console),
         Verb::Man => completions::man(console),
-        Verb::Verify(_) | Verb::Restore(_) | Verb::Branch(_) => {
+        Verb::Verify(args) => verify::run(&args, console),
+        Verb::Restore(_) | Verb::Branch(_) => {
             Err(UsageError("this build has no such verb yet".to_owned()).into())
         }
     }
