@@ -4,6 +4,7 @@
 //! [`Outcome`]; here is the one function that makes an exit status of it. Neighbours: `cli` has the
 //! options, `snapshot` does the work.
 
+pub mod branch;
 pub mod cat;
 pub mod completions;
 pub mod diff;
@@ -85,9 +86,8 @@ fn dispatch(verb: Verb, console: &mut Console) -> Outcome {
         Verb::Completions { shell } => completions::completions(shell, console),
         Verb::Man => completions::man(console),
         Verb::Verify(args) => verify::run(&args, console),
-        Verb::Restore(_) | Verb::Branch(_) => {
-            Err(UsageError("this build has no such verb yet".to_owned()).into())
-        }
+        Verb::Branch(args) => branch::run(&args, console),
+        Verb::Restore(_) => Err(UsageError("this build has no such verb yet".to_owned()).into()),
     }
 }
 

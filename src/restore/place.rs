@@ -78,6 +78,30 @@ impl Place {
         })
     }
 
+    /// The name of `path` in its parent directory, after making those on the way that are not there
+    /// with `mode`; each is told to `made`.
+    pub fn with_parents(&self, path: &[u8], mode: Mode, made: &mut dyn FnMut(&[u8])) -> io::Result<Spot> {
+        if let Some(spot) = self.spot(path)? {
+            return Ok(spot);
+        }
+        let (parent, name) = split(path);
+        let mut at = Arc::clone(&self.root);
+        let mut end = 0;
+        for component in parent.split(|byte| *byte == b'/') {
+            end += component.len() + 1;
+            let down = match rustix::fs::openat(&at, component, DIRECTORY, Mode::empty()) {
+                Err(Errno::NOENT) => {
+                    rustix::fs::mkdirat(&at, component, mode)?;
+                    made(&path[..end]);
+                    rustix::fs::openat(&at, component, DIRECTORY, Mode::empty())?
+                }
+                other => other?,
+            };
+            at = Arc::new(down);
+        }
+        Ok(Spot { parent: at, name: name.to_vec() })
+    }
+
     /// The fingerprint of what is at `path`, in the terms of `like` (see [`compare::live`]).
     pub fn fingerprint(&self, path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
         match self.spot(path)? {
@@ -119,6 +143,49 @@ impl Spot {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// What is at a spot, held by a descriptor, so that nothing put into its place is met instead.
+#[derive(Debug)]
+pub struct Handle {
+    fd: OwnedFd,
+    stat: Stat,
+}
+
+impl Spot {
+    /// Takes hold of what is there; none where nothing is.
+    pub fn hold(&self) -> io::Result<Option<Handle>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.parent, self.name.as_slice(), flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(Handle::new(fd)?)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Handle {
+    /// Takes hold of what `fd` is open for.
+    pub fn new(fd: OwnedFd) -> io::Result<Handle> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Handle { fd, stat })
+    }
+
+    /// Its metadata when it was taken hold of.
+    pub fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
+    /// A path that names it and nothing else, for calls that take no O_PATH descriptor; a symbolic
+    /// link that is held is not followed behind it (proc_pid_fd(5)).
+    pub fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
+    /// Opens the regular file or directory that is held.
+    pub fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::open(self.proc_path(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, Side, blob_key};
+use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, StoreLimit, blob_key};
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::*;
@@ -149,7 +149,14 @@ pub fn stored(writer: &mut BlobWriter, path: &[u8], side: Side, entry: Option<&E
     let Some(entry) = entry else { return State::Absent { tombstone: gone } };
     let mut present = entry.present.clone();
     if let Some(content) = &entry.content {
-        let stored = writer.store_bytes(&blob_key(side, path), content).unwrap();
+        let key = blob_key(side, path);
+        let stored = if content.len() <= CHUNK {
+            writer.store_bytes(&key, content).unwrap()
+        } else {
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, content).unwrap();
+            writer.store_file(&key, &file, StoreLimit::NONE).unwrap()
+        };
         present.blob = stored.blob.map(|blob| blob.to_string());
     }
     State::Present(Box::new(present))
