@@ -4,12 +4,17 @@
 //! [`Outcome`]; here is the one function that makes an exit status of it. Neighbours: `cli` has the
 //! options, `snapshot` does the work.
 
+pub mod branch;
 pub mod cat;
 pub mod completions;
 pub mod diff;
+mod json;
 pub mod out;
+pub mod paths;
+mod progress;
 pub mod record;
 pub mod show;
+pub mod verify;
 
 use crate::cli::{Cli, Verb};
 use crate::snapshot;
@@ -80,9 +85,9 @@ fn dispatch(verb: Verb, console: &mut Console) -> Outcome {
         Verb::Diff(args) => diff::run(&args, console),
         Verb::Completions { shell } => completions::completions(shell, console),
         Verb::Man => completions::man(console),
-        Verb::Verify(_) | Verb::Restore(_) | Verb::Branch(_) => {
-            Err(UsageError("this build has no such verb yet".to_owned()).into())
-        }
+        Verb::Verify(args) => verify::run(&args, console),
+        Verb::Branch(args) => branch::run(&args, console),
+        Verb::Restore(_) => Err(UsageError("this build has no such verb yet".to_owned()).into()),
     }
 }
 

@@ -5,12 +5,14 @@
 //! ```text
 //! main → cli → commands → observe → trace
 //!              commands, observe → snapshot
+//!              commands → restore → snapshot
 //! ```
 //!
 //! - [`cli`]: the command line, as plain options. Knows no other room.
 //! - [`commands`]: one verb a file, and the only place that prints.
 //! - [`trace`]: holds and follows a tree of threads. Knows calls and registers; no files, no snapshots.
 //! - [`observe`]: what a held call means for which path, and what was there before and after.
+//! - [`restore`]: puts recorded states back, and tells where they no longer hold. Prints nothing.
 //! - [`snapshot`]: the bundle: types, writer, reader, live states to compare with. Knows nothing of tracing.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
@@ -26,5 +28,6 @@
 pub mod cli;
 pub mod commands;
 pub mod observe;
+pub mod restore;
 pub mod snapshot;
 pub mod trace;

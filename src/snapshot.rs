@@ -6,6 +6,7 @@
 //! - [`layout`]: the directory, and how a bundle gets into it in one piece.
 //! - [`blobs`]: writes `blobs.parquet` while the recording runs.
 //! - [`reader`]: opens a bundle that may come from anyone.
+//! - [`source`]: the content of a recorded state, from the bundle or from Git.
 //! - [`live`]: looks at the filesystem as it is now; [`compare`] holds that against a record.
 
 pub mod blobs;
@@ -18,6 +19,7 @@ pub mod manifest;
 pub mod reader;
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod source;
 pub mod wire;
 
 pub use blobs::Side;

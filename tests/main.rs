@@ -5,3 +5,4 @@
 mod calls;
 mod recording;
 mod support;
+mod undo;

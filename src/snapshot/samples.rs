@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 use super::blobs::{BlobWriter, Compression, Stored};
 use super::layout::SnapshotDir;
@@ -105,4 +106,20 @@ pub fn commit_into(
     let manifest: File = target.unnamed_file().unwrap();
     write_manifest(&manifest, &header, &files).unwrap();
     target.commit(blobs, manifest, false).unwrap();
+}
+
+/// Runs git in `dir`, apart from the configuration of whoever runs the tests, and returns its output.
+pub fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(args)
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .envs([("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1")])
+        .envs([("GIT_AUTHOR_NAME", "a"), ("GIT_AUTHOR_EMAIL", "a@b")])
+        .envs([("GIT_COMMITTER_NAME", "a"), ("GIT_COMMITTER_EMAIL", "a@b")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

@@ -1,0 +1,249 @@
+//! Paths between the snapshot and a person: which ones an argument means, and how one is shown.
+//!
+//! What is shown is quoted as Git quotes it, so that no name moves the cursor of a terminal, and a
+//! shown name is one line.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::snapshot::Snapshot;
+
+/// The paths that arguments name: each with all that is beneath it, or everything where there are no
+/// arguments.
+#[derive(Debug)]
+pub struct Selection {
+    all: bool,
+    wanted: HashSet<Vec<u8>>,
+    unmatched: Vec<OsString>,
+}
+
+impl Selection {
+    /// Finds what `args` mean in `snapshot`.
+    ///
+    /// An argument is absolute or relative to the current directory, taken as written and as its
+    /// parent resolves. Where the snapshot knows nothing of either, a relative argument is taken from
+    /// the directory that the command was started in, as `show` prints it.
+    pub fn new(snapshot: &Snapshot, args: &[OsString]) -> anyhow::Result<Selection> {
+        let mut selection = Selection { all: args.is_empty(), wanted: HashSet::new(), unmatched: Vec::new() };
+        for arg in args {
+            let known: Vec<_> = candidates(snapshot, arg)?
+                .into_iter()
+                .find(|tier| tier.iter().any(|path| knows(snapshot, path)))
+                .unwrap_or_default();
+            if known.is_empty() {
+                selection.unmatched.push(arg.clone());
+            }
+            selection.wanted.extend(known);
+        }
+        Ok(selection)
+    }
+
+    /// Whether `path` is one of the paths or beneath one.
+    pub fn contains(&self, path: &[u8]) -> bool {
+        self.all || ancestors(path).any(|ancestor| self.wanted.contains(ancestor))
+    }
+
+    /// Whether `path` itself was named.
+    pub fn names(&self, path: &[u8]) -> bool {
+        self.wanted.contains(path)
+    }
+
+    /// Whether arguments chose; false where there were none and everything is selected.
+    pub fn is_explicit(&self) -> bool {
+        !self.all
+    }
+
+    /// The arguments that mean no path which the snapshot knows.
+    pub fn unmatched(&self) -> &[OsString] {
+        &self.unmatched
+    }
+}
+
+/// The record that `arg` names, by the rules of [`Selection`], or the absolute path that it means.
+pub fn find<'s>(
+    snapshot: &'s Snapshot,
+    arg: &OsStr,
+) -> anyhow::Result<Result<&'s crate::snapshot::FileRecord, Vec<u8>>> {
+    let tiers = candidates(snapshot, arg)?;
+    let found = tiers.iter().flatten().find_map(|path| snapshot.find(path));
+    Ok(found.ok_or_else(|| tiers.into_iter().flatten().next().unwrap_or_default()))
+}
+
+/// What `arg` can mean, the likelier first.
+fn candidates(snapshot: &Snapshot, arg: &OsStr) -> anyhow::Result<[Vec<Vec<u8>>; 2]> {
+    let arg = Path::new(arg);
+    let absolute = if arg.is_absolute() {
+        arg.to_owned()
+    } else {
+        std::env::current_dir().context("find the current directory")?.join(arg)
+    };
+    let mut here = vec![lexical(&absolute)];
+    let resolved = lexical(&resolve_parent(&absolute));
+    if !here.contains(&resolved) {
+        here.push(resolved);
+    }
+    let start = Path::new(OsStr::from_bytes(&snapshot.header().start_cwd));
+    let there = if arg.is_absolute() { Vec::new() } else { vec![lexical(&start.join(arg))] };
+    Ok([here, there])
+}
+
+/// Whether there is a record of `path` or of something beneath it.
+fn knows(snapshot: &Snapshot, path: &[u8]) -> bool {
+    let files = snapshot.files();
+    let mut beneath = path.to_vec();
+    if beneath != b"/" {
+        beneath.push(b'/');
+    }
+    // What is beneath a path is in one piece, though siblings such as `a-b` come between it and `a`.
+    let next = files.partition_point(|record| record.path < beneath);
+    snapshot.find(path).is_some() || files.get(next).is_some_and(|record| record.path.starts_with(&beneath))
+}
+
+/// `path` without `.`, `..` and empty components, as far as the text alone says.
+fn lexical(path: &Path) -> Vec<u8> {
+    let mut clean = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    clean.into_os_string().into_encoded_bytes()
+}
+
+/// The path with as much of its parent resolved as is there: a recorded path is one without symbolic
+/// links in its parents.
+fn resolve_parent(path: &Path) -> PathBuf {
+    let Some(parent) = path.parent() else { return path.to_owned() };
+    let real = parent.ancestors().find_map(|ancestor| {
+        let real = ancestor.canonicalize().ok()?;
+        Some(real.join(path.strip_prefix(ancestor).ok()?))
+    });
+    real.unwrap_or_else(|| path.to_owned())
+}
+
+/// `path` and every directory above it, the root last.
+fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(path), |path| match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) if path.len() > 1 => Some(&path[..1]),
+        Some(slash) if slash > 0 => Some(&path[..slash]),
+        _ => None,
+    })
+}
+
+/// `path` below the directory `base`, if it is there; `base` itself is the empty name.
+pub fn below<'p>(path: &'p [u8], base: &[u8]) -> Option<&'p [u8]> {
+    let rest = path.strip_prefix(base)?;
+    match rest {
+        _ if base == b"/" => Some(rest),
+        [] => Some(rest),
+        [b'/', name @ ..] => Some(name),
+        _ => None,
+    }
+}
+
+/// The name to show for `path`: below `base` where it is there, quoted where it must be.
+pub fn shown<'p>(path: &'p [u8], base: &[u8]) -> Cow<'p, str> {
+    match below(path, base) {
+        Some(b"") => Cow::Borrowed("."),
+        Some(relative) => quoted(relative),
+        None => quoted(path),
+    }
+}
+
+/// `name` as Git shows it with `core.quotePath` off: as it is, or between double quotes with C escapes
+/// where it holds a quote, a backslash, or what is no visible text.
+pub fn quoted(name: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(name) {
+        Ok(text) if !text.contains(must_be_quoted) => Cow::Borrowed(text),
+        _ => {
+            let mut out = String::with_capacity(name.len() + 8);
+            out.push('"');
+            quote_into(&mut out, name);
+            out.push('"');
+            Cow::Owned(out)
+        }
+    }
+}
+
+/// The inside of a quoted name: for names that are put together from parts.
+pub fn quote_into(out: &mut String, name: &[u8]) {
+    for chunk in name.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                '\r' => out.push_str("\\r"),
+                '\x07' => out.push_str("\\a"),
+                '\x08' => out.push_str("\\b"),
+                '\x0b' => out.push_str("\\v"),
+                '\x0c' => out.push_str("\\f"),
+                char if must_be_quoted(char) => octal(out, char.encode_utf8(&mut [0; 4]).as_bytes()),
+                char => out.push(char),
+            }
+        }
+        octal(out, chunk.invalid());
+    }
+}
+
+fn octal(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a String can't fail.
+        let _ = write!(out, "\\{byte:03o}");
+    }
+}
+
+/// Whether a name with `char` in it is quoted: also for what is invisible or turns the line around.
+pub fn must_be_quoted(char: char) -> bool {
+    match char {
+        '"' | '\\' => true,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => true,
+        char => char.is_control(),
+    }
+}
+
+/// One word of a command as a POSIX shell would need it written, or, where it holds what is no visible
+/// text, in the `$'...'` of bash.
+pub fn shell_word(word: &[u8]) -> Cow<'_, str> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=@%+,~".contains(byte);
+    match std::str::from_utf8(word) {
+        Ok(text) if !word.is_empty() && word[0] != b'~' && word.iter().all(plain) => Cow::Borrowed(text),
+        Ok(text) if !text.contains(|char| must_be_quoted(char) && !matches!(char, '"' | '\\')) => {
+            Cow::Owned(format!("'{}'", text.replace('\'', "'\\''")))
+        }
+        _ => {
+            let mut out = String::from("$'");
+            for part in word.split_inclusive(|byte| *byte == b'\'') {
+                let (part, quote) = match part.strip_suffix(b"'") {
+                    Some(part) => (part, "\\'"),
+                    None => (part, ""),
+                };
+                // Within $'...' a double quote may be escaped as well.
+                quote_into(&mut out, part);
+                out.push_str(quote);
+            }
+            out.push('\'');
+            Cow::Owned(out)
+        }
+    }
+}
+
+/// A command as a shell would need it written.
+pub fn shell_line(argv: &[Vec<u8>]) -> String {
+    let words: Vec<_> = argv.iter().map(|word| shell_word(word)).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests;

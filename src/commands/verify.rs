@@ -1,0 +1,144 @@
+//! `verify`: does the live file system still hold the recorded state?
+//!
+//! `restore::drift` compares; here is what becomes of its differences.
+
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use super::out::{Console, style};
+use super::{Outcome, Verdict, json, progress};
+use crate::cli::{DriftPolicy, Verify};
+use crate::restore::drift::{self, Difference, Drift, Kind};
+use crate::restore::place::Place;
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::Fingerprint;
+use crate::snapshot::{FileType, Snapshot, printable};
+
+/// Runs `verify`.
+pub fn run(args: &Verify, console: &mut Console) -> Outcome {
+    let snapshot = Snapshot::open(&args.snap)?;
+    let side = if args.before { Side::Before } else { Side::After };
+    let bar = progress::bar("verify", snapshot.files().len());
+    let drift = drift::check(&snapshot, side, &Place::live()?, &|| bar.inc(1));
+    bar.finish_and_clear();
+    if args.json {
+        console.json(&Report { snapshot: &snapshot, side, drift: &drift })?;
+    } else {
+        print(&drift, side, console)?;
+    }
+    let strict = args.drift_policy == DriftPolicy::Strict;
+    Ok(if strict && !drift.differences.is_empty() { Verdict::Finding } else { Verdict::Fine })
+}
+
+fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()> {
+    for difference in &drift.differences {
+        let path = printable(&difference.record.path);
+        let (mark, what) = match &difference.kind {
+            Kind::Drift => ("drift", changes(&difference.recorded, difference.live.as_ref())),
+            Kind::PinLost(lost) => ("pin_lost", lost.to_string()),
+            Kind::Unreadable(error) => ("unreadable", error.to_string()),
+        };
+        let mark = console.paint(style::CHANGED, format_args!("{mark:10}")).to_string();
+        let what = console.paint(style::FAINT, what).to_string();
+        writeln!(console, "{mark} {path}  {what}")?;
+    }
+    let paths = |count: usize| if count == 1 { "1 path".to_owned() } else { format!("{count} paths") };
+    let pinned = match drift.pinned {
+        0 => String::new(),
+        pinned => format!(", {} pinned in Git", paths(pinned)),
+    };
+    let found = match drift.differences.len() {
+        0 => format!("all are at the state {} the command", side.name()),
+        count => format!("{} not at the state {} the command", paths(count), side.name()),
+    };
+    writeln!(console, "{} compared{pinned}: {found}", paths(drift.compared))?;
+    Ok(())
+}
+
+/// Says in a few words what has become of `recorded`.
+fn changes(recorded: &Fingerprint, live: Option<&Fingerprint>) -> String {
+    let (
+        Fingerprint::Present { file_type, permissions, target, rdev, content, entries },
+        Some(Fingerprint::Present {
+            file_type: live_type,
+            permissions: live_permissions,
+            target: live_target,
+            rdev: live_rdev,
+            content: live_content,
+            entries: live_entries,
+        }),
+    ) = (recorded, live)
+    else {
+        return if *recorded == Fingerprint::Absent { "exists now" } else { "is gone" }.to_owned();
+    };
+    if file_type != live_type {
+        let name = |file_type: &FileType| file_type.name().replace('_', " ");
+        return format!("{} is a {} now", name(file_type), name(live_type));
+    }
+    let mut told = Vec::new();
+    if permissions != live_permissions {
+        told.push(format!("mode {permissions:04o} is {live_permissions:04o}"));
+    }
+    if let (Some(target), Some(live_target)) = (target, live_target)
+        && target != live_target
+    {
+        told.push(format!("target {} is {}", printable(target), printable(live_target)));
+    }
+    if rdev != live_rdev {
+        told.push("another device".to_owned());
+    }
+    if content != live_content {
+        told.push(match (content, live_content) {
+            (Some((size, _)), Some((live_size, _))) if size != live_size => {
+                format!("{size} bytes are {live_size}")
+            }
+            _ => "other content".to_owned(),
+        });
+    }
+    if entries != live_entries {
+        told.push("other entries".to_owned());
+    }
+    told.join(", ")
+}
+
+/// The JSON of the whole answer.
+struct Report<'a> {
+    snapshot: &'a Snapshot,
+    side: Side,
+    drift: &'a Drift<'a>,
+}
+
+impl Serialize for Report<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("id", &self.snapshot.header().id)?;
+        object.serialize_entry("state", self.side.name())?;
+        object.serialize_entry("compared", &self.drift.compared)?;
+        object.serialize_entry("pinned", &self.drift.pinned)?;
+        object.serialize_entry("differences", &self.drift.differences)?;
+        object.end()
+    }
+}
+
+impl Serialize for Difference<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        json::put_text(&mut object, "path", &self.record.path)?;
+        match &self.kind {
+            Kind::Drift => object.serialize_entry("kind", "drift")?,
+            Kind::PinLost(lost) => {
+                object.serialize_entry("kind", "pin_lost")?;
+                object.serialize_entry("detail", &lost.to_string())?;
+            }
+            Kind::Unreadable(error) => {
+                object.serialize_entry("kind", "unreadable")?;
+                object.serialize_entry("detail", &error.to_string())?;
+            }
+        }
+        object.serialize_entry("snapshot_fingerprint", &self.recorded)?;
+        if let Some(live) = &self.live {
+            object.serialize_entry("live_fingerprint", live)?;
+        }
+        object.end()
+    }
+}

@@ -1,0 +1,15 @@
+//! Puts recorded states back: in place, or as a tree of their own under a new directory.
+//!
+//! The order of work is: look, plan, keep what will be overwritten, change. Knows bundles and nothing
+//! of tracing; prints nothing.
+//!
+//! - [`build`]: a recorded state as a tree under a new directory.
+//! - [`drift`]: where the live files are no longer as recorded.
+//! - [`make`]: new nodes and their attributes.
+//! - [`place`]: paths of a record as places under a root, reached without a symbolic link on the way.
+
+pub mod build;
+pub mod drift;
+pub mod make;
+pub mod parallel;
+pub mod place;

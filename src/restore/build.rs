@@ -1,0 +1,280 @@
+//! Builds a recorded state as a tree of its own: each path under a new or empty directory.
+//!
+//! Files are independent copies, never links to live ones, and no live file is touched. Neighbours:
+//! `make.rs` makes the nodes, `snapshot::source` has the contents.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode};
+
+use super::make::{self, Attributes, Policy, Shortfall};
+use super::parallel::Tick;
+use super::place::{Place, Spot};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::state;
+use crate::snapshot::source::{ContentError, Contents, Unavailable};
+use crate::snapshot::{self, FileRecord, FileType, Present, printable};
+
+/// Why a path of the state is not in the tree.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Skipped {
+    /// Its content was never needed by the command, so it was not recorded.
+    #[error("its content was not recorded, since the command did not use it")]
+    NotRecorded,
+    /// A socket is of the process that listened on it.
+    #[error("it is a socket")]
+    Socket,
+    /// A device is made on request only, and by who may.
+    #[error("it is a device")]
+    Device,
+    /// Its content can't be had, and it was said to go on.
+    #[error("{0}")]
+    Unavailable(Unavailable),
+}
+
+/// Why a tree was not built.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory has entries.
+    #[error("{0} is not empty: name a new or an empty directory")]
+    NotEmpty(String),
+    /// The content of these paths can't be had. Nothing was made.
+    #[error("the content of {} can't be had", paths(.0.len()))]
+    Unavailable(Vec<(Vec<u8>, Unavailable)>),
+    /// The snapshot is bad.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::Error),
+    /// The operating system refused.
+    #[error("{what} {}: {source}", printable(path))]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// The path, of the record or of the directory.
+        path: Vec<u8>,
+        /// The refusal.
+        source: io::Error,
+    },
+}
+
+fn paths(count: usize) -> String {
+    if count == 1 { "1 path".to_owned() } else { format!("{count} paths") }
+}
+
+fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_vec();
+    move |source| Error::Io { what, path, source }
+}
+
+/// What was built.
+#[derive(Debug, Default)]
+pub struct Built {
+    /// Regular files.
+    pub files: usize,
+    /// Directories of the record.
+    pub directories: usize,
+    /// Symbolic links, FIFOs and devices.
+    pub others: usize,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Paths of the state that are not in the tree.
+    pub skipped: Vec<(Vec<u8>, Skipped)>,
+    /// What could not be given to a path.
+    pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
+}
+
+/// What to build.
+pub struct Plan<'a> {
+    side: Side,
+    policy: Policy,
+    /// What exists in the state and can be made.
+    records: Vec<&'a FileRecord>,
+    skipped: Vec<(Vec<u8>, Skipped)>,
+}
+
+/// Finds what of `records`, sorted by path bytes, there is to build, and sees that its content can be
+/// had; with `anyway` what can't is skipped.
+pub fn plan<'a>(
+    records: impl Iterator<Item = &'a FileRecord>,
+    side: Side,
+    policy: Policy,
+    anyway: bool,
+    contents: &Contents,
+) -> Result<Plan<'a>, Error> {
+    let mut plan = Plan { side, policy, records: Vec::new(), skipped: Vec::new() };
+    let mut missing = Vec::new();
+    for record in records {
+        let Some(present) = state(record, side).present() else { continue };
+        let why = match present.file_type {
+            FileType::Socket => Some(Skipped::Socket),
+            FileType::CharDevice | FileType::BlockDevice if !policy.privileges => Some(Skipped::Device),
+            FileType::File if present.size > 0 => match contents.check(record, side) {
+                Ok(()) => None,
+                Err(Unavailable::NotRecorded) => Some(Skipped::NotRecorded),
+                Err(why) if anyway => Some(Skipped::Unavailable(why)),
+                Err(why) => {
+                    missing.push((record.path.clone(), why));
+                    continue;
+                }
+            },
+            _ => None,
+        };
+        match why {
+            None => plan.records.push(record),
+            Some(why) => plan.skipped.push((record.path.clone(), why)),
+        }
+    }
+    if missing.is_empty() { Ok(plan) } else { Err(Error::Unavailable(missing)) }
+}
+
+impl Plan<'_> {
+    /// How many paths there are to make.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is nothing to make.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Builds it under `dir`, which is made with its parents where it is not there.
+    pub fn build(self, dir: &Path, contents: &Contents, tick: Tick<'_>) -> Result<Built, Error> {
+        let name = dir.as_os_str().as_bytes();
+        std::fs::create_dir_all(dir).map_err(failed("create", name))?;
+        if std::fs::read_dir(dir).map_err(failed("list", name))?.next().is_some() {
+            return Err(Error::NotEmpty(printable(name).into_owned()));
+        }
+        let place = Place::at(dir).map_err(failed("open", name))?;
+        let mut builder =
+            Builder { place, plan: &self, contents, links: HashMap::new(), built: Built::default() };
+        for record in &self.records {
+            if let Some(present) = state(record, self.side).present() {
+                builder.make(record, present)?;
+            }
+            tick();
+        }
+        // Last, and from the leaves up: what is made in a directory changes its times and needs its
+        // permissions.
+        for record in self.records.iter().rev() {
+            let present = state(record, self.side).present();
+            if let Some(present) = present.filter(|present| present.file_type == FileType::Directory) {
+                builder.finish_directory(record, present)?;
+            }
+        }
+        let mut built = builder.built;
+        built.skipped = self.skipped;
+        Ok(built)
+    }
+}
+
+struct Builder<'a, 's> {
+    place: Place,
+    plan: &'a Plan<'a>,
+    contents: &'a Contents<'s>,
+    /// The first name of each file that had several.
+    links: HashMap<(u64, u64), Spot>,
+    built: Built,
+}
+
+impl Builder<'_, '_> {
+    fn make(&mut self, record: &FileRecord, present: &Present) -> Result<(), Error> {
+        let path = &record.path;
+        if path == b"/" {
+            return Ok(());
+        }
+        let spot = self.spot(path)?;
+        match present.file_type {
+            FileType::File => self.make_file(&spot, record, present),
+            FileType::Directory => {
+                self.built.directories += 1;
+                match make::new_node(&spot, present) {
+                    // Made already, as the parent of nothing that sorts before it.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                    made => made.map_err(failed("create", path)),
+                }
+            }
+            _ => {
+                make::new_node(&spot, present).map_err(failed("create", path))?;
+                self.built.others += 1;
+                self.give(&spot, path, present)
+            }
+        }
+    }
+
+    fn make_file(&mut self, spot: &Spot, record: &FileRecord, present: &Present) -> Result<(), Error> {
+        let path = &record.path;
+        let inode = (present.dev, present.ino);
+        if present.nlink > 1
+            && let Some(first) = self.links.get(&inode)
+        {
+            self.built.files += 1;
+            let flags = AtFlags::empty();
+            return rustix::fs::linkat(first.parent(), first.name(), spot.parent(), spot.name(), flags)
+                .map_err(|error| failed("link", path)(error.into()));
+        }
+        let mut file = make::new_file(spot).map_err(failed("create", path))?;
+        let written = write_content(self.contents, record, self.plan.side, &mut file);
+        self.built.bytes += written?;
+        self.built.files += 1;
+        self.give(spot, path, present)?;
+        if present.nlink > 1 {
+            self.links.insert(inode, spot.clone());
+        }
+        Ok(())
+    }
+
+    fn finish_directory(&mut self, record: &FileRecord, present: &Present) -> Result<(), Error> {
+        if record.path == b"/" {
+            return Ok(());
+        }
+        let spot = self.spot(&record.path)?;
+        self.give(&spot, &record.path, present)
+    }
+
+    fn give(&mut self, spot: &Spot, path: &[u8], present: &Present) -> Result<(), Error> {
+        let held = spot.hold().map_err(failed("open", path))?;
+        let gone = || failed("open", path)(io::ErrorKind::NotFound.into());
+        let shortfalls = Attributes::all(present, self.plan.policy)
+            .give(&held.ok_or_else(gone)?)
+            .map_err(failed("set the attributes of", path))?;
+        self.built.shortfalls.extend(shortfalls.into_iter().map(|one| (path.to_vec(), one)));
+        Ok(())
+    }
+
+    /// The place of `path`, whose parent directories are made where no record made them.
+    fn spot(&self, path: &[u8]) -> Result<Spot, Error> {
+        let spot = self.place.with_parents(path, Mode::from_raw_mode(0o777), &mut |_| {});
+        spot.map_err(failed("open the parent of", path))
+    }
+}
+
+/// Writes the content of `record` on `side` into an empty file.
+fn write_content(
+    contents: &Contents,
+    record: &FileRecord,
+    side: Side,
+    file: &mut File,
+) -> Result<u64, Error> {
+    if state(record, side).present().is_none_or(|present| present.size == 0) {
+        return Ok(0);
+    }
+    let written = contents.copy(record, side, file).and_then(|bytes| {
+        file.flush().map_err(ContentError::Sink)?;
+        Ok(bytes)
+    });
+    written.map_err(|error| match error {
+        ContentError::Unavailable(why) => Error::Unavailable(vec![(record.path.clone(), why)]),
+        ContentError::Snapshot(error) => Error::Snapshot(error),
+        ContentError::Sink(error) => failed("write", &record.path)(error),
+    })
+}
+
+/// The path of a live file in the tree under `dir`.
+pub fn path_under(dir: &Path, path: &[u8]) -> std::path::PathBuf {
+    dir.join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
+}

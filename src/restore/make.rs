@@ -1,0 +1,192 @@
+//! Makes what a record says: a new node at a name, and the attributes of one that is there.
+//!
+//! What can't be given to a file without the right to it (an owner, a privileged attribute) is left
+//! out and told, never an error. Neighbours: `place.rs` has the names, `plan.rs` and `build.rs` say
+//! what is wanted.
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::{CWD, FileType as Kind, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::place::{Handle, Spot};
+use crate::snapshot::{FileType, Present, live};
+
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// What of a recorded state is put back beyond content and permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Owner and group, and the attributes that only mean something with them: access control lists,
+    /// and those of the namespaces `trusted` and `security`.
+    pub ownership: bool,
+    /// Set-user-ID and set-group-ID bits, file capabilities, device nodes.
+    pub privileges: bool,
+}
+
+impl Policy {
+    /// All that was recorded.
+    pub const ALL: Policy = Policy { ownership: true, privileges: true };
+    /// What is safe to take from anyone.
+    pub const SAFE: Policy = Policy { ownership: false, privileges: false };
+
+    /// The permission bits that are given to a file of which `mode` was recorded.
+    pub fn permissions(self, mode: u32) -> u32 {
+        let special = libc::S_ISUID | libc::S_ISGID;
+        mode & 0o7777 & if self.privileges { !0 } else { !special }
+    }
+
+    /// Whether an extended attribute is given to a file.
+    pub fn allows(self, name: &[u8]) -> bool {
+        match name {
+            b"security.capability" => self.privileges,
+            name if name.starts_with(b"user.") => true,
+            _ => self.ownership,
+        }
+    }
+}
+
+/// Extended attributes to set, or to remove where there is no value.
+pub type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// What is to become of the attributes of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Extended attributes to set, or to remove where there is no value.
+    pub xattrs: Xattrs,
+    /// Permission bits.
+    pub permissions: Option<u32>,
+    /// The modification time, in seconds and nanoseconds.
+    pub mtime: Option<(i64, u32)>,
+}
+
+/// Something that could not be given to a file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Shortfall {
+    /// It stays with another owner or group.
+    #[error("its owner {0}:{1} can't be given to it")]
+    Owner(u32, u32),
+    /// An extended attribute.
+    #[error("its extended attribute {0} can't be given to it")]
+    Xattr(String),
+}
+
+impl Attributes {
+    /// All attributes of a new file that is to be as `goal` says.
+    pub fn all(goal: &Present, policy: Policy) -> Attributes {
+        let xattrs = goal.xattrs.iter().filter(|(name, _)| policy.allows(name));
+        Attributes {
+            owner: policy.ownership.then_some((goal.uid, goal.gid)),
+            xattrs: xattrs.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
+            permissions: (goal.file_type != FileType::Symlink).then(|| policy.permissions(goal.mode)),
+            mtime: Some((goal.mtime, goal.mtime_nsec)),
+        }
+    }
+
+    /// Whether nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        *self == Attributes::default()
+    }
+
+    /// Gives them to what is held, in the order in which none undoes another: a change of owner
+    /// clears set-ID bits and capabilities (chown(2)).
+    pub fn give(&self, to: &Handle) -> io::Result<Vec<Shortfall>> {
+        let path = to.proc_path();
+        let mut shortfalls = Vec::new();
+        let mut is_owned = true;
+        if let Some((uid, gid)) = self.owner
+            && (to.stat().st_uid, to.stat().st_gid) != (uid, gid)
+        {
+            is_owned = give_owner(&path, to, uid, gid)?;
+            if !is_owned {
+                shortfalls.push(Shortfall::Owner(uid, gid));
+            }
+        }
+        for (name, value) in &self.xattrs {
+            let given = match value {
+                Some(value) => rustix::fs::setxattr(&path, name.as_slice(), value, XattrFlags::empty()),
+                None => rustix::fs::removexattr(&path, name.as_slice()),
+            };
+            match given {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::INVAL) => {
+                    shortfalls.push(Shortfall::Xattr(shown(name)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(permissions) = self.permissions {
+            // Rights of an owner that it has not are given to nobody else.
+            let special = if is_owned { 0 } else { libc::S_ISUID | libc::S_ISGID };
+            rustix::fs::chmod(&path, Mode::from_raw_mode(permissions & !special))?;
+        }
+        if let Some(mtime) = self.mtime {
+            rustix::fs::utimensat(CWD, &path, &times(mtime), rustix::fs::AtFlags::empty())?;
+        }
+        Ok(shortfalls)
+    }
+}
+
+fn shown(name: &[u8]) -> String {
+    crate::snapshot::printable(name).into_owned()
+}
+
+/// Gives owner and group, or the group alone, and says whether both could be given.
+fn give_owner(path: &str, to: &Handle, uid: u32, gid: u32) -> io::Result<bool> {
+    let (owner, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    let refused = |outcome: Result<(), Errno>| match outcome {
+        Ok(()) => Ok(false),
+        // EINVAL: a number that the user namespace has not.
+        Err(Errno::PERM | Errno::INVAL) => Ok(true),
+        Err(error) => Err(io::Error::from(error)),
+    };
+    if !refused(rustix::fs::chown(path, owner, group))? {
+        return Ok(true);
+    }
+    // A group of ours can be given without privilege.
+    Ok(!refused(rustix::fs::chown(path, None, group))? && to.stat().st_uid == uid)
+}
+
+/// The times for utimensat(2): the access time stays as it is.
+fn times((seconds, nanoseconds): (i64, u32)) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+    }
+}
+
+/// Makes an empty regular file, readable and writable for its owner alone, where nothing is.
+pub fn new_file(spot: &Spot) -> io::Result<File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(File::from(rustix::fs::openat(spot.parent(), spot.name(), flags, PRIVATE_FILE)?))
+}
+
+/// Makes what `goal` says where nothing is, without its attributes: a directory for its owner alone, a
+/// symbolic link, a FIFO, a device. A regular file is made by [`new_file`]; a socket by nobody.
+pub fn new_node(spot: &Spot, goal: &Present) -> io::Result<()> {
+    let (parent, name) = (spot.parent(), spot.name());
+    let node = |kind, device| rustix::fs::mknodat(parent, name, kind, PRIVATE_FILE, device);
+    let device = goal.rdev.unwrap_or_default();
+    match goal.file_type {
+        FileType::Directory => rustix::fs::mkdirat(parent, name, Mode::RWXU)?,
+        FileType::Symlink => {
+            rustix::fs::symlinkat(goal.target.as_deref().unwrap_or_default(), parent, name)?;
+        }
+        FileType::Fifo => node(Kind::Fifo, 0)?,
+        FileType::CharDevice => node(Kind::CharacterDevice, device)?,
+        FileType::BlockDevice => node(Kind::BlockDevice, device)?,
+        FileType::File | FileType::Socket => return Err(io::ErrorKind::Unsupported.into()),
+    }
+    Ok(())
+}
+
+/// What a new file has from its directory and not from its record: default access control lists.
+pub fn inherited_lists(spot: &Spot, goal: &Present) -> io::Result<Xattrs> {
+    let names = live::xattrs(&spot.proc_path())?.into_keys();
+    let is_list = |name: &Vec<u8>| name.starts_with(b"system.posix_acl_");
+    let foreign = names.filter(|name| is_list(name) && !goal.xattrs.contains_key(name));
+    Ok(foreign.map(|name| (name, None)).collect())
+}

@@ -1,0 +1,64 @@
+//! The same work on many items, on all processors.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// How many items a thread takes at once: few, since one large file weighs as much as many small ones.
+const BATCH: usize = 16;
+
+/// What is called when an item is done, from any thread.
+pub type Tick<'a> = &'a (dyn Fn() + Sync);
+
+/// Calls `work` with each item once and returns the results in the order of the items.
+pub fn map<'a, T: Sync, R: Send>(items: &'a [T], tick: Tick<'_>, work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(items.len().div_ceil(BATCH));
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let take = || {
+        let mut results = Vec::new();
+        loop {
+            let start = next.fetch_add(BATCH, Ordering::Relaxed);
+            let Some(batch) =
+                items.get(start..items.len().min(start + BATCH)).filter(|some| !some.is_empty())
+            else {
+                break;
+            };
+            for (index, item) in (start..).zip(batch) {
+                results.push((index, work(item)));
+                tick();
+            }
+        }
+        done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut results);
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(take);
+        }
+        take();
+    });
+    let mut results = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_unstable_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_item_is_worked_on_once_and_results_keep_their_order() {
+        for len in [0, 1, BATCH, 1000] {
+            let items: Vec<usize> = (0..len).collect();
+            let ticks = AtomicUsize::new(0);
+            let tick = || {
+                ticks.fetch_add(1, Ordering::Relaxed);
+            };
+            assert_eq!(
+                map(&items, &tick, |item| item * 2),
+                items.iter().map(|item| item * 2).collect::<Vec<_>>()
+            );
+            assert_eq!(ticks.into_inner(), len);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Where a recorded path is: a name in a directory that was reached from a root without crossing a
+//! symbolic link.
+//!
+//! A recorded path is the real path of its parent and a last name, so a link on the way to it is
+//! either a change since or a trap; in both cases nothing of the record is there. What this room
+//! does, it does to a name in an open directory. Neighbours: `snapshot::live` and
+//! `snapshot::compare` look at what is at a [`Spot`].
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use crate::snapshot::compare::{self, Fingerprint};
+
+/// O_PATH needs no permission on the directory itself (open(2)).
+const DIRECTORY: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The directory that stands for `/` of a record.
+#[derive(Debug)]
+pub struct Place {
+    root: Arc<OwnedFd>,
+}
+
+/// The name of a path in its parent directory, which is held open.
+#[derive(Debug, Clone)]
+pub struct Spot {
+    parent: Arc<OwnedFd>,
+    name: Vec<u8>,
+}
+
+/// What stands where the parent directory of a path should be.
+#[derive(Debug)]
+pub enum Parent {
+    /// It is there.
+    Spot(Spot),
+    /// It is not there, nor is what would be beneath it.
+    Missing,
+    /// Something that is no directory is on the way, a symbolic link maybe.
+    Blocked,
+}
+
+impl Place {
+    /// The live file system.
+    pub fn live() -> io::Result<Place> {
+        Place::at(Path::new("/"))
+    }
+
+    /// The tree under the directory `root`.
+    pub fn at(root: &Path) -> io::Result<Place> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Place { root: Arc::new(rustix::fs::open(root, flags, Mode::empty())?) })
+    }
+
+    /// Opens the parent directory of `path`, an absolute path of a record.
+    pub fn find(&self, path: &[u8]) -> io::Result<Parent> {
+        let (parent, name) = split(path);
+        if parent.is_empty() {
+            return Ok(Parent::Spot(Spot { parent: Arc::clone(&self.root), name: name.to_vec() }));
+        }
+        match open_beneath(self.root.as_fd(), parent) {
+            Ok(fd) => Ok(Parent::Spot(Spot { parent: Arc::new(fd), name: name.to_vec() })),
+            Err(Errno::NOENT) => Ok(Parent::Missing),
+            Err(Errno::NOTDIR | Errno::LOOP) => Ok(Parent::Blocked),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The name of `path` in its parent directory; none where that is not there.
+    pub fn spot(&self, path: &[u8]) -> io::Result<Option<Spot>> {
+        Ok(match self.find(path)? {
+            Parent::Spot(spot) => Some(spot),
+            Parent::Missing | Parent::Blocked => None,
+        })
+    }
+
+    /// The name of `path` in its parent directory, after making those on the way that are not there
+    /// with `mode`; each is told to `made`.
+    pub fn with_parents(&self, path: &[u8], mode: Mode, made: &mut dyn FnMut(&[u8])) -> io::Result<Spot> {
+        if let Some(spot) = self.spot(path)? {
+            return Ok(spot);
+        }
+        let (parent, name) = split(path);
+        let mut at = Arc::clone(&self.root);
+        let mut end = 0;
+        for component in parent.split(|byte| *byte == b'/') {
+            end += component.len() + 1;
+            let down = match rustix::fs::openat(&at, component, DIRECTORY, Mode::empty()) {
+                Err(Errno::NOENT) => {
+                    rustix::fs::mkdirat(&at, component, mode)?;
+                    made(&path[..end]);
+                    rustix::fs::openat(&at, component, DIRECTORY, Mode::empty())?
+                }
+                other => other?,
+            };
+            at = Arc::new(down);
+        }
+        Ok(Spot { parent: at, name: name.to_vec() })
+    }
+
+    /// The fingerprint of what is at `path`, in the terms of `like` (see [`compare::live`]).
+    pub fn fingerprint(&self, path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
+        match self.spot(path)? {
+            Some(spot) => compare::live(&spot.proc_path(), like),
+            None => Ok(Fingerprint::Absent),
+        }
+    }
+}
+
+impl Spot {
+    /// The parent directory, opened with O_PATH.
+    pub fn parent(&self) -> BorrowedFd<'_> {
+        self.parent.as_fd()
+    }
+
+    /// The name in the parent directory; `.` for the root itself.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Another name in the same directory.
+    #[must_use]
+    pub fn sibling(&self, name: &[u8]) -> Spot {
+        Spot { parent: Arc::clone(&self.parent), name: name.to_vec() }
+    }
+
+    /// A path for calls that take no descriptor: through the open parent, so that only the last name
+    /// of it is looked up again.
+    pub fn proc_path(&self) -> Vec<u8> {
+        let mut path = format!("/proc/self/fd/{}/", self.parent.as_raw_fd()).into_bytes();
+        path.extend_from_slice(&self.name);
+        path
+    }
+
+    /// The metadata of what is there, none where nothing is.
+    pub fn stat(&self) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What is at a spot, held by a descriptor, so that nothing put into its place is met instead.
+#[derive(Debug)]
+pub struct Handle {
+    fd: OwnedFd,
+    stat: Stat,
+}
+
+impl Spot {
+    /// Takes hold of what is there; none where nothing is.
+    pub fn hold(&self) -> io::Result<Option<Handle>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.parent, self.name.as_slice(), flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(Handle::new(fd)?)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Handle {
+    /// Takes hold of what `fd` is open for.
+    pub fn new(fd: OwnedFd) -> io::Result<Handle> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Handle { fd, stat })
+    }
+
+    /// Its metadata when it was taken hold of.
+    pub fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
+    /// A path that names it and nothing else, for calls that take no O_PATH descriptor; a symbolic
+    /// link that is held is not followed behind it (proc_pid_fd(5)).
+    pub fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
+    /// Opens the regular file or directory that is held.
+    pub fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::open(self.proc_path(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
+    }
+}
+
+/// The parent of an absolute path relative to the root, and the last name.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let relative = path.strip_prefix(b"/").unwrap_or(path);
+    match relative.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&relative[..slash], &relative[slash + 1..]),
+        None if relative.is_empty() => (b"", b"."),
+        None => (b"", relative),
+    }
+}
+
+/// Opens the directory at `relative` beneath `root`.
+fn open_beneath(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        return match rustix::fs::openat2(root, relative, DIRECTORY, Mode::empty(), resolve) {
+            // A rename elsewhere raced with the walk (openat2(2)).
+            Err(Errno::AGAIN) => continue,
+            // No openat2 before Linux 5.6 or in an old container; a path beyond PATH_MAX is walked, too.
+            Err(Errno::NOSYS | Errno::NAMETOOLONG) => walk(root, relative),
+            other => other,
+        };
+    }
+}
+
+/// The same, a component at a time.
+fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut at: Option<OwnedFd> = None;
+    for component in relative.split(|byte| *byte == b'/') {
+        if matches!(component, b"" | b"." | b"..") {
+            return Err(Errno::INVAL);
+        }
+        let from = at.as_ref().map_or(root, |fd| fd.as_fd());
+        at = Some(rustix::fs::openat(from, component, DIRECTORY, Mode::empty())?);
+    }
+    at.ok_or(Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_in_a_parent_is_never_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join("outside")).unwrap();
+        fs::create_dir_all(root.join("inside/real")).unwrap();
+        fs::write(root.join("outside/file"), "x").unwrap();
+        symlink("../outside", root.join("inside/relative")).unwrap();
+        symlink(root.join("outside"), root.join("inside/absolute")).unwrap();
+        symlink("real", root.join("inside/within")).unwrap();
+        let place = Place::at(&root.join("inside")).unwrap();
+        for path in ["/relative/file", "/absolute/file", "/within/file"] {
+            assert!(matches!(place.find(path.as_bytes()).unwrap(), Parent::Blocked), "{path}");
+        }
+        assert!(matches!(place.find(b"/real/file").unwrap(), Parent::Spot(_)));
+        assert!(matches!(place.find(b"/none/file").unwrap(), Parent::Missing));
+        for path in ["relative", "absolute", "within", "none"] {
+            let fd = walk(place.root.as_fd(), path.as_bytes());
+            assert!(matches!(fd, Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT)), "{path}");
+        }
+        assert!(walk(place.root.as_fd(), b"real").is_ok());
+        assert_eq!(walk(place.root.as_fd(), b"..").err(), Some(Errno::INVAL));
+        assert!(open_beneath(place.root.as_fd(), b"../outside").is_err());
+    }
+
+    #[test]
+    fn a_path_longer_than_the_kernel_takes_is_walked() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path()).unwrap();
+        let name = vec![b'n'; 200];
+        let mut path = Vec::new();
+        for _ in 0..25 {
+            path.push(b'/');
+            path.extend_from_slice(&name);
+            let spot = place.spot(&path).unwrap().unwrap();
+            rustix::fs::mkdirat(spot.parent(), spot.name(), Mode::RWXU).unwrap();
+        }
+        assert!(path.len() > 4096);
+        assert!(place.spot(&path).unwrap().unwrap().stat().unwrap().is_some());
+        let like = Fingerprint::Absent;
+        assert_ne!(place.fingerprint(&path, &like).unwrap(), Fingerprint::Absent);
+    }
+
+    #[test]
+    fn the_root_is_a_spot() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path()).unwrap();
+        let spot = place.spot(b"/").unwrap().unwrap();
+        let expected = nix::sys::stat::stat(dir.path().as_os_str().as_bytes()).unwrap();
+        assert_eq!(spot.stat().unwrap().unwrap().st_ino, expected.st_ino);
+    }
+}

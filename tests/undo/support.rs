@@ -1,0 +1,315 @@
+//! Trees, bundles made from two looks at a tree, and the binary.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, StoreLimit, blob_key};
+use agent_snapshot::snapshot::layout::SnapshotDir;
+use agent_snapshot::snapshot::wire::write_manifest;
+use agent_snapshot::snapshot::*;
+
+/// What is at one path.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its metadata, with extended attributes.
+    pub present: Present,
+    /// The bytes of a regular file.
+    pub content: Option<Vec<u8>>,
+}
+
+/// What is at each path.
+pub type Tree = BTreeMap<Vec<u8>, Entry>;
+
+/// Looks at everything beneath `root`, and at `root`.
+pub fn scan(root: &Path) -> Tree {
+    let mut tree = Tree::new();
+    for entry in walkdir::WalkDir::new(root) {
+        let path = entry.unwrap().into_path().into_os_string().into_encoded_bytes();
+        let stat = live::lstat(&path).unwrap().unwrap();
+        let mut present = live::present(&stat, &path).unwrap();
+        present.xattrs = live::xattrs(&path).unwrap();
+        let content = match present.file_type {
+            FileType::File => {
+                let content = fs::read(OsStr::from_bytes(&path)).unwrap();
+                present.digest = Some(Digest::of(&content));
+                Some(content)
+            }
+            FileType::Directory => {
+                present.entries_digest = Some(live::entries_digest(&path).unwrap());
+                None
+            }
+            _ => None,
+        };
+        tree.insert(path, Entry { present, content });
+    }
+    tree
+}
+
+/// One line for each path with all that a restore gives back; the times of directories only where
+/// `of` has them, since a directory that is in no record keeps those of now.
+pub fn told(tree: &Tree, of: impl Fn(&[u8]) -> bool) -> Vec<String> {
+    let mut first: BTreeMap<(u64, u64), String> = BTreeMap::new();
+    tree.iter()
+        .map(|(path, entry)| {
+            let at = &entry.present;
+            let shown = printable(path).into_owned();
+            let is_dir = at.file_type == FileType::Directory;
+            let mut line = format!("{shown} {:o} {}:{}", at.mode, at.uid, at.gid);
+            if !is_dir || of(path) {
+                line += &format!(" {}.{:09}", at.mtime, at.mtime_nsec);
+            }
+            if let Some(target) = &at.target {
+                line += &format!(" -> {}", printable(target));
+            }
+            if let Some(content) = &entry.content {
+                line += &format!(" {} {}", content.len(), Digest::of(content));
+            }
+            if at.rdev.is_some() || !at.xattrs.is_empty() {
+                line += &format!(" {:?} {:?}", at.rdev, at.xattrs);
+            }
+            if at.file_type == FileType::File && at.nlink > 1 {
+                let leader = first.entry((at.dev, at.ino)).or_insert_with(|| shown.clone());
+                line += &format!(" = {leader}");
+            }
+            line
+        })
+        .collect()
+}
+
+/// A header as the recorder of this machine and user would write it.
+pub fn header() -> Header {
+    Header {
+        format_version: FORMAT_VERSION,
+        id: format!("{:016x}", fastrand_like()),
+        kind: Kind::Recording,
+        name: None,
+        session: None,
+        tool: Tool { name: "agent-snapshot".to_owned(), version: "0.1.0".to_owned() },
+        host: Host {
+            arch: "x86_64".to_owned(),
+            kernel: "6.1".to_owned(),
+            machine: live::machine_id_hash().to_string(),
+        },
+        command: vec![b"true".to_vec()],
+        exit_status: 0,
+        exit_signal: None,
+        timed_out: false,
+        start_cwd: b"/".to_vec(),
+        uid: nix::unistd::geteuid().as_raw(),
+        gid: nix::unistd::getegid().as_raw(),
+        started_at: "2026-01-02T03:04:05Z".to_owned(),
+        finished_at: "2026-01-02T03:04:06Z".to_owned(),
+        complete: true,
+        warnings: Vec::new(),
+        suppressed: Vec::new(),
+        git_repositories: Vec::new(),
+        processes: Vec::new(),
+    }
+}
+
+fn fastrand_like() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(())
+}
+
+/// A record with two states; the blobs are not in it yet.
+pub fn file_record(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
+    FileRecord {
+        path: path.to_vec(),
+        operations,
+        processes: vec![1],
+        process_count: None,
+        inherited: false,
+        renamed_from: None,
+        renamed_to: None,
+        before,
+        after,
+        git: None,
+        git_after: None,
+    }
+}
+
+/// Writes a bundle of `files`; their blobs are stored by `fill`.
+pub fn commit(snap: &Path, header: &Header, fill: impl FnOnce(&mut BlobWriter) -> Vec<FileRecord>) {
+    let target = SnapshotDir::create(snap).unwrap();
+    let mut writer = BlobWriter::new(target.unnamed_file().unwrap(), Compression::Snappy).unwrap();
+    let files = fill(&mut writer);
+    let blobs = writer.finish().unwrap();
+    let manifest = target.unnamed_file().unwrap();
+    write_manifest(&manifest, header, &files).unwrap();
+    target.commit(blobs, manifest, false).unwrap();
+}
+
+/// The state of an entry, its content stored.
+pub fn stored(writer: &mut BlobWriter, path: &[u8], side: Side, entry: Option<&Entry>, gone: bool) -> State {
+    let Some(entry) = entry else { return State::Absent { tombstone: gone } };
+    let mut present = entry.present.clone();
+    if let Some(content) = &entry.content {
+        let key = blob_key(side, path);
+        let stored = if content.len() <= CHUNK {
+            writer.store_bytes(&key, content).unwrap()
+        } else {
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, content).unwrap();
+            writer.store_file(&key, &file, StoreLimit::NONE).unwrap()
+        };
+        present.blob = stored.blob.map(|blob| blob.to_string());
+    }
+    State::Present(Box::new(present))
+}
+
+/// Whether two looks at a path saw the same, times and links included.
+fn same(one: Option<&Entry>, other: Option<&Entry>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.present == other.present && one.content == other.content,
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// What a perfect recorder would write of what happened to `before` when it became `after`: all paths
+/// that differ, and as only read those that `read` picks.
+pub fn records(
+    writer: &mut BlobWriter,
+    before: &Tree,
+    after: &Tree,
+    read: impl Fn(&[u8]) -> bool,
+) -> Vec<FileRecord> {
+    let paths: std::collections::BTreeSet<&Vec<u8>> = before.keys().chain(after.keys()).collect();
+    let mut files = Vec::new();
+    for path in paths {
+        let (one, other) = (before.get(path), after.get(path));
+        let operations = if !same(one, other) {
+            match (one, other) {
+                (Some(one), Some(other))
+                    if one.present.file_type == FileType::Directory
+                        && other.present.file_type == FileType::Directory
+                        && one.present.mode == other.present.mode
+                        && one.present.xattrs == other.present.xattrs =>
+                {
+                    Operation::Directory.into()
+                }
+                (Some(_), None) => Operation::Delete.into(),
+                _ => Operations::from(Operation::Write).with(Operation::Metadata),
+            }
+        } else if read(path) {
+            Operation::Read.into()
+        } else {
+            continue;
+        };
+        let one_state = stored(writer, path, Side::Before, one, false);
+        let other_state = stored(writer, path, Side::After, other, one.is_some());
+        files.push(file_record(path, one_state, other_state, operations));
+    }
+    files
+}
+
+/// Makes `change` beneath `root` and a bundle of it in `snap`, with every unchanged path as only read
+/// that `read` picks.
+pub fn record_with(root: &Path, snap: &Path, read: impl Fn(&[u8]) -> bool, change: impl FnOnce()) {
+    let before = scan(root);
+    change();
+    let after = scan(root);
+    commit(snap, &header(), |writer| records(writer, &before, &after, read));
+}
+
+/// Makes `change` beneath `root` and a bundle of it in `snap`.
+pub fn record(root: &Path, snap: &Path, change: impl FnOnce()) {
+    record_with(root, snap, |_| false, change);
+}
+
+/// The binary.
+pub fn agent_snapshot() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agent-snapshot"));
+    command.env_remove("AGENT_SNAPSHOT_SESSION").env("NO_COLOR", "1");
+    command
+}
+
+/// What a run printed and how it ended.
+#[derive(Debug)]
+pub struct Run {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Run {
+        Run {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs the binary.
+pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    agent_snapshot().args(args).output().unwrap().into()
+}
+
+/// Runs a verb on a snapshot with flags.
+pub fn verb(verb: &str, snap: &Path, flags: &[&str]) -> Run {
+    let args = [OsStr::new(verb), snap.as_os_str()].into_iter().chain(flags.iter().map(OsStr::new));
+    run(args)
+}
+
+impl Run {
+    /// Sees that the run ended with `status`.
+    #[track_caller]
+    pub fn expect(self, status: i32) -> Run {
+        assert_eq!(self.status, status, "{self:#?}");
+        self
+    }
+}
+
+/// A directory with `tree` to change and `snap` to record into.
+pub struct Scene {
+    dir: tempfile::TempDir,
+}
+
+impl Scene {
+    /// An empty tree.
+    pub fn new() -> Scene {
+        let dir = tempfile::tempdir().unwrap();
+        // A recorded path is a real path.
+        fs::create_dir(dir.path().join("tree")).unwrap();
+        Scene { dir }
+    }
+
+    /// The directory that holds it all.
+    pub fn dir(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap()
+    }
+
+    /// The tree.
+    pub fn root(&self) -> PathBuf {
+        self.dir().join("tree")
+    }
+
+    /// A path of the tree.
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.root().join(path)
+    }
+
+    /// The snapshot.
+    pub fn snap(&self) -> PathBuf {
+        self.dir().join("snap")
+    }
+
+    /// Writes a file of the tree, with its parents.
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// Records `change`.
+    pub fn record(&self, change: impl FnOnce()) {
+        record(&self.root(), &self.snap(), change);
+    }
+}
