@@ -141,7 +141,8 @@ pub enum Mechanism {
 pub enum Verb {
     /// Show what the command did
     Show(Show),
-    /// Write the recorded bytes of a path to standard output
+    /// Write the recorded bytes of a path to standard output: of a file from the snapshot or from Git,
+    /// of a symbolic link its target
     Cat(Cat),
     /// Show what the command changed as a diff that `git apply` takes
     Diff(Diff),
