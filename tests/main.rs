@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod calls;
+mod readme;
 mod recording;
 mod support;
 mod undo;
