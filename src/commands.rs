@@ -13,6 +13,7 @@ pub mod out;
 pub mod paths;
 mod progress;
 pub mod record;
+pub mod restore;
 pub mod show;
 #[cfg(test)]
 mod testing;
@@ -92,7 +93,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> Outcome {
         Verb::Man => completions::man(console),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),
-        Verb::Restore(_) => Err(UsageError("this build has no such verb yet".to_owned()).into()),
+        Verb::Restore(args) => restore::run(&args, console),
     }
 }
 

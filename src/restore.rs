@@ -8,8 +8,15 @@
 //! - [`make`]: new nodes and their attributes.
 //! - [`place`]: paths of a record as places under a root, reached without a symbolic link on the way.
 
+pub mod apply;
 pub mod build;
 pub mod drift;
+pub mod look;
+pub mod loosen;
 pub mod make;
 pub mod parallel;
 pub mod place;
+pub mod plan;
+pub mod rescue;
+pub mod run;
+pub mod targets;

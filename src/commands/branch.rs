@@ -9,7 +9,7 @@ use super::out::{Console, style};
 use super::{Outcome, UsageError, Verdict, json, progress};
 use crate::cli::Branch;
 use crate::restore::build::{self, Built, Error};
-use crate::restore::make::Policy;
+use crate::restore::make::{Policy, User};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{FileRecord, Snapshot, printable};
@@ -46,9 +46,9 @@ pub fn build<'s>(
     wish: &Wish,
     console: &mut Console,
 ) -> Outcome {
-    let policy = if wish.preserve { Policy::ALL } else { Policy::SAFE };
+    let policy = if wish.preserve { Policy::all(User::effective()) } else { Policy::safe(User::effective()) };
     let contents = Contents::new(snapshot);
-    let built = build::plan(records, wish.side, policy, wish.anyway, &contents).and_then(|plan| {
+    let built = build::plan(records, wish.side, &policy, wish.anyway, &contents).and_then(|plan| {
         let bar = progress::bar("build", plan.len());
         let built = plan.build(wish.dir, &contents, &|| bar.inc(1));
         bar.finish_and_clear();

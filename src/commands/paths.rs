@@ -59,6 +59,13 @@ impl Selection {
         !self.all
     }
 
+    /// The paths that were named, sorted.
+    pub fn wanted(&self) -> Vec<Vec<u8>> {
+        let mut wanted: Vec<_> = self.wanted.iter().cloned().collect();
+        wanted.sort_unstable();
+        wanted
+    }
+
     /// The arguments that mean no path which the snapshot knows.
     pub fn unmatched(&self) -> &[OsString] {
         &self.unmatched

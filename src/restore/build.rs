@@ -90,7 +90,7 @@ pub struct Built {
 /// What to build.
 pub struct Plan<'a> {
     side: Side,
-    policy: Policy,
+    policy: &'a Policy,
     /// What exists in the state and can be made.
     records: Vec<&'a FileRecord>,
     skipped: Vec<(Vec<u8>, Skipped)>,
@@ -98,10 +98,10 @@ pub struct Plan<'a> {
 
 /// Finds what of `records`, sorted by path bytes, there is to build, and sees that its content can be
 /// had; with `anyway` what can't is skipped.
-pub fn plan<'a>(
-    records: impl Iterator<Item = &'a FileRecord>,
+pub fn plan<'a, 's: 'a>(
+    records: impl Iterator<Item = &'s FileRecord>,
     side: Side,
-    policy: Policy,
+    policy: &'a Policy,
     anyway: bool,
     contents: &Contents,
 ) -> Result<Plan<'a>, Error> {

@@ -15,30 +15,69 @@ use crate::snapshot::{FileType, Present, live};
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// What of a recorded state is put back beyond content and permission bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The effective user.
+    pub uid: u32,
+    /// All groups.
+    pub gids: Vec<u32>,
+}
+
+impl User {
+    /// Who runs this process.
+    pub fn effective() -> User {
+        let mut gids: Vec<u32> =
+            nix::unistd::getgroups().unwrap_or_default().into_iter().map(nix::unistd::Gid::as_raw).collect();
+        gids.push(nix::unistd::getegid().as_raw());
+        User { uid: nix::unistd::geteuid().as_raw(), gids }
+    }
+
+    /// Whether the user may do all.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// What of a recorded state is put back beyond content and permission bits, and by whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Owner and group, and the attributes that only mean something with them: access control lists,
     /// and those of the namespaces `trusted` and `security`.
     pub ownership: bool,
     /// Set-user-ID and set-group-ID bits, file capabilities, device nodes.
     pub privileges: bool,
+    /// Who puts it back.
+    pub user: User,
 }
 
 impl Policy {
     /// All that was recorded.
-    pub const ALL: Policy = Policy { ownership: true, privileges: true };
-    /// What is safe to take from anyone.
-    pub const SAFE: Policy = Policy { ownership: false, privileges: false };
+    pub fn all(user: User) -> Policy {
+        Policy { ownership: true, privileges: true, user }
+    }
 
-    /// The permission bits that are given to a file of which `mode` was recorded.
-    pub fn permissions(self, mode: u32) -> u32 {
-        let special = libc::S_ISUID | libc::S_ISGID;
-        mode & 0o7777 & if self.privileges { !0 } else { !special }
+    /// What is safe to take from anyone.
+    pub fn safe(user: User) -> Policy {
+        Policy { ownership: false, privileges: false, user }
+    }
+
+    /// The permission bits that are given to a file that is to be as `goal` says.
+    ///
+    /// The rights of an owner or a group that the file can't be given are given to nobody else.
+    pub fn permissions(&self, goal: &Present) -> u32 {
+        let mut bits = goal.mode & 0o7777;
+        if !self.privileges || !self.user.is_root() && goal.uid != self.user.uid {
+            bits &= !libc::S_ISUID;
+        }
+        if !self.privileges || !self.user.is_root() && !self.user.gids.contains(&goal.gid) {
+            bits &= !libc::S_ISGID;
+        }
+        bits
     }
 
     /// Whether an extended attribute is given to a file.
-    pub fn allows(self, name: &[u8]) -> bool {
+    pub fn allows(&self, name: &[u8]) -> bool {
         match name {
             b"security.capability" => self.privileges,
             name if name.starts_with(b"user.") => true,
@@ -76,12 +115,12 @@ pub enum Shortfall {
 
 impl Attributes {
     /// All attributes of a new file that is to be as `goal` says.
-    pub fn all(goal: &Present, policy: Policy) -> Attributes {
+    pub fn all(goal: &Present, policy: &Policy) -> Attributes {
         let xattrs = goal.xattrs.iter().filter(|(name, _)| policy.allows(name));
         Attributes {
             owner: policy.ownership.then_some((goal.uid, goal.gid)),
             xattrs: xattrs.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
-            permissions: (goal.file_type != FileType::Symlink).then(|| policy.permissions(goal.mode)),
+            permissions: (goal.file_type != FileType::Symlink).then(|| policy.permissions(goal)),
             mtime: Some((goal.mtime, goal.mtime_nsec)),
         }
     }

@@ -136,6 +136,11 @@ impl Spot {
         path
     }
 
+    /// The parent directory, for calls that take no descriptor opened with O_PATH.
+    pub fn parent_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.parent.as_raw_fd())
+    }
+
     /// The metadata of what is there, none where nothing is.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -181,6 +186,11 @@ impl Handle {
     /// link that is held is not followed behind it (proc_pid_fd(5)).
     pub fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
+    /// The descriptor.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
     }
 
     /// Opens the regular file or directory that is held.

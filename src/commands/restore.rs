@@ -1,0 +1,287 @@
+//! `restore`: puts a recorded state back, in place or under a directory.
+//!
+//! `restore::run` does the work; here it is told. `branch.rs` has what builds under a directory.
+
+use indicatif::ProgressBar;
+use serde::ser::{SerializeMap as _, SerializeSeq as _};
+use serde::{Serialize, Serializer};
+use std::sync::{Mutex, PoisonError};
+
+use super::branch::{Reasons, Wish as Build, build};
+use super::out::{Console, style};
+use super::paths::Selection;
+use super::{Outcome, UsageError, Verdict, json, progress};
+use crate::cli::Restore;
+use crate::restore::make::{Policy, User};
+use crate::restore::run::{self, Answer, Change, Progress, Wish};
+use crate::restore::targets::Choice;
+use crate::snapshot::blobs::Side;
+use crate::snapshot::{self, Snapshot, live, printable};
+
+/// How many changes are named to a person before the rest is counted.
+const NAMED: usize = 50;
+
+/// Runs `restore`.
+pub fn run(args: &Restore, console: &mut Console) -> Outcome {
+    let snapshot = Snapshot::open(&args.snap)?;
+    let selection = Selection::new(&snapshot, &args.paths)?;
+    if let Some(unknown) = selection.unmatched().first() {
+        let unknown = printable(unknown.as_encoded_bytes()).into_owned();
+        return Err(UsageError(format!("the snapshot knows nothing of {unknown}")).into());
+    }
+    let side = if args.before { Side::Before } else { Side::After };
+    if let Some(dir) = &args.into {
+        if args.dry_run {
+            return Err(UsageError("--dry-run is of a restore in place".to_owned()).into());
+        }
+        let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
+        let wish = Build { side, dir, preserve: args.preserve, anyway: args.force, json: args.json };
+        return build(&snapshot, chosen, &wish, console);
+    }
+    if args.preserve && !args.foreign {
+        return Err(UsageError("--preserve is for --into and for --foreign".to_owned()).into());
+    }
+    let policy = policy(&snapshot, args)?;
+    let choice = Chosen(selection);
+    let wish = Wish {
+        goal: side,
+        policy: &policy,
+        choice: &choice,
+        paths: &choice.paths(),
+        force: args.force,
+        dry_run: args.dry_run,
+    };
+    let answer = run::run(&snapshot, &wish, &Bar::default())?;
+    if args.json {
+        console.json(&Report { snapshot: &snapshot, side, dry_run: args.dry_run, answer: &answer })?;
+    } else {
+        print(&answer, side, args.dry_run, console)?;
+        tell_suppressed(&snapshot, console);
+    }
+    Ok(if answer.is_whole() { Verdict::Fine } else { Verdict::Finding })
+}
+
+/// What of the state is put back; an error where the snapshot is another machine's or user's.
+fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<Policy> {
+    let header = snapshot.header();
+    let user = User::effective();
+    let is_of_machine = header.host.machine == live::machine_id_hash().to_string();
+    let is_of_user = header.uid == user.uid;
+    if is_of_machine && is_of_user {
+        return Ok(Policy::all(user));
+    }
+    if !args.foreign {
+        let whose =
+            if is_of_machine { format!("by user {}", header.uid) } else { "on another machine".to_owned() };
+        let message = format!(
+            "{} was recorded {whose}: it is restored in place with --foreign only, or into a new directory with --into",
+            printable(args.snap.as_os_str().as_encoded_bytes())
+        );
+        return Err(snapshot::Error::Unsafe(message).into());
+    }
+    if args.preserve {
+        return Ok(Policy::all(user));
+    }
+    // Numbers of users mean the same on the same machine; a right to be someone else is never taken
+    // from a snapshot of someone else.
+    Ok(Policy { ownership: is_of_machine, ..Policy::safe(user) })
+}
+
+struct Chosen(Selection);
+
+impl Chosen {
+    fn paths(&self) -> Vec<Vec<u8>> {
+        self.0.wanted()
+    }
+}
+
+impl Choice for Chosen {
+    fn contains(&self, path: &[u8]) -> bool {
+        self.0.contains(path)
+    }
+
+    fn names(&self, path: &[u8]) -> bool {
+        self.0.names(path)
+    }
+}
+
+/// The bar of the work that goes on.
+#[derive(Default)]
+struct Bar(Mutex<Option<ProgressBar>>);
+
+impl Bar {
+    fn with(&self, work: impl FnOnce(&mut Option<ProgressBar>)) {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Progress for Bar {
+    fn start(&self, what: &'static str, len: usize) {
+        self.with(|bar| *bar = Some(progress::bar(what, len)));
+    }
+
+    fn tick(&self) {
+        self.with(|bar| bar.iter().for_each(|bar| bar.inc(1)));
+    }
+
+    fn end(&self) {
+        self.with(|bar| bar.take().iter().for_each(ProgressBar::finish_and_clear));
+    }
+}
+
+fn print(answer: &Answer, side: Side, dry_run: bool, console: &mut Console) -> anyhow::Result<()> {
+    let is_refused = !dry_run && !answer.applied;
+    if is_refused || dry_run {
+        tell_objections(answer, dry_run, console);
+    }
+    if is_refused {
+        return Ok(());
+    }
+    for (path, change) in answer.changes.iter().take(NAMED) {
+        let mark = match change {
+            Change::Create | Change::Link => style::ADDED,
+            Change::Remove => style::REMOVED,
+            Change::Replace | Change::WriteInPlace | Change::Attributes => style::CHANGED,
+        };
+        let word = match change {
+            Change::WriteInPlace => "write",
+            other => other.name(),
+        };
+        let word = console.paint(mark, format_args!("{word:10}")).to_string();
+        writeln!(console, "{word} {}", printable(path))?;
+    }
+    if answer.changes.len() > NAMED {
+        writeln!(console, "... and {} more (--json names them)", answer.changes.len() - NAMED)?;
+    }
+    for (path, why) in &answer.left {
+        let mark = console.paint(style::CHANGED, format_args!("{:10}", "left")).to_string();
+        writeln!(console, "{mark} {}: {why}", printable(path))?;
+    }
+    let paths = |count: usize| if count == 1 { "1 path".to_owned() } else { format!("{count} paths") };
+    let state = format!("the state {} the command", side.name());
+    match (answer.changes.len(), dry_run) {
+        (0, _) => writeln!(console, "nothing to do: {} at {state} already", paths(answer.at_goal))?,
+        (count, true) => writeln!(console, "{} would be put back to {state}", paths(count))?,
+        (count, false) => writeln!(console, "{} put back to {state}", paths(count))?,
+    }
+    for rescue in &answer.rescues {
+        let rescue = printable(rescue.as_os_str().as_encoded_bytes()).into_owned();
+        writeln!(console, "what was overwritten is in {rescue} (undo with: restore {rescue} --before)")?;
+    }
+    if answer.completed {
+        console.say(format_args!("a restore that had been interrupted was completed"));
+    }
+    for (path, shortfall) in &answer.shortfalls {
+        console.say(format_args!("{}: {shortfall}", printable(path)));
+    }
+    Ok(())
+}
+
+fn tell_objections(answer: &Answer, dry_run: bool, console: &mut Console) {
+    fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
+        list.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path))).collect()
+    }
+    let start = if dry_run { "nothing would be changed" } else { "nothing was changed" };
+    if !answer.obstacles.is_empty() {
+        console.say(format_args!("{start}, since this can't be put back:{}", lines(&answer.obstacles)));
+    }
+    if !answer.unavailable.is_empty() {
+        console.say(format_args!("{start}, since content can't be had:{}", lines(&answer.unavailable)));
+    }
+    if !answer.conflicts.is_empty() {
+        console.say(format_args!(
+            "{start}, since paths are at neither of their recorded states (--force overwrites them):{}",
+            lines(&answer.conflicts)
+        ));
+    }
+}
+
+/// Names what the command changed and no restore brings back.
+fn tell_suppressed(snapshot: &Snapshot, console: &mut Console) {
+    for rule in &snapshot.header().suppressed {
+        for path in &rule.changed {
+            console.say(format_args!(
+                "{} was changed by the command and not recorded ({}): it is not brought back",
+                printable(path),
+                printable(rule.rule.as_bytes())
+            ));
+        }
+    }
+}
+
+/// The JSON of the whole answer.
+struct Report<'a> {
+    snapshot: &'a Snapshot,
+    side: Side,
+    dry_run: bool,
+    answer: &'a Answer,
+}
+
+impl Serialize for Report<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let answer = self.answer;
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("id", &self.snapshot.header().id)?;
+        object.serialize_entry("state", self.side.name())?;
+        object.serialize_entry("dry_run", &self.dry_run)?;
+        object.serialize_entry("applied", &answer.applied)?;
+        object.serialize_entry("completed", &answer.completed)?;
+        object.serialize_entry("already", &answer.at_goal)?;
+        object.serialize_entry("changes", &Changes(&answer.changes))?;
+        object.serialize_entry("conflicts", &Reasons(&answer.conflicts))?;
+        object.serialize_entry("obstacles", &Reasons(&answer.obstacles))?;
+        object.serialize_entry("unavailable", &Reasons(&answer.unavailable))?;
+        object.serialize_entry("left", &Reasons(&answer.left))?;
+        object.serialize_entry("not_given", &Reasons(&answer.shortfalls))?;
+        let rescues = answer.rescues.iter().map(|path| path.as_os_str().as_encoded_bytes());
+        object.serialize_entry("rescues", &Texts(rescues.collect()))?;
+        let suppressed = self.snapshot.header().suppressed.iter().flat_map(|rule| &rule.changed);
+        object.serialize_entry("not_brought_back", &Texts(suppressed.map(Vec::as_slice).collect()))?;
+        object.end()
+    }
+}
+
+struct Changes<'a>(&'a [(Vec<u8>, Change)]);
+
+impl Serialize for Changes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for change in self.0 {
+            list.serialize_element(&OneChange(change))?;
+        }
+        list.end()
+    }
+}
+
+struct OneChange<'a>(&'a (Vec<u8>, Change));
+
+impl Serialize for OneChange<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        json::put_text(&mut object, "path", &self.0.0)?;
+        object.serialize_entry("change", self.0.1.name())?;
+        object.end()
+    }
+}
+
+struct Texts<'a>(Vec<&'a [u8]>);
+
+impl Serialize for Texts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for text in &self.0 {
+            list.serialize_element(&OneText(text))?;
+        }
+        list.end()
+    }
+}
+
+struct OneText<'a>(&'a [u8]);
+
+impl Serialize for OneText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        json::put_text(&mut object, "path", self.0)?;
+        object.end()
+    }
+}

@@ -1,0 +1,247 @@
+//! What is at the paths of the targets now, and what would stand in the way of a change there.
+//!
+//! Neighbours: `plan.rs` decides by these looks and by nothing else; `loosen.rs` opens directories
+//! that may not be searched.
+
+use std::collections::HashMap;
+use std::io;
+
+use rustix::fs::{Access as Wish, AtFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::make::Policy;
+use super::parallel::{self, Tick};
+use super::place::{Parent, Place, Spot, split};
+use super::targets::{Links, content_is_untouched, opposite, same_file};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{self, Entries, Fingerprint, state};
+use crate::snapshot::{FileRecord, FileType, Present, live};
+
+/// What was found at the path of one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// What is there, with its extended attributes.
+    pub live: Option<Present>,
+    /// Whether it is at the state that is to be put back.
+    pub at_goal: bool,
+    /// Whether it is at the other recorded state.
+    pub at_other: bool,
+    /// Whether the content of a regular file is that which is to be put back.
+    pub same_content: bool,
+    /// What is where the parent directory should be.
+    pub parent: Above,
+    /// Neither it nor its name can be changed (chattr(1)).
+    pub immutable: bool,
+    /// Something is mounted there.
+    pub mount: bool,
+    /// It belongs to the kernel.
+    pub pseudo: bool,
+    /// The names in a directory that is not to stay one.
+    pub entries: Vec<Vec<u8>>,
+}
+
+/// What is where the parent directory of a path should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Above {
+    /// Nothing: these directories are missing, the topmost first.
+    Missing(Vec<Vec<u8>>),
+    /// Something that is no directory.
+    Blocked,
+    /// The directory.
+    Here {
+        /// Whether names in it can be changed.
+        access: Access,
+        /// Whether only their owners may remove names from it: its own owner, where that is so.
+        sticky: Option<u32>,
+    },
+}
+
+/// Whether the names in a directory can be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// They can.
+    Yes,
+    /// They can when its owner, who we are, permits it.
+    Loosen,
+    /// They can't.
+    No(String),
+}
+
+/// Permission bits that directories had before they were loosened, by device and inode.
+pub type Loosened = HashMap<(u64, u64), u32>;
+
+/// How to look.
+pub struct Looker<'a> {
+    /// Where.
+    pub place: &'a Place,
+    /// The records of the snapshot.
+    pub files: &'a [FileRecord],
+    /// The names that are one file in the state that is to be put back, and in the other.
+    pub links: [&'a Links; 2],
+    /// The state that is to be put back.
+    pub goal: Side,
+    /// What of it is put back.
+    pub policy: &'a Policy,
+    /// Directories whose permission bits are not their own at the moment.
+    pub loosened: &'a Loosened,
+}
+
+impl Looker<'_> {
+    /// Looks at the paths of the records `indices`, in parallel.
+    pub fn look_at(&self, indices: &[usize], tick: Tick<'_>) -> HashMap<usize, io::Result<Look>> {
+        let looks = parallel::map(indices, tick, |index| self.look(*index));
+        indices.iter().copied().zip(looks).collect()
+    }
+
+    fn look(&self, index: usize) -> io::Result<Look> {
+        let record = &self.files[index];
+        let spot = match self.place.find(&record.path)? {
+            Parent::Spot(spot) => spot,
+            Parent::Missing => return Ok(self.nothing(record, Above::Missing(self.missing(&record.path)?))),
+            Parent::Blocked => return Ok(self.nothing(record, Above::Blocked)),
+        };
+        let above = self.above(&spot)?;
+        let Some(stat) = spot.stat()? else { return Ok(self.nothing(record, above)) };
+        let proc_path = spot.proc_path();
+        let mut present = live::present(&stat, &proc_path)?;
+        let pseudo = live::is_pseudo_filesystem(&proc_path)?;
+        if !pseudo {
+            present.xattrs = live::xattrs(&proc_path)?;
+        }
+        if let Some(mode) = self.loosened.get(&(present.dev, present.ino)) {
+            present.mode = present.mode & libc::S_IFMT | mode & 0o7777;
+        }
+        let (immutable, mount) = obstacles(&spot);
+        let (at_goal, same_content) = self.compare(index, self.goal, &present, &proc_path)?;
+        let at_other = !at_goal && self.compare(index, opposite(self.goal), &present, &proc_path)?.0;
+        let goal = state(record, self.goal).present();
+        let entries = if present.file_type == FileType::Directory
+            && goal.is_none_or(|goal| goal.file_type != FileType::Directory)
+        {
+            live::entries(&proc_path)?
+        } else {
+            Vec::new()
+        };
+        let live = Some(present);
+        Ok(Look { live, at_goal, at_other, same_content, parent: above, immutable, mount, pseudo, entries })
+    }
+
+    fn nothing(&self, record: &FileRecord, parent: Above) -> Look {
+        let is_absent = |side| state(record, side).present().is_none();
+        Look {
+            live: None,
+            at_goal: is_absent(self.goal),
+            at_other: is_absent(opposite(self.goal)),
+            same_content: false,
+            parent,
+            immutable: false,
+            mount: false,
+            pseudo: false,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Whether `live` is at the state that `record` has on `side`, and has its content.
+    fn compare(
+        &self,
+        index: usize,
+        side: Side,
+        live: &Present,
+        proc_path: &[u8],
+    ) -> io::Result<(bool, bool)> {
+        let record = &self.files[index];
+        let Some(recorded) = state(record, side).present() else { return Ok((false, false)) };
+        if recorded.file_type != live.file_type {
+            return Ok((false, false));
+        }
+        let like = self.like(index, side);
+        let same_content = match (&like, live.file_type) {
+            (Fingerprint::Present { content: None, .. }, FileType::File) => {
+                // Content that nobody looked at counts as the same where the command left it alone;
+                // else there is only the metadata to go by.
+                let times = (recorded.mtime, recorded.mtime_nsec) == (live.mtime, live.mtime_nsec);
+                let same = recorded.size == live.size && (times || side != self.goal);
+                content_is_untouched(record) || same
+            }
+            (Fingerprint::Present { content: Some((size, _)), .. }, FileType::File) if *size != live.size => {
+                false
+            }
+            (Fingerprint::Present { content, .. }, FileType::File) => {
+                match compare::live(proc_path, &like) {
+                    Ok(Fingerprint::Present { content: found, .. }) => found == *content,
+                    Ok(Fingerprint::Absent) => false,
+                    // What may not even be read is not known to be as recorded.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+                    Err(error) => return Err(error),
+                }
+            }
+            _ => true,
+        };
+        let bits = live.mode & 0o7777;
+        let wanted = self.policy.permissions(recorded);
+        let same_bits = live.file_type == FileType::Symlink
+            || bits == wanted
+            || side != self.goal && bits == recorded.mode & 0o7777;
+        let same = same_bits && recorded.target == live.target && recorded.rdev == live.rdev;
+        Ok((same && same_content, same_content))
+    }
+
+    /// The recorded state; content that was looked at under another name of the file is its own, too.
+    fn like(&self, index: usize, side: Side) -> Fingerprint {
+        let links = self.links[usize::from(side != self.goal)];
+        let mut like = compare::recorded(&self.files[index], side, Entries::Ignore);
+        if let Fingerprint::Present { file_type: FileType::File, content: content @ None, .. } = &mut like {
+            *content = same_file(self.files, links, index).find_map(|record| {
+                match compare::recorded(record, side, Entries::Ignore) {
+                    Fingerprint::Present { content, .. } => content,
+                    Fingerprint::Absent => None,
+                }
+            });
+        }
+        like
+    }
+
+    /// The missing directories above `path`, the topmost first.
+    fn missing(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let mut missing = Vec::new();
+        let mut at = path;
+        loop {
+            at = &at[..at.len() - split(at).1.len() - 1];
+            missing.push(at.to_vec());
+            if let Parent::Spot(_) = self.place.find(at)? {
+                missing.reverse();
+                return Ok(missing);
+            }
+        }
+    }
+
+    fn above(&self, spot: &Spot) -> io::Result<Above> {
+        let stat = rustix::fs::fstat(spot.parent())?;
+        let is_owner = stat.st_uid == self.policy.user.uid;
+        // Through the link of /proc, since this call takes no descriptor of O_PATH alone.
+        let directory = spot.parent_path();
+        let flags = AtFlags::EACCESS;
+        let access =
+            match rustix::fs::accessat(rustix::fs::CWD, &directory, Wish::WRITE_OK | Wish::EXEC_OK, flags) {
+                Ok(()) => Access::Yes,
+                Err(Errno::ACCESS) if is_owner => Access::Loosen,
+                Err(Errno::PERM) => Access::No("the directory is immutable".to_owned()),
+                Err(Errno::ROFS) => Access::No("the file system is read-only".to_owned()),
+                Err(error) => Access::No(format!("the directory can't be written: {error}")),
+            };
+        let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
+        Ok(Above::Here { access, sticky })
+    }
+}
+
+/// Whether what is there is immutable or append-only, and whether something is mounted on it.
+fn obstacles(spot: &Spot) -> (bool, bool) {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    // A kernel or file system that does not tell lets the change itself answer.
+    let Ok(statx) = rustix::fs::statx(spot.parent(), spot.name(), flags, StatxFlags::TYPE) else {
+        return (false, false);
+    };
+    let has = |bit| statx.stx_attributes_mask.intersects(bit) && statx.stx_attributes.intersects(bit);
+    use rustix::fs::StatxAttributes as Bit;
+    (has(Bit::IMMUTABLE | Bit::APPEND), has(Bit::MOUNT_ROOT))
+}

@@ -1,0 +1,546 @@
+//! Decides what becomes of each target. Pure: records and looks in, actions and objections out.
+//!
+//! Neighbours: `look.rs` has looked, `rescue.rs` keeps what the actions will overwrite, `apply.rs`
+//! carries them out.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
+
+use super::look::{Above, Access, Look};
+use super::make::{Attributes, Policy};
+use super::place::split;
+use super::targets::{Links, opposite, own_time};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::state;
+use crate::snapshot::{FileRecord, FileType, Present};
+
+/// What is asked for, and by whom.
+pub struct Request<'a> {
+    /// The records of the snapshot.
+    pub files: &'a [FileRecord],
+    /// The state that is to be put back.
+    pub goal: Side,
+    /// What of it is put back.
+    pub policy: &'a Policy,
+    /// Whether a target that is at neither of its states is overwritten.
+    pub force: bool,
+    /// The targets, in order.
+    pub targets: &'a [usize],
+    /// The names that are one file in the state that is to be put back, and in the other.
+    pub links: [&'a Links; 2],
+    /// What was found at the targets and at the other names of their files.
+    pub looks: &'a HashMap<usize, io::Result<Look>>,
+    /// The records of the rescues of a restore of this snapshot that did not come to its end, by path.
+    pub unfinished: &'a HashMap<&'a [u8], &'a FileRecord>,
+}
+
+/// What becomes of one target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// A regular file gets its content and attributes.
+    File {
+        /// Written into the file that is there, because it has names or a place that a new file would
+        /// not have.
+        in_place: bool,
+        /// The content is that which is there already: the file only becomes one of its own.
+        own_content: bool,
+    },
+    /// It becomes a name of the file of another record.
+    Link {
+        /// The index of that record.
+        to: usize,
+    },
+    /// A directory, symbolic link, FIFO or device is made.
+    Node,
+    /// What is there gets other attributes.
+    Attributes(Attributes),
+    /// What is there is removed.
+    Remove,
+}
+
+/// A target that changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The index of its record.
+    pub record: usize,
+    /// What becomes of it.
+    pub action: Action,
+}
+
+/// Why a path can't be put back whatever the user says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// It can't be looked at.
+    #[error("it can't be looked at: {0}")]
+    Hidden(String),
+    /// The way to it is closed.
+    #[error("a file or a symbolic link is in the place of a directory above it")]
+    NoDirectory,
+    /// Its directory can't be changed.
+    #[error("{0}")]
+    Directory(String),
+    /// It is another user's in a directory where only owners remove files.
+    #[error("it belongs to another user, and its directory lets only owners remove files")]
+    Sticky,
+    /// It is immutable or append-only.
+    #[error("it is immutable or append-only (chattr)")]
+    Immutable,
+    /// Something is mounted on it.
+    #[error("something is mounted on it")]
+    Mount,
+    /// Only its owner can change it.
+    #[error("it belongs to another user")]
+    Foreign,
+}
+
+/// Why a target is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Left {
+    /// A directory that would have to go holds what the snapshot does not know.
+    #[error("it holds {} that the snapshot does not know", entries(.0))]
+    Entries(Vec<Vec<u8>>),
+    /// A socket is of the process that listened on it.
+    #[error("a socket can't be brought back")]
+    Socket,
+    /// A device is made by root only, and of a snapshot that is trusted.
+    #[error("a device can't be brought back")]
+    Device,
+}
+
+fn entries(names: &[Vec<u8>]) -> String {
+    let first = names.first().map_or_else(String::new, |name| crate::snapshot::printable(name).into_owned());
+    match names.len() {
+        0 | 1 => first,
+        count => format!("{first} and {} more", count - 1),
+    }
+}
+
+/// What a restore will do, and what speaks against it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What changes, in the order of the paths.
+    pub steps: Vec<Step>,
+    /// Targets at neither of their states, by the index of their records.
+    pub conflicts: Vec<usize>,
+    /// Paths that can't be put back.
+    pub obstacles: Vec<(Vec<u8>, Obstacle)>,
+    /// Targets that are left as they are.
+    pub left: Vec<(Vec<u8>, Left)>,
+    /// Directories to be made that are no targets and of which nothing is recorded.
+    pub parents: BTreeSet<Vec<u8>>,
+    /// Directories whose owner must permit changes in them for a while.
+    pub loosen: BTreeSet<Vec<u8>>,
+    /// How many targets are at the state already.
+    pub at_goal: usize,
+}
+
+impl Plan {
+    /// Whether the plan may be carried out.
+    pub fn is_clear(&self, force: bool) -> bool {
+        self.obstacles.is_empty() && (force || self.conflicts.is_empty())
+    }
+}
+
+/// Makes the plan.
+pub fn plan(request: &Request) -> Plan {
+    let mut planner = Planner { request, plan: Plan::default(), steps: BTreeMap::new() };
+    for &index in request.targets {
+        planner.decide(index);
+    }
+    planner.link();
+    planner.keep_unknown_entries();
+    planner.make_parents();
+    planner.find_obstacles();
+    let mut plan = planner.plan;
+    plan.steps = planner.steps.into_iter().map(|(record, action)| Step { record, action }).collect();
+    plan
+}
+
+struct Planner<'a> {
+    request: &'a Request<'a>,
+    plan: Plan,
+    steps: BTreeMap<usize, Action>,
+}
+
+impl<'a> Planner<'a> {
+    fn record(&self, index: usize) -> &'a FileRecord {
+        &self.request.files[index]
+    }
+
+    fn look(&self, index: usize) -> Option<&'a Look> {
+        self.request.looks.get(&index).and_then(|look| look.as_ref().ok())
+    }
+
+    fn goal(&self, index: usize) -> Option<&'a Present> {
+        state(self.record(index), self.request.goal).present()
+    }
+
+    fn other(&self, index: usize) -> Option<&'a Present> {
+        state(self.record(index), opposite(self.request.goal)).present()
+    }
+
+    fn path(&self, index: usize) -> Vec<u8> {
+        self.record(index).path.clone()
+    }
+
+    fn obstruct(&mut self, index: usize, obstacle: Obstacle) {
+        let path = self.path(index);
+        self.plan.obstacles.push((path, obstacle));
+    }
+
+    fn decide(&mut self, index: usize) {
+        let look = match self.request.looks.get(&index) {
+            Some(Ok(look)) => look,
+            Some(Err(error)) => return self.obstruct(index, Obstacle::Hidden(error.to_string())),
+            None => return,
+        };
+        if look.pseudo {
+            return;
+        }
+        if look.at_goal {
+            self.plan.at_goal += 1;
+        } else if !look.at_other && !self.is_half_done(index, look) {
+            self.plan.conflicts.push(index);
+        }
+        let action = match (self.goal(index), &look.live) {
+            (None, None) => None,
+            (None, Some(_)) => Some(Action::Remove),
+            (Some(goal), live) => {
+                let kept = live.as_ref().filter(|live| is_kept(goal, live, look));
+                match (kept, goal.file_type) {
+                    (Some(live), _) => self.attributes(index, goal, live).map(Action::Attributes),
+                    (None, FileType::File) => Some(self.file(goal, look)),
+                    (None, FileType::Socket) => return self.leave(index, Left::Socket),
+                    (None, FileType::CharDevice | FileType::BlockDevice)
+                        if !self.request.policy.user.is_root() || !self.request.policy.privileges =>
+                    {
+                        return self.leave(index, Left::Device);
+                    }
+                    (None, _) => Some(Action::Node),
+                }
+            }
+        };
+        if let Some(action) = action {
+            self.steps.insert(index, action);
+        }
+    }
+
+    fn leave(&mut self, index: usize, why: Left) {
+        let path = self.path(index);
+        self.plan.left.push((path, why));
+    }
+
+    /// Whether a restore that was killed can have left the path so: what it then was is in its rescue.
+    fn is_half_done(&self, index: usize, look: &Look) -> bool {
+        let Some(rescued) = self.request.unfinished.get(self.record(index).path.as_slice()) else {
+            return false;
+        };
+        let Some(live) = &look.live else { return true };
+        let Some(before) = rescued.before.present() else {
+            return live.file_type == FileType::Directory && rescued.after.present().is_some();
+        };
+        let is_directory = |at: Option<&Present>| at.is_some_and(|at| at.file_type == FileType::Directory);
+        let one_file = (before.dev, before.ino) == (live.dev, live.ino);
+        // Untouched, or written in place and not to its end, or a directory on its way.
+        is_unchanged(before, live)
+            || one_file && live.file_type == FileType::File
+            || is_directory(Some(live))
+                && (is_directory(Some(before)) || is_directory(rescued.after.present()))
+    }
+
+    fn file(&self, goal: &Present, look: &Look) -> Action {
+        let in_place = look.live.as_ref().is_some_and(|live| {
+            let has_other_names = live.nlink > 1 && (live.dev, live.ino) == (goal.dev, goal.ino);
+            live.file_type == FileType::File && (has_other_names || look.mount)
+        });
+        Action::File { in_place, own_content: false }
+    }
+
+    /// The attributes that what is there lacks; none where it has them all.
+    ///
+    /// Permission bits are part of the state. The others are put back where they are as the other
+    /// state has them: an attribute that someone else changed since is not of the command's doing.
+    fn attributes(&self, index: usize, goal: &Present, live: &Present) -> Option<Attributes> {
+        let rescued = self.request.unfinished.get(self.record(index).path.as_slice());
+        let was = rescued.and_then(|rescued| rescued.before.present());
+        let other = self.other(index).filter(|other| other.file_type == goal.file_type);
+        // Of a file that was half done, all that is not as it should be is of our own doing.
+        let is_half_done = rescued.is_some() && was.is_none_or(|before| !is_unchanged(before, live));
+        let ours = |same_as: &dyn Fn(&Present) -> bool| is_half_done || other.is_some_and(same_as);
+        let mut wanted = Attributes::default();
+        let policy = self.request.policy;
+        let permissions = policy.permissions(goal);
+        if goal.file_type != FileType::Symlink && live.mode & 0o7777 != permissions {
+            wanted.permissions = Some(permissions);
+        }
+        let owner = (goal.uid, goal.gid);
+        if policy.ownership
+            && (live.uid, live.gid) != owner
+            && ours(&|at| (at.uid, at.gid) == (live.uid, live.gid))
+            && self.may_give(live, owner)
+        {
+            wanted.owner = Some(owner);
+            // chown(2) clears set-ID bits.
+            wanted.permissions = (goal.file_type != FileType::Symlink).then_some(permissions);
+        }
+        if let (Some(mtime), Some(now)) = (own_time(goal), own_time(live))
+            && mtime != now
+            && ours(&|at| own_time(at) == Some(now))
+        {
+            wanted.mtime = Some(mtime);
+        }
+        let names: BTreeSet<_> =
+            goal.xattrs.keys().chain(other.iter().flat_map(|other| other.xattrs.keys())).collect();
+        for name in names {
+            let value = goal.xattrs.get(name);
+            if live.xattrs.get(name) != value
+                && ours(&|at| at.xattrs.get(name) == live.xattrs.get(name))
+                && policy.allows(name)
+                && self.may_set(name)
+            {
+                wanted.xattrs.push((name.clone(), value.cloned()));
+            }
+        }
+        if !self.request.policy.user.is_root()
+            && live.uid != self.request.policy.user.uid
+            && wanted.permissions.is_none()
+        {
+            // Only the owner may; and none of it is part of the state.
+            return None;
+        }
+        (!wanted.is_empty()).then_some(wanted)
+    }
+
+    fn may_give(&self, live: &Present, (uid, gid): (u32, u32)) -> bool {
+        let user = &self.request.policy.user;
+        user.is_root() || live.uid == uid && (live.gid == gid || user.gids.contains(&gid))
+    }
+
+    fn may_set(&self, name: &[u8]) -> bool {
+        self.request.policy.user.is_root()
+            || name.starts_with(b"user.")
+            || name.starts_with(b"system.posix_acl_")
+    }
+
+    /// Makes one file again of the names that were one, and files of their own of those that were not.
+    fn link(&mut self) {
+        let [goal_links, other_links] = self.request.links;
+        for members in goal_links.groups() {
+            self.link_group(members, other_links);
+        }
+        for &index in self.request.targets {
+            self.separate(index);
+        }
+    }
+
+    fn link_group(&mut self, members: &[usize], other_links: &Links) {
+        let is_relinked = |index: &usize| other_links.names(*index) != members;
+        let persists = |planner: &Planner, index: usize| {
+            let look = planner.look(index)?;
+            let live = look.live.as_ref()?;
+            let stays = match planner.steps.get(&index) {
+                None => look.at_goal,
+                Some(Action::Attributes(_) | Action::File { in_place: true, .. }) => true,
+                Some(_) => false,
+            };
+            let goal = planner.goal(index)?;
+            stays.then_some((index, (live.dev, live.ino), (goal.dev, goal.ino) == (live.dev, live.ino)))
+        };
+        let lasting: Vec<_> = members.iter().filter_map(|index| persists(self, *index)).collect();
+        // The file that it was, if it is still there; else any that is as it should be.
+        let found = lasting.iter().find(|(.., same)| *same).or(lasting.first()).copied();
+        let new = || {
+            members.iter().copied().find(|index| matches!(self.steps.get(index), Some(Action::File { .. })))
+        };
+        let Some((leader, inode)) =
+            found.map(|(index, inode, _)| (index, Some(inode))).or(new().map(|index| (index, None)))
+        else {
+            return;
+        };
+        for &index in members.iter().filter(|index| **index != leader) {
+            let is_target = self.request.targets.binary_search(&index).is_ok();
+            let live = self.look(index).and_then(|look| look.live.as_ref());
+            let is_linked = inode.is_some() && live.map(|live| (live.dev, live.ino)) == inode;
+            match self.steps.get(&index) {
+                // What is written under one name is written under all.
+                Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
+                    self.steps.remove(&index);
+                }
+                Some(Action::File { .. }) => {
+                    self.steps.insert(index, Action::Link { to: leader });
+                }
+                Some(Action::Attributes(_)) | None
+                    if is_target && !is_linked && live.is_some() && is_relinked(&index) =>
+                {
+                    self.steps.insert(index, Action::Link { to: leader });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes a file of its own of a target that the command made a name of another one.
+    fn separate(&mut self, index: usize) {
+        let [goal_links, other_links] = self.request.links;
+        let (names, others) = (goal_links.names(index), other_links.names(index));
+        if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_))) || names == others {
+            return;
+        }
+        let inode = |index: usize| {
+            let live = self.look(index)?.live.as_ref().filter(|live| live.file_type == FileType::File)?;
+            Some((live.dev, live.ino))
+        };
+        let Some(own) = inode(index) else { return };
+        let goal = |index: usize| self.goal(index).map(|goal| (goal.dev, goal.ino));
+        // The one that keeps its file is that which had it.
+        let is_foreign = |other: &usize| {
+            *other != index
+                && !names.contains(other)
+                && inode(*other) == Some(own)
+                && goal(*other) == Some(own)
+        };
+        let is_kept = self.look(index).is_some_and(|look| look.same_content);
+        if is_kept && others.iter().any(is_foreign) {
+            self.steps.insert(index, Action::File { in_place: false, own_content: true });
+        }
+    }
+
+    /// Keeps each directory that would have to go and holds what the snapshot does not know.
+    fn keep_unknown_entries(&mut self) {
+        let mut removed: HashSet<Vec<u8>> = HashSet::new();
+        let indices: Vec<usize> = self.steps.keys().rev().copied().collect();
+        for index in indices {
+            let Some(look) = self.look(index) else { continue };
+            let path = self.path(index);
+            let is_directory = look.live.as_ref().is_some_and(|live| live.file_type == FileType::Directory);
+            let goes = match self.steps.get(&index) {
+                Some(Action::Remove) => true,
+                Some(Action::File { .. } | Action::Link { .. } | Action::Node) => false,
+                _ => continue,
+            };
+            if is_directory {
+                let child = |name: &Vec<u8>| [path.as_slice(), b"/", name].concat();
+                let unknown: Vec<_> =
+                    look.entries.iter().filter(|name| !removed.contains(&child(name))).cloned().collect();
+                if !unknown.is_empty() {
+                    self.steps.remove(&index);
+                    self.plan.left.push((path, Left::Entries(unknown)));
+                    continue;
+                }
+            }
+            if goes {
+                removed.insert(path);
+            }
+        }
+        self.plan.left.sort_by(|one, other| one.0.cmp(&other.0));
+    }
+
+    /// Sees that each path that is made has a directory to be made in.
+    fn make_parents(&mut self) {
+        let made =
+            |action: &Action| matches!(action, Action::File { .. } | Action::Link { .. } | Action::Node);
+        let indices: Vec<usize> =
+            self.steps.iter().filter(|(_, action)| made(action)).map(|(index, _)| *index).collect();
+        for index in indices {
+            match self.look(index).map(|look| &look.parent) {
+                Some(Above::Missing(missing)) => {
+                    for directory in missing.clone() {
+                        self.make_parent(directory);
+                    }
+                }
+                Some(Above::Blocked) if !self.has_new_directory_above(index) => {
+                    self.obstruct(index, Obstacle::NoDirectory);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn make_parent(&mut self, directory: Vec<u8>) {
+        let files = self.request.files;
+        let found = files.binary_search_by(|record| record.path.cmp(&directory)).ok();
+        match found {
+            Some(index) if matches!(self.steps.get(&index), Some(Action::Node)) => {}
+            // Not of the command's doing that it is missing, but this is how it was.
+            Some(index) if self.goal(index).is_some_and(|goal| goal.file_type == FileType::Directory) => {
+                self.steps.insert(index, Action::Node);
+            }
+            _ => {
+                self.plan.parents.insert(directory);
+            }
+        }
+    }
+
+    fn has_new_directory_above(&self, index: usize) -> bool {
+        let path = &self.record(index).path;
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        slashes.skip(1).any(|slash| {
+            let above =
+                self.request.files.binary_search_by(|record| record.path.as_slice().cmp(&path[..slash]));
+            above.is_ok_and(|above| {
+                self.steps.get(&above) == Some(&Action::Node)
+                    && self.goal(above).is_some_and(|goal| goal.file_type == FileType::Directory)
+            })
+        })
+    }
+
+    fn find_obstacles(&mut self) {
+        let steps: Vec<_> = self.steps.iter().map(|(index, action)| (*index, action.clone())).collect();
+        for (index, action) in steps {
+            let Some(look) = self.look(index) else { continue };
+            if let Some(obstacle) = self.obstacle(index, &action, look) {
+                self.obstruct(index, obstacle);
+            }
+        }
+    }
+
+    fn obstacle(&mut self, index: usize, action: &Action, look: &Look) -> Option<Obstacle> {
+        let user = &self.request.policy.user;
+        let is_owner = look.live.as_ref().is_none_or(|live| user.is_root() || live.uid == user.uid);
+        if look.immutable {
+            return Some(Obstacle::Immutable);
+        }
+        if let Action::Attributes(_) | Action::File { in_place: true, .. } = action {
+            return (!is_owner).then_some(Obstacle::Foreign);
+        }
+        if look.mount {
+            return Some(Obstacle::Mount);
+        }
+        match &look.parent {
+            Above::Here { access: Access::No(why), .. } => Some(Obstacle::Directory(why.clone())),
+            Above::Here { sticky: Some(owner), .. } if !is_owner && !user.is_root() && *owner != user.uid => {
+                Some(Obstacle::Sticky)
+            }
+            Above::Here { access: Access::Loosen, .. } => {
+                let path = &self.record(index).path;
+                let parent = path.len() - split(path).1.len() - 1;
+                self.plan.loosen.insert(path[..parent.max(1)].to_vec());
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether what is there stays and at most gets other attributes.
+fn is_kept(goal: &Present, live: &Present, look: &Look) -> bool {
+    goal.file_type == live.file_type
+        && match goal.file_type {
+            FileType::File => look.same_content,
+            FileType::Symlink => goal.target == live.target,
+            FileType::CharDevice | FileType::BlockDevice => goal.rdev == live.rdev,
+            FileType::Directory | FileType::Fifo | FileType::Socket => true,
+        }
+}
+
+/// Whether `live` is what was seen as `before`, by its metadata.
+pub fn is_unchanged(before: &Present, live: &Present) -> bool {
+    let look = |at: &Present| (at.file_type, at.dev, at.ino, at.mode, own_time(at), at.target.clone());
+    look(before) == look(live) && (before.file_type != FileType::File || before.size == live.size)
+}
+
+/// Whether the content of a file that is written must come from the snapshot.
+pub fn needs_content(record: &FileRecord, side: Side, action: &Action) -> bool {
+    let is_empty = state(record, side).present().is_none_or(|goal| goal.size == 0);
+    matches!(action, Action::File { own_content: false, .. }) && !is_empty
+}

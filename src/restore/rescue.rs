@@ -1,0 +1,445 @@
+//! The snapshot of what a restore overwrites: written before anything changes, so that the restore
+//! can be undone, and completed where it was killed.
+//!
+//! It lies beside the snapshot that is restored, and is called `.unfinished` until all is done. Its
+//! before-states are those of the live files, with their content; its after-states those that the
+//! restore puts back, whose content stays where it is. Neighbours: `plan.rs` has the steps,
+//! `apply.rs` carries them out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::make::Policy;
+use super::place::{Place, Spot};
+use super::plan::{Action, Request, Step, is_unchanged};
+use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
+use crate::snapshot::compare::state;
+use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::wire::write_manifest;
+use crate::snapshot::{self, *};
+
+/// What the name of a rescue has behind that of the snapshot.
+const RESCUE: &str = "-rescue-";
+/// What the name of a rescue ends in until its restore is done.
+const UNFINISHED: &str = ".unfinished";
+
+/// A rescue whose restore is under way.
+#[derive(Debug, Clone)]
+pub struct Rescue {
+    path: PathBuf,
+    id: String,
+}
+
+/// A rescue whose restore did not come to its end.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// The rescue.
+    pub rescue: Rescue,
+    /// What it holds.
+    pub snapshot: Snapshot,
+}
+
+impl Rescue {
+    /// The number that tells its temporary files from all others.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its directory at the moment.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives it its final name, which says that its restore is done.
+    pub fn finish(self) -> io::Result<PathBuf> {
+        let name = self.path.as_os_str().as_bytes();
+        let done = PathBuf::from(OsStr::from_bytes(name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name)));
+        std::fs::rename(&self.path, &done)?;
+        if let Some(parent) = done.parent() {
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(done)
+    }
+}
+
+/// The directory of the snapshots and the name that rescues of `snap` start with; a rescue of a rescue
+/// is one more of the first snapshot.
+fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
+    let real = snap.canonicalize()?;
+    let name = real.file_name().unwrap_or(OsStr::new("root")).as_bytes();
+    let name = name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name);
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let base = name[..name.len() - digits].strip_suffix(RESCUE.as_bytes()).filter(|_| digits > 0);
+    let name = base.unwrap_or(name).to_vec();
+    Ok((real.parent().unwrap_or(Path::new("/")).to_owned(), name))
+}
+
+/// The rescues of the snapshot `snap` whose restores did not come to their end.
+pub fn unfinished(snap: &Path) -> io::Result<Vec<Unfinished>> {
+    let (directory, base) = family(snap)?;
+    let prefix = [base.as_slice(), RESCUE.as_bytes()].concat();
+    let own = snap.canonicalize()?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_one = name.as_bytes().starts_with(&prefix) && name.as_bytes().ends_with(UNFINISHED.as_bytes());
+        let path = entry.path();
+        // One without a manifest never came so far that anything was changed.
+        let Some(snapshot) = is_one.then(|| Snapshot::open(&path).ok()).flatten() else { continue };
+        if is_ours(&path, &snapshot)? && path != own {
+            let id = snapshot.header().id.clone();
+            found.push(Unfinished { rescue: Rescue { path, id }, snapshot });
+        }
+    }
+    found.sort_by(|one, other| one.rescue.path.cmp(&other.rescue.path));
+    Ok(found)
+}
+
+/// Whether `snapshot` is itself a rescue of ours whose restore did not come to its end.
+pub fn is_unfinished(snapshot: &Snapshot) -> io::Result<bool> {
+    let real = snapshot.path().canonicalize()?;
+    Ok(real.as_os_str().as_bytes().ends_with(UNFINISHED.as_bytes()) && is_ours(&real, snapshot)?)
+}
+
+/// Says that the rescue `snapshot` is done with: what it was for was undone.
+pub fn finish(snapshot: &Snapshot) -> io::Result<PathBuf> {
+    let path = snapshot.path().canonicalize()?;
+    Rescue { path, id: snapshot.header().id.clone() }.finish()
+}
+
+/// Whether we wrote the rescue: another's could say that files of ours are half done.
+fn is_ours(path: &Path, snapshot: &Snapshot) -> io::Result<bool> {
+    let header = snapshot.header();
+    let user = nix::unistd::geteuid().as_raw();
+    Ok(header.kind == Kind::Rescue
+        && header.uid == user
+        && std::fs::symlink_metadata(path)?.uid() == user
+        && header.host.machine == live::machine_id_hash().to_string()
+        && !header.id.is_empty()
+        && header.id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The name of the rescues of the snapshot `id`, which tells it from a later one in its directory.
+pub fn name(id: &str) -> String {
+    format!("rescue of {id}")
+}
+
+/// The command of a rescue: what was asked for, in one form.
+pub fn command(snap: &Path, goal: Side, paths: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
+    let mut command = vec![b"agent-snapshot".to_vec(), b"restore".to_vec()];
+    command.push(snap.canonicalize()?.into_os_string().into_encoded_bytes());
+    if goal == Side::Before {
+        command.push(b"--before".to_vec());
+    }
+    command.extend(paths.iter().cloned());
+    Ok(command)
+}
+
+/// One path of a rescue.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its record; the content of the before-state is not in it yet.
+    pub record: FileRecord,
+    /// Whether that content is to be kept.
+    pub content: bool,
+}
+
+/// What is to be kept of all that the steps change, by path.
+///
+/// `directories` are those in which names change or whose permission bits are loosened, as they are
+/// now, with the modification time that each will get.
+pub fn kept(
+    request: &Request,
+    steps: &[Step],
+    parents: impl Iterator<Item = Vec<u8>>,
+    directories: &BTreeMap<Vec<u8>, Present>,
+) -> BTreeMap<Vec<u8>, Kept> {
+    let mut kept: BTreeMap<Vec<u8>, Kept> = BTreeMap::new();
+    for (path, present) in directories {
+        let at = State::Present(Box::new(present.clone()));
+        let record = record(path, at.clone(), at, Operation::Directory.into());
+        kept.insert(path.clone(), Kept { record, content: false });
+    }
+    for path in parents {
+        let absent = State::Absent { tombstone: false };
+        let mut made = record(
+            &path,
+            absent.clone(),
+            absent,
+            Operations::from(Operation::Directory).with(Operation::Write),
+        );
+        made.after = State::Present(Box::new(new_directory()));
+        kept.insert(path, Kept { record: made, content: false });
+    }
+    for step in steps {
+        if let Some(one) = kept_of(request, step) {
+            kept.insert(one.record.path.clone(), one);
+        }
+    }
+    kept
+}
+
+fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
+    let looked = request.looks.get(&step.record)?.as_ref().ok()?;
+    let source = &request.files[step.record];
+    let before = match &looked.live {
+        Some(live) => State::Present(Box::new(live.clone())),
+        None => State::Absent { tombstone: false },
+    };
+    let (after, operations) = match &step.action {
+        Action::Remove => (State::Absent { tombstone: true }, Operation::Delete.into()),
+        Action::Attributes(attributes) => {
+            let mut after = looked.live.clone()?;
+            if let Some(permissions) = attributes.permissions {
+                after.mode = after.mode & libc::S_IFMT | permissions;
+            }
+            if let Some((uid, gid)) = attributes.owner {
+                (after.uid, after.gid) = (uid, gid);
+            }
+            if let Some((mtime, mtime_nsec)) = attributes.mtime {
+                (after.mtime, after.mtime_nsec) = (mtime, mtime_nsec);
+            }
+            for (name, value) in &attributes.xattrs {
+                match value {
+                    Some(value) => after.xattrs.insert(name.clone(), value.clone()),
+                    None => after.xattrs.remove(name),
+                };
+            }
+            (State::Present(Box::new(after)), Operation::Metadata.into())
+        }
+        Action::File { .. } | Action::Link { .. } | Action::Node => {
+            let goal = state(source, request.goal).present()?;
+            (State::Present(Box::new(promised(goal, request.policy))), Operation::Write.into())
+        }
+    };
+    let content = !matches!(step.action, Action::Attributes(_))
+        && looked.live.as_ref().is_some_and(|live| live.file_type == FileType::File);
+    let mut record = record(&source.path, before, after, operations);
+    record.git_after = match request.goal {
+        Side::Before => source.git.clone(),
+        Side::After => source.git_after.clone().or_else(|| source.git.clone()),
+    }
+    .filter(|git| git.oid.is_some() && record.after.present().is_some_and(|after| after.digest.is_none()));
+    Some(Kept { record, content })
+}
+
+/// The state that a restore puts back, without its content, which is in another snapshot.
+fn promised(goal: &Present, policy: &Policy) -> Present {
+    let mut after = goal.clone();
+    if goal.file_type != FileType::Symlink {
+        after.mode = goal.mode & libc::S_IFMT | policy.permissions(goal);
+    }
+    after.entries_digest = None;
+    after.blob = None;
+    let has_content = after.file_type == FileType::File && after.size > 0;
+    after.blob_omitted = has_content.then_some(BlobOmitted::Withheld);
+    after
+}
+
+fn new_directory() -> Present {
+    Present {
+        file_type: FileType::Directory,
+        mode: libc::S_IFDIR | 0o755,
+        mtime: 0,
+        mtime_nsec: 0,
+        size: 0,
+        uid: nix::unistd::geteuid().as_raw(),
+        gid: nix::unistd::getegid().as_raw(),
+        dev: 0,
+        ino: 0,
+        nlink: 1,
+        target: None,
+        rdev: None,
+        entries_digest: None,
+        xattrs: BTreeMap::new(),
+        digest: None,
+        blob: None,
+        blob_omitted: None,
+    }
+}
+
+fn record(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
+    FileRecord {
+        path: path.to_vec(),
+        operations,
+        processes: Vec::new(),
+        process_count: None,
+        inherited: false,
+        renamed_from: None,
+        renamed_to: None,
+        before,
+        after,
+        git: None,
+        git_after: None,
+    }
+}
+
+/// Whether what a step overwrites is kept already in the rescue of the run that was killed.
+pub fn is_kept(unfinished: &HashMap<&[u8], &FileRecord>, path: &[u8], live: Option<&Present>) -> bool {
+    unfinished.get(path).is_some_and(|record| match (record.before.present(), live) {
+        (_, None) => true,
+        (Some(before), Some(live)) => {
+            is_unchanged(before, live) || (before.dev, before.ino) == (live.dev, live.ino)
+        }
+        (None, Some(live)) => live.file_type == FileType::Directory,
+    })
+}
+
+/// Why a rescue was not written; nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory or a file in it can't be written.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::Error),
+    /// What is there can't be read, or not be written to the rescue.
+    #[error("keep {} in {}: {source}", printable(path), printable(rescue.as_os_str().as_bytes()))]
+    Keep {
+        /// The path.
+        path: Vec<u8>,
+        /// The rescue.
+        rescue: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+}
+
+/// Writes a rescue of `kept` beside `snap` and flushes it to the disk.
+pub fn write(
+    snap: &Path,
+    header: &Header,
+    kept: BTreeMap<Vec<u8>, Kept>,
+    place: &Place,
+) -> Result<Rescue, Error> {
+    let path = free_name(snap).map_err(snapshot::Error::io("find a name for the rescue beside", snap))?;
+    let written = write_to(&path, header, kept, place);
+    if written.is_err() {
+        // Nothing of it has a name yet but the directory.
+        let _ = std::fs::remove_dir(&path);
+    }
+    written.map(|()| Rescue { path, id: header.id.clone() })
+}
+
+fn write_to(path: &Path, header: &Header, kept: BTreeMap<Vec<u8>, Kept>, place: &Place) -> Result<(), Error> {
+    let target = SnapshotDir::create(path)?;
+    let failed = |what: &str| snapshot::Error::io(what, path);
+    let blobs = target.unnamed_file().map_err(failed("write the rescue"))?;
+    let mut writer = BlobWriter::new(blobs, Compression::Snappy).map_err(failed("write the rescue"))?;
+    let mut records = Vec::with_capacity(kept.len());
+    for Kept { mut record, content } in kept.into_values() {
+        if let (true, State::Present(before)) = (content, &mut record.before) {
+            let keep = store(&mut writer, &record.path, before, place);
+            keep.map_err(|source| Error::Keep {
+                path: record.path.clone(),
+                rescue: path.to_owned(),
+                source,
+            })?;
+        }
+        records.push(record);
+    }
+    let blobs = writer.finish().map_err(failed("write the rescue"))?;
+    let manifest = target.unnamed_file().map_err(failed("write the rescue"))?;
+    write_manifest(&manifest, header, &records).map_err(failed("write the rescue"))?;
+    target.commit(blobs, manifest, true)?;
+    Ok(())
+}
+
+fn store(writer: &mut BlobWriter, path: &[u8], before: &mut Present, place: &Place) -> io::Result<()> {
+    let spot = place.spot(path)?.ok_or(io::ErrorKind::NotFound)?;
+    let file = open_for_reading(&spot)?;
+    let stored = writer.store_file(&blob_key(Side::Before, path), &file, StoreLimit::NONE)?;
+    if stored.size != before.size {
+        return Err(io::Error::other("it changed while it was read"));
+    }
+    before.digest = Some(stored.digest);
+    before.blob = stored.blob.map(|key| key.to_string());
+    Ok(())
+}
+
+/// Opens a regular file; one of our own that we may not read is made readable for that moment.
+fn open_for_reading(spot: &Spot) -> io::Result<File> {
+    match live::open_regular(&spot.proc_path()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let held = spot.hold()?.ok_or(io::ErrorKind::NotFound)?;
+            let mode = held.stat().st_mode;
+            if mode & libc::S_IFMT != libc::S_IFREG {
+                return Err(error);
+            }
+            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode & 0o7777 | 0o400))?;
+            let opened = held.open(OFlags::RDONLY);
+            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode & 0o7777))?;
+            Ok(File::from(opened?))
+        }
+        other => other,
+    }
+}
+
+/// The next name beside `snap` that no rescue has.
+fn free_name(snap: &Path) -> io::Result<PathBuf> {
+    let (directory, base) = family(snap)?;
+    let name = |number: u32, end: &str| {
+        let mut name = base.clone();
+        name.extend_from_slice(format!("{RESCUE}{number}{end}").as_bytes());
+        directory.join(OsStr::from_bytes(&name))
+    };
+    for number in 1..=u32::MAX {
+        let candidate = name(number, UNFINISHED);
+        // A directory without a manifest is what a run that was killed early has left.
+        let is_free = !candidate.exists() || !candidate.join(snapshot::layout::MANIFEST).exists();
+        if is_free && !name(number, "").exists() {
+            return Ok(candidate);
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// The header of a rescue.
+pub fn header(of: &Header, command: Vec<Vec<u8>>) -> Header {
+    let now = jiff::Timestamp::now().to_string();
+    let cwd = std::env::current_dir()
+        .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
+    let kernel = nix::sys::utsname::uname();
+    Header {
+        format_version: FORMAT_VERSION,
+        id: random_id(),
+        kind: Kind::Rescue,
+        name: Some(name(&of.id)),
+        session: of.session.clone(),
+        tool: Tool { name: env!("CARGO_PKG_NAME").to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        host: Host {
+            arch: std::env::consts::ARCH.to_owned(),
+            kernel: kernel.map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default(),
+            machine: live::machine_id_hash().to_string(),
+        },
+        command,
+        exit_status: 0,
+        exit_signal: None,
+        timed_out: false,
+        start_cwd: cwd,
+        uid: nix::unistd::geteuid().as_raw(),
+        gid: nix::unistd::getegid().as_raw(),
+        started_at: now.clone(),
+        finished_at: now,
+        complete: true,
+        warnings: Vec::new(),
+        suppressed: Vec::new(),
+        git_repositories: Vec::new(),
+        processes: Vec::new(),
+    }
+}
+
+/// A random identifier, 128 bits in hexadecimal.
+fn random_id() -> String {
+    let half = || {
+        use std::hash::{BuildHasher as _, RandomState};
+        RandomState::new().hash_one(())
+    };
+    format!("{:016x}{:016x}", half(), half())
+}

@@ -1,0 +1,547 @@
+//! A restore in place, from the first look to the last: checks, plan, rescue, change.
+//!
+//! Neighbours: the other rooms of `restore`, each for its part; `commands::restore` tells what came
+//! of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::apply::{self, Done, Failure, Job};
+use super::look::{Look, Looker};
+use super::loosen::Loosener;
+use super::make::Policy;
+use super::place::Place;
+use super::plan::{self, Action, Left, Obstacle, Plan, Request, needs_content};
+use super::rescue::{self, Rescue, Unfinished};
+use super::targets::{Choice, Links, opposite, same_file, select};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::state;
+use crate::snapshot::source::{Contents, Unavailable};
+use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, live, printable};
+
+/// What is asked for.
+pub struct Wish<'a> {
+    /// The state that is to be put back.
+    pub goal: Side,
+    /// What of it.
+    pub policy: &'a Policy,
+    /// Which paths.
+    pub choice: &'a dyn Choice,
+    /// The same, as they were named.
+    pub paths: &'a [Vec<u8>],
+    /// Whether a target that is at neither of its states is overwritten.
+    pub force: bool,
+    /// Whether the plan is all that is wanted.
+    pub dry_run: bool,
+}
+
+/// Who is told how far the work is.
+pub trait Progress: Sync {
+    /// Work of `len` steps begins.
+    fn start(&self, what: &'static str, len: usize);
+    /// One step is done.
+    fn tick(&self);
+    /// The work is done.
+    fn end(&self);
+}
+
+/// What becomes of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is made where nothing is.
+    Create,
+    /// What is there is replaced.
+    Replace,
+    /// It is written in place.
+    WriteInPlace,
+    /// It becomes another name of a file.
+    Link,
+    /// It gets other attributes.
+    Attributes,
+    /// It is removed.
+    Remove,
+}
+
+impl Change {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Change::Create => "create",
+            Change::Replace => "replace",
+            Change::WriteInPlace => "write_in_place",
+            Change::Link => "link",
+            Change::Attributes => "attributes",
+            Change::Remove => "remove",
+        }
+    }
+}
+
+/// What came of a restore.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// What is to be done, or was, in the order of the paths.
+    pub changes: Vec<(Vec<u8>, Change)>,
+    /// Targets at neither of their states, with what is there.
+    pub conflicts: Vec<(Vec<u8>, String)>,
+    /// Paths that can't be put back.
+    pub obstacles: Vec<(Vec<u8>, Obstacle)>,
+    /// Paths whose content can't be had.
+    pub unavailable: Vec<(Vec<u8>, Unavailable)>,
+    /// Targets that are left as they are.
+    pub left: Vec<(Vec<u8>, Left)>,
+    /// What could not be given to a path.
+    pub shortfalls: Vec<(Vec<u8>, super::make::Shortfall)>,
+    /// How many targets were at the state already.
+    pub at_goal: usize,
+    /// Where what was overwritten is kept.
+    pub rescues: Vec<PathBuf>,
+    /// Whether a restore that was killed was completed.
+    pub completed: bool,
+    /// Whether the changes were made.
+    pub applied: bool,
+}
+
+impl Answer {
+    /// Whether the state was put back whole, or will be.
+    pub fn is_whole(&self) -> bool {
+        self.obstacles.is_empty()
+            && self.unavailable.is_empty()
+            && self.left.is_empty()
+            && (self.applied || self.conflicts.is_empty())
+    }
+}
+
+/// Why a restore came to no good end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another process works with the snapshot.
+    #[error("{0} is being used by another restore or recording")]
+    Busy(String),
+    /// What is there can't be looked at or locked.
+    #[error("{what}: {source}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// The rescue could not be written; nothing was changed.
+    #[error("{0}; nothing was changed")]
+    Rescue(#[from] rescue::Error),
+    /// The work stopped on the way.
+    #[error(
+        "{failure}; {} of {steps} changes were made, what they overwrote is in {}, and the same command completes them",
+        done,
+        printable(rescue.as_os_str().as_encoded_bytes())
+    )]
+    Stopped {
+        /// Why.
+        failure: Failure,
+        /// How many changes were made.
+        done: usize,
+        /// Of how many.
+        steps: usize,
+        /// The unfinished rescue.
+        rescue: PathBuf,
+    },
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Io { what, source }
+}
+
+/// Puts a state of `snapshot` back in place, or says why not.
+pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<Answer, Error> {
+    let _lock = lock(snapshot)?;
+    let place = Place::live().map_err(failed("open /"))?;
+    let killed = Killed::find(snapshot, wish).map_err(failed("look for unfinished rescues"))?;
+    if !wish.dry_run {
+        killed.remove_leftovers(&place);
+    }
+    let files = snapshot.files();
+    let links = [wish.goal, opposite(wish.goal)].map(|side| Links::of(files, side));
+    let links = [&links[0], &links[1]];
+    let targets = select(files, links, wish.choice);
+
+    let mut loosener = Loosener::default();
+    if !wish.dry_run {
+        killed.adopt(&place, &mut loosener).map_err(failed("look at the directories of a killed restore"))?;
+    }
+    let mut indices: Vec<usize> =
+        targets.iter().flat_map(|target| links[0].names(*target)).copied().collect();
+    indices.extend(targets.iter().flat_map(|target| links[1].names(*target)));
+    indices.extend(&targets);
+    indices.sort_unstable();
+    indices.dedup();
+    let looks = look(wish, files, links, &indices, &place, &mut loosener, progress);
+    let unfinished = killed.records();
+    let request = Request {
+        files,
+        goal: wish.goal,
+        policy: wish.policy,
+        force: wish.force,
+        targets: &targets,
+        links,
+        looks: &looks,
+        unfinished: &unfinished,
+    };
+    let plan = plan::plan(&request);
+    let contents = Contents::new(snapshot);
+    let mut answer = answer(&request, &plan, unavailable(&request, &plan, &contents));
+    if wish.dry_run || !plan.is_clear(wish.force) || !answer.unavailable.is_empty() {
+        return Ok(answer);
+    }
+
+    // What was loosened only to look is closed again unless the work needs it, too.
+    let directories =
+        directories(&place, &plan, &request, &loosener).map_err(failed("look at a directory"))?;
+    let times = times(&request, &plan, &directories, &killed.directories());
+    let nothing_to_do = plan.steps.is_empty() && killed.own.is_none();
+    if nothing_to_do {
+        loosener.close().map_err(failed("change back the mode of a directory"))?;
+        answer.applied = true;
+        return Ok(answer);
+    }
+    let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
+    let rescues = write_rescues(snapshot, wish, &request, &plan, &directories, &times, &killed, &place)?;
+    let id = rescues.id.clone();
+    let job =
+        Job { request: &request, plan: &plan, place: &place, contents: &contents, id: &id, times: &times };
+    let mut done = Done::default();
+    progress.start("restore", plan.steps.len());
+    let applied = apply::apply(&job, &mut loosener, &mut done, &|| progress.tick());
+    progress.end();
+    if let Err(failure) = applied {
+        let steps = plan.steps.len();
+        let done = done.changed + done.removed;
+        return Err(Error::Stopped { failure, done, steps, rescue: rescues.first });
+    }
+    answer.completed = rescues.completed;
+    if is_undone {
+        rescue::finish(snapshot).map_err(failed("give the rescue its final name"))?;
+    }
+    for rescue in rescues.all {
+        answer.rescues.push(rescue.finish().map_err(failed("give the rescue its final name"))?);
+    }
+    answer.left.append(&mut done.left);
+    answer.shortfalls = done.shortfalls;
+    answer.applied = true;
+    Ok(answer)
+}
+
+/// Keeps others from restoring or recording into the snapshot for as long as the result lives.
+fn lock(snapshot: &Snapshot) -> Result<File, Error> {
+    let directory = File::open(snapshot.path()).map_err(failed("open the snapshot"))?;
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
+        }
+        // A file system without locks is no reason not to restore.
+        _ => Ok(directory),
+    }
+}
+
+/// Restores of the same snapshot that were killed.
+struct Killed {
+    /// That of the same command, which is completed.
+    own: Option<Unfinished>,
+    /// Those of others: what they left half done is known.
+    others: Vec<Unfinished>,
+    /// The records of the snapshot itself, where it is the rescue of a restore that was killed.
+    itself: Vec<FileRecord>,
+    itself_id: Option<String>,
+}
+
+impl Killed {
+    fn find(snapshot: &Snapshot, wish: &Wish) -> io::Result<Killed> {
+        let header = snapshot.header();
+        let command = rescue::command(snapshot.path(), wish.goal, wish.paths)?;
+        let found = rescue::unfinished(snapshot.path())?;
+        let name = Some(rescue::name(&header.id));
+        let concerned = found.into_iter().filter(|one| one.snapshot.header().name == name);
+        let (mut own, others): (Vec<_>, Vec<_>) =
+            concerned.partition(|one| one.snapshot.header().command == command);
+        let is_unfinished = header.kind == Kind::Rescue && rescue::is_unfinished(snapshot)?;
+        Ok(Killed {
+            own: own.pop(),
+            others: others.into_iter().chain(own).collect(),
+            itself: if is_unfinished { snapshot.files().to_vec() } else { Vec::new() },
+            itself_id: is_unfinished.then(|| header.id.clone()),
+        })
+    }
+
+    fn sources(&self) -> impl Iterator<Item = (&str, &[FileRecord])> {
+        let found = self.others.iter().chain(&self.own);
+        let itself = self.itself_id.as_deref().map(|id| (id, self.itself.as_slice()));
+        itself.into_iter().chain(found.map(|one| (one.rescue.id(), one.snapshot.files())))
+    }
+
+    fn records(&self) -> HashMap<&[u8], &FileRecord> {
+        self.sources()
+            .flat_map(|(_, files)| files)
+            .filter(|record| record.operations.intersects(snapshot::Operations::CHANGES))
+            .map(|record| (record.path.as_slice(), record))
+            .collect()
+    }
+
+    /// The directories in which a killed restore changed names, as they were before.
+    fn directories(&self) -> HashMap<&[u8], &Present> {
+        self.sources()
+            .flat_map(|(_, files)| files)
+            .filter(|record| !record.operations.intersects(snapshot::Operations::CHANGES))
+            .filter_map(|record| Some((record.path.as_slice(), record.before.present()?)))
+            .collect()
+    }
+
+    fn remove_leftovers(&self, place: &Place) {
+        for (id, files) in self.sources() {
+            for record in files {
+                // What can't be removed now is met again, and told, where it is in the way.
+                let _ = apply::remove_leftover(place, id, &record.path);
+            }
+        }
+    }
+
+    /// Takes over the directories that a killed restore had opened to itself.
+    fn adopt(&self, place: &Place, loosener: &mut Loosener) -> io::Result<()> {
+        for record in self.sources().flat_map(|(_, files)| files) {
+            let Some(before) = record.before.present() else { continue };
+            if before.file_type == FileType::Directory && before.mode & 0o700 != 0o700 {
+                loosener.adopt(place, &record.path, before)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn look(
+    wish: &Wish,
+    files: &[FileRecord],
+    links: [&Links; 2],
+    indices: &[usize],
+    place: &Place,
+    loosener: &mut Loosener,
+    progress: &dyn Progress,
+) -> HashMap<usize, io::Result<Look>> {
+    progress.start("look", indices.len());
+    let look_at = |indices: &[usize], loosener: &Loosener| {
+        let loosened = loosener.original();
+        let looker =
+            Looker { place, files, links, goal: wish.goal, policy: wish.policy, loosened: &loosened };
+        looker.look_at(indices, &|| progress.tick())
+    };
+    let mut looks = look_at(indices, loosener);
+    let is_hidden = |look: &io::Result<Look>| {
+        look.as_ref().err().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let mut hidden: Vec<usize> =
+        looks.iter().filter(|(_, look)| is_hidden(look)).map(|(index, _)| *index).collect();
+    hidden.sort_unstable();
+    if !wish.dry_run && !hidden.is_empty() {
+        let mut opened = false;
+        for index in hidden {
+            let made = loosener.make_searchable(place, &files[index].path, wish.policy.user.uid);
+            opened |= made.unwrap_or_default();
+        }
+        if opened {
+            // The opened directories themselves are seen with other bits now, too.
+            looks = look_at(indices, loosener);
+        }
+    }
+    progress.end();
+    looks
+}
+
+/// The contents that the plan needs and that can't be had.
+fn unavailable(request: &Request, plan: &Plan, contents: &Contents) -> Vec<(Vec<u8>, Unavailable)> {
+    let mut missing = Vec::new();
+    for step in &plan.steps {
+        let record = &request.files[step.record];
+        if !needs_content(record, request.goal, &step.action) {
+            continue;
+        }
+        let mut why = None;
+        let found = same_file(request.files, request.links[0], step.record).any(|record| {
+            match contents.check(record, request.goal) {
+                Ok(()) => true,
+                Err(error) => {
+                    why.get_or_insert(error);
+                    false
+                }
+            }
+        });
+        if let (false, Some(why)) = (found, why) {
+            missing.push((record.path.clone(), why));
+        }
+    }
+    missing
+}
+
+fn answer(request: &Request, plan: &Plan, unavailable: Vec<(Vec<u8>, Unavailable)>) -> Answer {
+    let looked = |index: usize| request.looks.get(&index).and_then(|look| look.as_ref().ok());
+    let change = |index: usize, action: &Action| match action {
+        Action::File { in_place: true, .. } => Change::WriteInPlace,
+        Action::File { .. } | Action::Node => match looked(index).and_then(|look| look.live.as_ref()) {
+            None => Change::Create,
+            Some(_) => Change::Replace,
+        },
+        Action::Link { .. } => Change::Link,
+        Action::Attributes(_) => Change::Attributes,
+        Action::Remove => Change::Remove,
+    };
+    let path = |index: usize| request.files[index].path.clone();
+    let conflict = |index: &usize| {
+        let live = looked(*index).and_then(|look| look.live.as_ref());
+        (path(*index), live.map_or_else(|| "nothing is there now".to_owned(), describe))
+    };
+    Answer {
+        changes: plan
+            .steps
+            .iter()
+            .map(|step| (path(step.record), change(step.record, &step.action)))
+            .collect(),
+        conflicts: plan.conflicts.iter().map(conflict).collect(),
+        obstacles: plan.obstacles.clone(),
+        unavailable,
+        left: plan.left.clone(),
+        at_goal: plan.at_goal,
+        ..Answer::default()
+    }
+}
+
+/// What is there, in a few words.
+fn describe(live: &Present) -> String {
+    let name = live.file_type.name().replace('_', " ");
+    let bits = live.mode & 0o7777;
+    match (&live.target, live.file_type) {
+        (Some(target), _) => format!("a symlink to {} is there now", printable(target)),
+        (_, FileType::File) => format!("a file of {} bytes with mode {bits:04o} is there now", live.size),
+        _ => format!("a {name} with mode {bits:04o} is there now"),
+    }
+}
+
+/// The directories in which names change or whose permission bits are loosened, as they are now.
+fn directories(
+    place: &Place,
+    plan: &Plan,
+    request: &Request,
+    loosener: &Loosener,
+) -> io::Result<BTreeMap<Vec<u8>, Present>> {
+    let original = loosener.original();
+    let mut paths = apply::touched(request, plan);
+    paths.extend(plan.loosen.iter().cloned());
+    paths.extend(loosener.paths().map(<[u8]>::to_vec));
+    let mut found = BTreeMap::new();
+    for path in paths {
+        let Some(spot) = place.spot(&path)? else { continue };
+        let Some(stat) = spot.stat()? else { continue };
+        let mut present = live::present(&stat, &spot.proc_path())?;
+        if let Some(mode) = original.get(&(present.dev, present.ino)) {
+            present.mode = present.mode & libc::S_IFMT | mode;
+        }
+        if present.file_type == FileType::Directory {
+            found.insert(path, present);
+        }
+    }
+    Ok(found)
+}
+
+/// The modification times that directories get after names in them have changed: that of the state
+/// put back, where nobody but the command and we changed names in them.
+fn times(
+    request: &Request,
+    plan: &Plan,
+    directories: &BTreeMap<Vec<u8>, Present>,
+    killed: &HashMap<&[u8], &Present>,
+) -> BTreeMap<Vec<u8>, (i64, u32)> {
+    let time = |at: &Present| (at.mtime, at.mtime_nsec);
+    let touched = apply::touched(request, plan);
+    let mut times = BTreeMap::new();
+    // What a killed restore touched first is not as it was, either.
+    let rescued = killed.iter().map(|(path, at)| (*path, *at));
+    let now = directories.iter().filter(|(path, _)| touched.contains(*path));
+    let seen: BTreeMap<&[u8], &Present> =
+        now.map(|(path, at)| (path.as_slice(), at)).chain(rescued).collect();
+    for (path, at) in seen {
+        let Ok(index) = request.files.binary_search_by(|record| record.path.as_slice().cmp(path)) else {
+            continue;
+        };
+        let record = &request.files[index];
+        let directory = |side| state(record, side).present().filter(|at| at.file_type == FileType::Directory);
+        let Some(goal) = directory(request.goal) else { continue };
+        let other = directory(opposite(request.goal));
+        if time(at) == time(goal) || other.is_some_and(|other| time(at) == time(other)) {
+            times.insert(path.to_vec(), time(goal));
+        }
+    }
+    times
+}
+
+/// The rescues of one restore.
+struct Rescues {
+    all: Vec<Rescue>,
+    /// The number in the names of temporary files.
+    id: String,
+    /// The one that is told where the work stops.
+    first: PathBuf,
+    completed: bool,
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of one snapshot")]
+fn write_rescues(
+    snapshot: &Snapshot,
+    wish: &Wish,
+    request: &Request,
+    plan: &Plan,
+    directories: &BTreeMap<Vec<u8>, Present>,
+    times: &BTreeMap<Vec<u8>, (i64, u32)>,
+    killed: &Killed,
+    place: &Place,
+) -> Result<Rescues, Error> {
+    let own: HashMap<&[u8], &FileRecord> = killed
+        .own
+        .iter()
+        .flat_map(|one| one.snapshot.files())
+        .map(|record| (record.path.as_slice(), record))
+        .collect();
+    let is_kept = |index: usize| {
+        let live = request.looks.get(&index).and_then(|look| look.as_ref().ok()?.live.as_ref());
+        rescue::is_kept(&own, &request.files[index].path, live)
+    };
+    let steps: Vec<_> = plan.steps.iter().filter(|step| !is_kept(step.record)).cloned().collect();
+    let parents = plan.parents.iter().filter(|path| !own.contains_key(path.as_slice())).cloned();
+    let new_directories: BTreeMap<Vec<u8>, Present> = directories
+        .iter()
+        .filter(|(path, _)| !own.contains_key(path.as_slice()))
+        .map(|(path, at)| (path.clone(), at.clone()))
+        .collect();
+    let mut kept = rescue::kept(request, &steps, parents, &new_directories);
+    for (path, one) in &mut kept {
+        if let (Some((mtime, mtime_nsec)), snapshot::State::Present(after)) =
+            (times.get(path), &mut one.record.after)
+            && !one.record.operations.intersects(snapshot::Operations::CHANGES)
+        {
+            (after.mtime, after.mtime_nsec) = (*mtime, *mtime_nsec);
+        }
+    }
+    let completed = killed.own.is_some();
+    let mut all: Vec<Rescue> = Vec::new();
+    if let Some(own) = &killed.own {
+        all.push(own.rescue.clone());
+    }
+    if !kept.is_empty() {
+        let header = snapshot.header();
+        let command = rescue::command(snapshot.path(), wish.goal, wish.paths)
+            .map_err(failed("resolve the snapshot"))?;
+        let header = rescue::header(header, command);
+        all.push(rescue::write(snapshot.path(), &header, kept, place)?);
+    }
+    let first = all.last().map(|rescue| (rescue.id().to_owned(), rescue.path().to_owned()));
+    let (id, first) = first.unwrap_or_default();
+    Ok(Rescues { all, id, first, completed })
+}

@@ -1,0 +1,136 @@
+//! Which records a restore is about, and which names were one file.
+//!
+//! Pure. Neighbours: `look.rs` looks at the paths, `plan.rs` decides what becomes of them.
+
+use std::collections::HashMap;
+
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{self, Entries, state};
+use crate::snapshot::{FileRecord, FileType, Operation, Operations, Present, State};
+
+/// The other side.
+pub fn opposite(side: Side) -> Side {
+    match side {
+        Side::Before => Side::After,
+        Side::After => Side::Before,
+    }
+}
+
+/// Whether the two states of `record` differ in anything that a restore gives back.
+///
+/// The times of a directory and of special files are not among it: what is made in the one or goes
+/// through the other changes them.
+pub fn differs(record: &FileRecord) -> bool {
+    let fingerprint = |side| compare::recorded(record, side, Entries::Ignore);
+    let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
+        return record.before.present().is_some() != record.after.present().is_some();
+    };
+    let attributes = |at: &Present| (at.uid, at.gid, at.xattrs.clone(), own_time(at), own_size(at));
+    fingerprint(Side::Before) != fingerprint(Side::After) || attributes(before) != attributes(after)
+}
+
+/// The modification time, where it is the path's own.
+pub fn own_time(at: &Present) -> Option<(i64, u32)> {
+    matches!(at.file_type, FileType::File | FileType::Symlink).then_some((at.mtime, at.mtime_nsec))
+}
+
+fn own_size(at: &Present) -> Option<u64> {
+    (at.file_type == FileType::File).then_some(at.size)
+}
+
+/// Whether the file has the same content in both states though nobody may have looked at it: nothing
+/// that the command did to it can have changed its bytes.
+pub fn content_is_untouched(record: &FileRecord) -> bool {
+    let file = |at: &Present| (at.file_type, at.dev, at.ino, at.size);
+    let times = |at: &Present| (at.mtime, at.mtime_nsec);
+    let writes =
+        record.operations.contains(Operation::Write) || record.operations.contains(Operation::Delete);
+    match (&record.before, &record.after) {
+        (State::Present(before), State::Present(after)) => {
+            file(before) == file(after) && (!writes || times(before) == times(after))
+        }
+        _ => false,
+    }
+}
+
+/// The names that were one file in one of the states, by the index of their records.
+#[derive(Debug, Default)]
+pub struct Links {
+    group_of: HashMap<usize, usize>,
+    groups: Vec<Vec<usize>>,
+}
+
+impl Links {
+    /// Finds the files of which several names are recorded in the state `side`.
+    pub fn of(files: &[FileRecord], side: Side) -> Links {
+        let mut by_inode: HashMap<_, Vec<usize>> = HashMap::new();
+        for (index, record) in files.iter().enumerate() {
+            let Some(at) = state(record, side).present() else { continue };
+            if at.file_type == FileType::File && at.nlink > 1 {
+                // Not the inode alone: the states of two paths are from two moments, and a number
+                // may have been given to another file between them.
+                let file = (at.dev, at.ino, at.size, at.mode, at.mtime, at.mtime_nsec);
+                by_inode.entry(file).or_default().push(index);
+            }
+        }
+        let mut groups: Vec<_> = by_inode.into_values().filter(|group| group.len() > 1).collect();
+        groups.sort_unstable();
+        let pairs = groups.iter().enumerate();
+        let group_of = pairs.flat_map(|(group, members)| members.iter().map(move |member| (*member, group)));
+        Links { group_of: group_of.collect(), groups }
+    }
+
+    /// The names of the file that the record `index` is a name of, itself included; empty where no
+    /// other is recorded.
+    pub fn names(&self, index: usize) -> &[usize] {
+        self.group_of.get(&index).and_then(|group| self.groups.get(*group)).map_or(&[], Vec::as_slice)
+    }
+
+    /// All files of which several names are recorded.
+    pub fn groups(&self) -> &[Vec<usize>] {
+        &self.groups
+    }
+}
+
+/// How the user chose.
+pub trait Choice {
+    /// Whether a record is among those that were asked for: all, where no path was named.
+    fn contains(&self, path: &[u8]) -> bool;
+    /// Whether the path itself was named.
+    fn names(&self, path: &[u8]) -> bool;
+}
+
+/// The indices of the records that a restore puts back, in order.
+///
+/// What the command changed; of the records beneath a path that was named, too. A path that was named
+/// itself is put back whatever the command did to it.
+pub fn select(files: &[FileRecord], links: [&Links; 2], choice: &dyn Choice) -> Vec<usize> {
+    let is_changing = |index: usize| files[index].operations.intersects(Operations::CHANGES);
+    // A file that was changed through one of its names has changed under all of them.
+    let is_changed = |index: usize| {
+        is_changing(index)
+            || links.iter().any(|links| links.names(index).iter().any(|other| is_changing(*other)))
+    };
+    let is_relinked = |index: usize| links[0].names(index) != links[1].names(index);
+    let is_target = |index: usize| {
+        let record = &files[index];
+        choice.names(&record.path)
+            || choice.contains(&record.path)
+                && !record.inherited
+                && is_changed(index)
+                && (differs(record) || is_changing(index) && is_relinked(index))
+    };
+    (0..files.len()).filter(|index| is_target(*index)).collect()
+}
+
+/// The records that say what content the file of the record `index` has: itself, and those of its
+/// other names.
+pub fn same_file<'a>(
+    files: &'a [FileRecord],
+    links: &Links,
+    index: usize,
+) -> impl Iterator<Item = &'a FileRecord> {
+    let others = links.names(index).iter().copied().filter(move |other| *other != index);
+    let indices: Vec<usize> = std::iter::once(index).chain(others).collect();
+    indices.into_iter().map(|index| &files[index])
+}
