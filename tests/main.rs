@@ -3,5 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod calls;
+mod names;
 mod recording;
 mod support;
+mod truth;
+mod truth_random;
