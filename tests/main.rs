@@ -3,7 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod calls;
+mod names;
 mod readme;
 mod recording;
+mod recording;
 mod support;
+mod support;
+mod truth;
+mod truth_random;
 mod undo;

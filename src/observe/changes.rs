@@ -8,7 +8,8 @@ use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
 use smallvec::SmallVec;
 
-use super::capture::{Fate, Held};
+use super::capture::Fate;
+use super::content::Holding;
 use super::ignore::RuleId;
 use super::program;
 use super::recorder::{Sight, State};
@@ -47,7 +48,7 @@ pub(super) struct Part {
     /// openat2 may stop at a link or a mount before it comes to the path.
     strict: bool,
     /// Bytes that the call may destroy.
-    pub held: Option<Held>,
+    pub held: Option<Holding>,
     /// What lies beneath a directory that moves.
     pub moved: Vec<Moved>,
 }
@@ -122,7 +123,10 @@ impl State {
                 held = self.hold_content(record, stat.as_ref(), fate);
             }
             if may_change(effect) {
-                self.take_xattrs(record);
+                self.take_xattrs(record, stat.as_ref());
+            }
+            if effect == Effect::LinkFrom {
+                self.name_again(record, stat.as_ref());
             }
         }
         Part { effect, path, sight, stat, crossed, strict: false, held, moved: Vec::new() }
@@ -306,7 +310,7 @@ impl State {
     /// Notes that a record's path, or what it stands for, has changed.
     fn changed(&mut self, record: RecordId, part: &mut Part, operations: Operations) {
         if let Some(held) = part.held.take() {
-            self.keep_content(record, held);
+            self.keep_content(held);
         }
         let replaces = operations.contains(Operation::Write) || operations.contains(Operation::Delete);
         self.count_change(record);
@@ -315,8 +319,8 @@ impl State {
         observation.written |= operations.contains(Operation::Write);
         observation.append_only &= !operations.contains(Operation::Write);
         observation.deleted |= operations.contains(Operation::Delete);
-        let in_place = matches!(part.effect, Effect::Open(_) | Effect::Truncate | Effect::Metadata);
-        self.note_inode(record, part.stat.as_ref(), in_place);
+        observation.touched |= operations.contains(Operation::Metadata);
+        self.note_names(part, operations);
         self.repositories.note_change(&part.path);
         self.forget_if_link(part);
     }
@@ -331,15 +335,14 @@ impl State {
         }
     }
 
-    /// Other names of a file that is changed in place are changed too; what it was is known here.
-    /// The number of a file that is gone may be used again.
-    pub fn note_inode(&mut self, record: RecordId, stat: Option<&FileStat>, in_place: bool) {
-        let Some(stat) = stat else { return };
-        let inode = (stat.st_dev, stat.st_ino);
-        if in_place && stat.st_nlink > 1 && !resolve::is_directory(stat) {
-            self.changed_inodes.entry(inode).or_insert(record);
-        } else if !in_place && stat.st_nlink == 1 {
-            self.changed_inodes.remove(&inode);
+    /// A change in place is one of all names; one of a name may leave the file without any.
+    fn note_names(&mut self, part: &Part, operations: Operations) {
+        match part.effect {
+            Effect::Open(_) | Effect::Truncate | Effect::Metadata => {
+                self.changed_in_place(part.stat.as_ref(), operations);
+            }
+            Effect::Remove => self.unnamed(part.stat.as_ref()),
+            _ => {}
         }
     }
 

@@ -10,19 +10,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::sys::stat::FileStat;
 use rustix::fs::{Access as Rights, AtFlags, CWD};
 
-use super::capture::{Capture, Fate, Held, Ticket};
+use super::capture::Capture;
 use super::changes::Pending;
+use super::content::Keepers;
 use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
 use super::lookups::{Known, Lookups};
 use super::processes::ProcessTable;
 use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
-use super::table::{Content, Extra, PathObservation, ProcessId, RecordId, Stat, Table};
+use super::table::{Extra, PathObservation, ProcessId, RecordId, Stat, Table};
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
-use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{BlobOmitted, Operation, Operations, WarningKind, live};
+use crate::snapshot::{Operation, Operations, WarningKind, live};
 use crate::trace::stop::End;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, Special};
@@ -74,8 +74,8 @@ pub(super) struct State {
     pub suppressed: Counts,
     /// File systems whose files are never opened, by device.
     pseudo: HashMap<u64, bool, foldhash::fast::RandomState>,
-    /// Files with several names that the tree has changed, by the record that has their before-state.
-    pub changed_inodes: HashMap<(u64, u64), RecordId, foldhash::fast::RandomState>,
+    /// Who keeps the before-states of files with several names.
+    pub keepers: Keepers,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, super::core_dump::Expected, foldhash::fast::RandomState>,
     /// The first panic in here, told at the end: the command runs on without us.
@@ -116,7 +116,7 @@ impl Recorder {
             warnings: Warnings::default(),
             suppressed: Counts::default(),
             pseudo: HashMap::default(),
-            changed_inodes: HashMap::default(),
+            keepers: Keepers::default(),
             core_dumps: HashMap::default(),
             failure: None,
         };
@@ -384,98 +384,6 @@ impl State {
         }
     }
 
-    /// Sees to the bytes of a file that is read or executed.
-    pub fn read_content(&mut self, record: RecordId, now: Option<&FileStat>) {
-        let observation = self.table.get(record);
-        if observation.content != Content::NotNeeded || observation.replaced {
-            return;
-        }
-        let Some(before) = observation.before.filter(Stat::is_regular) else { return };
-        if observation.git.as_ref().is_some_and(|facts| facts.oid().is_some()) {
-            self.table.get_mut(record).content = Content::Pinned;
-            return;
-        }
-        if self.is_pseudo(before.dev, record) {
-            return;
-        }
-        if now.is_some_and(|now| !before.same_content(&Stat::from(now))) {
-            self.late(record);
-        }
-        let held = self.capture.hold(self.table.path(record), Fate::Survive);
-        let content = match held {
-            Held::Omitted(reason) => Content::Omitted(reason),
-            held => {
-                let store = before.size <= self.options.max_read_bytes;
-                Content::Read(self.hand_in(record, held, before, store))
-            }
-        };
-        self.table.get_mut(record).content = content;
-    }
-
-    /// The bytes of a file that the held call may destroy; none where they are safe already.
-    pub fn hold_content(&mut self, record: RecordId, now: Option<&FileStat>, fate: Fate) -> Option<Held> {
-        let observation = self.table.get(record);
-        let before = observation.before.filter(Stat::is_regular)?;
-        if fate == Fate::Overwritten {
-            self.capture.settle(before.inode());
-        }
-        let observation = self.table.get(record);
-        match observation.content {
-            _ if observation.replaced => return None,
-            Content::Kept(_) => return None,
-            // Stored already, unless it was too large for what is only read.
-            Content::Read(ticket) if before.size <= self.options.max_read_bytes => {
-                self.table.get_mut(record).content = Content::Kept(ticket);
-                return None;
-            }
-            _ => {}
-        }
-        if self.is_pseudo(before.dev, record) {
-            return None;
-        }
-        if now.is_some_and(|now| !before.same_content(&Stat::from(now))) {
-            self.late(record);
-        }
-        Some(self.capture.hold(self.table.path(record), fate))
-    }
-
-    /// Hands in bytes that the tree may now destroy.
-    pub fn keep_content(&mut self, record: RecordId, held: Held) {
-        let Some(before) = self.table.get(record).before else { return };
-        self.table.get_mut(record).content = match held {
-            Held::Omitted(reason) => {
-                self.omitted(record, reason);
-                Content::Omitted(reason)
-            }
-            held => {
-                let store = self.options.max_blob_bytes.is_none_or(|limit| before.size <= limit);
-                Content::Kept(self.hand_in(record, held, before, store))
-            }
-        };
-    }
-
-    fn hand_in(&mut self, record: RecordId, held: Held, before: Stat, store: bool) -> Ticket {
-        let key = blob_key(Side::Before, self.table.path(record));
-        self.capture.submit(key, held, Some(before.inode()), store)
-    }
-
-    pub fn omitted(&mut self, record: RecordId, reason: BlobOmitted) {
-        let path = self.table.path(record);
-        self.warnings.lost(WarningKind::ContentOmitted, None, || {
-            format!("the bytes of {} are not stored ({reason:?})", String::from_utf8_lossy(path))
-        });
-    }
-
-    fn late(&mut self, record: RecordId) {
-        let path = self.table.path(record);
-        self.warnings.lost(WarningKind::LateBeforeState, None, || {
-            format!(
-                "{} changed between its first sight and the first call that needed its bytes",
-                String::from_utf8_lossy(path)
-            )
-        });
-    }
-
     /// Takes the digest of a directory's entries, once, before the tree changes them.
     pub fn list_entries(&mut self, record: RecordId) {
         let observation = self.table.get(record);
@@ -596,16 +504,10 @@ impl State {
                 ..Extra::default()
             }));
         }
-        // Another name of a file that the tree has changed: what it was is known there.
-        if let Some(before) = before.filter(|before| before.nlink > 1 && !before.is_directory())
-            && let Some(first) = self.changed_inodes.get(&before.inode())
-        {
-            let first = self.table.get(*first);
-            observation.before = first.before;
-            observation.content = first.content;
-            observation.replaced = true;
-        }
-        self.table.add(path, observation)
+        self.meet_names(&mut observation, stat);
+        let record = self.table.add(path, observation);
+        self.keep_names(record);
+        record
     }
 
     /// Whether the file system of a record has no files with bytes of their own.
@@ -617,22 +519,6 @@ impl State {
     /// Whether `dev` is known to be such a file system.
     pub fn known_pseudo(&self, dev: u64) -> bool {
         self.pseudo.get(&dev) == Some(&true)
-    }
-
-    /// Takes the extended attributes of a path that the held call may change, once.
-    pub fn take_xattrs(&mut self, record: RecordId) {
-        let observation = self.table.get_mut(record);
-        if std::mem::replace(&mut observation.xattrs_taken, true)
-            || observation.replaced
-            || observation.before.is_none_or(|before| before.is_link())
-        {
-            return;
-        }
-        let Ok(xattrs) = live::xattrs(self.table.path(record)) else { return };
-        // Most files have none, and most records no rarer facts.
-        if !xattrs.is_empty() {
-            self.table.get_mut(record).extra_mut().xattrs = xattrs;
-        }
     }
 }
 
