@@ -261,7 +261,8 @@ impl<'a> Planner<'a> {
     /// Permission bits are part of the state. The others are put back where they are as the other
     /// state has them: an attribute that someone else changed since is not of the command's doing.
     fn attributes(&self, index: usize, goal: &Present, live: &Present) -> Option<Attributes> {
-        let rescued = self.request.unfinished.get(self.record(index).path.as_slice());
+        let record = self.record(index);
+        let rescued = self.request.unfinished.get(record.path.as_slice());
         let was = rescued.and_then(|rescued| rescued.before.present());
         let other = self.other(index).filter(|other| other.file_type == goal.file_type);
         // Of a file that was half done, all that is not as it should be is of our own doing.
@@ -283,9 +284,9 @@ impl<'a> Planner<'a> {
             // chown(2) clears set-ID bits.
             wanted.permissions = (goal.file_type != FileType::Symlink).then_some(permissions);
         }
-        if let (Some(mtime), Some(now)) = (own_time(goal), own_time(live))
+        if let (Some(mtime), Some(now)) = (own_time(record, goal), own_time(record, live))
             && mtime != now
-            && ours(&|at| own_time(at) == Some(now))
+            && ours(&|at| own_time(record, at) == Some(now))
         {
             wanted.mtime = Some(mtime);
         }
@@ -535,8 +536,10 @@ fn is_kept(goal: &Present, live: &Present, look: &Look) -> bool {
 
 /// Whether `live` is what was seen as `before`, by its metadata.
 pub fn is_unchanged(before: &Present, live: &Present) -> bool {
-    let look = |at: &Present| (at.file_type, at.dev, at.ino, at.mode, own_time(at), at.target.clone());
-    look(before) == look(live) && (before.file_type != FileType::File || before.size == live.size)
+    let look = |at: &Present| (at.file_type, at.dev, at.ino, at.mode, at.target.clone());
+    let content =
+        |at: &Present| (at.file_type == FileType::File).then_some((at.size, at.mtime, at.mtime_nsec));
+    look(before) == look(live) && content(before) == content(live)
 }
 
 /// Whether the content of a file that is written must come from the snapshot.

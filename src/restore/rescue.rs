@@ -6,7 +6,7 @@
 //! restore puts back, whose content stays where it is. Neighbours: `plan.rs` has the steps,
 //! `apply.rs` carries them out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -184,20 +184,53 @@ pub fn kept(
             kept.insert(one.record.path.clone(), one);
         }
     }
+    keep_other_names(request, steps, &mut kept);
     kept
 }
 
+/// Notes the other names of files that lose or get one, so that it can be undone.
+fn keep_other_names(request: &Request, steps: &[Step], kept: &mut BTreeMap<Vec<u8>, Kept>) {
+    let inode = |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some((at.dev, at.ino));
+    let lost: HashSet<_> =
+        kept.values().filter_map(|one| one.record.before.present().and_then(inode)).collect();
+    for (index, look) in request.looks {
+        let path = &request.files[*index].path;
+        let Some(live) = look.as_ref().ok().and_then(|look| look.live.as_ref()) else { continue };
+        if inode(live).is_some_and(|inode| lost.contains(&inode)) && !kept.contains_key(path) {
+            let at = State::Present(Box::new(live.clone()));
+            let record = record(path, at.clone(), at, Operation::Existence.into());
+            kept.insert(path.clone(), Kept { record, content: false });
+        }
+    }
+    for step in steps {
+        let Action::Link { to } = step.action else { continue };
+        let leader = &request.files[to];
+        let live = request.looks.get(&to).and_then(|look| look.as_ref().ok()?.live.as_ref());
+        let goal = state(leader, request.goal).present();
+        if let (Some(live), Some(goal), false) = (live, goal, kept.contains_key(&leader.path)) {
+            let after = State::Present(Box::new(promised(goal, request.policy)));
+            let before = State::Present(Box::new(live.clone()));
+            let record = record(&leader.path, before, after, Operation::Existence.into());
+            kept.insert(leader.path.clone(), Kept { record, content: false });
+        }
+    }
+}
+
 fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
-    let looked = request.looks.get(&step.record)?.as_ref().ok()?;
+    // A directory that is made because something in it is was not looked at: it is missing.
+    let looked = match request.looks.get(&step.record) {
+        Some(look) => look.as_ref().ok()?.live.as_ref(),
+        None => None,
+    };
     let source = &request.files[step.record];
-    let before = match &looked.live {
+    let before = match looked {
         Some(live) => State::Present(Box::new(live.clone())),
         None => State::Absent { tombstone: false },
     };
     let (after, operations) = match &step.action {
         Action::Remove => (State::Absent { tombstone: true }, Operation::Delete.into()),
         Action::Attributes(attributes) => {
-            let mut after = looked.live.clone()?;
+            let mut after = looked.cloned()?;
             if let Some(permissions) = attributes.permissions {
                 after.mode = after.mode & libc::S_IFMT | permissions;
             }
@@ -221,7 +254,7 @@ fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
         }
     };
     let content = !matches!(step.action, Action::Attributes(_))
-        && looked.live.as_ref().is_some_and(|live| live.file_type == FileType::File);
+        && looked.is_some_and(|live| live.file_type == FileType::File);
     let mut record = record(&source.path, before, after, operations);
     record.git_after = match request.goal {
         Side::Before => source.git.clone(),

@@ -18,20 +18,25 @@ pub fn opposite(side: Side) -> Side {
 
 /// Whether the two states of `record` differ in anything that a restore gives back.
 ///
-/// The times of a directory and of special files are not among it: what is made in the one or goes
-/// through the other changes them.
+/// The time of a directory is not among it unless the command changed the directory itself: what is made
+/// in it changes that, too.
 pub fn differs(record: &FileRecord) -> bool {
     let fingerprint = |side| compare::recorded(record, side, Entries::Ignore);
     let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
         return record.before.present().is_some() != record.after.present().is_some();
     };
-    let attributes = |at: &Present| (at.uid, at.gid, at.xattrs.clone(), own_time(at), own_size(at));
+    let attributes = |at: &Present| (at.uid, at.gid, at.xattrs.clone(), own_time(record, at), own_size(at));
     fingerprint(Side::Before) != fingerprint(Side::After) || attributes(before) != attributes(after)
 }
 
-/// The modification time, where it is the path's own.
-pub fn own_time(at: &Present) -> Option<(i64, u32)> {
-    matches!(at.file_type, FileType::File | FileType::Symlink).then_some((at.mtime, at.mtime_nsec))
+/// The modification time, where it is the path's own and not of what is made in it or goes through it.
+pub fn own_time(record: &FileRecord, at: &Present) -> Option<(i64, u32)> {
+    let is_own = match at.file_type {
+        FileType::File | FileType::Symlink => true,
+        FileType::Directory | FileType::Fifo => record.operations.intersects(Operations::CHANGES),
+        FileType::Socket | FileType::CharDevice | FileType::BlockDevice => false,
+    };
+    is_own.then_some((at.mtime, at.mtime_nsec))
 }
 
 fn own_size(at: &Present) -> Option<u64> {

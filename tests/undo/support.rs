@@ -52,7 +52,12 @@ pub fn scan(root: &Path) -> Tree {
 /// One line for each path with all that a restore gives back; the times of directories only where
 /// `of` has them, since a directory that is in no record keeps those of now.
 pub fn told(tree: &Tree, of: impl Fn(&[u8]) -> bool) -> Vec<String> {
-    let mut first: BTreeMap<(u64, u64), String> = BTreeMap::new();
+    let mut names: BTreeMap<(u64, u64), Vec<&[u8]>> = BTreeMap::new();
+    for (path, entry) in tree {
+        if entry.present.file_type == FileType::File {
+            names.entry((entry.present.dev, entry.present.ino)).or_default().push(path);
+        }
+    }
     tree.iter()
         .map(|(path, entry)| {
             let at = &entry.present;
@@ -71,9 +76,9 @@ pub fn told(tree: &Tree, of: impl Fn(&[u8]) -> bool) -> Vec<String> {
             if at.rdev.is_some() || !at.xattrs.is_empty() {
                 line += &format!(" {:?} {:?}", at.rdev, at.xattrs);
             }
-            if at.file_type == FileType::File && at.nlink > 1 {
-                let leader = first.entry((at.dev, at.ino)).or_insert_with(|| shown.clone());
-                line += &format!(" = {leader}");
+            match names.get(&(at.dev, at.ino)) {
+                Some(names) if names.len() > 1 => line += &format!(" = {}", printable(names[0])),
+                _ => {}
             }
             line
         })
@@ -188,6 +193,8 @@ pub fn records(
                 (Some(one), Some(other))
                     if one.present.file_type == FileType::Directory
                         && other.present.file_type == FileType::Directory
+                        && one.present.ino == other.present.ino
+                        && one.present.entries_digest != other.present.entries_digest
                         && one.present.mode == other.present.mode
                         && one.present.xattrs == other.present.xattrs =>
                 {
@@ -312,4 +319,74 @@ impl Scene {
     pub fn record(&self, change: impl FnOnce()) {
         record(&self.root(), &self.snap(), change);
     }
+}
+
+/// Both states of a tree.
+pub struct States {
+    /// Before the change.
+    pub before: Tree,
+    /// After it.
+    pub after: Tree,
+}
+
+impl States {
+    /// Records `change` in the scene.
+    pub fn of(scene: &Scene, change: impl FnOnce()) -> States {
+        States::with(scene, |_| false, change)
+    }
+
+    /// Records `change` in the scene, and as only read what `read` picks.
+    pub fn with(scene: &Scene, read: impl Fn(&[u8]) -> bool, change: impl FnOnce()) -> States {
+        let before = scan(&scene.root());
+        record_with(&scene.root(), &scene.snap(), read, change);
+        States { before, after: scan(&scene.root()) }
+    }
+
+    /// Sees that the tree is at one of the states.
+    #[track_caller]
+    pub fn expect(&self, scene: &Scene, is_before: bool) {
+        let wanted = if is_before { &self.before } else { &self.after };
+        let recorded = |path: &[u8]| self.before.contains_key(path) && self.after.contains_key(path);
+        let (now, wanted) = (told(&scan(&scene.root()), recorded), told(wanted, recorded));
+        let differs = |one: &[String], other: &[String]| -> Vec<String> {
+            one.iter().filter(|line| !other.contains(line)).cloned().collect()
+        };
+        let (more, less) = (differs(&now, &wanted), differs(&wanted, &now));
+        assert!(more.is_empty() && less.is_empty(), "is {more:#?}\nand should be {less:#?}");
+    }
+
+    /// Undoes and redoes, and undoes that by its rescue; each twice.
+    #[track_caller]
+    pub fn there_and_back(&self, scene: &Scene) {
+        for is_before in [true, false, true] {
+            let flags: &[&str] = if is_before { &["--before"] } else { &[] };
+            let run = verb("restore", &scene.snap(), flags).expect(0);
+            self.expect(scene, is_before);
+            let again = scan(&scene.root());
+            let second = verb("restore", &scene.snap(), flags).expect(0);
+            assert!(second.stdout.starts_with("nothing to do"), "{run:#?}{second:#?}");
+            assert!(!second.stdout.contains("rescue"), "{second:#?}");
+            for (path, entry) in scan(&scene.root()) {
+                assert_eq!(entry.present, again[&path].present);
+            }
+        }
+        let rescue = scene.dir().join("snap-rescue-3");
+        verb("restore", &rescue, &["--before"]).expect(0);
+        self.expect(scene, false);
+        verb("restore", &scene.dir().join("snap-rescue-4"), &["--before"]).expect(0);
+        self.expect(scene, true);
+    }
+}
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Says why a test that needs root does nothing.
+pub fn needs_root(what: &str) -> bool {
+    if !is_root() {
+        println!("skipped: {what} needs root");
+    }
+    is_root()
 }
