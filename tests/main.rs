@@ -6,8 +6,6 @@ mod calls;
 mod names;
 mod readme;
 mod recording;
-mod recording;
-mod support;
 mod support;
 mod truth;
 mod truth_random;
