@@ -30,7 +30,10 @@ mod repository;
 mod tree;
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 
 use gix::ObjectId;
 
@@ -39,7 +42,7 @@ use crate::snapshot::{GitRepository, GitState};
 use directories::{Directories, Holder, NodeId, components};
 use open::Opened;
 use patterns::Patterns;
-use repository::{Known, Query, Repository, path_of};
+use repository::{Known, Query, Repository};
 
 /// The repositories that were met, each opened once.
 ///
@@ -204,11 +207,11 @@ impl Repositories {
             }
         }
         let id = holder?;
-        let repository = self.asked(id)?;
-        let relative = below(repository.opened.root.as_deref()?, path)?.to_vec();
         let directory = parent?;
+        let repository = self.asked(id)?;
+        let relative = below(repository.opened.root.as_deref()?, path)?;
         let patterns = self.patterns(directory, id, &path[..path.len() - name_length(path)])?;
-        let query = Query { path: &path_of(path), relative: &relative, stat };
+        let query = Query { path: Path::new(OsStr::from_bytes(path)), relative, stat };
         let known = self.repositories.get_mut(id as usize)?.classify(query, &patterns);
         Some(facts(id, known))
     }

@@ -256,6 +256,21 @@ facts! {
         }
     }
 
+    fn an_empty_file_whose_entry_is_to_be_looked_at_again_is_dirty(fixture) {
+        // Git writes a size of zero for what may have changed; the file can have been emptied then.
+        fixture.sh("git init -q r; cd r; : >e; echo a >a; git add .; git commit -qm 1; git update-index --refresh");
+        let index = fixture.path("r/.git/index");
+        let bytes = std::fs::read(&index).unwrap();
+        let hash = gix::hash::Kind::Sha1;
+        let blob = gix::objs::compute_hash(hash, gix::objs::Kind::Blob, b"a\n").unwrap();
+        let empty = gix::ObjectId::empty_blob(hash);
+        let at = bytes.windows(20).position(|window| window == empty.as_slice()).unwrap();
+        std::fs::write(&index, [&bytes[..at], blob.as_slice(), &bytes[at + 20..]].concat()).unwrap();
+        fixture.sh("touch -d '+1 minute' r/.git/index");
+        let said = ask(&mut Repositories::new(), &fixture.path("r/e")).unwrap().0;
+        assert!(said.dirty && said.oid.is_none(), "{said:?}");
+    }
+
     fn dirty_is_told_against_the_first_head(fixture) {
         fixture.sh("git init -q r; cd r; echo a >a; echo b >b; git add .; git commit -qm 1");
         let mut all = Repositories::new();
