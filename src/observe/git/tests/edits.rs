@@ -290,6 +290,25 @@ facts! {
         assert_eq!(all.repositories()[0].head_after, None, "it has moved back");
     }
 
+    fn a_head_in_a_pack_that_came_later_is_told(fixture) {
+        fixture.sh("git init -q o; cd o; echo a >a; git add .; git commit -qm 1; cd ..; git clone -q o r; cd o; echo b >a; git commit -qam 2");
+        let mut all = Repositories::new();
+        ask(&mut all, &fixture.path("r/a"));
+        fixture.sh("cd r; git -c fetch.unpackLimit=1 fetch -q; ls .git/objects/pack | grep -q pack; git reset -q --hard origin/main; git repack -qad; git prune-packed");
+        let head = fixture.git(&fixture.path("r"), &["rev-parse", "HEAD"], b"");
+        let after = all.repositories()[0].head_after.clone().unwrap();
+        assert_eq!(after.as_bytes(), head.trim_ascii_end());
+    }
+
+    fn a_git_directory_elsewhere_is_watched_too(fixture) {
+        fixture.sh("git init -q --separate-git-dir store r; cd r; echo a >a; git add .; git commit -qm 1; chmod +x a");
+        let mut all = Repositories::new();
+        assert!(ask(&mut all, &fixture.path("r/a")).unwrap().0.dirty);
+        fixture.sh("cd r; git config core.fileMode false");
+        all.note_change(fixture.path("store/config").as_os_str().as_encoded_bytes());
+        assert!(!ask(&mut all, &fixture.path("r/a")).unwrap().0.dirty);
+    }
+
     fn an_unborn_head_has_an_after(fixture) {
         fixture.sh("git init -q r; cd r; echo a >a");
         let mut all = Repositories::new();

@@ -31,6 +31,16 @@ facts! {
         ]);
     }
 
+    fn rules_that_a_sparse_checkout_left_out_hold(fixture) {
+        fixture.sh("git init -q r; cd r; echo '*.log' >.gitignore; echo '*.tmp' >.git/info/exclude; git add .; git commit -qm 1
+            git update-index --skip-worktree .gitignore; rm .gitignore; touch x.log; git check-ignore -q x.log");
+        let mut all = super::Repositories::new();
+        assert!(super::ask(&mut all, &fixture.path("r/x.log")).unwrap().0.ignored);
+        // One that is deleted is not left out.
+        fixture.sh("cd r; git update-index --no-skip-worktree .gitignore; ! git check-ignore -q x.log");
+        assert!(!super::ask(&mut all, &fixture.path("r/x.log")).unwrap().0.ignored);
+    }
+
     fn line_endings_are_judged_as_git_does(fixture) {
         // Every file as it is added, and as it is then written over it.
         let kinds = [("lf", "a\\nb\\n"), ("crlf", "a\\r\\nb\\r\\n"), ("mixed", "a\\r\\nb\\n"), ("lone", "a\\rb\\r\\n"), ("binary", "x\\0\\r\\n")];
