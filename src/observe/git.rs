@@ -15,6 +15,8 @@
 //!   it does. Neither does one whose index can't be understood: then nothing is known of its paths.
 //! - References in a reftable can't be read here: `head` is then unknown, nothing is pinned, and
 //!   dirty means different from the index.
+//! - Rules, attributes and configuration are read once; that they change is learnt from the traced
+//!   changes. The index is looked at each time.
 //! - `assume-unchanged` and `skip-worktree` are not believed.
 //!
 //! Neighbours: `ignore` learns from here where git directories are; what reads a path's content
@@ -30,7 +32,10 @@ mod repository;
 mod tree;
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 
 use gix::ObjectId;
 
@@ -39,7 +44,7 @@ use crate::snapshot::{GitRepository, GitState};
 use directories::{Directories, Holder, NodeId, components};
 use open::Opened;
 use patterns::Patterns;
-use repository::{Known, Query, Repository, path_of};
+use repository::{Known, Query, Repository};
 
 /// The repositories that were met, each opened once.
 ///
@@ -50,8 +55,10 @@ pub struct Repositories {
     directories: Directories,
     /// Files outside of any repository that change what is known in all of them.
     watched: HashSet<Vec<u8>>,
-    /// Git directories that nobody has asked for yet.
+    /// Git directories without a component `.git` that nobody has asked for yet, and whether there
+    /// were any.
     new_git_dirs: Vec<Vec<u8>>,
+    has_git_dirs_elsewhere: bool,
     /// The one that is being asked, to be blamed for a panic.
     busy: Option<u32>,
 }
@@ -204,11 +211,11 @@ impl Repositories {
             }
         }
         let id = holder?;
-        let repository = self.asked(id)?;
-        let relative = below(repository.opened.root.as_deref()?, path)?.to_vec();
         let directory = parent?;
+        let repository = self.asked(id)?;
+        let relative = below(repository.opened.root.as_deref()?, path)?;
         let patterns = self.patterns(directory, id, &path[..path.len() - name_length(path)])?;
-        let query = Query { path: &path_of(path), relative: &relative, stat };
+        let query = Query { path: Path::new(OsStr::from_bytes(path)), relative, stat };
         let known = self.repositories.get_mut(id as usize)?.classify(query, &patterns);
         Some(facts(id, known))
     }
@@ -290,6 +297,9 @@ impl Repositories {
             let directory = &at[..at.len() - component.len()];
             let directory = directory.strip_suffix(b"/").filter(|directory| !directory.is_empty());
             self.note_below_dot_git(directory.unwrap_or(b"/"), at == path);
+        }
+        if dot_git.is_none() && !self.has_git_dirs_elsewhere {
+            return;
         }
         for repository in &mut self.repositories {
             let inside = repository.opened.git_dirs.iter().find_map(|directory| below(directory, path));

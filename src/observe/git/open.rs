@@ -10,7 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use gix::ObjectId;
 use gix::bstr::ByteSlice;
+use gix::objs::CommitRefIter;
+use gix::refs::Target;
 use gix::sec::Permission;
 
 use super::convert::{Driver, Eol};
@@ -103,20 +106,26 @@ impl Opened {
         {
             return Head::Unknown;
         }
-        match self.git.head() {
-            Ok(head) if head.is_unborn() => Head::Unborn,
-            Ok(head) => {
-                let Ok(id) = head.into_peeled_id() else { return Head::Unknown };
-                let id = id.detach();
-                let commit = super::repository::object(&self.git, id);
-                let tree =
-                    commit.filter(|object| object.kind == gix::objs::Kind::Commit).and_then(|object| {
-                        gix::objs::CommitRefIter::from_bytes(&object.data, id.kind()).tree_id().ok()
-                    });
-                Head::Commit(id, tree)
+        // Not peeled by the library: the commit may be in a pack that came after it was opened.
+        let mut name: gix::refs::FullName = "HEAD".try_into().expect("a valid name");
+        for _ in 0..=DEPTH {
+            let target = match self.git.try_find_reference(name.as_ref()) {
+                Ok(Some(reference)) => reference.detach().target,
+                Ok(None) => return Head::Unborn,
+                Err(_) => return Head::Unknown,
+            };
+            match target {
+                Target::Symbolic(next) => name = next,
+                Target::Object(id) => return Head::Commit(id, self.tree_of(id)),
             }
-            Err(_) => Head::Unknown,
         }
+        Head::Unknown
+    }
+
+    fn tree_of(&self, commit: ObjectId) -> Option<ObjectId> {
+        let object = super::repository::object(&self.git, commit)?;
+        let is_commit = object.kind == gix::objs::Kind::Commit;
+        is_commit.then(|| CommitRefIter::from_bytes(&object.data, commit.kind()).tree_id().ok())?
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -111,9 +112,11 @@ fn blob_size(repository: &gix::Repository, id: ObjectId) -> Option<u64> {
 
 /// Whether opening the object, if it is in a file of its own, can't block.
 fn has_harmless_file(repository: &gix::Repository, id: ObjectId) -> bool {
-    let hex = id.to_hex().to_string();
-    let (directory, name) = hex.split_at(2);
-    files::harmless(&repository.common_dir().join("objects").join(directory).join(name))
+    let mut hex = gix::hash::Kind::hex_buf();
+    let (directory, name) = id.hex_to_buf(&mut hex).split_at(2);
+    let common = repository.common_dir().as_os_str().as_bytes();
+    let path = [common, b"/objects/", directory.as_bytes(), b"/", name.as_bytes()].concat();
+    files::harmless(Path::new(OsStr::from_bytes(&path)))
 }
 
 impl Repository {

@@ -256,6 +256,21 @@ facts! {
         }
     }
 
+    fn an_empty_file_whose_entry_is_to_be_looked_at_again_is_dirty(fixture) {
+        // Git writes a size of zero for what may have changed; the file can have been emptied then.
+        fixture.sh("git init -q r; cd r; : >e; echo a >a; git add .; git commit -qm 1; git update-index --refresh");
+        let index = fixture.path("r/.git/index");
+        let bytes = std::fs::read(&index).unwrap();
+        let hash = gix::hash::Kind::Sha1;
+        let blob = gix::objs::compute_hash(hash, gix::objs::Kind::Blob, b"a\n").unwrap();
+        let empty = gix::ObjectId::empty_blob(hash);
+        let at = bytes.windows(20).position(|window| window == empty.as_slice()).unwrap();
+        std::fs::write(&index, [&bytes[..at], blob.as_slice(), &bytes[at + 20..]].concat()).unwrap();
+        fixture.sh("touch -d '+1 minute' r/.git/index");
+        let said = ask(&mut Repositories::new(), &fixture.path("r/e")).unwrap().0;
+        assert!(said.dirty && said.oid.is_none(), "{said:?}");
+    }
+
     fn dirty_is_told_against_the_first_head(fixture) {
         fixture.sh("git init -q r; cd r; echo a >a; echo b >b; git add .; git commit -qm 1");
         let mut all = Repositories::new();
@@ -273,6 +288,25 @@ facts! {
         assert!(listed[0].head_after.is_some() && listed[0].head_after != listed[0].head);
         fixture.sh("cd r; git reset -q --hard HEAD~2");
         assert_eq!(all.repositories()[0].head_after, None, "it has moved back");
+    }
+
+    fn a_head_in_a_pack_that_came_later_is_told(fixture) {
+        fixture.sh("git init -q o; cd o; echo a >a; git add .; git commit -qm 1; cd ..; git clone -q o r; cd o; echo b >a; git commit -qam 2");
+        let mut all = Repositories::new();
+        ask(&mut all, &fixture.path("r/a"));
+        fixture.sh("cd r; git -c fetch.unpackLimit=1 fetch -q; ls .git/objects/pack | grep -q pack; git reset -q --hard origin/main; git repack -qad; git prune-packed");
+        let head = fixture.git(&fixture.path("r"), &["rev-parse", "HEAD"], b"");
+        let after = all.repositories()[0].head_after.clone().unwrap();
+        assert_eq!(after.as_bytes(), head.trim_ascii_end());
+    }
+
+    fn a_git_directory_elsewhere_is_watched_too(fixture) {
+        fixture.sh("git init -q --separate-git-dir store r; cd r; echo a >a; git add .; git commit -qm 1; chmod +x a");
+        let mut all = Repositories::new();
+        assert!(ask(&mut all, &fixture.path("r/a")).unwrap().0.dirty);
+        fixture.sh("cd r; git config core.fileMode false");
+        all.note_change(fixture.path("store/config").as_os_str().as_encoded_bytes());
+        assert!(!ask(&mut all, &fixture.path("r/a")).unwrap().0.dirty);
     }
 
     fn an_unborn_head_has_an_after(fixture) {

@@ -31,6 +31,16 @@ facts! {
         ]);
     }
 
+    fn rules_that_a_sparse_checkout_left_out_hold(fixture) {
+        fixture.sh("git init -q r; cd r; echo '*.log' >.gitignore; echo '*.tmp' >.git/info/exclude; git add .; git commit -qm 1
+            git update-index --skip-worktree .gitignore; rm .gitignore; touch x.log; git check-ignore -q x.log");
+        let mut all = super::Repositories::new();
+        assert!(super::ask(&mut all, &fixture.path("r/x.log")).unwrap().0.ignored);
+        // One that is deleted is not left out.
+        fixture.sh("cd r; git update-index --no-skip-worktree .gitignore; ! git check-ignore -q x.log");
+        assert!(!super::ask(&mut all, &fixture.path("r/x.log")).unwrap().0.ignored);
+    }
+
     fn line_endings_are_judged_as_git_does(fixture) {
         // Every file as it is added, and as it is then written over it.
         let kinds = [("lf", "a\\nb\\n"), ("crlf", "a\\r\\nb\\r\\n"), ("mixed", "a\\r\\nb\\n"), ("lone", "a\\rb\\r\\n"), ("binary", "x\\0\\r\\n")];
@@ -71,6 +81,8 @@ facts! {
             ("utf16_swapped", "echo '*.u working-tree-encoding=UTF-16' >.gitattributes; printf '\\376\\377\\0a\\0b' >f.u; git add .; git commit -qm 1
                 printf '\\377\\376a\\0b\\0' >f.u"),
             ("utf16_edited", "echo '*.u working-tree-encoding=UTF-16LE' >.gitattributes; printf 'a\\0b\\0' >f.u; git add .; git commit -qm 1; printf 'a\\0c\\0' >f.u"),
+            ("utf16_marked", "echo '*.u working-tree-encoding=UTF-16LE' >.gitattributes; printf 'a\\0b\\0' >f.u; git add .; git commit -qm 1; printf '\\377\\376a\\0' >f.u"),
+            ("utf16_unmarked", "echo '*.u working-tree-encoding=UTF-16' >.gitattributes; printf '\\377\\376a\\0' >f.u; git add .; git commit -qm 1; printf 'a\\0b\\0' >f.u"),
             ("attributes_removed_since", "echo 'f ident' >.gitattributes; echo '$Id$' >f; git add .; git commit -qm 1; rm f; git checkout -q f; git rm -q .gitattributes"),
         ]);
     }
@@ -110,6 +122,10 @@ facts! {
         assert!(!same.dirty && same.oid.is_some(), "the bytes are those of the blob");
         let unconfigured = ask("r/c.p");
         assert!(!unconfigured.dirty && unconfigured.oid.is_some());
+        // As if written at the moment of the file: its stat data proves nothing, and is all there is.
+        fixture.sh("cd r; touch -r a.u .git/index");
+        let racy = super::ask(&mut super::Repositories::new(), &fixture.path("r/a.u")).unwrap().0;
+        assert_eq!((racy.dirty, racy.oid), (false, None));
         assert!(!fixture.path("ran").exists(), "a filter driver was run");
     }
 
@@ -126,7 +142,7 @@ END
              git config filter.lfs.clean ../git-lfs-clean
              printf '*.bin filter=lfs -text\\n' >.gitattributes
              printf 'content\\r\\n' >a.bin; : >empty.bin; printf 'more' >b.bin; printf x >c.bin; git add .; git commit -qm 1
-             git show HEAD:b.bin >b.bin; touch a.bin; printf y >c.bin",
+             git show HEAD:b.bin >b.bin; touch a.bin empty.bin; printf y >c.bin",
         );
         let mut repositories = super::Repositories::new();
         for (name, dirty, pinned) in

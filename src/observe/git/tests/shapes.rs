@@ -19,6 +19,7 @@ facts! {
             ("removed_cached", &format!("{base}; git rm -q --cached a d/e; echo x >>d/e; echo a >.gitignore")),
             ("added", &format!("{base}; echo n >n; mkdir e; echo m >e/m; git add n e/m; rm e/m; touch u")),
             ("intent_to_add", &format!("{base}; echo n >n; : >empty; git add -N n empty")),
+            ("intent_to_add_again", &format!("{base}; : >empty; git add empty; git commit -qm 2; git rm -q --cached empty a; git add -N empty a")),
             ("moved", &format!("{base}; git mv a d/a; git mv d/e e")),
             ("empty_files", "touch a b; git add .; git commit -qm 1; touch a; echo x >b"),
             ("conflict", &format!("{base}; git checkout -qb o; echo o >a; git rm -q b; git commit -qam 2; git checkout -q main; echo m >a; echo m >b; git commit -qam 3; git merge o || true")),
@@ -40,7 +41,7 @@ facts! {
             ("sha256", "true; cd ..; rm -rf r; git init -q --object-format=sha256 r; cd r; echo a >a; echo b >b; mkdir d; echo c >d/c; git add .; git commit -qm 1; touch a; echo x >b; echo n >n"),
             ("alternates", "echo a >a; echo b >b; git add .; git commit -qm 1; cd ..; mv r o; git clone -qs o r; cd r; echo x >b; touch a"),
             ("shallow", "for i in 1 2 3; do echo $i >a; git add a; git commit -qm $i; done; cd ..; mv r o; git clone -q --depth 1 file://$PWD/o r; cd r; touch a"),
-            ("grafted_and_replaced", "echo a >a; git add a; git commit -qm 1; echo b >b; o=$(git rev-parse HEAD:a); n=$(git hash-object -w b); git replace $o $n; touch a"),
+            ("grafted_and_replaced", "echo a >a; git add a; git commit -qm 1; echo longer >b; o=$(git rev-parse HEAD:a); n=$(git hash-object -w b); git replace $o $n; touch a"),
             ("old_modes", "echo a >a; chmod 664 a; git add a; git commit -qm 1; t=$(printf \"100664 a\\0$(printf '')\" | cat; true); touch a"),
             ("stash", &format!("{base}; echo x >a; git stash -q; echo y >b")),
             ("linked_head", &format!("{base}; git config core.preferSymlinkRefs true; git checkout -qb o; echo x >a")),
@@ -201,6 +202,7 @@ facts! {
         assert_eq!(state.root, fixture.path("up").into_os_string().into_encoded_bytes());
         assert_eq!(state.relative_path, b"repo/b");
         assert!(ask(&mut all, &fixture.path("away/c")).is_none());
+        assert!(ask(&mut all, &fixture.path("away")).is_none());
     }
 
     fn what_can_block_is_not_opened(fixture) {
@@ -364,12 +366,14 @@ facts! {
         };
         let children = || std::fs::read_to_string("/proc/self/task/".to_owned() + &nix::unistd::gettid().to_string() + "/children");
         let before = shape();
-        let born_before = children();
+        let faults = || nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).unwrap().minor_page_faults();
+        let (born_before, faults_before) = (children(), faults());
         let mut all = Repositories::new();
         for name in ["a", "b", "d", "d/c", "new"] {
             ask(&mut all, &fixture.path("r").join(name)).unwrap();
         }
-        assert_eq!(before, shape());
+        assert_eq!(faults_before, faults(), "a process was run");
         assert_eq!(born_before.ok(), children().ok());
+        assert_eq!(before, shape());
     }
 }
