@@ -135,9 +135,10 @@ pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>
     worker.make()?;
     worker.remove()?;
     worker.link()?;
+    // Before directories are shut again.
+    worker.check()?;
     worker.finish_directories(loosener)?;
-    loosener.close().map_err(failed("change back the mode of", b"a directory"))?;
-    worker.check()
+    loosener.close().map_err(failed("change back the mode of", b"a directory"))
 }
 
 struct Worker<'a, 'b> {

@@ -5,6 +5,7 @@
 
 mod branch;
 mod programs;
+mod resist;
 mod restore;
 #[allow(dead_code, reason = "what restores need comes with them")]
 mod support;
