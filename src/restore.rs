@@ -20,3 +20,4 @@ pub mod plan;
 pub mod rescue;
 pub mod run;
 pub mod targets;
+pub mod times;

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -20,6 +22,7 @@ use super::parallel::Tick;
 use super::place::{Handle, Place, Spot, split};
 use super::plan::{Action, Left, Plan, Request, Step, is_unchanged, needs_content};
 use super::targets::same_file;
+use super::times::Times;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, locate};
 use crate::snapshot::{FileType, Present, live, printable};
@@ -42,8 +45,10 @@ pub struct Job<'a> {
     pub contents: &'a Contents<'a>,
     /// What tells the temporary files of this restore from others.
     pub id: &'a str,
+    /// A directory for content on its way: that of the rescue.
+    pub stage: &'a Path,
     /// The modification times of directories in which names change.
-    pub times: &'a BTreeMap<Vec<u8>, (i64, u32)>,
+    pub times: &'a Times,
 }
 
 /// What was done.
@@ -130,9 +135,10 @@ pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>
     worker.make()?;
     worker.remove()?;
     worker.link()?;
+    // Before directories are shut again.
+    worker.check()?;
     worker.finish_directories(loosener)?;
-    loosener.close().map_err(failed("change back the mode of", b"a directory"))?;
-    worker.check()
+    loosener.close().map_err(failed("change back the mode of", b"a directory"))
 }
 
 struct Worker<'a, 'b> {
@@ -494,10 +500,8 @@ impl Worker<'_, '_> {
         self.expect_unchanged(record, &spot)?;
         let held = self.hold(record, &spot)?;
         self.own_changes.insert((held.stat().st_dev, held.stat().st_ino));
-        let staged = self.temporary(&spot);
-        let mut content =
-            make::new_file(&staged).map_err(failed("create a file beside", self.path(record)))?;
-        let staged = Prepared { record, spot: spot.clone(), temporary: staged, file: None, placed: false };
+        let mut content = unnamed_file(self.job.stage, self.job.id)
+            .map_err(failed("stage the content of", self.path(record)))?;
         self.write_content(record, &mut content)?;
         let path = self.path(record).to_vec();
         let written = open_for_writing(&held).and_then(|mut file| {
@@ -515,7 +519,6 @@ impl Worker<'_, '_> {
             Ok(file)
         });
         let file = written.map_err(failed("write", &path))?;
-        drop(staged);
         self.give_all(record, &spot, &held)?;
         file.sync_all().map_err(failed("sync", &path))?;
         self.changed();
@@ -643,6 +646,23 @@ fn open_for_writing(held: &Handle) -> io::Result<File> {
             Ok(File::from(held.open(OFlags::WRONLY)?))
         }
         other => Ok(File::from(other?)),
+    }
+}
+
+/// An empty file without a name; beside a file that is written in place it would change the time of
+/// the directory.
+fn unnamed_file(directory: &Path, id: &str) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let private = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::open(directory, flags | OFlags::TMPFILE, private) {
+        Ok(fd) => Ok(File::from(fd)),
+        // A file system without such files.
+        Err(_) => {
+            let path = directory.join(std::ffi::OsStr::from_bytes(&temporary(id, b"")));
+            let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, private)?;
+            std::fs::remove_file(&path)?;
+            Ok(File::from(file))
+        }
     }
 }
 

@@ -19,10 +19,10 @@ use super::place::Place;
 use super::plan::{self, Action, Left, Obstacle, Plan, Request, needs_content};
 use super::rescue::{self, Rescue, Unfinished};
 use super::targets::{Choice, Links, opposite, same_file, select};
+use super::times::{self, Times};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::state;
 use crate::snapshot::source::{Contents, Unavailable};
-use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, live, printable};
+use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, printable};
 
 /// What is asked for.
 pub struct Wish<'a> {
@@ -199,8 +199,9 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
 
     // What was loosened only to look is closed again unless the work needs it, too.
     let directories =
-        directories(&place, &plan, &request, &loosener).map_err(failed("look at a directory"))?;
-    let times = times(&request, &plan, &directories, &killed.directories());
+        times::directories(&place, &plan, &request, &loosener).map_err(failed("look at a directory"))?;
+    let records = killed.sources().flat_map(|(_, files)| files);
+    let times = times::times(&request, &plan, &directories, records);
     let nothing_to_do = plan.steps.is_empty() && killed.own.is_none();
     if nothing_to_do {
         loosener.close().map_err(failed("change back the mode of a directory"))?;
@@ -210,8 +211,15 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
     let rescues = write_rescues(snapshot, wish, &request, &plan, &directories, &times, &killed, &place)?;
     let id = rescues.id.clone();
-    let job =
-        Job { request: &request, plan: &plan, place: &place, contents: &contents, id: &id, times: &times };
+    let job = Job {
+        request: &request,
+        plan: &plan,
+        place: &place,
+        contents: &contents,
+        id: &id,
+        stage: &rescues.first,
+        times: &times,
+    };
     let mut done = Done::default();
     progress.start("restore", plan.steps.len());
     let applied = apply::apply(&job, &mut loosener, &mut done, &|| progress.tick());
@@ -286,15 +294,6 @@ impl Killed {
             .flat_map(|(_, files)| files)
             .filter(|record| record.operations.intersects(snapshot::Operations::CHANGES))
             .map(|record| (record.path.as_slice(), record))
-            .collect()
-    }
-
-    /// The directories in which a killed restore changed names, as they were before.
-    fn directories(&self) -> HashMap<&[u8], &Present> {
-        self.sources()
-            .flat_map(|(_, files)| files)
-            .filter(|record| !record.operations.intersects(snapshot::Operations::CHANGES))
-            .filter_map(|record| Some((record.path.as_slice(), record.before.present()?)))
             .collect()
     }
 
@@ -425,63 +424,6 @@ fn describe(live: &Present) -> String {
     }
 }
 
-/// The directories in which names change or whose permission bits are loosened, as they are now.
-fn directories(
-    place: &Place,
-    plan: &Plan,
-    request: &Request,
-    loosener: &Loosener,
-) -> io::Result<BTreeMap<Vec<u8>, Present>> {
-    let original = loosener.original();
-    let mut paths = apply::touched(request, plan);
-    paths.extend(plan.loosen.iter().cloned());
-    paths.extend(loosener.paths().map(<[u8]>::to_vec));
-    let mut found = BTreeMap::new();
-    for path in paths {
-        let Some(spot) = place.spot(&path)? else { continue };
-        let Some(stat) = spot.stat()? else { continue };
-        let mut present = live::present(&stat, &spot.proc_path())?;
-        if let Some(mode) = original.get(&(present.dev, present.ino)) {
-            present.mode = present.mode & libc::S_IFMT | mode;
-        }
-        if present.file_type == FileType::Directory {
-            found.insert(path, present);
-        }
-    }
-    Ok(found)
-}
-
-/// The modification times that directories get after names in them have changed: that of the state
-/// put back, where nobody but the command and we changed names in them.
-fn times(
-    request: &Request,
-    plan: &Plan,
-    directories: &BTreeMap<Vec<u8>, Present>,
-    killed: &HashMap<&[u8], &Present>,
-) -> BTreeMap<Vec<u8>, (i64, u32)> {
-    let time = |at: &Present| (at.mtime, at.mtime_nsec);
-    let touched = apply::touched(request, plan);
-    let mut times = BTreeMap::new();
-    // What a killed restore touched first is not as it was, either.
-    let rescued = killed.iter().map(|(path, at)| (*path, *at));
-    let now = directories.iter().filter(|(path, _)| touched.contains(*path));
-    let seen: BTreeMap<&[u8], &Present> =
-        now.map(|(path, at)| (path.as_slice(), at)).chain(rescued).collect();
-    for (path, at) in seen {
-        let Ok(index) = request.files.binary_search_by(|record| record.path.as_slice().cmp(path)) else {
-            continue;
-        };
-        let record = &request.files[index];
-        let directory = |side| state(record, side).present().filter(|at| at.file_type == FileType::Directory);
-        let Some(goal) = directory(request.goal) else { continue };
-        let other = directory(opposite(request.goal));
-        if time(at) == time(goal) || other.is_some_and(|other| time(at) == time(other)) {
-            times.insert(path.to_vec(), time(goal));
-        }
-    }
-    times
-}
-
 /// The rescues of one restore.
 struct Rescues {
     all: Vec<Rescue>,
@@ -499,7 +441,7 @@ fn write_rescues(
     request: &Request,
     plan: &Plan,
     directories: &BTreeMap<Vec<u8>, Present>,
-    times: &BTreeMap<Vec<u8>, (i64, u32)>,
+    times: &Times,
     killed: &Killed,
     place: &Place,
 ) -> Result<Rescues, Error> {

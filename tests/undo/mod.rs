@@ -4,6 +4,8 @@
 //! the bundle is what a perfect recorder would have written. So a fault is one of these verbs alone.
 
 mod branch;
+mod programs;
+mod resist;
 mod restore;
 #[allow(dead_code, reason = "what restores need comes with them")]
 mod support;

@@ -371,6 +371,10 @@ impl States {
             }
         }
         let rescue = scene.dir().join("snap-rescue-3");
+        if !rescue.exists() {
+            // Nothing had been changed.
+            return;
+        }
         verb("restore", &rescue, &["--before"]).expect(0);
         self.expect(scene, false);
         verb("restore", &scene.dir().join("snap-rescue-4"), &["--before"]).expect(0);
