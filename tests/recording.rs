@@ -463,3 +463,35 @@ fn the_memory_of_a_recording_does_not_grow_with_what_it_stores() {
         Some(&*format!("before:{}", String::from_utf8_lossy(&place.path("big"))))
     );
 }
+
+#[test]
+fn clean_tracked_files_are_pinned_and_what_is_destroyed_is_stored_all_the_same() {
+    let place = Place::new();
+    let mut git = Command::new("sh");
+    place.isolate(&mut git);
+    let script = "git init -q && for f in read deleted changed dirty; do echo $f > $f; done && git add . &&
+        git -c user.name=a -c user.email=a@example.org commit -qm one && echo more >> dirty && git rev-parse HEAD:read";
+    let Ok(output) = git.args(["-c", script]).output() else { return };
+    if !output.status.success() {
+        println!("skipped: git is missing");
+        return;
+    }
+    let oid = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    let snapshot = place.record("cat read dirty; rm deleted; echo new > changed");
+    let pinned = place.file(&snapshot, "read");
+    assert_eq!(pinned.git.as_ref().unwrap().oid.as_deref(), Some(oid.as_str()));
+    assert_eq!(pinned.before.present().unwrap().blob, None);
+    assert_eq!(pinned.after.present().unwrap().blob, None);
+    for name in ["deleted", "changed"] {
+        let file = place.file(&snapshot, name);
+        assert!(file.git.as_ref().unwrap().oid.is_some(), "{name}");
+        assert_eq!(bytes(&snapshot, file, true), format!("{name}\n").as_bytes());
+    }
+    let dirty = place.file(&snapshot, "dirty");
+    assert_eq!(dirty.git.as_ref().map(|git| (git.oid.is_some(), git.dirty)), Some((false, true)));
+    assert_eq!(bytes(&snapshot, dirty, true), b"dirty\nmore\n");
+    let root = place.work.as_os_str().as_bytes();
+    // Programs that were looked for may lie in repositories, too.
+    let repository = snapshot.header().git_repositories.iter().find(|repository| repository.root == root);
+    assert!(repository.is_some_and(|repository| repository.dirty));
+}

@@ -38,12 +38,27 @@ pub(super) struct Holding {
 }
 
 impl State {
+    /// Asks Git for the blob that has the bytes of a record, once, now that bytes matter.
+    fn pin(&mut self, record: RecordId, now: Option<&FileStat>) {
+        let observation = self.table.get_mut(record);
+        let same = observation.before == now.map(Stat::from);
+        if observation.git.is_none() || observation.replaced || !same {
+            return;
+        }
+        if !std::mem::replace(&mut observation.pin_asked, true) {
+            let facts = self.repositories.classify_again(self.table.path(record), now, true);
+            self.table.get_mut(record).git = facts;
+        }
+    }
+
     /// Sees to the bytes of a file that is read or executed.
     pub fn read_content(&mut self, record: RecordId, now: Option<&FileStat>) {
         let observation = self.table.get(record);
         if observation.content != Content::NotNeeded {
             return;
         }
+        self.pin(record, now);
+        let observation = self.table.get(record);
         if !observation.replaced && observation.git.as_ref().is_some_and(|facts| facts.oid().is_some()) {
             self.table.get_mut(record).content = Content::Pinned;
             return;
@@ -71,6 +86,7 @@ impl State {
         {
             self.capture.settle((now.st_dev, now.st_ino));
         }
+        self.pin(record, now);
         let (keeper, before) = self.keeper(record, now)?;
         match self.table.get(keeper).content {
             Content::Kept(_) => return None,

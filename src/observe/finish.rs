@@ -152,8 +152,14 @@ impl Known {
         let path = self.table.path(record).to_vec();
         let found = parents.lstat(&path);
         let stat = found.as_ref().map(Stat::from);
-        let git = self.table.get(record).git.is_some();
-        let git = if git { self.repositories.classify_again(&path, found.as_ref()) } else { None };
+        let observation = self.table.get(record);
+        // What nobody has asked to pin is compared without.
+        let pin = observation.pin_asked || observation.before != stat;
+        let git = observation
+            .git
+            .is_some()
+            .then(|| self.repositories.classify_again(&path, found.as_ref(), pin))
+            .flatten();
         self.tell_external_change(record, stat.as_ref());
         let Some(now) = stat else { return After { git, ..After::default() } };
         let observation = self.table.get(record);

@@ -59,6 +59,8 @@ pub struct Repositories {
     /// were any.
     new_git_dirs: Vec<Vec<u8>>,
     has_git_dirs_elsewhere: bool,
+    /// Whether the blob is wanted that has the bytes of the path that is asked about.
+    pin: bool,
     /// The one that is being asked, to be blamed for a panic.
     busy: Option<u32>,
 }
@@ -106,9 +108,10 @@ impl Repositories {
     /// Tells how Git knows `path` (absolute and resolved) at first sight. `stat` is its lstat(2),
     /// none when nothing is there.
     ///
-    /// None when no working tree holds it. Opens nothing but regular files.
-    pub fn classify(&mut self, path: &[u8], stat: Option<&libc::stat>) -> Option<Facts> {
-        let facts = self.classify_again(path, stat)?;
+    /// None when no working tree holds it. Opens nothing but regular files. The blob that has its
+    /// bytes is told only if `pin` asks for it, which costs a look at the object.
+    pub fn classify(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<Facts> {
+        let facts = self.classify_again(path, stat, pin)?;
         if facts.tracked && facts.dirty {
             self.repositories.get_mut(facts.repository as usize)?.dirty = true;
         }
@@ -116,7 +119,8 @@ impl Repositories {
     }
 
     /// Tells the same at a later sight of the path, still against the first head.
-    pub fn classify_again(&mut self, path: &[u8], stat: Option<&libc::stat>) -> Option<Facts> {
+    pub fn classify_again(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<Facts> {
+        self.pin = pin;
         let facts = self.guarded(|all| all.known(path, stat))?;
         self.repositories.get_mut(facts.repository as usize)?.observed = true;
         Some(facts)
@@ -215,7 +219,7 @@ impl Repositories {
         let repository = self.asked(id)?;
         let relative = below(repository.opened.root.as_deref()?, path)?;
         let patterns = self.patterns(directory, id, &path[..path.len() - name_length(path)])?;
-        let query = Query { path: Path::new(OsStr::from_bytes(path)), relative, stat };
+        let query = Query { path: Path::new(OsStr::from_bytes(path)), relative, stat, pin: self.pin };
         let known = self.repositories.get_mut(id as usize)?.classify(query, &patterns);
         Some(facts(id, known))
     }

@@ -47,8 +47,11 @@ struct Start {
 #[derive(Debug)]
 pub struct LookupPlace<'a> {
     start: Start,
-    path: &'a [u8],
+    /// The path as named.
+    pub path: &'a [u8],
     opens: bool,
+    /// The directory that a relative path starts at.
+    pub base: Option<Vec<u8>>,
 }
 
 type Looks = HashMap<Box<[u8]>, Entry, foldhash::fast::RandomState>;
@@ -76,21 +79,22 @@ impl Lookups {
             _ => return None,
         };
         let kind = kind + 2 * u8::from(access.follow);
-        let base = if path.starts_with(b"/") { 0 } else { self.base(caller, *dirfd)? };
-        Some(LookupPlace { start: Start { base, kind }, path, opens })
+        let (number, base) = if path.starts_with(b"/") { (0, None) } else { self.base(caller, *dirfd)? };
+        Some(LookupPlace { start: Start { base: number, kind }, path, opens, base })
     }
 
-    fn base(&mut self, caller: Caller, dirfd: Dirfd) -> Option<u32> {
+    /// The number of a base directory, and its name.
+    fn base(&mut self, caller: Caller, dirfd: Dirfd) -> Option<(u32, Option<Vec<u8>>)> {
         let base = view::base_of(caller, dirfd).ok()?;
         if is_of_the_caller(&base) {
             return None;
         }
         if let Some(known) = self.bases.get(base.as_slice()) {
-            return Some(*known);
+            return Some((*known, Some(base)));
         }
         let next = u32::try_from(self.bases.len() + 1).ok()?;
-        self.bases.insert(base.into(), next);
-        Some(next)
+        self.bases.insert(base.as_slice().into(), next);
+        Some((next, Some(base)))
     }
 
     /// What a look at `place` came to, if that can't have changed: the links on the way and the end.

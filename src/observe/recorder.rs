@@ -314,7 +314,14 @@ impl State {
             }
             return;
         }
-        let resolved = match self.locate(caller, access) {
+        let located = match &place {
+            Some(place) => {
+                let base = place.base.as_deref().unwrap_or(b"/");
+                view::locate_from(&mut self.resolver, caller, base, place.path, access.follow)
+            }
+            None => self.locate(caller, access),
+        };
+        let resolved = match located {
             Ok(resolved) => resolved,
             Err(unseen) => return self.unseen(process, unseen),
         };
@@ -491,7 +498,7 @@ impl State {
     }
 
     fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> RecordId {
-        let git = self.repositories.classify(&path, stat);
+        let git = self.repositories.classify(&path, stat, false);
         for directory in self.repositories.take_git_dirs() {
             self.ignore.add_git_dir(&directory);
         }

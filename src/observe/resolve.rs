@@ -103,7 +103,7 @@ impl Resolver {
     }
 
     /// The short way: no dots, and a parent that is known to be a real directory.
-    fn resolve_in_known(&self, base: &[u8], path: &[u8], follow: bool) -> Option<Resolved> {
+    fn resolve_in_known(&mut self, base: &[u8], path: &[u8], follow: bool) -> Option<Resolved> {
         if path.ends_with(b"/") {
             return None;
         }
@@ -133,11 +133,15 @@ impl Resolver {
         if follow && stat.as_ref().is_some_and(is_link) {
             return None;
         }
+        if stat.as_ref().is_some_and(is_directory) {
+            self.learn(&name);
+        }
         Some(Resolved { path: name, stat, crossed: Vec::new(), must_be_directory: false })
     }
 
-    fn learn(&mut self, names: &Names, directory: &[u8]) {
-        if names.prefix.is_empty() {
+    /// Remembers a real directory of our own names.
+    fn learn(&mut self, directory: &[u8]) {
+        if !self.known.contains(directory) {
             if self.known.len() >= KNOWN_LIMIT {
                 self.known.clear();
             }
@@ -213,7 +217,9 @@ impl Walk<'_> {
                 }
                 push_components(&mut todo, &target);
             } else if is_directory(&stat) {
-                self.resolver.learn(self.names, &real);
+                if self.names.prefix.is_empty() {
+                    self.resolver.learn(&real);
+                }
                 if last {
                     return Ok(Resolved {
                         path: real,

@@ -196,6 +196,8 @@ pub struct PathObservation {
     pub touched: bool,
     /// Appended to through a descriptor from before the launch: only its size counts.
     pub append_only: bool,
+    /// Whether Git was asked for the blob that has the bytes before.
+    pub pin_asked: bool,
     /// Whether the extended attributes before were taken.
     pub xattrs_taken: bool,
     /// Deleted or renamed away.

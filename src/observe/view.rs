@@ -82,6 +82,18 @@ pub fn path_of_descriptor(caller: Caller, fd: i32) -> Option<Resolved> {
     Some(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false })
 }
 
+/// Resolves a path whose start is known, for a thread whose root and mounts are ours.
+pub fn locate_from(
+    resolver: &mut Resolver,
+    caller: Caller,
+    base: &[u8],
+    path: &[u8],
+    follow: bool,
+) -> Result<Resolved, Unseen> {
+    let names = Names { prefix: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 };
+    Ok(resolver.resolve(&names, base, path, follow)?)
+}
+
 /// Resolves what `access` names for a thread whose root and mounts are ours.
 pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
     let (dirfd, path) = match &access.place {

@@ -147,11 +147,24 @@ pub struct ReceivedSignal {
     pub code: i32,
 }
 
-/// A descriptor that becomes readable when a signal of this process is pending (signalfd(2)).
+/// Asks for no SIGCHLD when a child or tracee merely stops (SA_NOCLDSTOP, sigaction(2)): there is one
+/// stop for each held call, and waitpid tells of it anyway.
+pub fn ignore_stops_of_children() {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all-zeroes is a valid sigaction: SIG_DFL, an empty mask, no flags.
+    unsafe { action.assume_init_mut() }.sa_flags = libc::SA_NOCLDSTOP;
+    // SAFETY: `action` is initialised, and the old one is not asked for.
+    unsafe { libc::sigaction(libc::SIGCHLD, action.as_ptr(), std::ptr::null_mut()) };
+}
+
+/// A descriptor that becomes readable when a signal of this process other than SIGCHLD is pending
+/// (signalfd(2)).
 pub fn signal_descriptor() -> io::Result<std::os::fd::OwnedFd> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is writable.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: as above.
+    unsafe { libc::sigdelset(all.as_mut_ptr(), libc::SIGCHLD) };
     // SAFETY: the set is initialised; -1 asks for a new descriptor.
     let fd = unsafe { libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     check(libc::c_long::from(fd))?;

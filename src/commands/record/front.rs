@@ -138,7 +138,7 @@ impl Front {
         let us = std::process::id();
         while let Some(received) = sys::take_signal(self.signals.as_fd()) {
             let own = received.sender == us || received.sender == self.tracer.0.unsigned_abs();
-            if own && received.code <= 0 || received.signal == libc::SIGCHLD {
+            if own && received.code <= 0 {
                 continue;
             }
             match (self.ended, received.signal) {

@@ -66,6 +66,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
             return Err(failed("prepare the recording")(error));
         }
     };
+    sys::ignore_stops_of_children();
     super::drop_inherited(true);
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
@@ -385,9 +386,7 @@ impl Listener {
 
     fn drain(&mut self) {
         while let Some(received) = sys::take_signal(self.signals.as_fd()) {
-            if received.signal != libc::SIGCHLD {
-                self.recent.push((received, Instant::now()));
-            }
+            self.recent.push((received, Instant::now()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! One repository and its working tree: opened without trust in it or in our environment, and
 //! asked how it knows a path.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -34,6 +34,8 @@ pub(super) struct Query<'a> {
     pub(super) path: &'a Path,
     pub(super) relative: &'a [u8],
     pub(super) stat: Option<&'a libc::stat>,
+    /// Whether the blob is wanted that has its bytes.
+    pub(super) pin: bool,
 }
 
 /// A repository with a working tree.
@@ -54,6 +56,7 @@ pub(super) struct Repository {
     global: Global,
     index: Option<Index>,
     trees: Trees,
+    sizes: RefCell<HashMap<ObjectId, Option<u64>, foldhash::fast::RandomState>>,
 }
 
 /// What `HEAD` is.
@@ -101,15 +104,6 @@ pub(super) fn object(repository: &gix::Repository, id: ObjectId) -> Option<Objec
     Some(Object { kind, data })
 }
 
-/// The size of a blob; none where it is missing or damaged.
-fn blob_size(repository: &gix::Repository, id: ObjectId) -> Option<u64> {
-    if !has_harmless_file(repository, id) {
-        return None;
-    }
-    let header = repository.try_find_header(id).ok()??;
-    (header.kind() == gix::objs::Kind::Blob).then(|| header.size())
-}
-
 /// Whether opening the object, if it is in a file of its own, can't block.
 fn has_harmless_file(repository: &gix::Repository, id: ObjectId) -> bool {
     let mut hex = gix::hash::Kind::hex_buf();
@@ -133,6 +127,7 @@ impl Repository {
             global: Global::read(&opened.sources),
             index: None,
             trees: Trees::default(),
+            sizes: RefCell::default(),
             opened,
         }
     }
@@ -311,13 +306,13 @@ impl Repository {
         let git = &self.opened.git;
         let id = if conversion.is_none() {
             // A blob of another size can't be it, whatever is in the file.
-            if blob_size(git, entry.oid).is_some_and(|size| size != files::size(stat)) {
+            if self.blob_size(entry.oid).is_some_and(|size| size != files::size(stat)) {
                 return true;
             }
             content.id()
         } else {
             conversion.object_id(content.path, stat, content.hash, &mut |limit| {
-                let fits = blob_size(git, entry.oid).is_some_and(|size| size <= limit);
+                let fits = self.blob_size(entry.oid).is_some_and(|size| size <= limit);
                 fits.then(|| object(git, entry.oid).map(|object| object.data))?
             })
         };
@@ -331,7 +326,20 @@ impl Repository {
     }
 
     fn content<'a>(&self, query: Query<'a>, stat: &'a libc::stat) -> Content<'a> {
-        Content { path: query.path, stat, hash: self.opened.git.object_hash(), id: OnceCell::new() }
+        let hash = self.opened.git.object_hash();
+        Content { path: query.path, stat, hash, pin: query.pin, id: OnceCell::new() }
+    }
+
+    /// The size of a blob; none where it is missing or damaged. Each object is looked for once, so
+    /// that the end of a recording need not do it again.
+    fn blob_size(&self, id: ObjectId) -> Option<u64> {
+        *self.sizes.borrow_mut().entry(id).or_insert_with(|| {
+            if !has_harmless_file(&self.opened.git, id) {
+                return None;
+            }
+            let header = self.opened.git.try_find_header(id).ok()??;
+            (header.kind() == gix::objs::Kind::Blob).then(|| header.size())
+        })
     }
 
     /// The blob that the first head has at the path, if the file's bytes are proved to be its own,
@@ -340,8 +348,9 @@ impl Repository {
     /// `as_blob` tells that the bytes are those of the blob if it is as long as the file.
     fn pin(&self, head: AtHead, content: &Content<'_>, as_blob: bool) -> Option<ObjectId> {
         let AtHead::Something(mode, oid) = head else { return None };
-        if mode != actual_mode(content.stat)?
-            || blob_size(&self.opened.git, oid)? != files::size(content.stat)
+        if !content.pin
+            || mode != actual_mode(content.stat)?
+            || self.blob_size(oid)? != files::size(content.stat)
         {
             return None;
         }
@@ -361,6 +370,7 @@ struct Content<'a> {
     path: &'a Path,
     stat: &'a libc::stat,
     hash: gix::hash::Kind,
+    pin: bool,
     id: OnceCell<Result<ObjectId, Undecided>>,
 }
 

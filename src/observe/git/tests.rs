@@ -144,7 +144,7 @@ struct Said {
 
 fn ask(repositories: &mut Repositories, path: &Path) -> Option<(Said, GitState)> {
     let bytes = path.as_os_str().as_bytes();
-    let facts = repositories.classify(bytes, lstat(path).as_ref())?;
+    let facts = repositories.classify(bytes, lstat(path).as_ref(), true)?;
     let state = repositories.state(&facts, bytes);
     let said = Said {
         oid: facts.oid().map(ToString::to_string),

@@ -217,7 +217,7 @@ facts! {
             std::fs::write(&file, &second).unwrap();
             let after = nix::sys::stat::lstat(&file).unwrap();
             racy += u32::from((before.st_mtime, before.st_mtime_nsec) == (after.st_mtime, after.st_mtime_nsec));
-            let facts = Repositories::new().classify(bytes, Some(&after)).unwrap();
+            let facts = Repositories::new().classify(bytes, Some(&after), true).unwrap();
             assert!(facts.dirty() && facts.oid().is_none(), "round {round}");
         }
         eprintln!("{racy} edits left the times as they were");
@@ -326,11 +326,11 @@ facts! {
         let file = fixture.path("r/a");
         let bytes = file.as_os_str().as_encoded_bytes();
         let mut all = Repositories::new();
-        assert!(!all.classify(bytes, super::lstat(&file).as_ref()).unwrap().dirty());
+        assert!(!all.classify(bytes, super::lstat(&file).as_ref(), true).unwrap().dirty());
         std::fs::write(&file, "x").unwrap();
-        assert!(all.classify_again(bytes, super::lstat(&file).as_ref()).unwrap().dirty());
+        assert!(all.classify_again(bytes, super::lstat(&file).as_ref(), true).unwrap().dirty());
         assert!(!all.repositories()[0].dirty);
-        all.classify(bytes, super::lstat(&file).as_ref());
+        all.classify(bytes, super::lstat(&file).as_ref(), true);
         assert!(all.repositories()[0].dirty);
     }
 
@@ -427,7 +427,7 @@ facts! {
         let file = fixture.path("r/f");
         let stale = nix::sys::stat::lstat(&file).unwrap();
         fixture.sh("cd r; touch -d '2 seconds ago' f");
-        let facts = Repositories::new().classify(file.as_os_str().as_encoded_bytes(), Some(&stale)).unwrap();
+        let facts = Repositories::new().classify(file.as_os_str().as_encoded_bytes(), Some(&stale), true).unwrap();
         assert_eq!(facts.oid(), None, "what was hashed is not what stat told of");
     }
 
