@@ -202,13 +202,13 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
         times::directories(&place, &plan, &request, &loosener).map_err(failed("look at a directory"))?;
     let records = killed.sources().flat_map(|(_, files)| files);
     let times = times::times(&request, &plan, &directories, records);
-    let nothing_to_do = plan.steps.is_empty() && killed.own.is_none();
+    let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
+    let nothing_to_do = plan.steps.is_empty() && killed.own.is_none() && !is_undone;
     if nothing_to_do {
         loosener.close().map_err(failed("change back the mode of a directory"))?;
         answer.applied = true;
         return Ok(answer);
     }
-    let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
     let rescues = write_rescues(snapshot, wish, &request, &plan, &directories, &times, &killed, &place)?;
     let id = rescues.id.clone();
     let job = Job {
