@@ -81,7 +81,7 @@ pub struct Record {
     #[arg(long, value_enum, default_value_t = Mechanism::Auto, hide = true)]
     pub mechanism: Mechanism,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 
@@ -141,7 +141,8 @@ pub enum Mechanism {
 pub enum Verb {
     /// Show what the command did
     Show(Show),
-    /// Write the recorded bytes of a path to standard output
+    /// Write the recorded bytes of a path to standard output: of a file from the snapshot or from Git,
+    /// of a symbolic link its target
     Cat(Cat),
     /// Show what the command changed as a diff that `git apply` takes
     Diff(Diff),

@@ -15,6 +15,8 @@ mod progress;
 pub mod record;
 pub mod restore;
 pub mod show;
+#[cfg(test)]
+mod testing;
 pub mod verify;
 
 use crate::cli::{Cli, Verb};
@@ -65,8 +67,11 @@ fn usage_status(first: Option<std::ffi::OsString>) -> i32 {
 
 /// Runs a verb on the standard streams, tells what went wrong, and returns the exit status.
 pub fn run_verb(verb: Verb) -> i32 {
-    let mut console = Console::standard();
-    let outcome = dispatch(verb, &mut console).and_then(|verdict| {
+    run_on(verb, &mut Console::standard())
+}
+
+fn run_on(verb: Verb, console: &mut Console) -> i32 {
+    let outcome = dispatch(verb, console).and_then(|verdict| {
         console.flush()?;
         Ok(verdict)
     });

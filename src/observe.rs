@@ -5,11 +5,12 @@
 //! - [`view`], [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
 //! - [`lookups`]: the looks that need no second judgement.
 //! - [`table`]: one record a path. [`processes`], [`warnings`], [`suppressed`]: the other lists.
-//! - [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
+//! - `content.rs`: what is needed of a before-state. [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
 //! - [`git`]: how Git knows a path. [`ignore`]: which paths are not recorded, and under which rule.
 
 pub mod capture;
 mod changes;
+mod content;
 mod core_dump;
 pub mod finish;
 pub mod git;

@@ -32,7 +32,8 @@ const MOUNTS: &[Case] = &[
         })
         .then(
             "d | existence | directory | directory
-             e | existence | directory | directory",
+             e | existence | directory | directory
+             ! | mount_namespace",
         ),
     case("mounts_a_file_system", &["unshare", "mount", "umount2"])
         .only_root()
@@ -49,7 +50,8 @@ const MOUNTS: &[Case] = &[
         })
         .then(
             "d | existence | directory | directory
-             l | existence | symlink | symlink",
+             l | existence | symlink | symlink
+             ! | mount_namespace",
         ),
     case("mounts_by_descriptor", &["open_tree", "move_mount", "fsmount"])
         .only_root()

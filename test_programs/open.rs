@@ -470,6 +470,26 @@ const DIRECTORIES: &[Case] = &[
              d/f | read | file | file
              f | existence | absent | absent",
         ),
+    case("in_a_thread_that_went_elsewhere", &["unshare", "chdir", "open"])
+        .given(|| {
+            dir("d");
+            file("d/f");
+            file("f");
+        })
+        .when(|| {
+            let thread = std::thread::spawn(|| {
+                ok(sys!(SYS_unshare, CLONE_FS));
+                ok(sys!(SYS_chdir, c"d"));
+                ok(sys!(SYS_open, c"f", O_RDONLY));
+            });
+            thread.join().unwrap();
+            ok(sys!(SYS_open, c"f", O_WRONLY));
+        })
+        .then(
+            "d | directory | directory | directory
+             d/f | read | file | file
+             f | write | file | file",
+        ),
     case("in_a_child_that_went_elsewhere", &["chdir", "open"])
         .given(|| {
             dir("d");
@@ -493,6 +513,48 @@ const DIRECTORIES: &[Case] = &[
         ),
 ];
 
+/// Signals that come until one has come in time.
+fn ticking(handler: extern "C" fn(c_int), flags: c_int) {
+    let tick = timeval { tv_sec: 0, tv_usec: 20_000 };
+    let timer = itimerval { it_interval: tick, it_value: tick };
+    // SAFETY: a handler that makes system calls alone; structures that live long enough.
+    unsafe {
+        let mut action: sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as sighandler_t;
+        action.sa_flags = flags;
+        sigaction(SIGALRM, &raw const action, std::ptr::null_mut());
+    }
+    ok(sys!(SYS_setitimer, ITIMER_REAL, &raw const timer, 0));
+}
+
+extern "C" fn nothing(_: c_int) {}
+
+/// Lets an open for writing find a reader.
+extern "C" fn come_to_read(_: c_int) {
+    let _ = sys!(SYS_open, c"p", O_RDONLY | O_NONBLOCK);
+}
+
+const SIGNALS: &[Case] = &[
+    case("is_interrupted", &["open"])
+        .given(|| {
+            ok(sys!(SYS_mknod, c"p", S_IFIFO | 0o644, 0));
+        })
+        .when(|| {
+            // As the call ends the kernel has not decided yet whether it begins again: both tell nothing.
+            ticking(nothing, 0);
+            fails(EINTR, sys!(SYS_open, c"p", O_WRONLY));
+        }),
+    case("is_interrupted_and_begins_again", &["open"])
+        .given(|| {
+            ok(sys!(SYS_mknod, c"p", S_IFIFO | 0o644, 0));
+        })
+        .when(|| {
+            ticking(come_to_read, SA_RESTART);
+            ok(sys!(SYS_open, c"p", O_WRONLY));
+        })
+        .then("p | read,write | fifo | fifo"),
+];
+
 fn main() {
-    support::run(&[READING, WRITING, LINKS, HOW, DIRECTORIES]);
+    support::run(&[READING, WRITING, LINKS, HOW, DIRECTORIES, SIGNALS]);
 }

@@ -180,7 +180,10 @@ const OTHERS: &[Case] = &[
             }
             read();
         })
-        .then("f | read | file | file"),
+        .then(
+            "f | read | file | file
+             ! | listener",
+        ),
     case("has_a_ring", &["io_uring_setup"])
         .given(|| file("f"))
         .when(|| {
@@ -189,6 +192,33 @@ const OTHERS: &[Case] = &[
             read();
         })
         .then("f | read | file | file"),
+    case("calls_as_a_32_bit_program", &["getpid"])
+        .given(|| file("f"))
+        .when(|| {
+            extern "C" fn unknown(_: c_int) {
+                // SAFETY: ends the process.
+                unsafe { _exit(support::SKIPPED) }
+            }
+            let unknown: extern "C" fn(c_int) = unknown;
+            let mut answer = 20; // getpid
+            // SAFETY: a kernel without 32-bit calls sends SIGSEGV; one with them changes eax alone.
+            unsafe {
+                signal(SIGSEGV, unknown as sighandler_t);
+                std::arch::asm!(
+                    "int 0x80",
+                    inout("eax") answer,
+                    out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+                );
+            }
+            if answer == -ENOSYS {
+                skip("the kernel does not have 32-bit calls");
+            }
+            read();
+        })
+        .then(
+            "f | read | file | file
+             ! | compat_syscall",
+        ),
     case("calls_what_does_not_exist", &["seccomp"])
         .given(|| file("f"))
         .when(|| {

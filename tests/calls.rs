@@ -1,7 +1,7 @@
 //! Records the programs of `test_programs/`, each case in an empty directory of its own, and compares
 //! what the manifest says below that directory with what the program expects, whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
@@ -29,8 +29,14 @@ struct Case {
     needs: String,
 }
 
-/// Types before and after, and the operations that lie between, by path.
-type Observations = BTreeMap<String, [String; 3]>;
+/// What a recording shows of a directory.
+#[derive(Default)]
+struct Observations {
+    /// The operations, the type before and the type after, by path.
+    paths: BTreeMap<String, [String; 3]>,
+    /// The kinds of what was lost sight of.
+    lost: Vec<String>,
+}
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|this| std::os::unix::fs::MetadataExt::uid(&this) == 0)
@@ -116,8 +122,17 @@ fn setup(program: &Path, case: &Case, who: Who, place: &Place) {
 
 fn expected(program: &Path, case: &Case) -> Observations {
     let lines = text(&Command::new(program).args(["--expect", &case.name]).output().unwrap());
-    let fields = lines.lines().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
-    fields.map(|fields| (fields[0].clone(), [1, 2, 3].map(|at| fields[at].clone()))).collect()
+    let mut expected = Observations::default();
+    for line in lines.lines() {
+        match line.split('\t').map(str::to_owned).collect::<Vec<_>>().as_slice() {
+            [_, kind] => expected.lost.push(kind.clone()),
+            [path, line @ ..] => {
+                expected.paths.insert(path.clone(), line.to_vec().try_into().unwrap());
+            }
+            [] => unreachable!("a line has a field"),
+        }
+    }
+    expected
 }
 
 /// Runs each case of a program as everyone who can, and shows what went wrong, all of it.
@@ -183,7 +198,7 @@ fn alone(program: &Path, case: &Case, who: Who) -> Result<(), String> {
     let after = tree(&place.work);
     let expected = expected(program, case);
     let absent = "absent".to_owned();
-    for (path, [_, type_before, type_after]) in expected.iter().filter(|(path, _)| *path != ".") {
+    for (path, [_, type_before, type_after]) in expected.paths.iter().filter(|(path, _)| *path != ".") {
         let found = [&before, &after].map(|tree| tree.get(path).unwrap_or(&absent));
         let type_after = if type_after == "tombstone" { &absent } else { type_after };
         if found != [type_before, type_after] {
@@ -193,14 +208,18 @@ fn alone(program: &Path, case: &Case, who: Who) -> Result<(), String> {
     let changed = before
         .keys()
         .chain(after.keys())
-        .find(|&path| before.get(path) != after.get(path) && !expected.contains_key(path));
+        .find(|&path| before.get(path) != after.get(path) && !expected.paths.contains_key(path));
     changed.map_or(Ok(()), |path| Err(format!("{path} changed and no one expects it")))
 }
 
 /// What the manifest says of the paths below `work`, and of that directory itself as `.`.
 fn recorded(manifest: &serde_json::Value, work: &Path) -> Observations {
     let work = str::from_utf8(work.as_os_str().as_bytes()).unwrap();
-    let mut found = Observations::new();
+    let mut found = Observations::default();
+    let warnings = manifest["warnings"].as_array().unwrap().iter();
+    let lost = warnings.filter(|warning| warning["lost"] == true);
+    found.lost = lost.map(|warning| warning["kind"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(manifest["complete"], found.lost.is_empty());
     for file in manifest["files"].as_array().unwrap() {
         let path = file["path"].as_str().unwrap();
         let relative = match path.strip_prefix(work) {
@@ -216,7 +235,7 @@ fn recorded(manifest: &serde_json::Value, work: &Path) -> Observations {
             (None, _) => "absent".to_owned(),
         };
         let line = [operations.join(","), state(&file["before"]), state(&file["after"])];
-        assert!(found.insert(relative.to_owned(), line).is_none(), "{path} has two records");
+        assert!(found.paths.insert(relative.to_owned(), line).is_none(), "{path} has two records");
     }
     found
 }
@@ -244,7 +263,11 @@ fn traced(program: &Path, case: &Case, who: Who) -> Result<(), String> {
     let manifest = serde_json::from_slice(&manifest).map_err(|error| error.to_string())?;
     let (expected, found) = (expected(program, case), recorded(&manifest, &place.work));
     let mut differences = String::new();
-    let paths: std::collections::BTreeSet<_> = expected.keys().chain(found.keys()).collect();
+    if found.lost != expected.lost {
+        let _ = write!(differences, "\n    lost {:?}, expected {:?}", found.lost, expected.lost);
+    }
+    let (expected, found) = (expected.paths, found.paths);
+    let paths: BTreeSet<_> = expected.keys().chain(found.keys()).collect();
     for path in paths {
         let show = |line: Option<&[String; 3]>| line.map_or("nothing".to_owned(), |line| line.join(" | "));
         if expected.get(path) != found.get(path) {

@@ -3,4 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod calls;
+mod names;
+mod readme;
+mod recording;
+mod support;
+mod truth;
+mod truth_random;
 mod undo;

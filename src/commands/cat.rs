@@ -1,10 +1,121 @@
-//! `cat`.
+//! `cat`: the recorded bytes of one path. Neighbour: `snapshot::source`, which has them.
 
-use super::out::Console;
+use std::io;
+
+use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::write::EncoderWriter;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+
+use super::out::{Console, OutputError};
+use super::paths::{self, quoted};
 use super::{Outcome, Verdict};
 use crate::cli::Cat;
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::state;
+use crate::snapshot::source::{ContentError, Contents, Source, Unavailable, locate};
+use crate::snapshot::wire::Object;
+use crate::snapshot::{FileRecord, Snapshot};
 
-/// Runs `cat`.
-pub fn run(_args: &Cat, _console: &mut Console) -> Outcome {
-    Ok(Verdict::Fine)
+/// Writes the content of `args.path` to the result as it streams.
+///
+/// Where the bytes turn out to be bad in the midst, the result ends there and the outcome says it.
+pub fn run(args: &Cat, console: &mut Console) -> Outcome {
+    let snapshot = Snapshot::open(&args.snap)?;
+    let side = if args.before { Side::Before } else { Side::After };
+    let record = match paths::find(&snapshot, &args.path)? {
+        Ok(record) => record,
+        Err(path) => {
+            let path = quoted(&path);
+            console.say(format_args!("cat {path}: the snapshot has no record of it, so it was not used"));
+            return Ok(Verdict::Finding);
+        }
+    };
+    let contents = Contents::new(&snapshot);
+    let written = if args.json {
+        object(&contents, record, side, console)
+    } else {
+        raw(&contents, record, side, console)
+    };
+    match written {
+        Ok(()) => Ok(Verdict::Fine),
+        Err(ContentError::Unavailable(why)) => {
+            if args.json {
+                console.json(&Head { record, side, unavailable: Some(&why) })?;
+            }
+            let hint = match (&why, side, record.before.present()) {
+                (Unavailable::Absent, Side::After, Some(_)) => "; --before shows what was",
+                _ => "",
+            };
+            let (path, side) = (quoted(&record.path), side.name());
+            console.say(format_args!("cat {path}: its content {side} the command can't be had: {why}{hint}"));
+            Ok(Verdict::Finding)
+        }
+        Err(ContentError::Snapshot(error)) => Err(error.into()),
+        Err(ContentError::Sink(error)) => Err(OutputError::from(error).into()),
+    }
 }
+
+fn raw(
+    contents: &Contents,
+    record: &FileRecord,
+    side: Side,
+    console: &mut Console,
+) -> Result<(), ContentError> {
+    contents.copy(record, side, console.sink()).map(drop)
+}
+
+/// One JSON object, its last key made while the content streams.
+fn object(
+    contents: &Contents,
+    record: &FileRecord,
+    side: Side,
+    console: &mut Console,
+) -> Result<(), ContentError> {
+    contents.check(record, side)?;
+    let head = serde_json::to_string(&Head { record, side, unavailable: None });
+    let head = head.map_err(|error| ContentError::Sink(error.into()))?;
+    let sink = console.sink();
+    let write =
+        |sink: &mut dyn io::Write, text: &str| sink.write_all(text.as_bytes()).map_err(ContentError::Sink);
+    write(sink, head.strip_suffix('}').unwrap_or(&head))?;
+    write(sink, ",\"content\":\"")?;
+    let mut encoder = EncoderWriter::new(&mut *sink, &BASE64);
+    contents.copy(record, side, &mut encoder)?;
+    encoder.finish().map_err(ContentError::Sink)?;
+    drop(encoder);
+    write(sink, "\"}\n")
+}
+
+/// The object of `--json` but its `content`.
+struct Head<'a> {
+    record: &'a FileRecord,
+    side: Side,
+    unavailable: Option<&'a Unavailable>,
+}
+
+impl Serialize for Head<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = Object(serializer.serialize_map(None)?);
+        object.text("path", &self.record.path)?;
+        object.put("state", self.side.name())?;
+        if let Some(present) = state(self.record, self.side).present() {
+            object.put("type", &present.file_type)?;
+            object.put("size", &present.size)?;
+            object.put_some("digest", &present.digest)?;
+        }
+        match (self.unavailable, locate(self.record, self.side)) {
+            (Some(why), _) => object.put("unavailable", &why.to_string())?,
+            (None, Ok(Source::Blob { .. })) => object.put("source", "blob")?,
+            (None, Ok(Source::Git { oid, .. })) => {
+                object.put("source", "git")?;
+                object.put("oid", oid)?;
+            }
+            (None, Ok(Source::Target(_) | Source::Empty)) => object.put("source", "record")?,
+            (None, Err(_)) => {}
+        }
+        object.0.end()
+    }
+}
+
+#[cfg(test)]
+mod tests;

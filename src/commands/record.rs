@@ -271,7 +271,6 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
         }
         Fork::Parent(tracer) => {
             drop(theirs);
-            drop_inherited(false);
             let options = &setup.options;
             Ok(Front::new(ours, tracer, signals, options.timeout, options.survivors, options.quiet))
         }

@@ -25,8 +25,9 @@ const SMALL_IN_PLACE: u64 = 1 << 20;
 const QUEUED_BYTES: u64 = 8 << 20;
 /// Descriptors that may wait in the queue.
 const QUEUED_FILES: u64 = 128;
-/// How often the free space is asked for, in bytes stored.
+/// How often the free space is asked for, in bytes stored; before each content that is large, too.
 const SPACE_INTERVAL: u64 = 16 << 20;
+const LARGE: u64 = 1 << 20;
 
 /// The number of a content that was handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -171,7 +172,7 @@ impl Capture {
         if fate == Fate::Survive {
             return Ok(Held::File(file));
         }
-        if is_full(&self.directory) {
+        if is_full(&self.directory, size) {
             return Ok(Held::Omitted(BlobOmitted::NoSpace));
         }
         let spool = self.directory.unnamed_file()?;
@@ -233,6 +234,14 @@ fn weight(held: &Held) -> (u64, u64) {
     }
 }
 
+fn size(held: &Held) -> u64 {
+    match held {
+        Held::Bytes(bytes) => bytes.len() as u64,
+        Held::File(file) => file.metadata().map_or(0, |metadata| metadata.len()),
+        Held::Omitted(_) => 0,
+    }
+}
+
 /// Tells waiters that the worker is gone, however it went.
 struct WorkerGone(Arc<Progress>);
 
@@ -251,22 +260,21 @@ fn work(
 ) -> Finished {
     let mut outcomes = Vec::new();
     let mut failure = None;
-    let mut full = is_full(directory);
+    let mut full = is_full(directory, 0);
     let mut since_asked = 0;
     for Job::Content { key, held, store } in jobs {
         let (bytes, files) = weight(&held);
+        let size = size(&held);
+        since_asked += size;
+        if store && (since_asked >= SPACE_INTERVAL || size >= LARGE) {
+            since_asked = 0;
+            full = is_full(directory, size);
+        }
         let outcome = match held {
             Held::Omitted(reason) => Outcome::omitted(reason),
             held => {
                 let store = store && !full && failure.is_none();
                 let stored = if store { put(&mut writer, &key, &held) } else { digest(&writer, &held) };
-                if let Ok(stored) = &stored {
-                    since_asked += stored.size;
-                    if store && since_asked >= SPACE_INTERVAL {
-                        since_asked = 0;
-                        full = is_full(directory);
-                    }
-                }
                 match stored {
                     Ok(Stored { digest, blob: Some(blob), .. }) => {
                         Outcome { digest: Some(digest), blob: Some(blob), omitted: None }
@@ -318,9 +326,10 @@ fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, StoreError> {
     Ok(Stored { digest, size, blob: writer.key_of(&digest) })
 }
 
-/// Whether the snapshot's file system has too little space left; one that can't be asked has not.
-fn is_full(directory: &SnapshotDir) -> bool {
-    directory.is_nearly_full().unwrap_or(false)
+/// Whether the snapshot's file system has too little space left for `more` bytes; one that can't be
+/// asked has not.
+fn is_full(directory: &SnapshotDir, more: u64) -> bool {
+    directory.is_nearly_full(more).unwrap_or(false)
 }
 
 /// Copies `size` bytes: a clone of the extents where the file system can, else in the kernel.

@@ -8,7 +8,9 @@ use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
 use smallvec::SmallVec;
 
-use super::capture::{Fate, Held};
+use super::capture::Fate;
+use super::content::Holding;
+use super::ignore::RuleId;
 use super::program;
 use super::recorder::{Sight, State};
 use super::rename::Moved;
@@ -31,6 +33,8 @@ pub struct Pending {
     parts: SmallVec<[Part; 2]>,
     exec: Option<Box<PendingExec>>,
     special: Option<Special>,
+    /// The call's name, for messages.
+    name: &'static str,
 }
 
 /// One place of a pending call.
@@ -44,7 +48,7 @@ pub(super) struct Part {
     /// openat2 may stop at a link or a mount before it comes to the path.
     strict: bool,
     /// Bytes that the call may destroy.
-    pub held: Option<Held>,
+    pub held: Option<Holding>,
     /// What lies beneath a directory that moves.
     pub moved: Vec<Moved>,
 }
@@ -88,15 +92,26 @@ impl State {
             _ => None,
         };
         let special = call.decoded.special;
-        let wanted =
-            !parts.is_empty() || matches!(special, Some(Special::UnnamedOpen { .. } | Special::Namespace));
-        wanted.then_some(Pending { parts, exec, special })
+        let wanted = !parts.is_empty()
+            || matches!(
+                special,
+                Some(
+                    Special::UnnamedOpen { .. } | Special::Namespace | Special::Unmodelled | Special::Compat
+                )
+            );
+        wanted.then_some(Pending { parts, exec, special, name: call.name })
     }
 
     fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
         let mut held = None;
+        if let Sight::Suppressed(RuleId::GIT, _) = sight
+            && may_change(effect)
+        {
+            // A repository's first head is the one before any change of ours.
+            self.repositories.note_change(&path);
+        }
         if let Sight::Record(record) = sight {
             let fate = match effect {
                 Effect::Open(open) if open.write || open.truncate => Some(Fate::Overwritten),
@@ -108,7 +123,10 @@ impl State {
                 held = self.hold_content(record, stat.as_ref(), fate);
             }
             if may_change(effect) {
-                self.take_xattrs(record);
+                self.take_xattrs(record, stat.as_ref());
+            }
+            if effect == Effect::LinkFrom {
+                self.name_again(record, stat.as_ref());
             }
         }
         Part { effect, path, sight, stat, crossed, strict: false, held, moved: Vec::new() }
@@ -154,7 +172,8 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special } = pending;
+        let Pending { mut parts, exec, special, name } = pending;
+        self.not_decoded(caller, process, special, name, result);
         match judge(&parts, result) {
             Judgement::Nothing => {}
             Judgement::Refused => {
@@ -193,6 +212,35 @@ impl State {
         }
     }
 
+    /// A call that is not decoded may have done anything, unless the kernel does not have it
+    /// (ENOSYS; for an ioctl ENOTTY): programs try those.
+    fn not_decoded(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        special: Option<Special>,
+        name: &str,
+        result: Option<i64>,
+    ) {
+        const ENOSYS: i64 = -(libc::ENOSYS as i64);
+        const ENOTTY: i64 = -(libc::ENOTTY as i64);
+        if matches!(result, Some(ENOSYS | ENOTTY)) {
+            return;
+        }
+        let who = caller.tgid;
+        match special {
+            Some(Special::Unmodelled) => {
+                self.warnings.lost(WarningKind::UnmodelledSyscall, Some(process), || {
+                    format!("process {who} made {name}, which is not modelled")
+                });
+            }
+            Some(Special::Compat) => self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
+                format!("process {who} made 32-bit or x32 calls, which are not decoded")
+            }),
+            _ => {}
+        }
+    }
+
     /// An execve that failed looked for these.
     fn missed_interpreters(&mut self, process: ProcessId, interpreters: Vec<Resolved>) {
         for interpreter in interpreters {
@@ -213,7 +261,7 @@ impl State {
             Sight::Record(record) => {
                 let observation = self.table.get(*record);
                 if observation.foreign && observation.changes == 0 {
-                    self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+                    self.suppressed.read(RuleId::FOREIGN_OWNER);
                 } else {
                     self.table.get_mut(*record).merge(Operation::Existence.into(), process);
                 }
@@ -241,7 +289,7 @@ impl State {
             Sight::Own => return,
         };
         if !changes && self.table.get(record).foreign && self.table.get(record).changes == 0 {
-            return self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+            return self.suppressed.read(RuleId::FOREIGN_OWNER);
         }
         if let Effect::Open(open) = part.effect {
             if (open.write || open.truncate || open.create)
@@ -262,30 +310,39 @@ impl State {
     /// Notes that a record's path, or what it stands for, has changed.
     fn changed(&mut self, record: RecordId, part: &mut Part, operations: Operations) {
         if let Some(held) = part.held.take() {
-            self.keep_content(record, held);
+            self.keep_content(held);
         }
         let replaces = operations.contains(Operation::Write) || operations.contains(Operation::Delete);
+        self.count_change(record);
         let observation = self.table.get_mut(record);
-        observation.changes = observation.changes.wrapping_add(1);
         observation.replaced |= replaces;
         observation.written |= operations.contains(Operation::Write);
         observation.append_only &= !operations.contains(Operation::Write);
         observation.deleted |= operations.contains(Operation::Delete);
-        let in_place = matches!(part.effect, Effect::Open(_) | Effect::Truncate | Effect::Metadata);
-        self.note_inode(record, part.stat.as_ref(), in_place);
+        observation.touched |= operations.contains(Operation::Metadata);
+        self.note_names(part, operations);
         self.repositories.note_change(&part.path);
         self.forget_if_link(part);
     }
 
-    /// Other names of a file that is changed in place are changed too; what it was is known here.
-    /// The number of a file that is gone may be used again.
-    pub fn note_inode(&mut self, record: RecordId, stat: Option<&FileStat>, in_place: bool) {
-        let Some(stat) = stat else { return };
-        let inode = (stat.st_dev, stat.st_ino);
-        if in_place && stat.st_nlink > 1 && !resolve::is_directory(stat) {
-            self.changed_inodes.entry(inode).or_insert(record);
-        } else if !in_place && stat.st_nlink == 1 {
-            self.changed_inodes.remove(&inode);
+    /// Counts a change of a record, which makes what is known of looks at it doubtful.
+    pub fn count_change(&mut self, record: RecordId) {
+        let observation = self.table.get_mut(record);
+        observation.changes = observation.changes.wrapping_add(1);
+        if observation.foreign && observation.changes == 1 {
+            // From now on it is recorded; looks at it were known as left out.
+            self.lookups.forget();
+        }
+    }
+
+    /// A change in place is one of all names; one of a name may leave the file without any.
+    fn note_names(&mut self, part: &Part, operations: Operations) {
+        match part.effect {
+            Effect::Open(_) | Effect::Truncate | Effect::Metadata => {
+                self.changed_in_place(part.stat.as_ref(), operations);
+            }
+            Effect::Remove => self.unnamed(part.stat.as_ref()),
+            _ => {}
         }
     }
 
@@ -394,7 +451,7 @@ impl State {
             Sight::Record(record)
                 if self.table.get(record).foreign && self.table.get(record).changes == 0 =>
             {
-                self.suppressed.read(super::ignore::RuleId::FOREIGN_OWNER);
+                self.suppressed.read(RuleId::FOREIGN_OWNER);
             }
             Sight::Record(record) => {
                 self.read_content(record, stat);

@@ -5,7 +5,8 @@
 
 use nix::sys::stat::FileStat;
 
-use super::capture::{Fate, Held};
+use super::capture::Fate;
+use super::content::Holding;
 use super::recorder::{Sight, State};
 use super::resolve;
 use crate::snapshot::{Operation, WarningKind};
@@ -19,7 +20,7 @@ pub(super) struct Expected {
     path: Vec<u8>,
     stat: Option<FileStat>,
     sight: Sight,
-    held: Option<Held>,
+    held: Option<Holding>,
 }
 
 /// What `core_pattern` says.
@@ -86,7 +87,7 @@ impl State {
                 match sight {
                     Sight::Record(record) => {
                         if let Some(held) = held {
-                            self.keep_content(record, held);
+                            self.keep_content(held);
                         }
                         let observation = self.table.get_mut(record);
                         observation.merge(Operation::Write.into(), id);

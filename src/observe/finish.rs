@@ -6,6 +6,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
+
+use nix::fcntl::AtFlags;
+use nix::sys::stat::FileStat;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::capture::{Fate, Finished, Held, Outcome, Ticket};
 use super::git::{Facts, Repositories};
@@ -76,16 +81,17 @@ impl Recorder {
         let mut known = self.into_state()?;
         let records = known.table.sorted();
         let mut afters = Vec::with_capacity(records.len());
+        let mut parents = Parents::default();
         for record in records {
-            let after = known.after(record);
+            let after = known.after(record, &mut parents);
             afters.push((record, after));
         }
-        let Known { ignore, table, repositories, processes, capture, mut warnings, suppressed, .. } = known;
+        let Known { ignore, table, mut repositories, processes, capture, mut warnings, suppressed, .. } =
+            known;
         let mut finished = capture.finish();
         for (record, after) in &afters {
-            let observation = table.get(*record);
             let taken = [
-                match observation.content {
+                match table.content(*record) {
                     Content::Read(ticket) => Some((ticket, false)),
                     Content::Kept(ticket) => Some((ticket, true)),
                     _ => None,
@@ -119,13 +125,35 @@ impl Recorder {
     }
 }
 
+/// The directory that was looked into last: paths come in order.
+#[derive(Debug, Default)]
+struct Parents(Option<(Vec<u8>, Option<OwnedFd>)>);
+
+impl Parents {
+    /// What is at a real path; nothing, where a directory on the way has become a link.
+    fn lstat(&mut self, path: &[u8]) -> Option<FileStat> {
+        let parent = resolve::parent_of(path).unwrap_or(b"/");
+        if self.0.as_ref().is_none_or(|(known, _)| known != parent) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::NO_SYMLINKS;
+            let opened = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve).ok();
+            self.0 = Some((parent.to_vec(), opened));
+        }
+        let directory = self.0.as_ref().and_then(|(_, directory)| directory.as_ref())?;
+        let name = path.get(parent.len()..).unwrap_or_default();
+        let name = name.strip_prefix(b"/").unwrap_or(name);
+        let flags = AtFlags::AT_SYMLINK_NOFOLLOW | AtFlags::AT_EMPTY_PATH;
+        nix::sys::stat::fstatat(directory, name, flags).ok()
+    }
+}
+
 impl Known {
-    fn after(&mut self, record: RecordId) -> After {
+    fn after(&mut self, record: RecordId, parents: &mut Parents) -> After {
         let path = self.table.path(record).to_vec();
-        let found = resolve::lstat(&path).ok().flatten();
+        let found = parents.lstat(&path);
         let stat = found.as_ref().map(Stat::from);
         let git = self.table.get(record).git.is_some();
-        let git = if git { self.repositories.classify(&path, found.as_ref()) } else { None };
+        let git = if git { self.repositories.classify_again(&path, found.as_ref()) } else { None };
         self.tell_external_change(record, stat.as_ref());
         let Some(now) = stat else { return After { git, ..After::default() } };
         let observation = self.table.get(record);
@@ -148,18 +176,23 @@ impl Known {
 
     fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {
         let observation = self.table.get(record);
-        let before = observation.before;
-        if !observation.written && before.is_some_and(|before| before.same_state(now)) {
+        let keeper = self.table.keeper(record);
+        let file = self.table.get(keeper);
+        let replaced = observation.replaced || file.overwritten;
+        let before = observation.before.filter(|_| !replaced);
+        if before.is_some_and(|before| before.same_state(now)) {
             return AfterContent::SameAsBefore;
         }
-        if observation.append_only || self.is_pseudo(now.dev, record) {
+        if observation.append_only {
             return AfterContent::None;
         }
-        let observation = self.table.get(record);
         // Only metadata changed: these are the bytes of the before-state, too.
-        let untouched = !observation.replaced && before.is_some_and(|before| before.same_content(now));
-        if untouched && observation.content != Content::NotNeeded {
+        let untouched = before.is_some_and(|before| before.same_content(now, file.touched));
+        if untouched && self.table.content(record) != Content::NotNeeded {
             return AfterContent::SameAsBefore;
+        }
+        if self.is_pseudo(now.dev, record) {
+            return AfterContent::None;
         }
         match self.capture.hold(path, Fate::Survive) {
             Held::Omitted(reason) => {
@@ -171,7 +204,7 @@ impl Known {
                 let store = self.options.max_blob_bytes.is_none_or(|limit| now.size <= limit);
                 let ticket = self.capture.submit(blob_key(side, path), held, None, store);
                 if untouched {
-                    self.table.get_mut(record).content = Content::Kept(ticket);
+                    self.table.get_mut(keeper).content = Content::Kept(ticket);
                 }
                 AfterContent::Taken(ticket)
             }
@@ -181,14 +214,14 @@ impl Known {
     /// A file that changed though no traced call changed it.
     fn tell_external_change(&mut self, record: RecordId, now: Option<&Stat>) {
         let observation = self.table.get(record);
-        if observation.operations.intersects(Operations::CHANGES) || observation.replaced {
+        let file = self.table.get(self.table.keeper(record));
+        if observation.operations.intersects(Operations::CHANGES) || observation.replaced || file.overwritten
+        {
             return;
         }
         let changed = match (&observation.before, now) {
             (None, None) => false,
-            (Some(before), Some(now)) if before.is_regular() => {
-                !before.same_content(now) && !self.changed_inodes.contains_key(&now.inode())
-            }
+            (Some(before), Some(now)) if before.is_regular() => !before.same_content(now, file.touched),
             (Some(before), Some(now)) => (before.mode ^ now.mode) & libc::S_IFMT != 0,
             _ => true,
         };
@@ -227,8 +260,8 @@ impl Files {
             inherited: observation.inherited,
             renamed_from: path_of(extra.and_then(|extra| extra.renamed_from)),
             renamed_to: path_of(extra.and_then(|extra| extra.renamed_to)),
-            before: self.before(observation),
-            after: self.after(observation, after),
+            before: self.before(record, observation),
+            after: self.after(record, observation, after),
             git: observation.git.as_ref().map(|facts| self.repositories.state(facts, &path)),
             git_after: after
                 .git
@@ -239,27 +272,29 @@ impl Files {
         }
     }
 
-    fn before(&self, observation: &PathObservation) -> State {
+    fn before(&self, record: RecordId, observation: &PathObservation) -> State {
         let Some(stat) = observation.before else { return State::Absent { tombstone: false } };
         let mut present = present(&stat);
         if let Some(extra) = observation.extra.as_deref() {
             present.target.clone_from(&extra.target);
             present.entries_digest = extra.entries;
+        }
+        if let Some(extra) = self.table.get(self.table.keeper(record)).extra.as_deref() {
             present.xattrs.clone_from(&extra.xattrs);
         }
-        self.put_before_content(observation, &mut present);
+        self.put_before_content(record, &mut present);
         State::Present(Box::new(present))
     }
 
-    fn put_before_content(&self, observation: &PathObservation, present: &mut Present) {
-        match observation.content {
+    fn put_before_content(&self, record: RecordId, present: &mut Present) {
+        match self.table.content(record) {
             Content::NotNeeded | Content::Pinned => {}
             Content::Read(ticket) | Content::Kept(ticket) => put(present, self.finished.outcome(ticket)),
             Content::Omitted(reason) => present.blob_omitted = Some(reason),
         }
     }
 
-    fn after(&self, observation: &PathObservation, after: &After) -> State {
+    fn after(&self, record: RecordId, observation: &PathObservation, after: &After) -> State {
         let Some(stat) = after.stat else {
             return State::Absent { tombstone: observation.deleted };
         };
@@ -271,7 +306,7 @@ impl Files {
         }
         match after.content {
             AfterContent::None => {}
-            AfterContent::SameAsBefore => self.put_before_content(observation, &mut present),
+            AfterContent::SameAsBefore => self.put_before_content(record, &mut present),
             AfterContent::Taken(ticket) => put(&mut present, self.finished.outcome(ticket)),
             AfterContent::Omitted(reason) => present.blob_omitted = Some(reason),
         }

@@ -77,11 +77,11 @@ impl State {
         }
         if file.writes {
             operations = operations.with(Operation::Write);
-            self.take_xattrs(record);
+            self.take_xattrs(record, Some(&file.stat));
         }
         if file.writes && !file.appends {
             if let Some(held) = self.hold_content(record, Some(&file.stat), Fate::Overwritten) {
-                self.keep_content(record, held);
+                self.keep_content(held);
             }
         } else if !file.writes {
             self.read_content(record, Some(&file.stat));
@@ -94,6 +94,7 @@ impl State {
             observation.replaced = true;
             observation.append_only = file.appends && !observation.written;
             observation.written |= !file.appends;
+            self.changed_in_place(Some(&file.stat), Operation::Write.into());
         }
     }
 }

@@ -27,9 +27,10 @@ pub enum Known {
     Suppressed(RuleId),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Entry {
-    known: Known,
+    /// The links on the way, and last what the path led to.
+    known: Box<[Known]>,
     changes: u32,
     /// Nothing was there, and an open would have read it.
     absent_open: bool,
@@ -92,32 +93,32 @@ impl Lookups {
         Some(next)
     }
 
-    /// What a look at `place` came to, if that can't have changed.
-    pub fn find(&self, place: &LookupPlace<'_>, table: &Table) -> Option<Known> {
+    /// What a look at `place` came to, if that can't have changed: the links on the way and the end.
+    pub fn find(&self, place: &LookupPlace<'_>, table: &Table) -> Option<&[Known]> {
         let entry = self.looks.get(&place.start)?.get(place.path)?;
-        if let Known::Record(record, _) = entry.known {
-            if table.get(record).changes != entry.changes {
+        if let Some(Known::Record(record, _)) = entry.known.last() {
+            if table.get(*record).changes != entry.changes {
                 return None;
             }
             // An untraced program may have made it; then this open reads it.
-            if entry.absent_open && !matches!(resolve::lstat(table.path(record)), Ok(None)) {
+            if entry.absent_open && !matches!(resolve::lstat(table.path(*record)), Ok(None)) {
                 return None;
             }
         }
-        Some(entry.known)
+        Some(&entry.known)
     }
 
     /// Remembers what a look at `place` came to.
-    pub fn learn(&mut self, place: LookupPlace<'_>, table: &Table, known: Known, absent: bool) {
+    pub fn learn(&mut self, place: LookupPlace<'_>, table: &Table, known: Box<[Known]>, absent: bool) {
         if self.count >= LIMIT {
             self.forget();
         }
-        let changes = match known {
-            Known::Record(record, _) => table.get(record).changes,
-            Known::Suppressed(_) => 0,
+        let (changes, opened_nothing) = match known.last() {
+            Some(Known::Record(record, operations)) => {
+                (table.get(*record).changes, *operations == Operation::Existence.into())
+            }
+            _ => (0, false),
         };
-        let opened_nothing =
-            matches!(known, Known::Record(_, operations) if operations == Operation::Existence.into());
         let entry = Entry { known, changes, absent_open: place.opens && absent && opened_nothing };
         self.looks.entry(place.start).or_default().insert(place.path.into(), entry);
         self.count += 1;
@@ -132,6 +133,8 @@ impl Lookups {
 }
 
 /// Whether a path means another thing for each caller.
+///
+/// What leads there through a link is seen by that link, which is procfs's own.
 fn is_of_the_caller(path: &[u8]) -> bool {
-    path.starts_with(b"/proc/") || path.starts_with(b"/dev/")
+    path.starts_with(b"/proc/")
 }

@@ -10,19 +10,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::sys::stat::FileStat;
 use rustix::fs::{Access as Rights, AtFlags, CWD};
 
-use super::capture::{Capture, Fate, Held, Ticket};
+use super::capture::Capture;
 use super::changes::Pending;
+use super::content::Keepers;
 use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
 use super::lookups::{Known, Lookups};
 use super::processes::ProcessTable;
 use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
-use super::table::{Content, Extra, PathObservation, ProcessId, RecordId, Stat, Table};
+use super::table::{Extra, PathObservation, ProcessId, RecordId, Stat, Table};
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
-use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{BlobOmitted, Operation, Operations, WarningKind, live};
+use crate::snapshot::{Operation, Operations, WarningKind, live};
 use crate::trace::stop::End;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, Special};
@@ -74,8 +74,8 @@ pub(super) struct State {
     pub suppressed: Counts,
     /// File systems whose files are never opened, by device.
     pseudo: HashMap<u64, bool, foldhash::fast::RandomState>,
-    /// Files with several names that the tree has changed, by the record that has their before-state.
-    pub changed_inodes: HashMap<(u64, u64), RecordId, foldhash::fast::RandomState>,
+    /// Who keeps the before-states of files with several names.
+    pub keepers: Keepers,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, super::core_dump::Expected, foldhash::fast::RandomState>,
     /// The first panic in here, told at the end: the command runs on without us.
@@ -116,7 +116,7 @@ impl Recorder {
             warnings: Warnings::default(),
             suppressed: Counts::default(),
             pseudo: HashMap::default(),
-            changed_inodes: HashMap::default(),
+            keepers: Keepers::default(),
             core_dumps: HashMap::default(),
             failure: None,
         };
@@ -256,7 +256,6 @@ impl State {
         call: &HeldCall<'_>,
         special: Special,
     ) -> Option<Verdict<Pending>> {
-        let name = call.name;
         let who = caller.tgid;
         match special {
             Special::IoUring if !self.options.allow_io_uring => {
@@ -291,15 +290,8 @@ impl State {
                 return Some(Verdict::Continue);
             }
             Special::UnnamedOpen { .. } => {}
-            Special::Unmodelled => self.warnings.lost(WarningKind::UnmodelledSyscall, Some(process), || {
-                format!("process {who} made {name}, which is not modelled")
-            }),
-            Special::Compat => {
-                self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
-                    format!("process {who} made 32-bit or x32 calls, which are not decoded")
-                });
-                return Some(Verdict::Continue);
-            }
+            // Whether the kernel has the call at all, its result tells.
+            Special::Unmodelled | Special::Compat => {}
         }
         None
     }
@@ -309,46 +301,41 @@ impl State {
         let standing = self.processes.standing(caller.tgid);
         let plain = !standing.elsewhere && !standing.other_rights;
         let place = plain.then(|| self.lookups.place(caller, access)).flatten();
-        if let Some(place) = &place {
-            match self.lookups.find(place, &self.table) {
-                Some(Known::Record(record, operations)) => {
-                    return self.table.get_mut(record).merge(operations, process);
+        if let Some(place) = &place
+            && let Some(known) = self.lookups.find(place, &self.table)
+        {
+            for known in known {
+                match known {
+                    Known::Record(record, operations) => {
+                        self.table.get_mut(*record).merge(*operations, process)
+                    }
+                    Known::Suppressed(rule) => self.suppressed.read(*rule),
                 }
-                Some(Known::Suppressed(rule)) => return self.suppressed.read(rule),
-                None => {}
             }
+            return;
         }
         let resolved = match self.locate(caller, access) {
             Ok(resolved) => resolved,
             Err(unseen) => return self.unseen(process, unseen),
         };
-        self.cross(process, &resolved.crossed);
+        let mut known = self.cross(process, &resolved.crossed);
         let Some(operations) = self.judge_look(access.effect, &resolved) else { return };
-        let crossed_some = !resolved.crossed.is_empty();
         match self.sight(resolved.path, resolved.stat.as_ref()) {
             Sight::Record(record) => {
-                let operations = self.look_content(record, access.effect, operations, resolved.stat.as_ref());
+                self.look_content(record, access.effect, operations, resolved.stat.as_ref());
                 self.table.get_mut(record).merge(operations, process);
-                if let Some(place) = place
-                    && !crossed_some
-                {
-                    self.lookups.learn(
-                        place,
-                        &self.table,
-                        Known::Record(record, operations),
-                        resolved.stat.is_none(),
-                    );
-                }
+                known.push(Known::Record(record, operations));
             }
             Sight::Suppressed(rule, _) => {
                 self.suppressed.read(rule);
-                if let Some(place) = place
-                    && !crossed_some
-                {
-                    self.lookups.learn(place, &self.table, Known::Suppressed(rule), false);
-                }
+                known.push(Known::Suppressed(rule));
             }
-            Sight::Own => {}
+            Sight::Own => return,
+        }
+        if let Some(place) = place
+            && !resolved.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
+        {
+            self.lookups.learn(place, &self.table, known.into(), resolved.stat.is_none());
         }
     }
 
@@ -389,105 +376,12 @@ impl State {
         effect: Effect,
         operations: Operations,
         stat: Option<&FileStat>,
-    ) -> Operations {
+    ) {
         match effect {
             Effect::Open(_) if operations.contains(Operation::Read) => self.read_content(record, stat),
             Effect::List => self.list_entries(record),
             _ => {}
         }
-        operations
-    }
-
-    /// Sees to the bytes of a file that is read or executed.
-    pub fn read_content(&mut self, record: RecordId, now: Option<&FileStat>) {
-        let observation = self.table.get(record);
-        if observation.content != Content::NotNeeded || observation.replaced {
-            return;
-        }
-        let Some(before) = observation.before.filter(Stat::is_regular) else { return };
-        if observation.git.as_ref().is_some_and(|facts| facts.oid.is_some()) {
-            self.table.get_mut(record).content = Content::Pinned;
-            return;
-        }
-        if self.is_pseudo(before.dev, record) {
-            return;
-        }
-        if now.is_some_and(|now| !before.same_content(&Stat::from(now))) {
-            self.late(record);
-        }
-        let held = self.capture.hold(self.table.path(record), Fate::Survive);
-        let content = match held {
-            Held::Omitted(reason) => Content::Omitted(reason),
-            held => {
-                let store = before.size <= self.options.max_read_bytes;
-                Content::Read(self.hand_in(record, held, before, store))
-            }
-        };
-        self.table.get_mut(record).content = content;
-    }
-
-    /// The bytes of a file that the held call may destroy; none where they are safe already.
-    pub fn hold_content(&mut self, record: RecordId, now: Option<&FileStat>, fate: Fate) -> Option<Held> {
-        let observation = self.table.get(record);
-        let before = observation.before.filter(Stat::is_regular)?;
-        if fate == Fate::Overwritten {
-            self.capture.settle(before.inode());
-        }
-        let observation = self.table.get(record);
-        match observation.content {
-            _ if observation.replaced => return None,
-            Content::Kept(_) => return None,
-            // Stored already, unless it was too large for what is only read.
-            Content::Read(ticket) if before.size <= self.options.max_read_bytes => {
-                self.table.get_mut(record).content = Content::Kept(ticket);
-                return None;
-            }
-            _ => {}
-        }
-        if self.is_pseudo(before.dev, record) {
-            return None;
-        }
-        if now.is_some_and(|now| !before.same_content(&Stat::from(now))) {
-            self.late(record);
-        }
-        Some(self.capture.hold(self.table.path(record), fate))
-    }
-
-    /// Hands in bytes that the tree may now destroy.
-    pub fn keep_content(&mut self, record: RecordId, held: Held) {
-        let Some(before) = self.table.get(record).before else { return };
-        self.table.get_mut(record).content = match held {
-            Held::Omitted(reason) => {
-                self.omitted(record, reason);
-                Content::Omitted(reason)
-            }
-            held => {
-                let store = self.options.max_blob_bytes.is_none_or(|limit| before.size <= limit);
-                Content::Kept(self.hand_in(record, held, before, store))
-            }
-        };
-    }
-
-    fn hand_in(&mut self, record: RecordId, held: Held, before: Stat, store: bool) -> Ticket {
-        let key = blob_key(Side::Before, self.table.path(record));
-        self.capture.submit(key, held, Some(before.inode()), store)
-    }
-
-    pub fn omitted(&mut self, record: RecordId, reason: BlobOmitted) {
-        let path = self.table.path(record);
-        self.warnings.lost(WarningKind::ContentOmitted, None, || {
-            format!("the bytes of {} are not stored ({reason:?})", String::from_utf8_lossy(path))
-        });
-    }
-
-    fn late(&mut self, record: RecordId) {
-        let path = self.table.path(record);
-        self.warnings.lost(WarningKind::LateBeforeState, None, || {
-            format!(
-                "{} changed between its first sight and the first call that needed its bytes",
-                String::from_utf8_lossy(path)
-            )
-        });
     }
 
     /// Takes the digest of a directory's entries, once, before the tree changes them.
@@ -523,7 +417,9 @@ impl State {
                     )
                 });
             }
-            Unseen::Unresolved(Unresolved::Loop(crossed)) => self.cross(process, &crossed),
+            Unseen::Unresolved(Unresolved::Loop(crossed)) => {
+                self.cross(process, &crossed);
+            }
             Unseen::Unresolved(Unresolved::Denied(directory, crossed)) => {
                 self.cross(process, &crossed);
                 let stat = resolve::lstat(&directory).ok().flatten();
@@ -535,17 +431,23 @@ impl State {
         }
     }
 
-    /// Records the links that a path led through.
-    pub fn cross(&mut self, process: ProcessId, crossed: &[Crossed]) {
+    /// Records the links that a path led through, and says what was recorded.
+    pub fn cross(&mut self, process: ProcessId, crossed: &[Crossed]) -> Vec<Known> {
+        let mut known = Vec::new();
         for link in crossed {
             match self.sight(link.path.clone(), Some(&link.stat)) {
                 Sight::Record(record) => {
                     self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                    known.push(Known::Record(record, Operation::Existence.into()));
                 }
-                Sight::Suppressed(rule, _) => self.suppressed.read(rule),
+                Sight::Suppressed(rule, _) => {
+                    self.suppressed.read(rule);
+                    known.push(Known::Suppressed(rule));
+                }
                 Sight::Own => {}
             }
         }
+        known
     }
 
     /// What the rules say of a path; its record, made at first sight.
@@ -590,6 +492,9 @@ impl State {
 
     fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> RecordId {
         let git = self.repositories.classify(&path, stat);
+        for directory in self.repositories.take_git_dirs() {
+            self.ignore.add_git_dir(&directory);
+        }
         let before = stat.map(Stat::from);
         let mut observation = PathObservation { before, git, foreign, ..PathObservation::default() };
         if before.is_some_and(|before| before.is_link()) {
@@ -599,16 +504,10 @@ impl State {
                 ..Extra::default()
             }));
         }
-        // Another name of a file that the tree has changed: what it was is known there.
-        if let Some(before) = before.filter(|before| before.nlink > 1 && !before.is_directory())
-            && let Some(first) = self.changed_inodes.get(&before.inode())
-        {
-            let first = self.table.get(*first);
-            observation.before = first.before;
-            observation.content = first.content;
-            observation.replaced = true;
-        }
-        self.table.add(path, observation)
+        self.meet_names(&mut observation, stat);
+        let record = self.table.add(path, observation);
+        self.keep_names(record);
+        record
     }
 
     /// Whether the file system of a record has no files with bytes of their own.
@@ -620,22 +519,6 @@ impl State {
     /// Whether `dev` is known to be such a file system.
     pub fn known_pseudo(&self, dev: u64) -> bool {
         self.pseudo.get(&dev) == Some(&true)
-    }
-
-    /// Takes the extended attributes of a path that the held call may change, once.
-    pub fn take_xattrs(&mut self, record: RecordId) {
-        let observation = self.table.get_mut(record);
-        if std::mem::replace(&mut observation.xattrs_taken, true)
-            || observation.replaced
-            || observation.before.is_none_or(|before| before.is_link())
-        {
-            return;
-        }
-        let Ok(xattrs) = live::xattrs(self.table.path(record)) else { return };
-        // Most files have none, and most records no rarer facts.
-        if !xattrs.is_empty() {
-            self.table.get_mut(record).extra_mut().xattrs = xattrs;
-        }
     }
 }
 

@@ -64,9 +64,9 @@ impl State {
             let sight = self.sight_of_change(path, Some(&stat));
             match &sight {
                 Sight::Record(record) => {
-                    self.take_xattrs(*record);
+                    self.take_xattrs(*record, Some(&stat));
                     if let Some(held) = self.hold_content(*record, Some(&stat), Fate::Survive) {
-                        self.keep_content(*record, held);
+                        self.keep_content(held);
                     }
                 }
                 // What a rule leaves out is not looked into; it is counted once.
@@ -96,6 +96,9 @@ impl State {
         let source = if exchange { write } else { Operation::Delete.into() };
         self.moved_part(process, from, source);
         self.moved_part(process, to, write);
+        if !exchange {
+            self.unnamed(to.stat.as_ref());
+        }
         self.link_records(&from.sight, &to.sight, exchange);
         self.move_beneath(process, from, to);
         self.move_beneath(process, to, from);
@@ -111,9 +114,8 @@ impl State {
             Sight::Record(record) => {
                 let record = *record;
                 if let Some(held) = part.held.take() {
-                    self.keep_content(record, held);
+                    self.keep_content(held);
                 }
-                self.note_inode(record, part.stat.as_ref(), false);
                 self.move_record(process, record, operations);
             }
             Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
@@ -122,9 +124,9 @@ impl State {
     }
 
     fn move_record(&mut self, process: ProcessId, record: RecordId, operations: Operations) {
+        self.count_change(record);
         let observation = self.table.get_mut(record);
         observation.merge(operations, process);
-        observation.changes = observation.changes.wrapping_add(1);
         observation.replaced = true;
         observation.written |= operations.contains(Operation::Write);
         observation.deleted |= operations.contains(Operation::Delete);

@@ -7,9 +7,10 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::os::fd::AsRawFd;
 
 use nix::sys::stat::FileStat;
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 /// The kernel's limit of symbolic links in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
@@ -198,7 +199,12 @@ impl Walk<'_> {
                 if self.links > MAX_LINKS {
                     return Err(Unresolved::Loop(self.crossed));
                 }
-                let target = self.read_link(&real, &stat)?;
+                let target = match self.read_link(&real, &stat) {
+                    Err(Unresolved::Nameless) if self.names.prefix.is_empty() => {
+                        above_unnamed(&self.outside(&real), || todo.pop()).ok_or(Unresolved::Nameless)?
+                    }
+                    target => target?,
+                };
                 self.crossed.push(Crossed { path: real.clone(), stat });
                 if target.starts_with(b"/") {
                     real.clear();
@@ -305,6 +311,42 @@ pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// The name of the object that a magic link stands for, if that is its name.
+///
+/// A deleted file's text ends in ` (deleted)`, a pipe's is no path; but a file may truly be named so,
+/// hence the comparison (proc_pid_fd(5)).
+pub fn named_object(link: &[u8]) -> Option<(Vec<u8>, FileStat)> {
+    let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
+    if !path.starts_with(b"/") {
+        return None;
+    }
+    let object = rustix::fs::statat(CWD, link, AtFlags::empty()).ok()?;
+    let named = lstat(&path).ok()??;
+    ((object.st_dev, object.st_ino) == (named.st_dev, named.st_ino)).then_some((path, named))
+}
+
+/// Where a path leads from a directory that was removed, which a magic link stands for.
+///
+/// It has no name, but its `..` is where it was. `next` takes the components up to that.
+pub fn above_unnamed(link: &[u8], mut next: impl FnMut() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let mut start = link.to_vec();
+    loop {
+        match next()?.as_slice() {
+            b"" | b"." => {}
+            b".." => {
+                start.extend_from_slice(b"/..");
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let directory = rustix::fs::open(start.as_slice(), flags, Mode::empty()).ok()?;
+                let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+                if let Some((name, _)) = named_object(link.as_bytes()) {
+                    return Some(name);
+                }
+            }
+            _ => return None,
+        }
+    }
+}
+
 /// lstat(2); none where nothing is there.
 pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
     match nix::sys::stat::lstat(path) {
@@ -330,7 +372,7 @@ pub fn is_regular(stat: &FileStat) -> bool {
 }
 
 /// Whether `stat` is of something on the procfs that is mounted at /proc here.
-fn is_on_procfs(stat: &FileStat) -> bool {
+pub fn is_on_procfs(stat: &FileStat) -> bool {
     static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
     let device = DEVICE.get_or_init(|| nix::sys::stat::stat("/proc").ok().map(|stat| stat.st_dev));
     *device == Some(stat.st_dev)

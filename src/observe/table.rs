@@ -119,16 +119,17 @@ impl Stat {
         (self.dev, self.ino)
     }
 
-    /// Whether the content can be taken as the same: the same file, size and modification time.
-    pub fn same_content(&self, other: &Stat) -> bool {
+    /// Whether the content can be taken as the same: the same file and size, and the same
+    /// modification time, unless a traced call may have set it (`touched`).
+    pub fn same_content(&self, other: &Stat, touched: bool) -> bool {
         self.inode() == other.inode()
             && self.size == other.size
-            && (self.mtime, self.mtime_nsec) == (other.mtime, other.mtime_nsec)
+            && (touched || (self.mtime, self.mtime_nsec) == (other.mtime, other.mtime_nsec))
     }
 
     /// Whether nothing that a record tells differs, the number of names apart.
     pub fn same_state(&self, other: &Stat) -> bool {
-        self.same_content(other)
+        self.same_content(other, false)
             && (self.mode, self.uid, self.gid, self.rdev) == (other.mode, other.uid, other.gid, other.rdev)
     }
 }
@@ -158,6 +159,8 @@ pub struct Extra {
     pub entries: Option<Digest>,
     /// The extended attributes before.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The record that keeps the before-state of the same file, by another name.
+    pub keeper: Option<RecordId>,
     /// The record that a rename moved here.
     pub renamed_from: Option<RecordId>,
     /// The record that a rename moved this to.
@@ -187,6 +190,10 @@ pub struct PathObservation {
     pub changes: u32,
     /// The bytes at the path may no longer be those of the before-state.
     pub replaced: bool,
+    /// The bytes of the file were changed in place, perhaps by another name; said of its keeper.
+    pub overwritten: bool,
+    /// Metadata of the file, its times perhaps, were changed in place; said of its keeper, too.
+    pub touched: bool,
     /// Appended to through a descriptor from before the launch: only its size counts.
     pub append_only: bool,
     /// Whether the extended attributes before were taken.

@@ -32,25 +32,20 @@ fn proc_link(caller: Caller, what: &str) -> Option<Vec<u8>> {
 }
 
 /// The name of an object that a link under /proc/TID stands for, if that is its name.
-///
-/// A deleted file's text ends in ` (deleted)`, a pipe's is no path; but a file may truly be
-/// named so, hence the comparison (proc_pid_fd(5)).
 fn named_object(caller: Caller, what: &str) -> Option<(Vec<u8>, FileStat)> {
-    let path = proc_link(caller, what)?;
-    if !path.starts_with(b"/") {
-        return None;
+    resolve::named_object(format!("/proc/{}/{what}", caller.tid).as_bytes())
+}
+
+fn link_of(dirfd: Dirfd) -> String {
+    match dirfd {
+        Dirfd::Cwd => "cwd".to_owned(),
+        Dirfd::Fd(fd) => format!("fd/{fd}"),
     }
-    let object = rustix::fs::statat(CWD, format!("/proc/{}/{what}", caller.tid), AtFlags::empty()).ok()?;
-    let named = resolve::lstat(&path).ok()??;
-    ((object.st_dev, object.st_ino) == (named.st_dev, named.st_ino)).then_some((path, named))
 }
 
 /// The directory that relative paths of `dirfd` start at, by its name from our own root.
 pub fn base_of(caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
-    let what = match dirfd {
-        Dirfd::Cwd => "cwd".to_owned(),
-        Dirfd::Fd(fd) => format!("fd/{fd}"),
-    };
+    let what = link_of(dirfd);
     let base = proc_link(caller, &what).ok_or(Unresolved::Nameless)?;
     if !base.starts_with(b"/") {
         return Err(Unresolved::Nameless);
@@ -59,6 +54,26 @@ pub fn base_of(caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
         return Err(Unresolved::Nameless);
     }
     Ok(base)
+}
+
+/// Where `path` starts, and what of it is left from there.
+///
+/// A directory that was removed has no name, but its `..` is where it was.
+fn start_of(caller: Caller, dirfd: Dirfd, path: &[u8]) -> Result<(Vec<u8>, &[u8]), Unresolved> {
+    let unnamed = match base_of(caller, dirfd) {
+        Ok(base) => return Ok((base, path)),
+        Err(unnamed) => unnamed,
+    };
+    let mut rest = path;
+    let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd));
+    let base = resolve::above_unnamed(link.as_bytes(), || {
+        let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+        let (name, left) = rest.split_at(end);
+        rest = left.strip_prefix(b"/").unwrap_or(left);
+        (end > 0 || !left.is_empty()).then(|| name.to_vec())
+    });
+    let base = base.ok_or(unnamed)?;
+    Ok((base, if rest.is_empty() { b"." } else { rest }))
 }
 
 /// The path of a descriptor, if it has one.
@@ -87,7 +102,11 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
         rename_all(&mut resolved, &names.prefix);
         return Ok(resolved);
     }
-    let base = if path.starts_with(b"/") { b"/".to_vec() } else { base_of(caller, dirfd)? };
+    let (base, path) = if path.starts_with(b"/") {
+        (b"/".to_vec(), path.as_slice())
+    } else {
+        start_of(caller, dirfd, path)?
+    };
     Ok(resolver.resolve(&names, &base, path, access.follow)?)
 }
 
@@ -118,11 +137,7 @@ pub fn locate_elsewhere(
     let base = if path.starts_with(b"/") {
         b"/".to_vec()
     } else {
-        let what = match dirfd {
-            Dirfd::Cwd => "cwd".to_owned(),
-            Dirfd::Fd(fd) => format!("fd/{fd}"),
-        };
-        let base = proc_link(caller, &what).ok_or(Unresolved::Nameless)?;
+        let base = proc_link(caller, &link_of(dirfd)).ok_or(Unresolved::Nameless)?;
         match base.strip_prefix(root.as_slice()) {
             Some(b"") => b"/".to_vec(),
             Some(inside) if inside.starts_with(b"/") => inside.to_vec(),

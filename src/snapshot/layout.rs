@@ -76,11 +76,11 @@ impl SnapshotDir {
         dirs.find_map(|dir| unnamed_in(&dir).ok()).ok_or(refusal)
     }
 
-    /// Whether the command itself would soon run out of space if capture went on.
-    pub fn is_nearly_full(&self) -> io::Result<bool> {
+    /// Whether the command itself could run out of space if `more` bytes were captured.
+    pub fn is_nearly_full(&self, more: u64) -> io::Result<bool> {
         let stat = rustix::fs::fstatvfs(&self.dir)?;
         let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
-        Ok(free < RESERVE_BYTES.min(total / RESERVE_PART))
+        Ok(free.saturating_sub(more) < RESERVE_BYTES.min(total / RESERVE_PART))
     }
 
     /// Puts the files in place, the manifest last. Where the directory was removed it is made again.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::manifest::{BlobOmitted, FileType, Kind, WarningKind};
 
+pub(crate) use write::Object;
 pub use write::write_manifest;
 
 /// Bytes as the format shows them: UTF-8 as it is, anything else through Latin-1.

@@ -1,6 +1,6 @@
 //! The seccomp program that the table of system calls says: which calls stop for the tracer.
 //!
-//! Made from the rows of [`syscalls`](super::syscalls), so that filter and decoding can't disagree;
+//! Made from the rows of [`syscalls`], so that filter and decoding can't disagree;
 //! `sys.rs` installs it in the child. A classic BPF program, as seccomp(2) takes it.
 //!
 //! The number decides by binary search over stretches of numbers with one verdict, arguments are

@@ -1,7 +1,7 @@
 //! Reads strings, words and argument lists out of a tracee.
 //!
 //! [`Memory`] is implemented over process_vm_readv(2) beside the other system calls of this room, and
-//! by [`Fake`] for tests. `syscalls/decode.rs` reads through it.
+//! by `Fake` for tests. `syscalls/decode.rs` reads through it.
 
 use super::syscalls::RemoteAddr;
 

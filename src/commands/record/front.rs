@@ -158,7 +158,11 @@ impl Front {
 
     fn told(&mut self, message: ToFront) -> Option<Ending> {
         match message {
-            ToFront::Launched(_) => None,
+            ToFront::Launched => {
+                // The command has its own; ours would only delay the end of a pipe.
+                super::drop_inherited(false);
+                None
+            }
             ToFront::Denied(why) => Some(Ending::Denied(why)),
             ToFront::Failed(why) => Some(Ending::Failed(why)),
             ToFront::NotExecuted(errno) => Some(Ending::NotExecuted(errno)),

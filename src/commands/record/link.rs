@@ -12,8 +12,8 @@ const LONGEST: usize = 64 << 10;
 /// From the process that traces to the one that the user waits for.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
-    /// The command is about to run, in this process.
-    Launched(i32),
+    /// The command is about to run.
+    Launched,
     /// Tracing is impossible here; nothing was run.
     Denied(String),
     /// Something else went wrong before the launch; nothing was run.

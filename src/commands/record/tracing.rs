@@ -67,13 +67,15 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         }
     };
     super::drop_inherited(true);
+    // The command may remove or unmount the directory that it was started in.
+    let _ = std::env::set_current_dir("/");
     raise_descriptor_limit();
     // Made before the command runs: it may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
     recorder.inherit(launched.command, &setup.inherited);
-    link.send(&ToFront::Launched(launched.command.0));
+    link.send(&ToFront::Launched);
     launched.release().map_err(failed("start the command"))?;
     let run = Tracer::new(launched.command, launched.mechanism, &recorder).run();
     let finished_at = jiff::Timestamp::now();

@@ -92,32 +92,32 @@ impl Formatter for Lines {
     }
 }
 
-/// An object under way, with the rules of the format for what is left out.
-struct Object<M>(M);
+/// An object under way, here or in a verb, with the rules of the format for what is left out.
+pub(crate) struct Object<M>(pub(crate) M);
 
 impl<M: SerializeMap> Object<M> {
-    fn put<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), M::Error> {
+    pub(crate) fn put<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), M::Error> {
         self.0.serialize_entry(key, value)
     }
 
-    fn put_some<T: Serialize>(&mut self, key: &str, value: &Option<T>) -> Result<(), M::Error> {
+    pub(crate) fn put_some<T: Serialize>(&mut self, key: &str, value: &Option<T>) -> Result<(), M::Error> {
         value.as_ref().map_or(Ok(()), |value| self.put(key, value))
     }
 
-    fn put_true(&mut self, key: &str, value: bool) -> Result<(), M::Error> {
+    pub(crate) fn put_true(&mut self, key: &str, value: bool) -> Result<(), M::Error> {
         if value { self.put(key, &true) } else { Ok(()) }
     }
 
-    fn text(&mut self, key: &str, bytes: &[u8]) -> Result<(), M::Error> {
+    pub(crate) fn text(&mut self, key: &str, bytes: &[u8]) -> Result<(), M::Error> {
         self.put(key, shown(bytes).as_ref())?;
         if needs_bytes(bytes) { self.put(&format!("{key}_bytes"), &Base64(bytes)) } else { Ok(()) }
     }
 
-    fn text_some(&mut self, key: &str, bytes: &Option<Vec<u8>>) -> Result<(), M::Error> {
+    pub(crate) fn text_some(&mut self, key: &str, bytes: &Option<Vec<u8>>) -> Result<(), M::Error> {
         bytes.as_ref().map_or(Ok(()), |bytes| self.text(key, bytes))
     }
 
-    fn texts(&mut self, key: &str, list: &[Vec<u8>]) -> Result<(), M::Error> {
+    pub(crate) fn texts(&mut self, key: &str, list: &[Vec<u8>]) -> Result<(), M::Error> {
         self.put(key, &Each(|| list.iter().map(|bytes| shown(bytes))))?;
         if list.iter().any(|bytes| needs_bytes(bytes)) {
             self.put(&format!("{key}_bytes"), &Each(|| list.iter().map(|bytes| Base64(bytes))))?;

@@ -205,6 +205,25 @@ fn no_registers_make_decoding_panic() {
     }
 }
 
+proptest::proptest! {
+    #[test]
+    fn no_memory_makes_decoding_panic(
+        bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
+        words in proptest::array::uniform6(0u64..256),
+        pointers in 0u8..64,
+    ) {
+        let mut memory = Fake::default();
+        let addr = memory.map(bytes).0;
+        let mut args = words;
+        for (at, word) in args.iter_mut().enumerate().filter(|(at, _)| pointers & 1 << at != 0) {
+            *word = addr + *word % 64 * at as u64;
+        }
+        for row in rows() {
+            let _ = decode(row, &args, &memory);
+        }
+    }
+}
+
 #[test]
 fn stat_follows_and_lstat_does_not() {
     assert_eq!(call("stat").path("a/b").accesses(), [cwd("a/b", Effect::Query)]);

@@ -1,0 +1,224 @@
+//! What watching costs: each workload run bare, under the do-nothing tracer (`floor.c`), under strace,
+//! and recorded, in turn; medians, ratios to the bare command, and our peak memory.
+//!
+//!     cargo bench --bench compare -- [ROUNDS] [WORKLOAD...]
+//!
+//! Needs cc; strace, git, python3 and tar where they are there. Inputs are made below the temporary
+//! directory and removed at the end.
+
+#![allow(clippy::unwrap_used, reason = "an instrument")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// One thing that is measured.
+struct Workload {
+    name: &'static str,
+    /// Run before each run, outside of the clock.
+    reset: &'static str,
+    script: &'static str,
+    /// Options of the recording.
+    options: &'static [&'static str],
+    /// A program without which it is left out.
+    needs: &'static str,
+}
+
+const NO_CONTENT: &[&str] = &["--max-read-bytes", "0"];
+const ALL_CONTENT: &[&str] = &["--max-read-bytes", "2G"];
+
+const fn of(
+    name: &'static str,
+    needs: &'static str,
+    reset: &'static str,
+    script: &'static str,
+    options: &'static [&'static str],
+) -> Workload {
+    Workload { name, reset, script, options, needs }
+}
+
+const WORKLOADS: [Workload; 16] = [
+    of("start-up (true)", "sh", ":", "exec true", NO_CONTENT),
+    of("200,000 stats of one path", "sh", ":", "exec ./stats 200000 Makefile", NO_CONTENT),
+    of("300 short processes", "seq", ":", "for i in $(seq 300); do /bin/true; done", NO_CONTENT),
+    of(
+        "Python start with imports",
+        "python3",
+        ":",
+        "exec python3 -c 'import json, asyncio, email, http.client, unittest'",
+        NO_CONTENT,
+    ),
+    of("git status, 1,500 files", "git", ":", "cd repo && exec git status --short", NO_CONTENT),
+    of("grep -r, 1,500 tracked files", "git", ":", "exec grep -r no-such-word repo/src", NO_CONTENT),
+    of("grep -r, 5,000 untracked files", "sh", ":", "exec grep -r no-such-word small", &[]),
+    of("find /usr", "sh", ":", "exec find /usr -name no-such-name", NO_CONTENT),
+    of("untar 1,500 files", "tar", "rm -rf ex; mkdir ex", "exec tar xf files.tar -C ex", NO_CONTENT),
+    of("make -j2, 33 C files", "make", "rm -f c/*.o c/lib.a", "exec make -s -C c -j2", NO_CONTENT),
+    of("cat of 5,000 untracked files", "sh", ":", "cat small/* > /dev/null", &[]),
+    of("cp -r of 5,000 files", "sh", "rm -rf copy", "exec cp -r small copy", &[]),
+    of("rm -rf of 5,000 files", "sh", "rm -rf copy; cp -r small copy", "exec rm -rf copy", &[]),
+    of("1 GiB read", "sh", ":", "exec cat big > /dev/null", ALL_CONTENT),
+    of(
+        "1 GiB rewritten",
+        "sh",
+        "rm -f big2; cp big big2",
+        "exec dd if=big of=big2 bs=1M conv=notrunc status=none",
+        ALL_CONTENT,
+    ),
+    of(
+        "rename of a directory of 100,000 entries",
+        "seq",
+        "[ -d moved ] && mv moved many || [ -d many ] || { mkdir many; cd many; seq 100000 | xargs touch; }",
+        "exec mv many moved",
+        &[],
+    ),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let rounds: usize = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
+    let wanted: Vec<&String> = arguments.iter().filter(|word| word.parse::<usize>().is_err()).collect();
+    let base = tempfile::tempdir().unwrap();
+    make_inputs(base.path());
+    let strace = has("strace");
+    println!("{rounds} rounds, medians; in parentheses the ratio to the bare command");
+    println!("| workload | bare | floor | strace | recorded | peak memory |");
+    println!("|---|---|---|---|---|---|");
+    for workload in &WORKLOADS {
+        let named = wanted.is_empty() || wanted.iter().any(|name| workload.name.contains(name.as_str()));
+        if named && has(workload.needs) {
+            measure(workload, base.path(), rounds, strace);
+        }
+    }
+}
+
+fn measure(workload: &Workload, here: &Path, rounds: usize, strace: bool) {
+    let floor = here.join("floor").display().to_string();
+    let out = here.join("out").display().to_string();
+    let ours = [&[env!("CARGO_BIN_EXE_agent-snapshot"), "--quiet", "--snapshot-dir", &out], workload.options];
+    let ours = ours.concat();
+    let traced = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=%file"];
+    let wrappers: [&[&str]; 4] = [&[], &[&floor], if strace { &traced } else { &[] }, &ours];
+    let mut times = [const { Vec::new() }; 4];
+    let mut peak = 0;
+    // The first round warms the caches.
+    for round in 0..=rounds {
+        for (wrapper, times) in wrappers.iter().zip(&mut times) {
+            shell(here, workload.reset);
+            let recorded = wrapper.as_ptr() == ours.as_ptr();
+            let (time, memory) = run(here, wrapper, workload.script, recorded);
+            peak = peak.max(memory);
+            if round > 0 {
+                times.push(time);
+            }
+        }
+    }
+    let [bare, floor, traced, ours] = times.map(median);
+    let cell = |time: Duration| {
+        format!("{:.3} s ({:.2})", time.as_secs_f64(), time.as_secs_f64() / bare.as_secs_f64())
+    };
+    println!(
+        "| {} | {:.3} s | {} | {} | {} | {} MiB |",
+        workload.name,
+        bare.as_secs_f64(),
+        cell(floor),
+        if strace { cell(traced) } else { "-".to_owned() },
+        cell(ours),
+        peak >> 10,
+    );
+}
+
+/// Runs `script` under `wrapper`: its time and, of a recording, the peak memory in KiB.
+fn run(here: &Path, wrapper: &[&str], script: &str, recorded: bool) -> (Duration, u64) {
+    let line: Vec<&str> = [wrapper, &["sh", "-c", script]].concat();
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]).current_dir(here).stdin(Stdio::null()).stdout(Stdio::null());
+    let start = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let peak = if recorded { watch(child.id()) } else { 0 };
+    let status = child.wait().unwrap();
+    let time = start.elapsed();
+    // grep finds nothing, as it should.
+    assert!(matches!(status.code(), Some(0 | 1)), "{line:?}: {status}");
+    (time, peak)
+}
+
+/// The peak memory (VmHWM, KiB) of the tracing process, the only child of `front`.
+fn watch(front: u32) -> u64 {
+    let mut peak = 0;
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{front}/stat")).unwrap_or_default();
+        if stat.is_empty() || stat.contains(") Z ") {
+            return peak;
+        }
+        let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap_or_default();
+        if let Some(tracer) = children.split_whitespace().next() {
+            let status = fs::read_to_string(format!("/proc/{tracer}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            peak = peak.max(line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0));
+        }
+        // Often enough for what runs long, and without a share in what runs short.
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn has(program: &str) -> bool {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("command -v {program}")]).stdout(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn shell(here: &Path, script: &str) {
+    let mut command = Command::new("sh");
+    let status = command.args(["-c", script]).current_dir(here).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{script}");
+}
+
+fn make_inputs(here: &Path) {
+    let benches: PathBuf = [env!("CARGO_MANIFEST_DIR"), "benches"].iter().collect();
+    let build = |source: &Path, name: &str| {
+        let mut command = Command::new("cc");
+        let status = command.args(["-O2", "-o"]).arg(here.join(name)).arg(source).status().unwrap();
+        assert!(status.success(), "cc {}", source.display());
+    };
+    build(&benches.join("floor.c"), "floor");
+    let stats = here.join("stats.c");
+    let program = "#include <stdlib.h>\n#include <sys/stat.h>\nint main(int c, char **v) {\n  \
+                   struct stat s;\n  for (int i = atoi(v[1]); i > 0; i--) stat(v[2], &s);\n  return c != 3;\n}\n";
+    fs::write(&stats, program).unwrap();
+    build(&stats, "stats");
+    for directory in ["c", "small", "repo/src"] {
+        fs::create_dir_all(here.join(directory)).unwrap();
+    }
+    let header = |number: usize| {
+        format!("/* {number} */\n{}", "int some_function(int argument);\n".repeat(60 + number % 40))
+    };
+    for number in 0..33 {
+        let includes = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n";
+        let body = format!("{includes}int f{number}(int x) {{ return printf(\"%d\", x * {number}); }}\n");
+        fs::write(here.join(format!("c/f{number}.c")), body).unwrap();
+    }
+    let makefile = "lib.a: $(patsubst %.c,%.o,$(wildcard f*.c))\n\tar rcs $@ $^\n";
+    fs::write(here.join("c/Makefile"), makefile).unwrap();
+    fs::write(here.join("Makefile"), "").unwrap();
+    for number in 0..5000 {
+        fs::write(here.join(format!("small/{number}.h")), header(number)).unwrap();
+    }
+    for number in 0..1500 {
+        let directory = here.join(format!("repo/src/d{}", number % 50));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(format!("{number}.h")), header(number)).unwrap();
+    }
+    shell(here, "tar cf files.tar repo");
+    shell(here, "dd if=/dev/urandom of=big bs=1M count=1024 status=none");
+    if has("git") {
+        let commit = "git -c user.name=a -c user.email=a@example.org commit -qm one";
+        shell(here, &format!("cd repo && git init -q && git add -A && {commit}"));
+    }
+}

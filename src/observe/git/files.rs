@@ -1,0 +1,106 @@
+//! Plain files, read so that nothing blocks and nothing changes unseen while they are read.
+//!
+//! Whatever is read below a repository may have been put there by the traced tree: a FIFO in the
+//! place of `.git/HEAD` must not hold us.
+
+use std::fs::Metadata;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::snapshot::live;
+
+/// What tells two states of one name apart, as far as metadata can: any write moves ctime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Signature {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl From<&Metadata> for Signature {
+    fn from(metadata: &Metadata) -> Signature {
+        Signature {
+            dev: metadata.dev(),
+            ino: metadata.ino(),
+            size: metadata.size(),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl From<&libc::stat> for Signature {
+    fn from(stat: &libc::stat) -> Signature {
+        Signature {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: size(stat),
+            mtime: (stat.st_mtime, stat.st_mtime_nsec),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+impl Signature {
+    /// The modification time, in seconds and nanoseconds.
+    pub(super) fn mtime(&self) -> (i64, i64) {
+        self.mtime
+    }
+}
+
+/// The size of the file; `st_size` is signed only for the sake of other uses of `off_t`.
+pub(super) fn size(stat: &libc::stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// Whether reading `path` can't block: a regular file, a directory, or nothing at all is there.
+pub(super) fn harmless(path: &Path) -> bool {
+    path.metadata().map_or_else(|error| absent(&error), |found| found.is_file() || found.is_dir())
+}
+
+fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Reads the regular file at `path`, if it is one and no larger than `limit`.
+pub(super) fn read(path: &Path, limit: u64) -> Option<Vec<u8>> {
+    let file = live::open_regular(path.as_os_str().as_bytes()).ok()?;
+    let mut content = Vec::new();
+    file.take(limit + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= limit).then_some(content)
+}
+
+/// Like [`read`], of the file that `path` leads to when it is a link.
+pub(super) fn read_followed(path: &Path, limit: u64) -> Option<Vec<u8>> {
+    read(&path.canonicalize().ok()?, limit)
+}
+
+/// Hands the bytes of the regular file at `path` to `take`, in order.
+///
+/// None unless it is the very file that `stat` describes, before and after, and was read whole.
+pub(super) fn stream(path: &Path, stat: &libc::stat, take: &mut dyn FnMut(&[u8])) -> Option<()> {
+    let mut file = live::open_regular(path.as_os_str().as_bytes()).ok()?;
+    let expected = Signature::from(stat);
+    let unchanged = |file: &std::fs::File| Some(Signature::from(&file.metadata().ok()?) == expected);
+    if !unchanged(&file)? {
+        return None;
+    }
+    let mut buffer = vec![0; usize::try_from(expected.size + 1).map_or(1 << 17, |size| size.min(1 << 17))];
+    let mut total = 0;
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                take(&buffer[..count]);
+                total += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    (total == expected.size && unchanged(&file)?).then_some(())
+}

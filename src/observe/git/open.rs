@@ -1,0 +1,294 @@
+//! Opening a repository: what is looked at before the library may open it, and what is kept of
+//! its configuration.
+//!
+//! The tracer's own GIT_* variables do not count, and no owner is trusted: nothing that the
+//! configuration names is ever run. The user's and the system's configuration count as they do for
+//! Git.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use gix::ObjectId;
+use gix::bstr::ByteSlice;
+use gix::objs::CommitRefIter;
+use gix::refs::Target;
+use gix::sec::Permission;
+
+use super::convert::{Driver, Eol};
+use super::files;
+use super::patterns::Sources;
+use super::repository::{Head, drivers, path_of};
+
+/// A `.git` file or a reference is no longer than that.
+const LIMIT: u64 = 64 << 10;
+
+/// As many symbolic references as Git follows (`SYMREF_MAXDEPTH`).
+const DEPTH: usize = 5;
+
+/// A repository as the library opened it, with the settings that matter here.
+pub(super) struct Opened {
+    /// The directory that has the entry `.git`.
+    pub(super) directory: Vec<u8>,
+    /// The root of the working tree, resolved; none of a bare repository.
+    pub(super) root: Option<Vec<u8>>,
+    /// Device and inode of the entry `.git`.
+    pub(super) identity: (u64, u64),
+    pub(super) git: gix::Repository,
+    pub(super) index_path: PathBuf,
+    pub(super) settings: Settings,
+    pub(super) sources: Sources,
+    /// The files outside of it that its answers depend on.
+    pub(super) watched: Vec<Vec<u8>>,
+    /// Its private and its common directory, resolved.
+    pub(super) git_dirs: [Vec<u8>; 2],
+}
+
+/// What the configuration says about files.
+pub(super) struct Settings {
+    pub(super) file_mode: bool,
+    pub(super) symlinks: bool,
+    pub(super) eol: Eol,
+    pub(super) drivers: HashMap<Vec<u8>, Driver>,
+    /// Whether references are kept in a way that can't be read here.
+    foreign_references: bool,
+}
+
+/// The device and inode of `directory`'s entry `.git`.
+pub(super) fn identity(directory: &[u8]) -> Option<(u64, u64)> {
+    let metadata = path_of(directory).join(".git").symlink_metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+impl Opened {
+    /// Opens the repository that `directory`'s entry `.git` is or names; none if it is none.
+    pub(super) fn at(directory: &[u8]) -> Option<Opened> {
+        let identity = identity(directory)?;
+        let at = path_of(directory);
+        let dot_git = at.join(".git");
+        if !is_harmless(&at, &dot_git) {
+            return None;
+        }
+        let mut git = gix::open_opts(&dot_git, options()).ok()?;
+        // Objects are judged by their own ids.
+        git.objects.ignore_replacements = true;
+        // A missing object shall cost one look, not a scan for new packs.
+        git.objects.refresh_never();
+        let root = git.workdir().and_then(|root| root.canonicalize().ok());
+        let root = root.map(|root| root.into_os_string().into_encoded_bytes());
+        let (settings, sources, watched) = configuration(&git, root.as_deref().map(path_of).as_deref());
+        let resolved = |path: &Path| {
+            path.canonicalize().unwrap_or_else(|_| path.to_owned()).into_os_string().into_encoded_bytes()
+        };
+        Some(Opened {
+            directory: directory.to_vec(),
+            root,
+            identity,
+            index_path: git.index_path(),
+            settings,
+            sources,
+            watched,
+            git_dirs: [resolved(git.git_dir()), resolved(git.common_dir())],
+            git,
+        })
+    }
+
+    /// The root as a path; empty of a bare repository.
+    pub(super) fn root_path(&self) -> PathBuf {
+        path_of(self.root.as_deref().unwrap_or_default())
+    }
+
+    /// What `HEAD` is now.
+    pub(super) fn head(&self) -> Head {
+        if self.settings.foreign_references
+            || !references_are_harmless(self.git.git_dir(), self.git.common_dir())
+        {
+            return Head::Unknown;
+        }
+        // Not peeled by the library: the commit may be in a pack that came after it was opened.
+        let mut name: gix::refs::FullName = "HEAD".try_into().expect("a valid name");
+        for _ in 0..=DEPTH {
+            let target = match self.git.try_find_reference(name.as_ref()) {
+                Ok(Some(reference)) => reference.detach().target,
+                Ok(None) => return Head::Unborn,
+                Err(_) => return Head::Unknown,
+            };
+            match target {
+                Target::Symbolic(next) => name = next,
+                Target::Object(id) => return Head::Commit(id, self.tree_of(id)),
+            }
+        }
+        Head::Unknown
+    }
+
+    fn tree_of(&self, commit: ObjectId) -> Option<ObjectId> {
+        let object = super::repository::object(&self.git, commit)?;
+        let is_commit = object.kind == gix::objs::Kind::Commit;
+        is_commit.then(|| CommitRefIter::from_bytes(&object.data, commit.kind()).tree_id().ok())?
+    }
+}
+
+fn options() -> gix::open::Options {
+    use gix::open::permissions::{Attributes, Config, Environment};
+    gix::open::Options::isolated()
+        .permissions(gix::open::Permissions {
+            env: Environment {
+                home: Permission::Allow,
+                xdg_config_home: Permission::Allow,
+                ..Environment::isolated()
+            },
+            config: Config { env: false, ..Config::all() },
+            attributes: Attributes::all(),
+        })
+        .open_path_as_is(true)
+        .filter_config_section(|_| true)
+        .with(gix::sec::Trust::Full)
+        .config_overrides([
+            // Another user's repository is read like ours, large objects included.
+            "gitoxide.objects.allocLimitIfReducedTrust=0",
+            // Replacements are not used, so they need not be listed.
+            "core.useReplaceRefs=false",
+        ])
+}
+
+fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Settings, Sources, Vec<Vec<u8>>) {
+    let config = git.config_snapshot();
+    let plumbing = config.plumbing();
+    let autocrlf = config.string("core.autocrlf");
+    let eol = match autocrlf {
+        Some(value) if value.eq_ignore_ascii_case(b"input") => Eol::Auto,
+        _ if config.boolean("core.autocrlf") == Some(true) => Eol::Auto,
+        _ => Eol::Binary,
+    };
+    let storage = config.string("extensions.refStorage");
+    let settings = Settings {
+        file_mode: config.boolean("core.fileMode").unwrap_or(true),
+        symlinks: config.boolean("core.symlinks").unwrap_or(true),
+        eol,
+        drivers: drivers(plumbing),
+        foreign_references: storage.is_some_and(|storage| !storage.eq_ignore_ascii_case(b"files")),
+    };
+    let configured = match config.trusted_path("core.excludesFile") {
+        Ok(Some(path)) if path.is_absolute() => Some(path),
+        Ok(Some(path)) => root.map(|root| root.join(path)),
+        Ok(None) => user_configuration().map(|directory| directory.join("git/ignore")),
+        Err(_) => None,
+    };
+    let attributes = match config.trusted_path("core.attributesFile") {
+        Ok(Some(path)) if path.is_absolute() => Some(path),
+        Ok(Some(path)) => root.map(|root| root.join(path)),
+        Ok(None) => user_configuration().map(|directory| directory.join("git/attributes")),
+        Err(_) => None,
+    };
+    let attributes = std::iter::once(PathBuf::from("/etc/gitattributes")).chain(attributes).collect();
+    let sources = Sources {
+        attributes,
+        excludes: configured,
+        info: git.common_dir().join("info"),
+        ignore_case: config.boolean("core.ignoreCase").unwrap_or(false),
+    };
+    let loaded = plumbing.sections().filter_map(|section| section.meta().path.clone());
+    let mut watched: Vec<Vec<u8>> = loaded
+        .chain(global_configuration())
+        .chain(sources.attributes.iter().cloned())
+        .chain(sources.excludes.iter().cloned())
+        .map(|path| path.into_os_string().into_encoded_bytes())
+        .collect();
+    watched.sort();
+    watched.dedup();
+    (settings, sources, watched)
+}
+
+/// The directory that Git has its own configuration below.
+fn user_configuration() -> Option<PathBuf> {
+    let configured = std::env::var_os("XDG_CONFIG_HOME").filter(|value| !value.is_empty());
+    configured.map(PathBuf::from).or_else(|| Some(gix::path::env::home_dir()?.join(".config")))
+}
+
+/// The files that Git reads for every repository.
+fn global_configuration() -> impl Iterator<Item = PathBuf> {
+    let user = user_configuration().map(|directory| directory.join("git/config"));
+    let home = gix::path::env::home_dir().map(|home| home.join(".gitconfig"));
+    std::iter::once(PathBuf::from("/etc/gitconfig")).chain(user).chain(home)
+}
+
+/// Whether the library can open what `.git` in `directory` is without waiting for anyone.
+fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
+    let Some(git_dir) = git_dir(directory, dot_git) else { return false };
+    let common = match files::read_followed(&git_dir.join("commondir"), LIMIT) {
+        Some(content) => git_dir.join(path_of(content.trim_end())),
+        None => git_dir.clone(),
+    };
+    let private = ["HEAD", "commondir", "gitdir", "config.worktree", "index"].map(|name| git_dir.join(name));
+    let shared =
+        ["config", "packed-refs", "shallow", "objects/info/alternates", "objects/info/multi-pack-index"]
+            .map(|name| common.join(name));
+    let packs = common.join("objects/pack").read_dir().into_iter().flatten().flatten();
+    private.iter().chain(&shared).all(|path| files::harmless(path))
+        && global_configuration().all(|path| files::harmless(&path))
+        && packs.map(|pack| pack.path()).all(|path| files::harmless(&path))
+        && references_are_harmless(&git_dir, &common)
+}
+
+/// The directory that `.git` is, or that the file `.git` names.
+fn git_dir(directory: &Path, dot_git: &Path) -> Option<PathBuf> {
+    let metadata = dot_git.metadata().ok()?;
+    if metadata.is_dir() {
+        return Some(dot_git.to_owned());
+    }
+    if !metadata.is_file() {
+        return None;
+    }
+    let content = files::read_followed(dot_git, LIMIT)?;
+    let named = content.strip_prefix(b"gitdir: ")?.trim_end_with(|end| end == '\n' || end == '\r');
+    Some(directory.join(path_of(named)))
+}
+
+/// Whether every file on the way from `HEAD` to a commit can be read without waiting.
+fn references_are_harmless(git_dir: &Path, common: &Path) -> bool {
+    let mut file = git_dir.join("HEAD");
+    for _ in 0..DEPTH {
+        if !files::harmless(&file) || !files::harmless(&common.join("packed-refs")) {
+            return false;
+        }
+        let Some(content) = files::read_followed(&file, LIMIT) else { return true };
+        let Some(name) = content.strip_prefix(b"ref:") else { return true };
+        let name = path_of(name.trim());
+        if name.as_os_str().as_bytes().starts_with(b"/") {
+            return false;
+        }
+        let own = git_dir.join(&name);
+        if !files::harmless(&own) {
+            return false;
+        }
+        file = common.join(name);
+    }
+    files::harmless(&file)
+}
+
+/// What Git makes in a git directory.
+pub(super) const ENTRIES: [&str; 22] = [
+    "COMMIT_EDITMSG",
+    "FETCH_HEAD",
+    "HEAD",
+    "MERGE_HEAD",
+    "MERGE_MSG",
+    "ORIG_HEAD",
+    "branches",
+    "commondir",
+    "config",
+    "config.worktree",
+    "description",
+    "gitdir",
+    "hooks",
+    "index",
+    "info",
+    "lfs",
+    "logs",
+    "modules",
+    "objects",
+    "packed-refs",
+    "refs",
+    "worktrees",
+];

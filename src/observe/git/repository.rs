@@ -1,0 +1,424 @@
+//! One repository and its working tree: opened without trust in it or in our environment, and
+//! asked how it knows a path.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use gix::ObjectId;
+use gix::bstr::{BStr, ByteSlice};
+use gix::index::entry::Mode;
+use gix::prelude::Find;
+
+use super::convert::{self, Conversion, Driver, Eol, Undecided};
+use super::files;
+use super::index::{Entry, Index, Lookup};
+use super::open::{Opened, Settings};
+use super::patterns::{Global, Patterns};
+use super::tree::Trees;
+
+/// How Git knows a path, without whose path it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    pub(super) oid: Option<ObjectId>,
+    pub(super) tracked: bool,
+    pub(super) dirty: bool,
+    pub(super) ignored: bool,
+}
+
+/// A path that is asked about.
+#[derive(Clone, Copy)]
+pub(super) struct Query<'a> {
+    pub(super) path: &'a Path,
+    pub(super) relative: &'a [u8],
+    pub(super) stat: Option<&'a libc::stat>,
+}
+
+/// A repository with a working tree.
+pub(super) struct Repository {
+    pub(super) opened: Opened,
+    /// The commit at the first observation, and what its tree holds.
+    pub(super) head: Head,
+    /// Whether a path of it, or a change of its own files, was seen.
+    pub(super) observed: bool,
+    /// Whether a tracked path was dirty at first sight.
+    pub(super) dirty: bool,
+    /// Counts what invalidates the patterns of its directories.
+    pub(super) generation: u32,
+    /// Whether it must be opened anew before it is asked again.
+    pub(super) stale: bool,
+    /// Whether asking it made the library panic: it is not asked again.
+    pub(super) broken: bool,
+    global: Global,
+    index: Option<Index>,
+    trees: Trees,
+}
+
+/// What `HEAD` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Head {
+    /// There is no commit yet.
+    Unborn,
+    /// A commit and its tree, where that can be read.
+    Commit(ObjectId, Option<ObjectId>),
+    /// It can't be understood.
+    Unknown,
+}
+
+impl Head {
+    /// The commit.
+    pub(super) fn commit(self) -> Option<ObjectId> {
+        match self {
+            Head::Commit(id, _) => Some(id),
+            Head::Unborn | Head::Unknown => None,
+        }
+    }
+}
+
+/// What the first `HEAD` has at a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AtHead {
+    Nothing,
+    Something(Mode, ObjectId),
+    Unknown,
+}
+
+/// An object, read whole.
+pub(super) struct Object {
+    pub(super) kind: gix::objs::Kind,
+    pub(super) data: Vec<u8>,
+}
+
+/// Reads an object; none where it is missing, damaged or no object at all.
+pub(super) fn object(repository: &gix::Repository, id: ObjectId) -> Option<Object> {
+    if !has_harmless_file(repository, id) {
+        return None;
+    }
+    let mut data = Vec::new();
+    let kind = repository.objects.try_find(&id, &mut data).ok()??.kind;
+    Some(Object { kind, data })
+}
+
+/// The size of a blob; none where it is missing or damaged.
+fn blob_size(repository: &gix::Repository, id: ObjectId) -> Option<u64> {
+    if !has_harmless_file(repository, id) {
+        return None;
+    }
+    let header = repository.try_find_header(id).ok()??;
+    (header.kind() == gix::objs::Kind::Blob).then(|| header.size())
+}
+
+/// Whether opening the object, if it is in a file of its own, can't block.
+fn has_harmless_file(repository: &gix::Repository, id: ObjectId) -> bool {
+    let mut hex = gix::hash::Kind::hex_buf();
+    let (directory, name) = id.hex_to_buf(&mut hex).split_at(2);
+    let common = repository.common_dir().as_os_str().as_bytes();
+    let path = [common, b"/objects/", directory.as_bytes(), b"/", name.as_bytes()].concat();
+    files::harmless(Path::new(OsStr::from_bytes(&path)))
+}
+
+impl Repository {
+    /// Takes an opened repository; what its `HEAD` is now will be its first one.
+    pub(super) fn new(opened: Opened) -> Repository {
+        let head = opened.head();
+        Repository {
+            head,
+            observed: false,
+            dirty: false,
+            generation: 0,
+            stale: false,
+            broken: false,
+            global: Global::read(&opened.sources),
+            index: None,
+            trees: Trees::default(),
+            opened,
+        }
+    }
+
+    /// Takes what was opened in the place of what it was; the first head stays.
+    pub(super) fn replace(&mut self, opened: Opened) {
+        self.global = Global::read(&opened.sources);
+        self.opened = opened;
+        self.index = None;
+        self.trees.retry();
+        self.generation += 1;
+        self.stale = false;
+    }
+
+    /// Forgets the index: it was changed, perhaps too quickly for its metadata to tell.
+    pub(super) fn forget_index(&mut self) {
+        self.index = None;
+    }
+
+    /// Makes sure that what is asked next is answered from the current files.
+    ///
+    /// None where Git could not work here: what it would say is then not known.
+    pub(super) fn settle(&mut self) -> Option<()> {
+        if self.broken {
+            return None;
+        }
+        if self.stale {
+            let opened = Opened::at(&self.opened.directory)?;
+            if opened.root != self.opened.root {
+                return None;
+            }
+            self.replace(opened);
+        }
+        let path = &self.opened.index_path;
+        if !self.index.as_ref().is_some_and(|index| index.is_current(path)) {
+            self.index = None;
+            self.index = Some(Index::read(path, self.opened.git.object_hash())?);
+            self.generation += 1;
+        }
+        Some(())
+    }
+
+    /// The patterns of the directory at `relative`, from those of its parent.
+    pub(super) fn patterns(&mut self, parent: Option<&Patterns>, relative: &[u8]) -> Patterns {
+        let Repository { opened, index, global, .. } = self;
+        let mut indexed = |path: &[u8], skipped: bool| {
+            let id = index.as_ref()?.pattern_file(path, skipped)?;
+            Some(object(&opened.git, id)?.data)
+        };
+        global.directory(parent, &opened.root_path(), relative, &mut indexed)
+    }
+
+    /// The commit of `HEAD` now.
+    pub(super) fn head_now(&self) -> Option<ObjectId> {
+        self.opened.head().commit()
+    }
+
+    /// What Git knows of a submodule's root, `relative` in this working tree, whose own `HEAD` is
+    /// `checked_out`; none where it is not a submodule.
+    pub(super) fn gitlink(&mut self, relative: &[u8], checked_out: Option<ObjectId>) -> Option<Known> {
+        let Lookup::Entry(entry) = self.lookup(relative) else { return None };
+        if !entry.mode.is_submodule() {
+            return None;
+        }
+        let moved = checked_out.is_some_and(|id| id != entry.oid);
+        let dirty = moved || self.at_head(relative, Some(&entry)).differs_from(&entry);
+        Some(Known { tracked: true, dirty, ..Known::default() })
+    }
+
+    /// How Git knows a path that is not the root of a working tree.
+    pub(super) fn classify(&mut self, query: Query<'_>, patterns: &Patterns) -> Known {
+        let is_dir = query.stat.is_some_and(|stat| kind(stat) == libc::S_IFDIR);
+        match self.lookup(query.relative) {
+            Lookup::Entry(entry) => self.tracked(query, patterns, &entry),
+            Lookup::Conflict => {
+                let head = self.at_head(query.relative, None);
+                let oid = query.stat.and_then(|stat| self.pin(head, &self.content(query, stat), false));
+                Known { tracked: true, dirty: true, oid, ..Known::default() }
+            }
+            // What was untracked, or lies below a tree of a sparse index that does not have it.
+            Lookup::Absent | Lookup::Sparse { .. } => {
+                let head = self.at_head(query.relative, None);
+                let left_head = matches!(head, AtHead::Something(mode, _) if !mode.is_sparse());
+                let has_tracked =
+                    is_dir && self.index.as_ref().is_some_and(|index| index.has_below(query.relative));
+                Known {
+                    oid: query.stat.and_then(|stat| self.pin(head, &self.content(query, stat), false)),
+                    tracked: false,
+                    dirty: left_head,
+                    ignored: !has_tracked && self.global.is_excluded(patterns, query.relative, is_dir),
+                }
+            }
+        }
+    }
+
+    /// Looks a path up in the index, a sparse one included.
+    fn lookup(&mut self, relative: &[u8]) -> Lookup {
+        let Some(index) = &self.index else { return Lookup::Absent };
+        match index.lookup(relative) {
+            Lookup::Sparse { tree, rest } => {
+                match self.trees.lookup(&self.opened.git, tree, &relative[rest..]) {
+                    Ok(Some((mode, oid))) if !mode.is_sparse() => Lookup::Entry(Entry::of_tree(mode, oid)),
+                    _ => Lookup::Sparse { tree, rest },
+                }
+            }
+            found => found,
+        }
+    }
+
+    /// What the first head has at `relative`; `entry` is what the index has there.
+    fn at_head(&mut self, relative: &[u8], entry: Option<&Entry>) -> AtHead {
+        let tree = match self.head {
+            Head::Unborn => return AtHead::Nothing,
+            Head::Unknown | Head::Commit(_, None) => return AtHead::Unknown,
+            Head::Commit(_, Some(tree)) => tree,
+        };
+        if self.index.as_ref().and_then(Index::tree) == Some(tree) {
+            return entry.map_or(AtHead::Nothing, |entry| AtHead::Something(entry.mode, entry.oid));
+        }
+        match self.trees.lookup(&self.opened.git, tree, relative) {
+            Ok(Some((mode, oid))) => AtHead::Something(mode, oid),
+            Ok(None) => AtHead::Nothing,
+            Err(_) => AtHead::Unknown,
+        }
+    }
+
+    fn tracked(&mut self, query: Query<'_>, patterns: &Patterns, entry: &Entry) -> Known {
+        let known = Known { tracked: true, dirty: true, ..Known::default() };
+        let Some(stat) = query.stat else { return known };
+        let head = self.at_head(query.relative, Some(entry));
+        let staged = head.differs_from(entry) || entry.intent_to_add;
+        if entry.mode.is_submodule() {
+            // Not checked out, which is clean, or something else has its place.
+            return Known { dirty: staged || kind(stat) != libc::S_IFDIR, ..known };
+        }
+        let settings = &self.opened.settings;
+        let conversion = if kind(stat) == libc::S_IFREG {
+            self.global.conversion(patterns, query.relative, settings.eol, |name| settings.driver(name))
+        } else {
+            Conversion::default(Eol::Binary)
+        };
+        let proven = self.index.as_ref().is_some_and(|index| index.proves(entry, stat));
+        let content = self.content(query, stat);
+        // Stat data tells that the file still has what was added from it; that this is the blob
+        // byte by byte follows only if nothing but line endings can have been converted, and then
+        // only together with the length.
+        let as_blob =
+            proven && conversion.only_shortens() && head == AtHead::Something(entry.mode, entry.oid);
+        let oid = self.pin(head, &content, as_blob);
+        let dirty = staged
+            || (!proven && self.differs(&content, entry, &conversion))
+            || self.has_other_mode(entry, stat);
+        Known { oid, dirty, ..known }
+    }
+
+    /// Whether a file with `stat` has another kind or permission than its entry in the index.
+    fn has_other_mode(&self, entry: &Entry, stat: &libc::stat) -> bool {
+        let settings = &self.opened.settings;
+        match (kind(stat), entry.mode) {
+            (libc::S_IFREG, Mode::FILE | Mode::FILE_EXECUTABLE) => {
+                settings.file_mode && actual_mode(stat) != Some(entry.mode)
+            }
+            (libc::S_IFREG, Mode::SYMLINK) => settings.symlinks,
+            (libc::S_IFLNK, Mode::SYMLINK) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether `git status` would say that the content differs from the entry in the index.
+    fn differs(&self, content: &Content<'_>, entry: &Entry, conversion: &Conversion) -> bool {
+        let Some(index) = &self.index else { return true };
+        let stat = content.stat;
+        if index.size_differs(entry, stat) || self.has_other_mode(entry, stat) {
+            return true;
+        }
+        let git = &self.opened.git;
+        let id = if conversion.is_none() {
+            // A blob of another size can't be it, whatever is in the file.
+            if blob_size(git, entry.oid).is_some_and(|size| size != files::size(stat)) {
+                return true;
+            }
+            content.id()
+        } else {
+            conversion.object_id(content.path, stat, content.hash, &mut |limit| {
+                let fits = blob_size(git, entry.oid).is_some_and(|size| size <= limit);
+                fits.then(|| object(git, entry.oid).map(|object| object.data))?
+            })
+        };
+        match id {
+            Ok(id) => id != entry.oid,
+            // The times are those in an index that was written at almost the same moment: most
+            // likely by the checkout that wrote the file. Otherwise it was touched at least.
+            Err(Undecided::Unknown) => !index.equals(entry, stat),
+            Err(Undecided::Changed) => true,
+        }
+    }
+
+    fn content<'a>(&self, query: Query<'a>, stat: &'a libc::stat) -> Content<'a> {
+        Content { path: query.path, stat, hash: self.opened.git.object_hash(), id: OnceCell::new() }
+    }
+
+    /// The blob that the first head has at the path, if the file's bytes are proved to be its own,
+    /// the mode is the same and the object is there.
+    ///
+    /// `as_blob` tells that the bytes are those of the blob if it is as long as the file.
+    fn pin(&self, head: AtHead, content: &Content<'_>, as_blob: bool) -> Option<ObjectId> {
+        let AtHead::Something(mode, oid) = head else { return None };
+        if mode != actual_mode(content.stat)?
+            || blob_size(&self.opened.git, oid)? != files::size(content.stat)
+        {
+            return None;
+        }
+        (as_blob || content.id() == Ok(oid)).then_some(oid)
+    }
+}
+
+impl AtHead {
+    /// Whether the index has something else staged. Without a known head, nothing is.
+    fn differs_from(self, entry: &Entry) -> bool {
+        self != AtHead::Unknown && self != AtHead::Something(entry.mode, entry.oid)
+    }
+}
+
+/// The content of a file or a link; hashed when that is first needed.
+struct Content<'a> {
+    path: &'a Path,
+    stat: &'a libc::stat,
+    hash: gix::hash::Kind,
+    id: OnceCell<Result<ObjectId, Undecided>>,
+}
+
+impl Content<'_> {
+    /// The id of the blob that has exactly these bytes.
+    fn id(&self) -> Result<ObjectId, Undecided> {
+        *self.id.get_or_init(|| match kind(self.stat) {
+            libc::S_IFLNK => {
+                let target = std::fs::read_link(self.path).map_err(|_| Undecided::Changed)?;
+                convert::blob_id(target.as_os_str().as_bytes(), self.hash)
+            }
+            _ => convert::file_id(self.path, self.stat, self.hash),
+        })
+    }
+}
+
+impl Settings {
+    fn driver(&self, name: &BStr) -> Option<Driver> {
+        self.drivers.get(name.as_bytes()).copied()
+    }
+}
+
+fn kind(stat: &libc::stat) -> u32 {
+    stat.st_mode & libc::S_IFMT
+}
+
+/// The mode that Git has for such a file; none for what it can't keep.
+fn actual_mode(stat: &libc::stat) -> Option<Mode> {
+    match kind(stat) {
+        libc::S_IFREG if stat.st_mode & libc::S_IXUSR != 0 => Some(Mode::FILE_EXECUTABLE),
+        libc::S_IFREG => Some(Mode::FILE),
+        libc::S_IFLNK => Some(Mode::SYMLINK),
+        _ => None,
+    }
+}
+
+/// Makes the drivers' table from the configuration.
+pub(super) fn drivers(config: &gix::config::File) -> HashMap<Vec<u8>, Driver> {
+    let mut drivers = HashMap::new();
+    for section in config.sections_by_name("filter").into_iter().flatten() {
+        let header = section.header();
+        let Some(name) = header.subsection_name() else { continue };
+        for key in ["clean", "process"] {
+            match section.value(key) {
+                Some(command) if command.find(b"git-lfs").is_some() => {
+                    drivers.insert(name.to_vec(), Driver::Lfs);
+                }
+                Some(command) if !command.is_empty() => {
+                    drivers.insert(name.to_vec(), Driver::Unknown);
+                }
+                _ => {}
+            }
+        }
+    }
+    drivers
+}
+
+/// The path of `bytes`.
+pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
+}
