@@ -15,14 +15,18 @@ use super::apply::{self, Done, Failure, Job};
 use super::look::{Look, Looker};
 use super::loosen::Loosener;
 use super::make::Policy;
+use super::parallel;
 use super::place::Place;
 use super::plan::{self, Action, Left, Obstacle, Plan, Request, needs_content};
 use super::rescue::{self, Rescue, Unfinished};
 use super::targets::{Choice, Links, opposite, same_file, select};
 use super::times::{self, Times};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::source::{Contents, Unavailable};
+use crate::snapshot::source::{ContentError, Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, printable};
+
+/// How many contents are in memory at once, each with up to a row of the bundle.
+const CONTENT_THREADS: usize = 4;
 
 /// What is asked for.
 pub struct Wish<'a> {
@@ -130,6 +134,9 @@ pub enum Error {
         /// The refusal.
         source: io::Error,
     },
+    /// The content of the snapshot is bad; nothing was changed.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::Error),
     /// The rescue could not be written; nothing was changed.
     #[error("{0}; nothing was changed")]
     Rescue(#[from] rescue::Error),
@@ -194,6 +201,11 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     let contents = Contents::new(snapshot);
     let mut answer = answer(&request, &plan, unavailable(&request, &plan, &contents));
     if wish.dry_run || !plan.is_clear(wish.force) || !answer.unavailable.is_empty() {
+        return Ok(answer);
+    }
+
+    answer.unavailable = check_contents(&request, &plan, &contents, progress)?;
+    if !answer.unavailable.is_empty() {
         return Ok(answer);
     }
 
@@ -379,6 +391,36 @@ fn unavailable(request: &Request, plan: &Plan, contents: &Contents) -> Vec<(Vec<
         }
     }
     missing
+}
+
+/// Reads all content that the plan needs, so that a bad one is met before anything changes.
+fn check_contents(
+    request: &Request,
+    plan: &Plan,
+    contents: &Contents,
+    progress: &dyn Progress,
+) -> Result<Vec<(Vec<u8>, Unavailable)>, Error> {
+    let needed: Vec<&FileRecord> = plan
+        .steps
+        .iter()
+        .filter(|step| needs_content(&request.files[step.record], request.goal, &step.action))
+        .map(|step| apply::source(request, step.record))
+        .collect();
+    progress.start("check", needed.len());
+    let checked = parallel::map_on(CONTENT_THREADS, &needed, &|| progress.tick(), |record| {
+        contents.copy(record, request.goal, &mut io::sink())
+    });
+    progress.end();
+    let mut unavailable = Vec::new();
+    for (record, checked) in needed.into_iter().zip(checked) {
+        match checked {
+            Ok(_) => {}
+            Err(ContentError::Unavailable(why)) => unavailable.push((record.path.clone(), why)),
+            Err(ContentError::Snapshot(error)) => return Err(error.into()),
+            Err(ContentError::Sink(error)) => return Err(failed("check the content")(error)),
+        }
+    }
+    Ok(unavailable)
 }
 
 fn answer(request: &Request, plan: &Plan, unavailable: Vec<(Vec<u8>, Unavailable)>) -> Answer {
