@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -27,6 +28,10 @@ use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, print
 
 /// How many contents are in memory at once, each with up to a row of the bundle.
 const CONTENT_THREADS: usize = 4;
+
+/// How often a snapshot that is in use is tried, and how long after each time.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is asked for.
 pub struct Wish<'a> {
@@ -257,13 +262,15 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
 /// Keeps others from restoring or recording into the snapshot for as long as the result lives.
 fn lock(snapshot: &Snapshot) -> Result<File, Error> {
     let directory = File::open(snapshot.path()).map_err(failed("open the snapshot"))?;
-    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => {
-            Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            // A recording that has just ended may still be held by a process that it forked.
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            // A file system without locks is no reason not to restore.
+            _ => return Ok(directory),
         }
-        // A file system without locks is no reason not to restore.
-        _ => Ok(directory),
     }
+    Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
 }
 
 /// Restores of the same snapshot that were killed.
