@@ -7,6 +7,7 @@ mod branch;
 mod hostile;
 mod killed;
 mod programs;
+mod real;
 mod resist;
 mod restore;
 #[allow(dead_code, reason = "what restores need comes with them")]
