@@ -58,6 +58,7 @@ pub fn build<'s>(
         Ok(built) => Answer::Built(built),
         Err(Error::Unavailable(missing)) => Answer::Unavailable(missing),
         Err(error @ Error::NotEmpty(_)) => return Err(UsageError(error.to_string()).into()),
+        Err(Error::Snapshot(error)) => return Err(error.into()),
         Err(error) => return Err(error.into()),
     };
     let verdict = if matches!(answer, Answer::Built(_)) { Verdict::Fine } else { Verdict::Finding };

@@ -51,7 +51,10 @@ pub fn run(args: &Restore, console: &mut Console) -> Outcome {
         force: args.force,
         dry_run: args.dry_run,
     };
-    let answer = run::run(&snapshot, &wish, &Bar::default())?;
+    let answer = run::run(&snapshot, &wish, &Bar::default()).map_err(|error| match error {
+        run::Error::Snapshot(error) => anyhow::Error::from(error),
+        error => error.into(),
+    })?;
     if args.json {
         console.json(&Report { snapshot: &snapshot, side, dry_run: args.dry_run, answer: &answer })?;
     } else {

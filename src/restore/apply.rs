@@ -25,7 +25,7 @@ use super::targets::same_file;
 use super::times::Times;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, locate};
-use crate::snapshot::{FileType, Present, live, printable};
+use crate::snapshot::{FileRecord, FileType, Present, live, printable};
 
 /// How many new files wait for their turn: they are flushed to the disk one after another, which is
 /// cheap once the first has taken the file system's journal with it.
@@ -315,9 +315,7 @@ impl Worker<'_, '_> {
         if self.goal(record).is_none_or(|goal| goal.size == 0) {
             return Ok(());
         }
-        let mut names = same_file(request.files, request.links[0], record);
-        let source = names.find(|source| locate(source, request.goal).is_ok());
-        let source = source.unwrap_or(&request.files[record]);
+        let source = source(request, record);
         let path = self.path(record);
         let written = self.job.contents.copy(source, request.goal, file);
         written.map_err(|error| match error {
@@ -595,6 +593,14 @@ impl Worker<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// The record whose content the file of the record `index` gets: its own, or one of another name of the
+/// same file.
+pub fn source<'a>(request: &Request<'a>, index: usize) -> &'a FileRecord {
+    let mut names = same_file(request.files, request.links[0], index);
+    let source = names.find(|source| locate(source, request.goal).is_ok());
+    source.unwrap_or(&request.files[index])
 }
 
 fn needs_content_of(request: &Request, record: usize) -> bool {

@@ -32,6 +32,9 @@ pub enum Skipped {
     /// A device is made on request only, and by who may.
     #[error("it is a device")]
     Device,
+    /// No recording has what is in a repository's own directory, where Git would run it.
+    #[error("it is inside a repository's own directory")]
+    Repository,
     /// Its content can't be had, and it was said to go on.
     #[error("{0}")]
     Unavailable(Unavailable),
@@ -110,6 +113,9 @@ pub fn plan<'a, 's: 'a>(
     for record in records {
         let Some(present) = state(record, side).present() else { continue };
         let why = match present.file_type {
+            _ if record.path.split(|byte| *byte == b'/').any(|name| name == b".git") => {
+                Some(Skipped::Repository)
+            }
             FileType::Socket => Some(Skipped::Socket),
             FileType::CharDevice | FileType::BlockDevice if !policy.privileges => Some(Skipped::Device),
             FileType::File if present.size > 0 => match contents.check(record, side) {

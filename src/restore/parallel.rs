@@ -10,9 +10,20 @@ const BATCH: usize = 16;
 /// What is called when an item is done, from any thread.
 pub type Tick<'a> = &'a (dyn Fn() + Sync);
 
-/// Calls `work` with each item once and returns the results in the order of the items.
+/// Calls `work` with each item once, on all processors, and returns the results in the order of the items.
 pub fn map<'a, T: Sync, R: Send>(items: &'a [T], tick: Tick<'_>, work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(items.len().div_ceil(BATCH));
+    map_on(usize::MAX, items, tick, work)
+}
+
+/// The same on at most `threads` processors, where the work takes much memory.
+pub fn map_on<'a, T: Sync, R: Send>(
+    threads: usize,
+    items: &'a [T],
+    tick: Tick<'_>,
+    work: impl Fn(&'a T) -> R + Sync,
+) -> Vec<R> {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.min(processors).min(items.len().div_ceil(BATCH));
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let take = || {

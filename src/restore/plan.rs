@@ -102,6 +102,9 @@ pub enum Left {
     /// A socket is of the process that listened on it.
     #[error("a socket can't be brought back")]
     Socket,
+    /// No recording has what is in a repository's own directory.
+    #[error("it is inside a repository's own directory")]
+    Repository,
     /// A device is made by root only, and of a snapshot that is trusted.
     #[error("a device can't be brought back")]
     Device,
@@ -196,6 +199,9 @@ impl<'a> Planner<'a> {
         };
         if look.pseudo {
             return;
+        }
+        if self.record(index).path.split(|byte| *byte == b'/').any(|name| name == b".git") {
+            return self.leave(index, Left::Repository);
         }
         if look.at_goal {
             self.plan.at_goal += 1;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -15,14 +16,22 @@ use super::apply::{self, Done, Failure, Job};
 use super::look::{Look, Looker};
 use super::loosen::Loosener;
 use super::make::Policy;
+use super::parallel;
 use super::place::Place;
 use super::plan::{self, Action, Left, Obstacle, Plan, Request, needs_content};
 use super::rescue::{self, Rescue, Unfinished};
 use super::targets::{Choice, Links, opposite, same_file, select};
 use super::times::{self, Times};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::source::{Contents, Unavailable};
+use crate::snapshot::source::{ContentError, Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, printable};
+
+/// How many contents are in memory at once, each with up to a row of the bundle.
+const CONTENT_THREADS: usize = 4;
+
+/// How often a snapshot that is in use is tried, and how long after each time.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is asked for.
 pub struct Wish<'a> {
@@ -130,6 +139,9 @@ pub enum Error {
         /// The refusal.
         source: io::Error,
     },
+    /// The content of the snapshot is bad; nothing was changed.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::Error),
     /// The rescue could not be written; nothing was changed.
     #[error("{0}; nothing was changed")]
     Rescue(#[from] rescue::Error),
@@ -197,18 +209,23 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
         return Ok(answer);
     }
 
+    answer.unavailable = check_contents(&request, &plan, &contents, progress)?;
+    if !answer.unavailable.is_empty() {
+        return Ok(answer);
+    }
+
     // What was loosened only to look is closed again unless the work needs it, too.
     let directories =
         times::directories(&place, &plan, &request, &loosener).map_err(failed("look at a directory"))?;
     let records = killed.sources().flat_map(|(_, files)| files);
     let times = times::times(&request, &plan, &directories, records);
-    let nothing_to_do = plan.steps.is_empty() && killed.own.is_none();
+    let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
+    let nothing_to_do = plan.steps.is_empty() && killed.own.is_none() && !is_undone;
     if nothing_to_do {
         loosener.close().map_err(failed("change back the mode of a directory"))?;
         answer.applied = true;
         return Ok(answer);
     }
-    let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
     let rescues = write_rescues(snapshot, wish, &request, &plan, &directories, &times, &killed, &place)?;
     let id = rescues.id.clone();
     let job = Job {
@@ -245,13 +262,15 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
 /// Keeps others from restoring or recording into the snapshot for as long as the result lives.
 fn lock(snapshot: &Snapshot) -> Result<File, Error> {
     let directory = File::open(snapshot.path()).map_err(failed("open the snapshot"))?;
-    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => {
-            Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            // A recording that has just ended may still be held by a process that it forked.
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            // A file system without locks is no reason not to restore.
+            _ => return Ok(directory),
         }
-        // A file system without locks is no reason not to restore.
-        _ => Ok(directory),
     }
+    Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
 }
 
 /// Restores of the same snapshot that were killed.
@@ -379,6 +398,36 @@ fn unavailable(request: &Request, plan: &Plan, contents: &Contents) -> Vec<(Vec<
         }
     }
     missing
+}
+
+/// Reads all content that the plan needs, so that a bad one is met before anything changes.
+fn check_contents(
+    request: &Request,
+    plan: &Plan,
+    contents: &Contents,
+    progress: &dyn Progress,
+) -> Result<Vec<(Vec<u8>, Unavailable)>, Error> {
+    let needed: Vec<&FileRecord> = plan
+        .steps
+        .iter()
+        .filter(|step| needs_content(&request.files[step.record], request.goal, &step.action))
+        .map(|step| apply::source(request, step.record))
+        .collect();
+    progress.start("check", needed.len());
+    let checked = parallel::map_on(CONTENT_THREADS, &needed, &|| progress.tick(), |record| {
+        contents.copy(record, request.goal, &mut io::sink())
+    });
+    progress.end();
+    let mut unavailable = Vec::new();
+    for (record, checked) in needed.into_iter().zip(checked) {
+        match checked {
+            Ok(_) => {}
+            Err(ContentError::Unavailable(why)) => unavailable.push((record.path.clone(), why)),
+            Err(ContentError::Snapshot(error)) => return Err(error.into()),
+            Err(ContentError::Sink(error)) => return Err(failed("check the content")(error)),
+        }
+    }
+    Ok(unavailable)
 }
 
 fn answer(request: &Request, plan: &Plan, unavailable: Vec<(Vec<u8>, Unavailable)>) -> Answer {

@@ -4,7 +4,10 @@
 //! the bundle is what a perfect recorder would have written. So a fault is one of these verbs alone.
 
 mod branch;
+mod hostile;
+mod killed;
 mod programs;
+mod real;
 mod resist;
 mod restore;
 #[allow(dead_code, reason = "what restores need comes with them")]

@@ -17,7 +17,7 @@ use agent_snapshot::snapshot::FileType;
 use super::support::*;
 
 /// One call of a program; a call that fails changes nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub enum Call {
     Write(usize, u8, usize),
     Append(usize, u8, usize),
@@ -183,5 +183,59 @@ fn every_program_is_undone_and_redone_exactly() {
             }
             Ok(())
         });
+    outcome.unwrap();
+}
+
+/// What a recorded program is: calls in JSON, and where to make them.
+const CALLS: &str = "UNDO_TEST_CALLS";
+const ROOT: &str = "UNDO_TEST_ROOT";
+
+#[test]
+fn program() {
+    let (Ok(calls), Some(root)) = (std::env::var(CALLS), std::env::var_os(ROOT)) else { return };
+    let calls: Vec<Call> = serde_json::from_str(&calls).unwrap();
+    perform(Path::new(&root), &calls);
+}
+
+#[test]
+fn every_recorded_program_is_undone_and_redone() {
+    let config = Config { cases: cases(12), failure_persistence: None, ..Config::default() };
+    let outcome = TestRunner::new(config).run(&(calls(40), calls(20)), |(build, program)| {
+        let scene = Scene::new();
+        fs::create_dir(scene.dir().join("home")).unwrap();
+        perform(&scene.root(), &build);
+        let before = scan(&scene.root());
+        let output = agent_snapshot()
+            .arg("--snapshot-dir")
+            .arg(scene.snap())
+            .args(["--quiet", "--"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["undo::programs::program", "--exact"])
+            .env("HOME", scene.dir().join("home"))
+            .env(CALLS, serde_json::to_string(&program).unwrap())
+            .env(ROOT, scene.root())
+            .output()
+            .unwrap();
+        let run = Run::from(output);
+        if run.status == 125 && run.stderr.contains("trac") {
+            println!("skipped: no tracing here: {}", run.stderr);
+            return Ok(());
+        }
+        run.expect(0);
+        let after = scan(&scene.root());
+        // In no record is the time of a directory that the program never looked at, nor another name
+        // of a file that it never used.
+        let lines = |tree: &Tree| -> Vec<String> {
+            let told = told(tree, |_| false).into_iter();
+            told.map(|line| line.split(" = ").next().unwrap_or_default().to_owned()).collect()
+        };
+        for (flags, wanted) in [(&["--before"][..], &before), (&[], &after), (&["--before"], &before)] {
+            verb("restore", &scene.snap(), flags).expect(0);
+            prop_assert_eq!(lines(&scan(&scene.root())), lines(wanted));
+            let again = verb("restore", &scene.snap(), flags).expect(0);
+            prop_assert!(again.stdout.starts_with("nothing to do"), "{:#?}", again);
+        }
+        Ok(())
+    });
     outcome.unwrap();
 }

@@ -8,6 +8,13 @@ use std::collections::HashMap;
 use super::super::error::{Error, printable};
 use super::super::manifest::{FileRecord, FileType, GitState, Manifest, Present, State};
 
+/// The kernel takes a path of 4 KiB, relative to a directory whose own path can be as long.
+const MAX_PATH: usize = 32 << 10;
+/// PATH_MAX, XATTR_NAME_MAX and XATTR_SIZE_MAX of linux/limits.h: what no file can have had.
+const MAX_TARGET: usize = 4096;
+const MAX_XATTR_NAME: usize = 255;
+const MAX_XATTR: usize = 64 << 10;
+
 /// Checks all records, and returns the blobs that they name with their lengths.
 pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, u64>, Error> {
     let mut wanted = HashMap::new();
@@ -55,6 +62,9 @@ fn check_components(relative: &[u8], path: &[u8], what: &str) -> Result<(), Erro
     if path.contains(&0) {
         return Err(unsafe_path(what, path, "contains a NUL byte"));
     }
+    if path.len() > MAX_PATH {
+        return Err(unsafe_path(what, &path[..64], "... is longer than any path"));
+    }
     for component in relative.split(|byte| *byte == b'/') {
         match component {
             b"" => return Err(unsafe_path(what, path, "has an empty component")),
@@ -67,6 +77,11 @@ fn check_components(relative: &[u8], path: &[u8], what: &str) -> Result<(), Erro
 
 fn check_git(git: &GitState) -> Result<(), Error> {
     check_absolute(&git.root, "the root of a repository")?;
+    let is_id =
+        |oid: &String| matches!(oid.len(), 40 | 64) && oid.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if git.oid.as_ref().is_some_and(|oid| !is_id(oid)) {
+        return Err(Error::Corrupt(format!("an oid of {} is none", printable(&git.root))));
+    }
     // The root of a working tree is a path of its own repository.
     if git.relative_path.is_empty() {
         return Ok(());
@@ -88,8 +103,21 @@ fn check_present(path: &[u8], present: &Present, wanted: &mut HashMap<Box<str>, 
     if present.target.as_ref().is_some_and(|target| target.contains(&0)) {
         return Err(unsafe_path("the target of", path, "contains a NUL byte"));
     }
-    if present.xattrs.keys().any(|name| name.is_empty() || name.contains(&0)) {
-        return corrupt("has an extended attribute without a proper name");
+    if present.target.as_ref().is_some_and(|target| target.is_empty() || target.len() > MAX_TARGET) {
+        return corrupt("has a target that no symbolic link can have");
+    }
+    let is_device = matches!(present.file_type, FileType::CharDevice | FileType::BlockDevice);
+    if present.rdev.is_some() != is_device {
+        return corrupt("has a device number and is no device, or is one without a number");
+    }
+    if i64::try_from(present.size).is_err() {
+        return corrupt("has more bytes than a file can have");
+    }
+    let is_attribute = |(name, value): (&Vec<u8>, &Vec<u8>)| {
+        !name.is_empty() && !name.contains(&0) && name.len() <= MAX_XATTR_NAME && value.len() <= MAX_XATTR
+    };
+    if !present.xattrs.iter().all(is_attribute) {
+        return corrupt("has an extended attribute that no file can have");
     }
     if let Some(blob) = &present.blob {
         if present.file_type != FileType::File {
