@@ -5,6 +5,7 @@
 //! options, `snapshot` does the work.
 
 pub mod cat;
+pub mod change;
 pub mod completions;
 pub mod diff;
 pub mod out;
