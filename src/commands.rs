@@ -6,6 +6,7 @@
 
 pub mod branch;
 pub mod cat;
+pub mod change;
 pub mod completions;
 pub mod diff;
 mod json;

@@ -9,6 +9,8 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
+use super::paths::must_be_quoted;
+
 /// The result could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("write to standard output: {0}")]
@@ -35,6 +37,16 @@ pub struct Look {
 impl Look {
     /// Neither colour nor width: a pipe or a file.
     pub const PLAIN: Look = Look { terminal: false, colour: false, width: None };
+
+    /// `value` between the escapes of `style`, where colours are on.
+    pub fn paint<T: fmt::Display>(self, style: Style, value: T) -> Painted<T> {
+        Painted { style: if self.colour { style } else { Style::new() }, value }
+    }
+
+    /// Writes a line in `style`, the line feed outside of it.
+    pub fn line(self, out: &mut dyn Write, style: Style, text: fmt::Arguments<'_>) -> io::Result<()> {
+        writeln!(out, "{}", self.paint(style, text))
+    }
 
     /// What standard output is, honouring NO_COLOR, CLICOLOR and a terminal that is dumb.
     pub fn of_standard_output() -> Look {
@@ -66,6 +78,24 @@ pub mod style {
     pub const HUNK: Style = AnsiColor::Cyan.on_default();
     /// What matters less.
     pub const FAINT: Style = Style::new().dimmed();
+}
+
+/// A line of a recorded file for a terminal: control characters become visible, and so do bytes that
+/// are no text and characters that turn a line around.
+pub fn visible(line: &[u8]) -> String {
+    let mut out = String::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '\t' | '"' | '\\' => out.push(char),
+                '\0'..='\x1f' | '\x7f' => out.extend(['^', char::from(char as u8 ^ 0x40)]),
+                char if must_be_quoted(char) => out.extend(char.escape_unicode()),
+                char => out.push(char),
+            }
+        }
+        out.extend(chunk.invalid().escape_ascii().map(char::from));
+    }
+    out
 }
 
 /// The two streams of a verb.
@@ -123,7 +153,7 @@ impl<'a> Console<'a> {
 
     /// `value` between the escapes of `style`, where colours are on.
     pub fn paint<T: fmt::Display>(&self, style: Style, value: T) -> Painted<T> {
-        Painted { style: if self.look.colour { style } else { Style::new() }, value }
+        self.look.paint(style, value)
     }
 
     /// Writes out what is buffered.
@@ -136,6 +166,25 @@ impl<'a> Console<'a> {
         // If neither stream takes anything there is nobody left to tell.
         let _ = self.result.flush();
         let _ = writeln!(self.messages, "agent-snapshot: {message}");
+    }
+
+    /// A message with a list beneath it, cut where it gets long; nothing where the list is empty.
+    pub fn say_list(
+        &mut self,
+        message: fmt::Arguments<'_>,
+        items: impl ExactSizeIterator<Item: fmt::Display>,
+    ) {
+        const SHOWN: usize = 20;
+        let more = items.len().saturating_sub(SHOWN);
+        for (index, item) in items.take(SHOWN).enumerate() {
+            if index == 0 {
+                self.say(message);
+            }
+            let _ = writeln!(self.messages, "  {item}");
+        }
+        if more > 0 {
+            let _ = writeln!(self.messages, "  and {more} more");
+        }
     }
 }
 
@@ -150,5 +199,31 @@ impl<T: fmt::Display> fmt::Display for Painted<T> {
         write!(f, "{}", self.style)?;
         self.value.fmt(f)?;
         write!(f, "{:#}", self.style)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reaches_a_terminal_is_visible() {
+        assert_eq!(visible(b"a\tb \x1b[2J\r"), "a\tb ^[[2J^M");
+        assert_eq!(visible("ü\u{202e}\u{9b}".as_bytes()), "ü\\u{202e}\\u{9b}");
+        assert_eq!(visible(b"caf\xe9\x9b"), "caf\\xe9\\x9b");
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let mut messages = Vec::new();
+        let mut console = Console::new(io::sink(), &mut messages, Look::PLAIN);
+        console.say_list(format_args!("none:"), [0; 0].iter());
+        console.say_list(format_args!("many:"), 0..22_usize);
+        drop(console);
+        let text = String::from_utf8(messages).unwrap();
+        assert!(
+            text.starts_with("agent-snapshot: many:\n  0\n") && text.ends_with("  19\n  and 2 more\n"),
+            "{text}"
+        );
     }
 }

@@ -128,7 +128,6 @@ impl Trees {
         FileRecord { operations, before, ..created(&path, after) }
     }
 
-    #[allow(dead_code)]
     /// Links two records of a bundle as a rename does.
     pub fn rename(&self, records: &mut [FileRecord], from: &str, to: &str) {
         let [from, to] = [from, to].map(|name| format!("{}/{name}", self.cwd).into_bytes());

@@ -133,7 +133,7 @@ pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
 }
 
 /// Whether two states are of one inode that was not written to between them.
-pub(super) fn is_untouched(before: &Present, after: &Present) -> bool {
+pub(crate) fn is_untouched(before: &Present, after: &Present) -> bool {
     let look = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
     look(before) == look(after)
 }

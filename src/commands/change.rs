@@ -1,0 +1,156 @@
+//! What became of a path, in the words that `show` and `diff` share.
+//!
+//! A change is one that a restore would put back: times alone are none. Neighbour:
+//! `snapshot::compare`, which compares with the live files.
+
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{ContentId, content_id, is_untouched};
+use crate::snapshot::{FileRecord, FileType, Operations, Present, State};
+
+/// What became of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// It was there and is another now.
+    Changed,
+    /// It was not there and is now.
+    Created,
+    /// It was there and is not now.
+    Deleted,
+    /// It was made and removed again.
+    Temporary,
+    /// It was opened for writing, rewritten, or touched, and is as before.
+    Unaltered,
+    /// Nothing was done to it.
+    None,
+}
+
+impl Effect {
+    /// What became of the path of `record`.
+    pub fn of(record: &FileRecord) -> Effect {
+        let acted = record.operations.intersects(Operations::CHANGES);
+        match (&record.before, &record.after) {
+            (State::Absent { .. }, State::Present(_)) => Effect::Created,
+            (State::Present(_), State::Absent { .. }) => Effect::Deleted,
+            (State::Present(before), State::Present(after))
+                if Differences::between(record, before, after).any() =>
+            {
+                Effect::Changed
+            }
+            (State::Absent { .. }, State::Absent { tombstone }) if acted || *tombstone => Effect::Temporary,
+            (State::Present(_), State::Present(_)) if acted => Effect::Unaltered,
+            _ => Effect::None,
+        }
+    }
+}
+
+/// In what two states of a path differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "the words say it")]
+pub struct Differences {
+    pub file_type: bool,
+    pub permissions: bool,
+    pub owner: bool,
+    /// Of a file, or where one of the two states has a content that nobody knows.
+    pub content: bool,
+    /// Of a symbolic link, or the device of a device node.
+    pub target: bool,
+    pub xattrs: bool,
+}
+
+impl Differences {
+    /// In what the two states of `record` differ.
+    pub fn between(record: &FileRecord, before: &Present, after: &Present) -> Differences {
+        let same_type = before.file_type == after.file_type;
+        let is_file = same_type && before.file_type == FileType::File;
+        let ids = || (content_id(record, Side::Before), content_id(record, Side::After));
+        Differences {
+            file_type: !same_type,
+            // A symbolic link has none of its own.
+            permissions: same_type
+                && before.file_type != FileType::Symlink
+                && (before.mode ^ after.mode) & 0o7777 != 0,
+            owner: (before.uid, before.gid) != (after.uid, after.gid),
+            content: is_file
+                && !is_untouched(before, after)
+                && !has_same_content((before.size, &ids().0), (after.size, &ids().1)),
+            target: same_type && (&before.target, before.rdev) != (&after.target, after.rdev),
+            // They are taken of a path that the tree changes, and of no other.
+            xattrs: record.operations.intersects(Operations::CHANGES) && before.xattrs != after.xattrs,
+        }
+    }
+
+    /// Whether they differ at all.
+    pub fn any(self) -> bool {
+        self != Differences::default()
+    }
+}
+
+/// Whether two contents, each a length and an identity, are known to be the same.
+pub fn has_same_content(one: (u64, &Option<ContentId>), other: (u64, &Option<ContentId>)) -> bool {
+    one.0 == other.0 && one.1.is_some() && one.1 == other.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::samples::{created, present};
+    use crate::snapshot::{Digest, Operation};
+
+    fn both(operation: Operation, edit: impl FnOnce(&mut Present)) -> FileRecord {
+        let before = Present { digest: Some(Digest::of(b"x")), ..present(1) };
+        let mut after = before.clone();
+        edit(&mut after);
+        let [before, after] = [before, after].map(|present| State::Present(Box::new(present)));
+        FileRecord { before, operations: operation.into(), ..created(b"/f", after) }
+    }
+
+    #[test]
+    fn times_alone_are_no_change() {
+        let touched = both(Operation::Metadata, |after| after.mtime += 1);
+        assert_eq!(Effect::of(&touched), Effect::Unaltered);
+        let replaced = both(Operation::Write, |after| (after.ino, after.mtime) = (9, 9));
+        assert_eq!(Effect::of(&replaced), Effect::Unaltered);
+        let read = both(Operation::Read, |after| after.mtime += 1);
+        assert_eq!(Effect::of(&read), Effect::None);
+    }
+
+    #[test]
+    fn each_part_of_a_state_is_told() {
+        let differences = |edit: fn(&mut Present)| {
+            let record = both(Operation::Write, edit);
+            assert_eq!(Effect::of(&record), Effect::Changed);
+            Differences::between(&record, record.before.present().unwrap(), record.after.present().unwrap())
+        };
+        let none = Differences::default();
+        assert_eq!(differences(|after| after.mode ^= 0o100), Differences { permissions: true, ..none });
+        assert_eq!(differences(|after| after.gid += 1), Differences { owner: true, ..none });
+        assert_eq!(
+            differences(|after| (after.mtime, after.digest) = (1, Some(Digest::of(b"y")))),
+            Differences { content: true, ..none }
+        );
+        assert_eq!(
+            differences(|after| (after.mtime, after.digest) = (1, None)),
+            Differences { content: true, ..none },
+            "what nobody knows counts as changed"
+        );
+        assert_eq!(
+            differences(|after| drop(after.xattrs.insert(b"user.x".to_vec(), Vec::new()))),
+            Differences { xattrs: true, ..none }
+        );
+        let link = |after: &mut Present| {
+            (after.file_type, after.mode) = (FileType::Symlink, libc::S_IFLNK | 0o777);
+            after.target = Some(b"t".to_vec());
+        };
+        assert_eq!(differences(link), Differences { file_type: true, ..none });
+    }
+
+    #[test]
+    fn what_is_absent_on_both_sides_was_temporary_if_it_was_ever_made() {
+        let absent = |operation: Operation| FileRecord {
+            operations: operation.into(),
+            ..created(b"/f", State::Absent { tombstone: false })
+        };
+        assert_eq!(Effect::of(&absent(Operation::Write)), Effect::Temporary);
+        assert_eq!(Effect::of(&absent(Operation::Existence)), Effect::None);
+    }
+}

@@ -1,0 +1,111 @@
+//! The lines of two texts held against each other, and the hunks that say so.
+//!
+//! A line ends at a line feed and nowhere else, as for Git and patch(1).
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use anstyle::Style;
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline, group_diff_ops};
+
+use super::super::out::{Look, style, visible};
+
+/// Lines around a change.
+const CONTEXT: usize = 3;
+
+/// The time after which the smallest difference of one file is no longer sought: what is found then
+/// is right all the same, but longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The difference of two texts.
+pub struct LineDiff<'a> {
+    old: Vec<&'a [u8]>,
+    new: Vec<&'a [u8]>,
+    ops: Vec<DiffOp>,
+}
+
+impl<'a> LineDiff<'a> {
+    /// Compares `old` with `new`.
+    pub fn new(old: &'a [u8], new: &'a [u8]) -> LineDiff<'a> {
+        let lines = |text: &'a [u8]| text.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
+        let (old, new) = (lines(old), lines(new));
+        let deadline = Instant::now() + PATIENCE;
+        let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
+        LineDiff { old, new, ops }
+    }
+
+    /// How many lines were added, and how many removed.
+    pub fn counts(&self) -> (usize, usize) {
+        let changed = self.ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
+        changed.fold((0, 0), |(added, removed), op| {
+            (added + op.new_range().len(), removed + op.old_range().len())
+        })
+    }
+
+    /// How much of the larger text is in both, in percent, and never 100 where they differ.
+    pub fn similarity(&self) -> u64 {
+        let len = |lines: &[&[u8]]| lines.iter().map(|line| line.len() as u64).sum::<u64>();
+        let equal = self.ops.iter().filter(|op| matches!(op, DiffOp::Equal { .. }));
+        let common: u64 = equal.map(|op| len(&self.old[op.old_range()])).sum();
+        let larger = len(&self.old).max(len(&self.new)).max(1);
+        (common * 100 / larger).min(99)
+    }
+
+    /// Writes the hunks.
+    pub fn write(&self, out: &mut dyn Write, look: Look) -> io::Result<()> {
+        for hunk in group_diff_ops(self.ops.clone(), CONTEXT) {
+            self.write_hunk(&hunk, out, look)?;
+        }
+        Ok(())
+    }
+
+    fn write_hunk(&self, hunk: &[DiffOp], out: &mut dyn Write, look: Look) -> io::Result<()> {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { return Ok(()) };
+        let old = Range(first.old_range().start, last.old_range().end);
+        let new = Range(first.new_range().start, last.new_range().end);
+        look.line(out, style::HUNK, format_args!("@@ -{old} +{new} @@"))?;
+        for op in hunk {
+            let (old, new) = (&self.old[op.old_range()], &self.new[op.new_range()]);
+            if matches!(op, DiffOp::Equal { .. }) {
+                write_lines(old, b' ', Style::new(), out, look)?;
+            } else {
+                write_lines(old, b'-', style::REMOVED, out, look)?;
+                write_lines(new, b'+', style::ADDED, out, look)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_lines(lines: &[&[u8]], sign: u8, style: Style, out: &mut dyn Write, look: Look) -> io::Result<()> {
+    for line in lines {
+        let text = line.strip_suffix(b"\n");
+        if look.terminal || look.colour {
+            let text = visible(text.unwrap_or(line));
+            look.line(out, style, format_args!("{}{text}", char::from(sign)))?;
+        } else {
+            out.write_all(&[sign])?;
+            out.write_all(text.unwrap_or(line))?;
+            out.write_all(b"\n")?;
+        }
+        if text.is_none() {
+            out.write_all(b"\\ No newline at end of file\n")?;
+        }
+    }
+    Ok(())
+}
+
+/// A range of lines as a hunk tells it: from 1, the count left out where it is 1, and the line before
+/// where there is none.
+struct Range(usize, usize);
+
+impl std::fmt::Display for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Range(start, end) = *self;
+        match end - start {
+            0 => write!(f, "{start},0"),
+            1 => write!(f, "{}", start + 1),
+            count => write!(f, "{},{count}", start + 1),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One entry as Git writes it: the header, then hunks, a binary patch, or nothing.
+//!
+//! The words are those of `git diff` (Documentation/diff-generate-patch), so that `git apply` and
+//! `patch -p1` take them.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use super::binary::literal;
+use super::body::{Body, Kind, Trouble, copy, object_id};
+use super::lines::LineDiff;
+use super::plan::{Entry, Half};
+use super::summary::Status;
+use crate::commands::out::{Look, style};
+use crate::commands::paths::{must_be_quoted, quote_into, quoted};
+use crate::snapshot::source::Contents;
+
+/// How many digits of an object id stand before hunks; a binary patch needs them all.
+const ABBREVIATED: usize = 7;
+
+/// Writes `entry`, whose content is `body` and `lines` if it is text. The bytes of a binary patch are left out on a terminal.
+pub fn write<'s>(
+    entry: &Entry<'s>,
+    body: &Body,
+    lines: Option<&LineDiff>,
+    status: Status,
+    contents: &Contents,
+    out: &mut dyn Write,
+    look: Look,
+) -> Result<(), Trouble<'s>> {
+    let literals = body.kind == Kind::Binary && !look.terminal;
+    let mut header = Vec::new();
+    write_header(entry, status, &mut header)?;
+    if body.kind != Kind::Same {
+        let hash = entry.new.or(entry.old).map_or(gix::hash::Kind::Sha1, |half| half.hash_kind());
+        let id = |half, bytes: &Option<Vec<u8>>| object_id(half, bytes.as_deref(), hash, contents);
+        let (old, new) = (id(entry.old, &body.old)?, id(entry.new, &body.new)?);
+        let digits = if literals { old.len() } else { ABBREVIATED };
+        write!(header, "index {}..{}", &old[..digits], &new[..digits])?;
+        match entry.both() {
+            Some((old, new)) if old.mode == new.mode => writeln!(header, " {:06o}", new.mode)?,
+            _ => writeln!(header)?,
+        }
+    }
+    // The header goes out in one piece, when nothing can keep the rest from following.
+    for line in header.split_inclusive(|byte| *byte == b'\n') {
+        let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
+        look.line(out, style::HEADING, format_args!("{text}"))?;
+    }
+    match (lines, body.kind) {
+        (Some(lines), _) if lines.counts() != (0, 0) => {
+            for (sign, side, half) in [("---", "a/", entry.old), ("+++", "b/", entry.new)] {
+                let name = half.map_or(Cow::Borrowed("/dev/null"), |half| file_line(side, half));
+                look.line(out, style::HEADING, format_args!("{sign} {name}"))?;
+            }
+            Ok(lines.write(out, look)?)
+        }
+        (_, Kind::Binary) if literals => {
+            writeln!(out, "GIT binary patch")?;
+            write_literal(entry.new, body.new.as_deref(), contents, out)?;
+            write_literal(entry.old, body.old.as_deref(), contents, out)
+        }
+        (_, Kind::Binary) => {
+            let size = |half: Option<Half>| half.map_or(0, |half| half.present.size);
+            let (old, new) = (size(entry.old), size(entry.new));
+            Ok(writeln!(out, "Binary file, {old} -> {new} bytes (a pipe or a file gets the patch)")?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write_header(entry: &Entry, status: Status, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let (old_name, new_name) = match entry.both() {
+        Some((old, new)) => (old.name, new.name),
+        None => (entry.name(), entry.name()),
+    };
+    // Git would quote no space here; where no `---` line follows, patch(1) has only this line to read.
+    let words = |side, name: &[u8]| match prefixed(side, name) {
+        name if name.contains(' ') && !name.starts_with('"') => format!("\"{name}\""),
+        name => name.into_owned(),
+    };
+    writeln!(out, "diff --git {} {}", words("a/", old_name), words("b/", new_name))?;
+    match (entry.old, entry.new) {
+        (None, Some(new)) => writeln!(out, "new file mode {:06o}", new.mode)?,
+        (Some(old), None) => writeln!(out, "deleted file mode {:06o}", old.mode)?,
+        (Some(old), Some(new)) if old.mode != new.mode => {
+            writeln!(out, "old mode {:06o}\nnew mode {:06o}", old.mode, new.mode)?;
+        }
+        _ => {}
+    }
+    if let Status::Renamed(similarity) = status {
+        writeln!(out, "similarity index {similarity}%")?;
+        writeln!(out, "rename from {}\nrename to {}", quoted(old_name), quoted(new_name))?;
+    }
+    Ok(())
+}
+
+fn write_literal<'s>(
+    half: Option<Half<'s>>,
+    bytes: Option<&[u8]>,
+    contents: &Contents,
+    out: &mut dyn Write,
+) -> Result<(), Trouble<'s>> {
+    let size = match (bytes, half) {
+        (Some(bytes), _) => bytes.len() as u64,
+        (None, half) => half.map_or(0, |half| half.present.size),
+    };
+    literal(out, size, |sink| match (bytes, half) {
+        (Some(bytes), _) => Ok(sink.write_all(bytes)?),
+        (None, Some(half)) => copy(half, contents, sink),
+        (None, None) => Ok(()),
+    })
+}
+
+/// A name behind `a/` or `b/`: quoted, if it must be, as a whole.
+fn prefixed<'n>(side: &str, name: &'n [u8]) -> Cow<'n, str> {
+    match std::str::from_utf8(name) {
+        Ok(text) if !text.contains(must_be_quoted) => Cow::Owned(format!("{side}{text}")),
+        _ => {
+            let mut out = format!("\"{side}");
+            quote_into(&mut out, name);
+            out.push('"');
+            Cow::Owned(out)
+        }
+    }
+}
+
+/// The name in a `---` or `+++` line, where a tab ends one that has spaces: patch(1) looks for it.
+fn file_line<'n>(side: &str, half: Half<'n>) -> Cow<'n, str> {
+    let name = prefixed(side, half.name);
+    if name.contains(' ') && !name.starts_with('"') { Cow::Owned(format!("{name}\t")) } else { name }
+}

@@ -1,0 +1,254 @@
+//! Which paths a diff tells of, which one is which one's new name, and what it has no words for.
+//!
+//! Git knows files, executable files and symbolic links; the rest is told beside the diff.
+
+use std::collections::HashSet;
+
+use super::super::change::{Differences, Effect};
+use super::super::paths::{Selection, below};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{ContentId, content_id, is_untouched, state};
+use crate::snapshot::{FileRecord, FileType, Present, Snapshot};
+
+/// One side of an entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Half<'s> {
+    /// The record that it is of.
+    pub record: &'s FileRecord,
+    /// The state of the record that it is.
+    pub side: Side,
+    /// That state.
+    pub present: &'s Present,
+    /// The mode that Git has for it: 0o100644, 0o100755 or 0o120000.
+    pub mode: u32,
+    /// The path in the diff.
+    pub name: &'s [u8],
+}
+
+impl Half<'_> {
+    /// Whether it is a symbolic link.
+    pub fn is_link(&self) -> bool {
+        self.present.file_type == FileType::Symlink
+    }
+
+    /// Whether it has the bytes of `other`; none where only those bytes would tell.
+    pub fn known_same(&self, other: &Half) -> Option<bool> {
+        if self.is_link() || other.is_link() {
+            return Some(self.present.target == other.present.target);
+        }
+        let is_other_side = std::ptr::eq(self.record, other.record) && self.side != other.side;
+        if is_other_side && is_untouched(self.present, other.present) {
+            return Some(true);
+        }
+        match (content_id(self.record, self.side), content_id(other.record, other.side)) {
+            _ if self.present.size != other.present.size => Some(false),
+            (Some(ContentId::Digest(one)), Some(ContentId::Digest(another))) => Some(one == another),
+            (Some(ContentId::Git(one)), Some(ContentId::Git(another))) if one == another => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The kind of object ids in the path's repository.
+    pub fn hash_kind(&self) -> gix::hash::Kind {
+        let head = self.record.git.as_ref().and_then(|git| git.head.as_deref());
+        head.and_then(|head| gix::hash::Kind::from_hex_len(head.len())).unwrap_or(gix::hash::Kind::Sha1)
+    }
+}
+
+/// A path that was changed, made, deleted or renamed; at least one side is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'s> {
+    /// Before.
+    pub old: Option<Half<'s>>,
+    /// After; under another name where the path was renamed.
+    pub new: Option<Half<'s>>,
+}
+
+impl<'s> Entry<'s> {
+    /// The name of the new side, or of the old one where there is no new one.
+    pub fn name(&self) -> &'s [u8] {
+        self.new.or(self.old).map_or(b"", |half| half.name)
+    }
+
+    /// Both sides, where both are there.
+    pub fn both(&self) -> Option<(Half<'s>, Half<'s>)> {
+        self.old.zip(self.new)
+    }
+
+    /// Whether a file became a symbolic link, or one a file.
+    pub fn is_type_change(&self) -> bool {
+        self.both().is_some_and(|(old, new)| old.is_link() != new.is_link())
+    }
+
+    /// Whether both sides are there with two modes.
+    pub fn is_mode_change(&self) -> bool {
+        self.both().is_some_and(|(old, new)| old.mode != new.mode)
+    }
+
+    /// Whether both sides are there under two names.
+    pub fn is_rename(&self) -> bool {
+        self.both().is_some_and(|(old, new)| old.name != new.name)
+    }
+
+    /// The entry as a deletion and a creation.
+    pub fn apart(self) -> [Entry<'s>; 2] {
+        [Entry { new: None, ..self }, Entry { old: None, ..self }]
+    }
+}
+
+/// What a diff has to say.
+#[derive(Debug, Default)]
+pub struct Plan<'s> {
+    /// In the order of their names.
+    pub entries: Vec<Entry<'s>>,
+    /// Changes that a diff has no words for: the path, and in words what it is.
+    pub untold: Vec<(&'s [u8], String)>,
+    /// Changed paths that are not below the base.
+    pub outside: Vec<&'s [u8]>,
+    /// Changed paths that were only written through a descriptor from before the launch.
+    pub inherited: Vec<&'s [u8]>,
+}
+
+impl<'s> Plan<'s> {
+    /// Finds what to tell of the selected paths below `base`.
+    pub fn new(snapshot: &'s Snapshot, selection: &Selection, base: &[u8]) -> Plan<'s> {
+        let mut plan = Plan::default();
+        let mut changed = Vec::new();
+        for record in snapshot.files() {
+            let effect = Effect::of(record);
+            let acted = matches!(effect, Effect::Changed | Effect::Created | Effect::Deleted);
+            if !acted || !selection.contains(&record.path) {
+                continue;
+            }
+            match below(&record.path, base) {
+                None | Some(b"") => plan.outside.push(&record.path),
+                // The log that a shell redirects to is not the command's doing.
+                Some(_) if record.inherited && !selection.names(&record.path) => {
+                    plan.inherited.push(&record.path)
+                }
+                Some(name) => changed.push((name, record)),
+            }
+        }
+        plan.pair(snapshot, &changed);
+        plan.tell_untold(&changed);
+        plan.entries.sort_by(|one, other| one.name().cmp(other.name()));
+        plan
+    }
+
+    fn pair(&mut self, snapshot: &'s Snapshot, changed: &[(&'s [u8], &'s FileRecord)]) {
+        let mut sources: HashSet<&[u8]> = HashSet::new();
+        let mut entries = Vec::new();
+        let find = |path: &[u8]| {
+            let found = changed.binary_search_by(|(_, record)| record.path.as_slice().cmp(path));
+            found.ok().and_then(|index| changed.get(index)).copied()
+        };
+        for &(name, record) in changed {
+            let old = half(name, record, Side::Before);
+            let new = half(name, record, Side::After);
+            let source = match (old, new) {
+                (None, Some(new)) => source(snapshot, record).and_then(find).and_then(|(name, record)| {
+                    let old = half(name, record, Side::Before)?;
+                    // patch(1) renames no symbolic links.
+                    (record.after.present().is_none() && !old.is_link() && !new.is_link()).then_some(old)
+                }),
+                _ => None,
+            };
+            match source {
+                Some(source) if sources.insert(&source.record.path) => {
+                    entries.push(Entry { old: Some(source), new });
+                }
+                _ if old.is_none() && new.is_none() => {}
+                _ => entries.push(Entry { old, new }),
+            }
+        }
+        // A renamed path is told of under its new name.
+        entries.retain(|entry: &Entry| {
+            entry.new.is_some() || entry.old.is_some_and(|old| !sources.contains(old.record.path.as_slice()))
+        });
+        self.entries.extend(entries);
+    }
+
+    fn tell_untold(&mut self, changed: &[(&'s [u8], &'s FileRecord)]) {
+        // A directory goes without saying where a file is in it.
+        let implied = |side: fn(&Entry<'s>) -> Option<Half<'s>>| {
+            let halves = self.entries.iter().filter_map(side);
+            halves.flat_map(|half| parents(half.name)).collect::<HashSet<_>>()
+        };
+        let (implied_before, implied_after) = (implied(|entry| entry.old), implied(|entry| entry.new));
+        for &(name, record) in changed {
+            let (before, after) = (record.before.present(), record.after.present());
+            let kind = |present: Option<&Present>| present.map(|present| present.file_type);
+            let old = kind(before).filter(|kind| !is_told(*kind) && !implied_before.contains(name));
+            let new = kind(after).filter(|kind| !is_told(*kind) && !implied_after.contains(name));
+            let article = |kind: FileType| format!("a {}", kind.name().replace('_', " "));
+            match (old, new) {
+                (Some(old), None) if kind(after) != Some(old) => {
+                    self.untold.push((&record.path, format!("{} was removed", article(old))));
+                }
+                (None, Some(new)) if kind(before) != Some(new) => {
+                    self.untold.push((&record.path, format!("{} was made", article(new))));
+                }
+                (Some(old), Some(new)) if old != new => {
+                    self.untold.push((&record.path, format!("{} became {}", article(old), article(new))));
+                }
+                _ => {}
+            }
+            if let (Some(before), Some(after)) = (before, after) {
+                let differences = Differences::between(record, before, after);
+                let executable = |present: &Present| present.mode & 0o100;
+                let told = is_told(before.file_type) && (before.mode ^ after.mode) & 0o7777 == 0o111;
+                if differences.permissions && !told {
+                    let (old, new) = (before.mode & 0o7777, after.mode & 0o7777);
+                    let told = executable(before) != executable(after) && is_told(before.file_type);
+                    let rest = if told { ", of which a diff tells the executable bit" } else { "" };
+                    self.untold
+                        .push((&record.path, format!("its mode went from {old:04o} to {new:04o}{rest}")));
+                }
+                if differences.owner {
+                    self.untold.push((
+                        &record.path,
+                        format!(
+                            "its owner went from {}:{} to {}:{}",
+                            before.uid, before.gid, after.uid, after.gid
+                        ),
+                    ));
+                }
+                if differences.xattrs {
+                    self.untold.push((&record.path, "its extended attributes changed".to_owned()));
+                }
+            }
+        }
+    }
+}
+
+fn is_told(kind: FileType) -> bool {
+    matches!(kind, FileType::File | FileType::Symlink)
+}
+
+fn half<'s>(name: &'s [u8], record: &'s FileRecord, side: Side) -> Option<Half<'s>> {
+    let present = state(record, side).present()?;
+    let mode = match present.file_type {
+        FileType::File if present.mode & 0o100 != 0 => 0o100_755,
+        FileType::File => 0o100_644,
+        FileType::Symlink => 0o120_000,
+        _ => return None,
+    };
+    Some(Half { record, side, present, mode, name })
+}
+
+/// The path that was there before and came to be `record` by renames.
+fn source<'s>(snapshot: &'s Snapshot, record: &'s FileRecord) -> Option<&'s [u8]> {
+    let mut seen: HashSet<&[u8]> = HashSet::new();
+    let mut at = record;
+    while at.before.present().is_none() {
+        let from = at.renamed_from.as_deref()?;
+        // A snapshot that was made to lead us in circles does so once.
+        at = snapshot.find(from).filter(|_| seen.insert(from))?;
+    }
+    Some(&at.path)
+}
+
+/// The directories above a relative name.
+fn parents(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| &name[..slash])
+}
