@@ -5,17 +5,19 @@
 //! in place is neither for a while, and its bytes are in the rescue. Neighbours: `plan.rs` says what to
 //! do, `make.rs` makes new nodes, `rescue.rs` has kept what is overwritten.
 
+mod disk;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, RenameFlags};
 use rustix::io::Errno;
-use sha2::{Digest as _, Sha256};
 
+pub use self::disk::remove_leftover;
+use self::disk::{exchange, open_for_writing, remove_temporary, sync_directory, temporary, unnamed_file};
 use super::loosen::Loosener;
 use super::make::{self, Attributes, Shortfall};
 use super::parallel::Tick;
@@ -79,33 +81,6 @@ pub struct Failure {
 fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Failure {
     let path = path.to_vec();
     move |source| Failure { what, path, source }
-}
-
-/// The name under which what is to be at `name` is made.
-pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
-    let digest = Sha256::digest(name);
-    let part: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!(".agent-snapshot-{id}-{part}.tmp").into_bytes()
-}
-
-/// Removes what a killed restore has left beside `path`.
-pub fn remove_leftover(place: &Place, id: &str, path: &[u8]) -> io::Result<()> {
-    match place.spot(path)? {
-        Some(spot) => remove_temporary(&spot.sibling(&temporary(id, spot.name()))),
-        None => Ok(()),
-    }
-}
-
-fn remove_temporary(spot: &Spot) -> io::Result<()> {
-    let unlink = |flags| rustix::fs::unlinkat(spot.parent(), spot.name(), flags);
-    match unlink(AtFlags::empty()) {
-        Err(Errno::ISDIR) => match unlink(AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        },
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The directories in which the steps of `plan` change names.
@@ -606,82 +581,4 @@ pub fn source<'a>(request: &Request<'a>, index: usize) -> &'a FileRecord {
 fn needs_content_of(request: &Request, record: usize) -> bool {
     let action = Action::File { in_place: false, own_content: false };
     needs_content(&request.files[record], request.goal, &action)
-}
-
-/// Swaps a directory and something that is none, and removes what was there.
-fn exchange(
-    spot: &Spot,
-    temporary: &Spot,
-    rename: &dyn Fn(RenameFlags) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let old_is_directory = |at: &Spot| {
-        rustix::fs::statat(at.parent(), at.name(), AtFlags::SYMLINK_NOFOLLOW)
-            .map(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
-    };
-    let remove = |at: &Spot| {
-        let flags = if old_is_directory(at)? { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        rustix::fs::unlinkat(at.parent(), at.name(), flags)
-    };
-    match rename(RenameFlags::EXCHANGE) {
-        Ok(()) => match remove(temporary) {
-            Err(error @ (Errno::NOTEMPTY | Errno::EXIST)) => {
-                rename(RenameFlags::EXCHANGE)?;
-                Err(error)
-            }
-            other => other,
-        },
-        // A file system that can't exchange; the rescue has what is removed.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            remove(spot)?;
-            rename(RenameFlags::empty())
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Opens a held regular file for writing; one of our own that we may not write is made writable for
-/// that moment.
-fn open_for_writing(held: &Handle) -> io::Result<File> {
-    let mode = held.stat().st_mode;
-    if mode & libc::S_IFMT != libc::S_IFREG {
-        return Err(io::Error::other("it is no regular file any more"));
-    }
-    match held.open(OFlags::WRONLY) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode & 0o7777 | 0o200))?;
-            Ok(File::from(held.open(OFlags::WRONLY)?))
-        }
-        other => Ok(File::from(other?)),
-    }
-}
-
-/// An empty file without a name; beside a file that is written in place it would change the time of
-/// the directory.
-fn unnamed_file(directory: &Path, id: &str) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let private = Mode::RUSR | Mode::WUSR;
-    match rustix::fs::open(directory, flags | OFlags::TMPFILE, private) {
-        Ok(fd) => Ok(File::from(fd)),
-        // A file system without such files.
-        Err(_) => {
-            let path = directory.join(std::ffi::OsStr::from_bytes(&temporary(id, b"")));
-            let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, private)?;
-            std::fs::remove_file(&path)?;
-            Ok(File::from(file))
-        }
-    }
-}
-
-fn sync_directory(place: &Place, path: &[u8]) -> io::Result<()> {
-    let Some(spot) = place.spot(path)? else { return Ok(()) };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(spot.parent(), spot.name(), flags, Mode::empty()) {
-        // Some file systems sync no directory, and what may not be read can't be synced.
-        Ok(directory) => match rustix::fs::fsync(directory.as_fd()) {
-            Ok(()) | Err(Errno::INVAL | Errno::ROFS) => Ok(()),
-            Err(error) => Err(error.into()),
-        },
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }

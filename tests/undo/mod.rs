@@ -4,6 +4,7 @@
 //! the bundle is what a perfect recorder would have written. So a fault is one of these verbs alone.
 
 mod branch;
+mod full;
 mod hostile;
 mod killed;
 mod programs;

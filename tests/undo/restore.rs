@@ -366,3 +366,16 @@ fn a_change_of_metadata_alone_needs_no_content() {
     assert_eq!(fs::read_to_string(scene.at("modes")).unwrap(), "edited");
     assert_eq!(fs::metadata(scene.at("modes")).unwrap().mode() & 0o777, 0o755);
 }
+
+#[test]
+fn a_snapshot_that_is_in_use_is_not_restored() {
+    let scene = Scene::new();
+    scene.write("file", "old");
+    scene.record(|| scene.write("file", "new"));
+    let user = fs::File::open(scene.snap()).unwrap();
+    rustix::fs::flock(&user, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let run = verb("restore", &scene.snap(), &["--before"]).expect(125);
+    assert!(run.stderr.contains("is being used by another restore or recording"), "{}", run.stderr);
+    drop(user);
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+}
