@@ -5,4 +5,5 @@
 mod calls;
 mod recording;
 mod support;
+mod transparency;
 mod undo;
