@@ -294,6 +294,25 @@ fn many_processes() {
     line(&wait(fork(|| chain(50))));
 }
 
+fn everyone_has_a_turn() {
+    let busy = |rounds: u32| {
+        for _ in 0..rounds {
+            c!(access(c"nothing".as_ptr(), F_OK));
+        }
+        0
+    };
+    let oldest = fork(|| {
+        c!(usleep(50_000));
+        busy(2000)
+    });
+    let younger: Vec<pid_t> = (0..8).map(|_| fork(|| busy(u32::MAX))).collect();
+    line(&wait(oldest));
+    for pid in younger {
+        c!(kill(pid, SIGKILL));
+        line(&wait(pid));
+    }
+}
+
 /// Installs a filter that gives `action` to one call, and lets all others pass.
 fn filter(number: c_long, action: u32) {
     let step = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
@@ -432,6 +451,7 @@ fn main() {
         ("leader_ends_first", leader_ends_first),
         ("many_threads", many_threads),
         ("many_processes", many_processes),
+        ("everyone_has_a_turn", everyone_has_a_turn),
         ("own_filters", own_filters),
         ("core_dumps", core_dumps),
         ("undumpable", undumpable),
