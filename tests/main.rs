@@ -4,6 +4,7 @@
 
 mod calls;
 mod recording;
+mod storm;
 mod support;
 mod transparency;
 mod undo;

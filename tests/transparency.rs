@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use crate::support::{BINARY, Place, is_root, stderr};
 
 /// A test program.
-fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("same_{name}"));
     // A run of all tests builds them, a run of this target alone does not.
