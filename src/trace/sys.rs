@@ -207,6 +207,14 @@ pub fn wait_any() -> io::Result<(Tid, i32)> {
     }
 }
 
+/// The same, without waiting: none where no child or tracee has changed.
+pub fn changed_by_now() -> Option<(Tid, i32)> {
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
+    (tid > 0).then_some((Tid(tid), status))
+}
+
 /// Reaps `pid` if it has ended, without waiting; its raw status.
 pub fn reap(pid: Tid) -> Option<i32> {
     let mut status = 0;

@@ -3,7 +3,7 @@
 //! Knows calls and registers, no files: what a held call means is the [`Observer`]'s. Whatever
 //! dies between two steps of ours is ordinary; the loop ends at ECHILD only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use super::filter;
@@ -14,6 +14,9 @@ use super::syscalls::{self, Decoded, Row, Special, Sysno};
 
 /// The bit that marks an x32 call.
 const X32_BIT: u64 = 0x4000_0000;
+
+/// After so many reports each thread that waits is served once.
+const UNFAIR_TURNS: u32 = 16;
 
 /// The thread that makes a call, and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +96,8 @@ pub struct Counters {
 
 struct Thread<P> {
     tgid: Tid,
+    /// Whether its creator's event has told of it.
+    announced: bool,
     pending: Option<P>,
     /// Whether the next call-stop is the exit of a call that was seen entering.
     in_call: bool,
@@ -101,7 +106,7 @@ struct Thread<P> {
 
 impl<P> Thread<P> {
     fn new(tgid: Tid) -> Self {
-        Thread { tgid, pending: None, in_call: false, in_group_stop: false }
+        Thread { tgid, announced: true, pending: None, in_call: false, in_group_stop: false }
     }
 }
 
@@ -110,6 +115,8 @@ pub struct Tracer<'a, O: Observer> {
     observer: &'a O,
     mechanism: Mechanism,
     threads: HashMap<Tid, Thread<O::Pending>, foldhash::fast::RandomState>,
+    /// Threads that ended before their creator's event told of them.
+    ended_early: HashSet<Tid, foldhash::fast::RandomState>,
     counters: Counters,
 }
 
@@ -118,24 +125,45 @@ impl<'a, O: Observer> Tracer<'a, O> {
     pub fn new(command: Tid, mechanism: Mechanism, observer: &'a O) -> Self {
         let mut threads = HashMap::default();
         threads.insert(command, Thread::new(command));
-        Tracer { observer, mechanism, threads, counters: Counters::default() }
+        Tracer {
+            observer,
+            mechanism,
+            threads,
+            ended_early: HashSet::default(),
+            counters: Counters::default(),
+        }
     }
 
     /// Follows the tree until its last thread has ended.
     pub fn run(mut self) -> io::Result<Counters> {
+        let mut reports = VecDeque::new();
         loop {
-            let (tid, status) = match sys::wait_any() {
-                Ok(reported) => reported,
-                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(self.counters),
-                Err(error) => return Err(error),
-            };
-            match Report::from_raw(status) {
-                Report::Ended(end) => self.ended(tid, end),
-                Report::Stopped(stop) => {
-                    self.meet(tid);
-                    let (how, signal) = self.act(tid, stop);
-                    Stopped::new(tid).resume(how, signal)?;
+            for turn in 0..UNFAIR_TURNS {
+                match sys::wait_any() {
+                    Ok(reported) => reports.push_back(reported),
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(self.counters),
+                    Err(error) => return Err(error),
                 }
+                if turn == UNFAIR_TURNS - 1 && self.threads.len() > 1 {
+                    collect(&mut reports);
+                }
+                while let Some((tid, status)) = reports.pop_front() {
+                    self.reported(tid, status)?;
+                }
+            }
+        }
+    }
+
+    fn reported(&mut self, tid: Tid, status: i32) -> io::Result<()> {
+        match Report::from_raw(status) {
+            Report::Ended(end) => {
+                self.ended(tid, end);
+                Ok(())
+            }
+            Report::Stopped(stop) => {
+                self.meet(tid);
+                let (how, signal) = self.act(tid, stop);
+                Stopped::new(tid).resume(how, signal)
             }
         }
     }
@@ -146,7 +174,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             return;
         }
         let (tgid, parent) = process_and_parent(tid).unwrap_or((tid, Tid(0)));
-        self.threads.insert(tid, Thread::new(tgid));
+        self.threads.insert(tid, Thread { announced: false, ..Thread::new(tgid) });
+        // One of that name whose creator never told of it is long gone.
+        self.ended_early.remove(&tid);
         if tgid == tid {
             self.observer.started(tid, parent);
         }
@@ -273,11 +303,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     fn cloned(&mut self, tid: Tid) {
         let Some(child) = message_tid(tid) else { return };
+        if self.ended_early.remove(&child) {
+            return;
+        }
         let creator = self.thread(tid).tgid;
         if is_thread_of(creator, child) {
-            self.threads.entry(child).or_insert_with(|| Thread::new(creator));
+            self.threads.entry(child).or_insert_with(|| Thread::new(creator)).announced = true;
         } else {
-            self.threads.entry(child).or_insert_with(|| Thread::new(child));
+            self.threads.entry(child).or_insert_with(|| Thread::new(child)).announced = true;
             self.observer.started(child, creator);
         }
     }
@@ -303,18 +336,40 @@ impl<'a, O: Observer> Tracer<'a, O> {
         for (other, pending) in lost {
             self.observer.after(Caller { tid: other, tgid }, pending, None);
         }
-        *self.thread(tid) = Thread::new(tgid);
+        let announced = self.thread(tid).announced;
+        *self.thread(tid) = Thread { announced, ..Thread::new(tgid) };
         self.observer.executed(Caller { tid, tgid }, pending);
     }
 
     fn ended(&mut self, tid: Tid, end: End) {
-        let Some(thread) = self.threads.remove(&tid) else { return };
+        let Some(thread) = self.threads.remove(&tid) else {
+            // Killed before its first stop.
+            self.ended_early.insert(tid);
+            return;
+        };
+        if !thread.announced {
+            self.ended_early.insert(tid);
+        }
         if let Some(pending) = thread.pending {
             self.observer.after(Caller { tid, tgid: thread.tgid }, pending, None);
         }
         if thread.tgid == tid {
             self.observer.ended(tid, end);
         }
+    }
+}
+
+/// Takes every report that is there, and resumes nothing meanwhile.
+///
+/// The kernel names the youngest tracee that has something to report: a few that stop again and again
+/// would keep all others waiting forever.
+fn collect(reports: &mut VecDeque<(Tid, i32)>) {
+    while let Some((tid, status)) = sys::changed_by_now() {
+        // Another thread took this tid with its exec: the stop of the one that had it is over.
+        if matches!(Report::from_raw(status), Report::Stopped(Stop::Exec)) {
+            reports.retain(|(other, _)| *other != tid);
+        }
+        reports.push_back((tid, status));
     }
 }
 
