@@ -38,6 +38,8 @@ pub struct Ticket(u32);
 pub struct Outcome {
     /// Its digest, where it was read to its end.
     pub digest: Option<Digest>,
+    /// How many bytes were read.
+    size: u64,
     /// The key that holds it, where it is stored.
     pub blob: Option<Arc<str>>,
     /// Why it is not stored.
@@ -46,7 +48,7 @@ pub struct Outcome {
 
 impl Outcome {
     fn omitted(reason: BlobOmitted) -> Outcome {
-        Outcome { digest: None, blob: None, omitted: Some(reason) }
+        Outcome { digest: None, size: 0, blob: None, omitted: Some(reason) }
     }
 }
 
@@ -122,10 +124,19 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// What became of the content of `ticket`.
-    pub fn outcome(&self, ticket: Ticket) -> Outcome {
+    /// What became of the content of `ticket`, which was `size` bytes long when its state was taken.
+    ///
+    /// Bytes of another length were read after somebody else had changed the file: they are not
+    /// those of the state.
+    pub fn outcome(&self, ticket: Ticket, size: u64) -> Outcome {
         // A worker that died early leaves the rest unstored.
-        self.outcomes.get(ticket.0 as usize).cloned().unwrap_or(Outcome::omitted(BlobOmitted::Unreadable))
+        match self.outcomes.get(ticket.0 as usize) {
+            None => Outcome::omitted(BlobOmitted::Unreadable),
+            Some(outcome) if outcome.digest.is_some() && outcome.size != size => {
+                Outcome::omitted(BlobOmitted::ChangedWhileReading)
+            }
+            Some(outcome) => outcome.clone(),
+        }
     }
 }
 
@@ -276,11 +287,12 @@ fn work(
                 let store = store && !full && failure.is_none();
                 let stored = if store { put(&mut writer, &key, &held) } else { digest(&writer, &held) };
                 match stored {
-                    Ok(Stored { digest, blob: Some(blob), .. }) => {
-                        Outcome { digest: Some(digest), blob: Some(blob), omitted: None }
+                    Ok(Stored { digest, size, blob: Some(blob) }) => {
+                        Outcome { digest: Some(digest), size, blob: Some(blob), omitted: None }
                     }
                     Ok(stored) => Outcome {
                         digest: Some(stored.digest),
+                        size: stored.size,
                         blob: None,
                         omitted: Some(if full { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
                     },

@@ -90,19 +90,21 @@ impl Recorder {
             known;
         let mut finished = capture.finish();
         for (record, after) in &afters {
+            let size_before = table.get(*record).before.map_or(0, |before| before.size);
+            let size_after = after.stat.map_or(0, |stat| stat.size);
             let taken = [
                 match table.content(*record) {
-                    Content::Read(ticket) => Some((ticket, false)),
-                    Content::Kept(ticket) => Some((ticket, true)),
+                    Content::Read(ticket) => Some((ticket, size_before, false)),
+                    Content::Kept(ticket) => Some((ticket, size_before, true)),
                     _ => None,
                 },
                 match after.content {
-                    AfterContent::Taken(ticket) => Some((ticket, true)),
+                    AfterContent::Taken(ticket) => Some((ticket, size_after, true)),
                     _ => None,
                 },
             ];
-            for (ticket, needed) in taken.into_iter().flatten() {
-                let Some(reason) = finished.outcome(ticket).omitted else { continue };
+            for (ticket, size, needed) in taken.into_iter().flatten() {
+                let Some(reason) = finished.outcome(ticket, size).omitted else { continue };
                 let path = table.path(*record);
                 let detail =
                     || format!("the bytes of {} are not stored ({reason:?})", String::from_utf8_lossy(path));
@@ -295,7 +297,10 @@ impl Files {
     fn put_before_content(&self, record: RecordId, present: &mut Present) {
         match self.table.content(record) {
             Content::NotNeeded | Content::Pinned => {}
-            Content::Read(ticket) | Content::Kept(ticket) => put(present, self.finished.outcome(ticket)),
+            Content::Read(ticket) | Content::Kept(ticket) => {
+                let outcome = self.finished.outcome(ticket, present.size);
+                put(present, outcome);
+            }
             Content::Omitted(reason) => present.blob_omitted = Some(reason),
         }
     }
@@ -313,7 +318,10 @@ impl Files {
         match after.content {
             AfterContent::None => {}
             AfterContent::SameAsBefore => self.put_before_content(record, &mut present),
-            AfterContent::Taken(ticket) => put(&mut present, self.finished.outcome(ticket)),
+            AfterContent::Taken(ticket) => {
+                let outcome = self.finished.outcome(ticket, present.size);
+                put(&mut present, outcome);
+            }
             AfterContent::Omitted(reason) => present.blob_omitted = Some(reason),
         }
         State::Present(Box::new(present))
