@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod calls;
+mod faults;
 mod names;
 mod readme;
 mod recording;

@@ -81,10 +81,14 @@ pub fn run(options: cli::Record) -> i32 {
         argv: setup.program.argv.clone(),
         mask: setup.program.mask,
     };
+    let made = directory.made().clone();
     let ending = match start(setup, directory) {
         Ok(front) => front.run(),
         Err(error) => Ending::Failed(format!("start the recording: {error}")),
     };
+    if !ending.leaves_a_snapshot() {
+        made.remove();
+    }
     match ending {
         Ending::Recorded(end, done) => match tell(&done, strict) {
             Some(status) => status,

@@ -39,16 +39,37 @@ const HEAD: u64 = 4096;
 pub struct SnapshotDir {
     dir: OwnedFd,
     path: PathBuf,
+    made: Made,
+}
+
+/// The directories that were made for a snapshot, the innermost first.
+#[derive(Debug, Clone, Default)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Removes them, where nothing has come into them: there is no snapshot.
+    pub fn remove(self) {
+        for path in self.0 {
+            if std::fs::remove_dir(path).is_err() {
+                break;
+            }
+        }
+    }
 }
 
 impl SnapshotDir {
     /// Makes `path` with its parents, or takes it over where it is empty or holds a snapshot of ours,
     /// and locks it. Nothing in it is changed before [`SnapshotDir::commit`].
     pub fn create(path: &Path) -> Result<SnapshotDir, Error> {
-        let (dir, real) = open_locked(path)?;
+        let (dir, real, made) = open_locked(path)?;
         check_contents(&dir, &real)?;
         make_private(&dir).map_err(Error::io("set the mode of", &real))?;
-        Ok(SnapshotDir { dir, path: real })
+        Ok(SnapshotDir { dir, path: real, made })
+    }
+
+    /// What was made for it: to be removed again where nothing is recorded.
+    pub fn made(&self) -> &Made {
+        &self.made
     }
 
     /// The directory's absolute path, free of symbolic links.
@@ -118,9 +139,9 @@ impl SnapshotDir {
 }
 
 /// Makes the directory, opens and locks it, and sees that the locked one is still the named one.
-fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf), Error> {
+fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf, Made), Error> {
     loop {
-        make(path).map_err(Error::io("create", path))?;
+        let made = make(path).map_err(Error::io("create", path))?;
         let dir = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
             Ok(dir) => dir,
             Err(Errno::NOTDIR) => return Err(refused(path, "is not a directory")),
@@ -135,23 +156,27 @@ fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf), Error> {
         let same = |named: &rustix::fs::Stat| (named.st_dev, named.st_ino) == (locked.st_dev, locked.st_ino);
         if rustix::fs::stat(path).is_ok_and(|named| same(&named)) {
             let real = path.canonicalize().map_err(Error::io("resolve", path))?;
-            return Ok((dir, real));
+            return Ok((dir, real, made));
         }
     }
 }
 
 /// `mkdir -p` of the parents, and the directory itself for its owner alone.
-fn make(path: &Path) -> io::Result<()> {
-    if path.exists() {
-        return Ok(());
+fn make(path: &Path) -> io::Result<Made> {
+    // The working directory may be another when they are to be removed.
+    let absolute = std::path::absolute(path)?;
+    let missing: Vec<PathBuf> =
+        absolute.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
+    let Some(parents) = missing.get(1..) else { return Ok(Made::default()) };
+    for parent in parents.iter().rev() {
+        std::fs::create_dir(parent).or_else(exists)?;
     }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent)?;
-    }
-    match rustix::fs::mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    rustix::fs::mkdir(path, Mode::RWXU).map_err(io::Error::from).or_else(exists)?;
+    Ok(Made(missing))
+}
+
+fn exists(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
 /// Sets mode 0700 on a directory of our own; a shared one (sticky, or another's) is left alone.

@@ -34,6 +34,17 @@ pub enum Ending {
     Lost,
 }
 
+impl Ending {
+    /// Whether a snapshot is there now, or will be.
+    pub fn leaves_a_snapshot(&self) -> bool {
+        match self {
+            Ending::Recorded(_, done) | Ending::TimedOut(done) => done.error.is_none(),
+            Ending::Detached(_) => true,
+            Ending::Denied(_) | Ending::Failed(_) | Ending::NotExecuted(_) | Ending::Lost => false,
+        }
+    }
+}
+
 /// What the front watches.
 pub struct Front {
     link: Link,
