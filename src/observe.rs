@@ -3,7 +3,7 @@
 //! - [`recorder`]: the observer of a recording; `changes.rs`, `rename.rs`, `core_dump.rs` and
 //!   [`inherited`] judge what can change something, [`finish`] makes the manifest's records.
 //! - [`view`], [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
-//! - [`lookups`]: the looks that need no second judgement.
+//! - `mounts.rs`: whether names can be trusted. [`lookups`]: the looks that need no second judgement.
 //! - [`table`]: one record a path. [`processes`], [`warnings`], [`suppressed`]: the other lists.
 //! - `content.rs`: what is needed of a before-state. [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
 //! - [`git`]: how Git knows a path. [`ignore`]: which paths are not recorded, and under which rule.
@@ -17,6 +17,7 @@ pub mod git;
 pub mod ignore;
 pub mod inherited;
 pub mod lookups;
+mod mounts;
 pub mod processes;
 pub mod program;
 pub mod recorder;

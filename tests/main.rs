@@ -13,3 +13,4 @@ mod transparency;
 mod truth;
 mod truth_random;
 mod undo;
+mod ways;

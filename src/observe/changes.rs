@@ -14,11 +14,12 @@ use super::ignore::RuleId;
 use super::program;
 use super::recorder::{Sight, State};
 use super::rename::Moved;
-use super::resolve::{self, Crossed, Resolved};
+use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::table::{ProcessId, RecordId, Stat};
 use super::view;
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::Memory;
+use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Open, Place, Resolve, Special};
 use crate::trace::tracer::{Caller, HeldCall};
 
@@ -206,6 +207,8 @@ impl State {
                     }
                 }
                 if special == Some(Special::Namespace) {
+                    self.mounts.look();
+                    self.root_changed();
                     self.forget_names();
                 }
             }
@@ -238,6 +241,19 @@ impl State {
                 format!("process {who} made 32-bit or x32 calls, which are not decoded")
             }),
             _ => {}
+        }
+    }
+
+    /// A call may have changed the root of other processes, too: of those that share it (CLONE_FS).
+    fn root_changed(&mut self) {
+        let living: Vec<Tid> = self.processes.living().collect();
+        for process in living {
+            let root = rustix::fs::readlink(format!("/proc/{process}/root"), Vec::new());
+            if root.is_ok_and(|root| root.as_bytes() != b"/")
+                && let Some(standing) = self.processes.standing_mut(process)
+            {
+                standing.elsewhere = true;
+            }
         }
     }
 
@@ -393,7 +409,11 @@ impl State {
         write: bool,
         late: bool,
     ) {
-        let Some(resolved) = view::path_of_descriptor(caller, fd) else { return };
+        let resolved = match view::path_of_descriptor(caller, fd) {
+            Ok(resolved) => resolved,
+            Err(Unresolved::Nameless) => return self.hidden_file(caller, process, fd),
+            Err(unresolved) => return self.unseen(process, unresolved.into()),
+        };
         let new = self.table.find(&resolved.path).is_none();
         let open = Open { read, write, ..Open::default() };
         let mut part = self.prepare_part(Effect::Open(open), resolved);
@@ -404,6 +424,17 @@ impl State {
             });
         }
         self.apply_part(caller, process, &mut part, None);
+    }
+
+    /// A file that has a name, though not out here; not what is a pipe, or was deleted.
+    fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
+        let link = format!("/proc/{}/fd/{fd}", caller.tid);
+        let named = nix::sys::stat::stat(link.as_str()).is_ok_and(|stat| {
+            stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
+        });
+        if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {
+            self.unseen(process, view::Unseen::Elsewhere(path.into_bytes()));
+        }
     }
 
     /// A descriptor came from elsewhere: open_by_handle_at, pidfd_getfd.

@@ -16,6 +16,7 @@ use super::content::Keepers;
 use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
 use super::lookups::{Known, Lookups};
+use super::mounts::Mounts;
 use super::processes::ProcessTable;
 use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
@@ -78,6 +79,8 @@ pub(super) struct State {
     pub keepers: Keepers,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, super::core_dump::Expected, foldhash::fast::RandomState>,
+    /// Whether names may have come to mean something else.
+    pub mounts: Mounts,
     /// The first panic in here, told at the end: the command runs on without us.
     failure: Option<String>,
 }
@@ -118,6 +121,7 @@ impl Recorder {
             pseudo: HashMap::default(),
             keepers: Keepers::default(),
             core_dumps: HashMap::default(),
+            mounts: Mounts::watch(),
             failure: None,
         };
         Recorder { state: Mutex::new(state), events }
@@ -147,6 +151,7 @@ impl Recorder {
     /// Notes the regular files on descriptors that the command inherits, before it runs.
     pub fn inherit(&self, command: Tid, files: &[super::inherited::InheritedFile]) {
         self.guarded((), |state| {
+            state.mounts.look_at(command);
             for file in files {
                 state.inherit(command, file);
             }
@@ -299,7 +304,7 @@ impl State {
     /// Judges a call that only looks, at its entry.
     fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) {
         let standing = self.processes.standing(caller.tgid);
-        let plain = !standing.elsewhere && !standing.other_rights;
+        let plain = !self.is_elsewhere(caller) && !standing.other_rights;
         let place = plain.then(|| self.lookups.place(caller, access)).flatten();
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.table)
@@ -406,11 +411,16 @@ impl State {
 
     /// Resolves what an access names, from the caller's own point of view.
     pub fn locate(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
-        if self.processes.standing(caller.tgid).elsewhere {
+        if self.is_elsewhere(caller) {
             view::locate_elsewhere(&mut self.resolver, caller, access)
         } else {
             view::locate(&mut self.resolver, caller, access)
         }
+    }
+
+    /// Whether a name may mean something else to a process than it does out here.
+    fn is_elsewhere(&self, caller: Caller) -> bool {
+        self.mounts.moved() || self.processes.standing(caller.tgid).elsewhere
     }
 
     /// Records what an unresolved path still told.
@@ -434,7 +444,24 @@ impl State {
                     self.table.get_mut(record).merge(Operation::Existence.into(), process);
                 }
             }
-            Unseen::Unresolved(Unresolved::NotADirectory | Unresolved::TooLong | Unresolved::Nameless) => {}
+            Unseen::Unresolved(Unresolved::Untold) => {
+                self.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
+                    "the kernel does not tell where a path starts: its process is not dumpable, or the name \
+                     of its directory is too long"
+                        .to_owned()
+                });
+            }
+            Unseen::Unresolved(Unresolved::TooDeep) => {
+                self.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
+                    "a path lies so deep that its whole name is longer than the kernel takes".to_owned()
+                });
+            }
+            Unseen::Unresolved(
+                Unresolved::NotADirectory
+                | Unresolved::TooLong
+                | Unresolved::Nameless
+                | Unresolved::Outside(_),
+            ) => {}
         }
     }
 

@@ -53,13 +53,18 @@ impl State {
                 Err(error) => {
                     let path =
                         error.path().map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
-                    self.warnings.lost(WarningKind::LateBeforeState, None, || {
-                        format!("{} moved, but could not be walked", String::from_utf8_lossy(&path))
-                    });
+                    self.not_walked(&path);
                     continue;
                 }
             };
-            let Ok(Some(stat)) = resolve::lstat(&path) else { continue };
+            let stat = match resolve::lstat(&path) {
+                Ok(Some(stat)) => stat,
+                Ok(None) => continue,
+                Err(_) => {
+                    self.not_walked(&path);
+                    continue;
+                }
+            };
             let relative = path[part.path.len()..].to_vec();
             let sight = self.sight_of_change(path, Some(&stat));
             match &sight {
@@ -76,6 +81,12 @@ impl State {
             moved.push(Moved { relative, sight });
         }
         moved
+    }
+
+    fn not_walked(&mut self, path: &[u8]) {
+        self.warnings.lost(WarningKind::LateBeforeState, None, || {
+            format!("{} moved, but could not be walked", String::from_utf8_lossy(path))
+        });
     }
 
     /// Records a rename that was done.

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 
 use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 /// The kernel's limit of symbolic links in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
@@ -24,6 +25,8 @@ const PATH_MAX: usize = 4096;
 pub struct Names {
     /// What is put before a path to look at it from here: empty, or `/proc/TID/root`.
     pub prefix: Vec<u8>,
+    /// What the text of a magic link, which is a name of ours, has before it is a name of theirs.
+    pub root: Vec<u8>,
     /// The process that `/proc/self` means.
     pub process: i32,
     /// The thread that `/proc/thread-self` means.
@@ -65,6 +68,12 @@ pub enum Unresolved {
     Denied(Vec<u8>, Vec<Crossed>),
     /// Something without a name: a pipe, a deleted file, an object behind a magic link.
     Nameless,
+    /// A magic link to what has no name in the root of the walk.
+    Outside(Vec<u8>),
+    /// A name that the kernel reaches step by step, and that is too long to be named at once.
+    TooDeep,
+    /// The kernel does not tell us where the path starts.
+    Untold,
 }
 
 /// The walker, with the directories that it knows to be real ones.
@@ -251,6 +260,9 @@ impl Walk<'_> {
             Err(nix::errno::Errno::ENOENT) => Ok(None),
             // A descriptor that a path starts from need be no directory.
             Err(nix::errno::Errno::ENOTDIR) => Err(Unresolved::NotADirectory),
+            Err(nix::errno::Errno::ENAMETOOLONG) if self.outside(path).len() >= PATH_MAX => {
+                Err(Unresolved::TooDeep)
+            }
             Err(nix::errno::Errno::ENAMETOOLONG) => Err(Unresolved::TooLong),
             Err(_) => {
                 let parent = parent_of(path).unwrap_or(b"/");
@@ -266,7 +278,7 @@ impl Walk<'_> {
             return Err(Unresolved::Denied(path.to_vec(), std::mem::take(&mut self.crossed)));
         };
         let target = target.into_bytes();
-        if !is_on_procfs(stat) {
+        if !self.is_on_procfs(path, stat) {
             return Ok(target);
         }
         match path.rsplit(|byte| *byte == b'/').next() {
@@ -279,17 +291,36 @@ impl Walk<'_> {
             _ => {}
         }
         // A magic link jumps to an object; its text is a name only if it names that object.
-        let object = rustix::fs::statat(CWD, outside.as_slice(), AtFlags::empty());
-        let named = rustix::fs::statat(CWD, self.outside(&target).as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-        match (object, named) {
-            (Ok(object), Ok(named))
-                if target.starts_with(b"/")
-                    && (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino) =>
-            {
-                Ok(target)
-            }
-            _ => Err(Unresolved::Nameless),
+        if !target.starts_with(b"/") {
+            return Err(Unresolved::Nameless);
         }
+        let object = rustix::fs::statat(CWD, outside.as_slice(), AtFlags::empty());
+        let named = rustix::fs::statat(CWD, target.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        let is_named = matches!((object, named), (Ok(object), Ok(named))
+            if (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino));
+        match inside(&target, &self.names.root) {
+            Some(inside) if is_named => Ok(inside.to_vec()),
+            _ if self.names.prefix.is_empty() => Err(Unresolved::Nameless),
+            _ => Err(Unresolved::Outside(target)),
+        }
+    }
+
+    /// Whether a link is one of procfs; another process-id namespace has a procfs of its own.
+    fn is_on_procfs(&self, path: &[u8], stat: &FileStat) -> bool {
+        is_on_procfs(stat)
+            || !self.names.prefix.is_empty() && {
+                let directory = self.outside(parent_of(path).unwrap_or(b"/"));
+                rustix::fs::statfs(directory.as_slice())
+                    .is_ok_and(|found| found.f_type == libc::PROC_SUPER_MAGIC)
+            }
+    }
+}
+
+/// What of `path` is below `root`, as an absolute path.
+pub fn inside<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
+    match path.strip_prefix(root)? {
+        b"" => Some(b"/"),
+        inside => inside.starts_with(b"/").then_some(inside),
     }
 }
 
@@ -321,14 +352,29 @@ pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
 ///
 /// A deleted file's text ends in ` (deleted)`, a pipe's is no path; but a file may truly be named so,
 /// hence the comparison (proc_pid_fd(5)).
-pub fn named_object(link: &[u8]) -> Option<(Vec<u8>, FileStat)> {
-    let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
+pub fn named_object(link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
+    let path = read_magic_link(link)?;
     if !path.starts_with(b"/") {
-        return None;
+        return Err(Unresolved::Nameless);
     }
-    let object = rustix::fs::statat(CWD, link, AtFlags::empty()).ok()?;
-    let named = lstat(&path).ok()??;
-    ((object.st_dev, object.st_ino) == (named.st_dev, named.st_ino)).then_some((path, named))
+    let object = rustix::fs::statat(CWD, link, AtFlags::empty()).map_err(|_| Unresolved::Nameless)?;
+    match lstat(&path) {
+        Ok(Some(named)) if (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino) => {
+            Ok((path, named))
+        }
+        _ => Err(Unresolved::Nameless),
+    }
+}
+
+/// The text of a magic link.
+pub fn read_magic_link(link: &[u8]) -> Result<Vec<u8>, Unresolved> {
+    match rustix::fs::readlink(link, Vec::new()) {
+        Ok(text) => Ok(text.into_bytes()),
+        // A process that is not dumpable; a name that does not fit into a page (proc_pid_cwd(5)).
+        Err(Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG) => Err(Unresolved::Untold),
+        // There is no such descriptor, or no such thread any more.
+        Err(_) => Err(Unresolved::Nameless),
+    }
 }
 
 /// Where a path leads from a directory that was removed, which a magic link stands for.
@@ -344,7 +390,7 @@ pub fn above_unnamed(link: &[u8], mut next: impl FnMut() -> Option<Vec<u8>>) -> 
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let directory = rustix::fs::open(start.as_slice(), flags, Mode::empty()).ok()?;
                 let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-                if let Some((name, _)) = named_object(link.as_bytes()) {
+                if let Ok((name, _)) = named_object(link.as_bytes()) {
                     return Some(name);
                 }
             }

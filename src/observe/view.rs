@@ -6,7 +6,7 @@
 use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
 
-use super::resolve::{self, Names, Resolved, Resolver, Unresolved};
+use super::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
 use crate::trace::syscalls::{Access, Dirfd, Place};
 use crate::trace::tracer::Caller;
 
@@ -26,13 +26,12 @@ impl From<Unresolved> for Unseen {
 }
 
 /// The text of a link under /proc/TID, such as `cwd`, `root` or `fd/3`.
-fn proc_link(caller: Caller, what: &str) -> Option<Vec<u8>> {
-    let path = rustix::fs::readlink(format!("/proc/{}/{what}", caller.tid), Vec::new()).ok()?;
-    Some(path.into_bytes())
+fn proc_link(caller: Caller, what: &str) -> Result<Vec<u8>, Unresolved> {
+    resolve::read_magic_link(format!("/proc/{}/{what}", caller.tid).as_bytes())
 }
 
 /// The name of an object that a link under /proc/TID stands for, if that is its name.
-fn named_object(caller: Caller, what: &str) -> Option<(Vec<u8>, FileStat)> {
+fn named_object(caller: Caller, what: &str) -> Result<(Vec<u8>, FileStat), Unresolved> {
     resolve::named_object(format!("/proc/{}/{what}", caller.tid).as_bytes())
 }
 
@@ -46,11 +45,11 @@ fn link_of(dirfd: Dirfd) -> String {
 /// The directory that relative paths of `dirfd` start at, by its name from our own root.
 pub fn base_of(caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
     let what = link_of(dirfd);
-    let base = proc_link(caller, &what).ok_or(Unresolved::Nameless)?;
+    let base = proc_link(caller, &what)?;
     if !base.starts_with(b"/") {
         return Err(Unresolved::Nameless);
     }
-    if base.ends_with(b" (deleted)") && named_object(caller, &what).is_none() {
+    if base.ends_with(b" (deleted)") && named_object(caller, &what).is_err() {
         return Err(Unresolved::Nameless);
     }
     Ok(base)
@@ -62,7 +61,8 @@ pub fn base_of(caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
 fn start_of(caller: Caller, dirfd: Dirfd, path: &[u8]) -> Result<(Vec<u8>, &[u8]), Unresolved> {
     let unnamed = match base_of(caller, dirfd) {
         Ok(base) => return Ok((base, path)),
-        Err(unnamed) => unnamed,
+        Err(Unresolved::Nameless) => Unresolved::Nameless,
+        Err(other) => return Err(other),
     };
     let mut rest = path;
     let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd));
@@ -77,9 +77,9 @@ fn start_of(caller: Caller, dirfd: Dirfd, path: &[u8]) -> Result<(Vec<u8>, &[u8]
 }
 
 /// The path of a descriptor, if it has one.
-pub fn path_of_descriptor(caller: Caller, fd: i32) -> Option<Resolved> {
+pub fn path_of_descriptor(caller: Caller, fd: i32) -> Result<Resolved, Unresolved> {
     let (path, stat) = named_object(caller, &format!("fd/{fd}"))?;
-    Some(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false })
+    Ok(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false })
 }
 
 /// Resolves a path whose start is known, for a thread whose root and mounts are ours.
@@ -90,8 +90,11 @@ pub fn locate_from(
     path: &[u8],
     follow: bool,
 ) -> Result<Resolved, Unseen> {
-    let names = Names { prefix: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 };
-    Ok(resolver.resolve(&names, base, path, follow)?)
+    Ok(resolver.resolve(&names_of(caller), base, path, follow)?)
+}
+
+fn names_of(caller: Caller) -> Names {
+    Names { prefix: Vec::new(), root: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 }
 }
 
 /// Resolves what `access` names for a thread whose root and mounts are ours.
@@ -99,20 +102,37 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
     let (dirfd, path) = match &access.place {
         Place::Path { dirfd, path } => (*dirfd, path),
         Place::Descriptor(fd) => {
-            return path_of_descriptor(caller, *fd).ok_or(Unresolved::Nameless.into());
+            return Ok(path_of_descriptor(caller, *fd)?);
         }
         Place::WorkingDirectory => {
-            let (path, stat) = named_object(caller, "cwd").ok_or(Unresolved::Nameless)?;
+            let (path, stat) = named_object(caller, "cwd")?;
             return Ok(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: true });
         }
     };
-    let mut names = Names { prefix: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 };
+    let mut names = names_of(caller);
     if access.resolve.in_root {
         // The directory is the root of this one path: a walk among its names.
         names.prefix = base_of(caller, dirfd)?;
-        let mut resolved = resolver.resolve(&names, b"/", path, access.follow)?;
-        rename_all(&mut resolved, &names.prefix);
-        return Ok(resolved);
+        names.root.clone_from(&names.prefix);
+        let resolved = resolver.resolve(&names, b"/", path, access.follow);
+        return match resolved {
+            Ok(mut resolved) => {
+                name(&mut resolved.path, &names.root);
+                name_all(&mut resolved.crossed, &names.root);
+                Ok(resolved)
+            }
+            Err(Unresolved::Loop(mut crossed)) => {
+                name_all(&mut crossed, &names.root);
+                Err(Unresolved::Loop(crossed).into())
+            }
+            Err(Unresolved::Denied(mut directory, mut crossed)) => {
+                name(&mut directory, &names.root);
+                name_all(&mut crossed, &names.root);
+                Err(Unresolved::Denied(directory, crossed).into())
+            }
+            Err(Unresolved::Outside(_)) => Err(Unresolved::Nameless.into()),
+            Err(other) => Err(other.into()),
+        };
     }
     let (base, path) = if path.starts_with(b"/") {
         (b"/".to_vec(), path.as_slice())
@@ -124,8 +144,8 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
 
 /// Resolves what `access` names for a thread whose root or mounts may not be ours.
 ///
-/// The walk goes through /proc/TID/root; the result counts only if its parent is, out here, the
-/// same directory by device and inode.
+/// The walk goes through /proc/TID/root; a name that it finds counts only if it means, out here, the
+/// same object by device and inode: that of the result, and those of the links on the way.
 pub fn locate_elsewhere(
     resolver: &mut Resolver,
     caller: Caller,
@@ -142,50 +162,103 @@ pub fn locate_elsewhere(
             };
         }
     };
-    let root = proc_link(caller, "root").ok_or(Unresolved::Nameless)?;
-    let root = if root == b"/" { Vec::new() } else { root };
-    let prefix = format!("/proc/{}/root", caller.tid).into_bytes();
-    let names = Names { prefix, process: caller.tgid.0, thread: caller.tid.0 };
-    let base = if path.starts_with(b"/") {
+    let root = proc_link(caller, "root")?;
+    let mut names = names_of(caller);
+    names.prefix = format!("/proc/{}/root", caller.tid).into_bytes();
+    names.root = if root == b"/" { Vec::new() } else { root };
+    let (base, path) = if path.starts_with(b"/") && !access.resolve.in_root {
+        (b"/".to_vec(), path.as_slice())
+    } else {
+        let (base, rest) = start_of(caller, dirfd, path)?;
+        let Some(inside) = resolve::inside(&base, &names.root) else { return Err(Unseen::Elsewhere(base)) };
+        // Something may have been mounted over the directory since it was opened.
+        let link = link_of(dirfd);
+        let named = proc_link(caller, &link).is_ok_and(|text| text == base);
+        let link = format!("/proc/{}/{link}", caller.tid).into_bytes();
+        let reached = [names.prefix.as_slice(), inside].concat();
+        if named && identity(&link) != identity(&reached) || identity(&reached).is_none() {
+            return Err(Unseen::Elsewhere(base));
+        }
+        (inside.to_vec(), rest)
+    };
+    let base = if access.resolve.in_root {
+        let inside = if base == b"/" { b"".as_slice() } else { &base };
+        names.prefix.extend_from_slice(inside);
+        names.root.extend_from_slice(inside);
         b"/".to_vec()
     } else {
-        let base = proc_link(caller, &link_of(dirfd)).ok_or(Unresolved::Nameless)?;
-        match base.strip_prefix(root.as_slice()) {
-            Some(b"") => b"/".to_vec(),
-            Some(inside) if inside.starts_with(b"/") => inside.to_vec(),
-            _ => return Err(Unseen::Elsewhere(base)),
+        base
+    };
+    match resolver.resolve(&names, &base, path, access.follow) {
+        Ok(mut resolved) => {
+            if !names.is_ours(&resolved.path, resolved.stat.as_ref()) {
+                return Err(Unseen::Elsewhere(resolved.path));
+            }
+            check_links(&names, &mut resolved.crossed)?;
+            name(&mut resolved.path, &names.root);
+            Ok(resolved)
         }
-    };
-    let mut resolved = resolver.resolve(&names, &base, path, access.follow)?;
-    let inside = resolve::parent_of(&resolved.path).unwrap_or(b"/");
-    let theirs = rustix::fs::statat(CWD, [&names.prefix, inside].concat(), AtFlags::empty());
-    let ours = rustix::fs::statat(CWD, [&root, inside].concat(), AtFlags::empty());
-    let same = match (theirs, ours) {
-        (Ok(theirs), Ok(ours)) => (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino),
-        _ => false,
-    };
-    let outside = [root.as_slice(), &resolved.path].concat();
-    if !same || !same_object(resolved.stat.as_ref(), &outside) {
-        return Err(Unseen::Elsewhere(resolved.path));
+        Err(Unresolved::Loop(mut crossed)) => {
+            check_links(&names, &mut crossed)?;
+            Err(Unresolved::Loop(crossed).into())
+        }
+        Err(Unresolved::Denied(mut directory, mut crossed)) => {
+            check_links(&names, &mut crossed)?;
+            let outside = [names.prefix.as_slice(), &directory].concat();
+            if !names.is_ours(&directory, resolve::lstat(&outside).ok().flatten().as_ref()) {
+                return Err(Unseen::Elsewhere(directory));
+            }
+            name(&mut directory, &names.root);
+            Err(Unresolved::Denied(directory, crossed).into())
+        }
+        Err(Unresolved::Outside(path)) => Err(Unseen::Elsewhere(path)),
+        Err(other) => Err(other.into()),
     }
-    rename_all(&mut resolved, &root);
-    Ok(resolved)
 }
 
-/// A mount on the last component hides what our own name shows.
-fn same_object(theirs: Option<&FileStat>, outside: &[u8]) -> bool {
-    let ours = resolve::lstat(outside).ok().flatten();
-    ours.map(|stat| (stat.st_dev, stat.st_ino)) == theirs.map(|stat| (stat.st_dev, stat.st_ino))
-}
-
-/// Gives the names below another root their names below ours.
-fn rename_all(resolved: &mut Resolved, root: &[u8]) {
-    let name = |path: &mut Vec<u8>| {
-        if path == b"/" && !root.is_empty() {
-            path.clear();
+impl Names {
+    /// Whether `path`, where they see `stat` or nothing, means the same out here.
+    fn is_ours(&self, path: &[u8], stat: Option<&FileStat>) -> bool {
+        let ours = resolve::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
+        if ours.map(|ours| (ours.st_dev, ours.st_ino)) != stat.map(|stat| (stat.st_dev, stat.st_ino)) {
+            return false;
         }
-        path.splice(0..0, root.iter().copied());
-    };
-    name(&mut resolved.path);
-    resolved.crossed.iter_mut().for_each(|crossed| name(&mut crossed.path));
+        // The directory that it is in, or that it would be made in, is the same one, too.
+        let mut directory = resolve::parent_of(path).unwrap_or(b"/");
+        loop {
+            let theirs = identity(&[self.prefix.as_slice(), directory].concat());
+            let ours = identity(&[self.root.as_slice(), directory].concat());
+            match (theirs, ours, resolve::parent_of(directory)) {
+                (None, None, Some(parent)) => directory = parent,
+                (theirs, ours, _) => return theirs.is_some() && theirs == ours,
+            }
+        }
+    }
+}
+
+/// Device and inode of what a path, or a magic link, leads to.
+fn identity(path: &[u8]) -> Option<(u64, u64)> {
+    let found = rustix::fs::statat(CWD, path, AtFlags::empty()).ok()?;
+    Some((found.st_dev, found.st_ino))
+}
+
+/// Gives the links on a way their names below our root; all must have one.
+fn check_links(names: &Names, crossed: &mut [Crossed]) -> Result<(), Unseen> {
+    if let Some(hidden) = crossed.iter().find(|link| !names.is_ours(&link.path, Some(&link.stat))) {
+        return Err(Unseen::Elsewhere(hidden.path.clone()));
+    }
+    name_all(crossed, &names.root);
+    Ok(())
+}
+
+fn name_all(crossed: &mut [Crossed], root: &[u8]) {
+    crossed.iter_mut().for_each(|link| name(&mut link.path, root));
+}
+
+/// Gives a name below another root its name below ours.
+fn name(path: &mut Vec<u8>, root: &[u8]) {
+    if path == b"/" && !root.is_empty() {
+        path.clear();
+    }
+    path.splice(0..0, root.iter().copied());
 }
