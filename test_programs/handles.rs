@@ -5,7 +5,7 @@ mod support;
 use std::ffi::CStr;
 
 use libc::*;
-use support::{CWD, Case, case, dir, fails, fd, file, link, ok, path_only, refused};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, path_only, refused};
 
 /// struct file_handle with space for any handle.
 #[repr(C)]
@@ -93,6 +93,85 @@ const TAKEN: &[Case] = &[case("takes_the_descriptor_of_a_process", &["pidfd_getf
     })
     .then("f | read | file | file")];
 
+/// A message with room for one descriptor.
+#[repr(C)]
+struct Message {
+    header: msghdr,
+    part: iovec,
+    byte: u8,
+    control: [u64; 3],
+}
+
+impl Message {
+    fn new() -> Box<Message> {
+        let none = std::ptr::null_mut();
+        let header = msghdr {
+            msg_name: none,
+            msg_namelen: 0,
+            msg_iov: std::ptr::null_mut(),
+            msg_iovlen: 1,
+            msg_control: none,
+            msg_controllen: 24,
+            msg_flags: 0,
+        };
+        let mut message = Box::new(Message {
+            header,
+            part: iovec { iov_base: none, iov_len: 1 },
+            byte: 0,
+            control: [0; 3],
+        });
+        message.part.iov_base = (&raw mut message.byte).cast();
+        message.header.msg_iov = &raw mut message.part;
+        message.header.msg_control = message.control.as_mut_ptr().cast();
+        message
+    }
+
+    fn with(fd: c_int) -> Box<Message> {
+        let mut message = Message::new();
+        let rights = u64::from(SCM_RIGHTS.unsigned_abs()) << 32 | u64::from(SOL_SOCKET.unsigned_abs());
+        message.control = [20, rights, u64::from(fd.unsigned_abs())];
+        message
+    }
+}
+
+fn socket_pair() -> [c_int; 2] {
+    let mut pair = [0; 2];
+    ok(sys!(SYS_socketpair, AF_UNIX, SOCK_DGRAM, 0, pair.as_mut_ptr()));
+    pair
+}
+
+const RECEIVED: &[Case] = &[
+    case("receives_a_descriptor", &["recvmsg"])
+        .given(|| ["f", "g"].into_iter().for_each(file))
+        .when(|| {
+            let [to, from] = socket_pair();
+            let f = fd(sys!(SYS_open, c"f", O_RDONLY));
+            ok(sys!(SYS_sendmsg, to, &raw const Message::with(f).header, 0));
+            ok(sys!(SYS_recvmsg, from, &raw mut Message::new().header, 0));
+            fails(EAGAIN, sys!(SYS_recvmsg, from, &raw mut Message::new().header, MSG_DONTWAIT));
+            fails(EFAULT, sys!(SYS_recvmsg, from, NOWHERE, 0));
+        })
+        .then("f | read | file | file"),
+    case("receives_many_messages", &["recvmmsg"])
+        .given(|| ["f", "g"].into_iter().for_each(file))
+        .when(|| {
+            let [to, from] = socket_pair();
+            for path in [c"f", c"g"] {
+                let file = fd(sys!(SYS_open, path, O_RDWR));
+                ok(sys!(SYS_sendmsg, to, &raw const Message::with(file).header, 0));
+            }
+            let (mut one, mut other) = (Message::new(), Message::new());
+            let mut all = [one.header, other.header].map(|msg_hdr| mmsghdr { msg_hdr, msg_len: 0 });
+            all[0].msg_hdr.msg_control = one.control.as_mut_ptr().cast();
+            all[1].msg_hdr.msg_control = other.control.as_mut_ptr().cast();
+            assert_eq!(ok(sys!(SYS_recvmmsg, from, all.as_mut_ptr(), 2, MSG_DONTWAIT, 0)), 2);
+        })
+        .then(
+            "f | read,write | file | file
+             g | read,write | file | file",
+        ),
+];
+
 fn main() {
-    support::run(&[HANDLES, TAKEN]);
+    support::run(&[HANDLES, TAKEN, RECEIVED]);
 }

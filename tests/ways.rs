@@ -1,11 +1,18 @@
 //! Ways around a list of path calls: each is closed, or told.
 
 use std::fs;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Output};
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-use crate::support::{Place, bytes, is_root, lost};
+use crate::support::{Place, bytes, is_root, lost, stderr};
+use crate::transparency::program;
+
+/// The status of a program that can't do here what it is for.
+const SKIPPED: i32 = 77;
 
 /// Whether a command succeeds here; if not, the reason of a skip is printed.
 fn works(place: &Place, command: &[&str]) -> bool {
@@ -135,4 +142,160 @@ fn a_directory_too_deep_to_be_named_is_told() {
     let (output, snapshot) = record(&place, script);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "x\n");
     assert_eq!(lost(&snapshot), [WarningKind::UnreadableTracee]);
+}
+
+/// Records one way, in a place that is prepared; none where the kernel does not have it.
+fn record_way(place: &Place, options: &[&str], arguments: &[&str]) -> Option<(String, Snapshot)> {
+    let mut command = place.command();
+    command.arg("--snapshot-dir").arg(&place.out).args(options).arg(program("ways")).args(arguments);
+    let output = command.output().unwrap();
+    if output.status.code() == Some(SKIPPED) {
+        println!("skipped: {arguments:?} is not to be had here");
+        return None;
+    }
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    Some((String::from_utf8(output.stdout).unwrap(), place.snapshot()))
+}
+
+#[test]
+fn a_descriptor_received_from_outside_is_recorded() {
+    for (writes, expected) in [(true, "f write"), (false, "f read")] {
+        let place = Place::new();
+        fs::write(place.work.join("f"), "content\n").unwrap();
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let file = fs::OpenOptions::new().read(!writes).write(writes).open(place.work.join("f")).unwrap();
+        let (part, file) = ([IoSlice::new(b"x")], [file.as_raw_fd()]);
+        let rights = [ControlMessage::ScmRights(&file)];
+        sendmsg::<()>(ours.as_raw_fd(), &part, &rights, MsgFlags::empty(), None).unwrap();
+        let mut command = place.command();
+        let script = format!("exec {} receive 3<&0 < /dev/null", program("ways").display());
+        command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", &script]);
+        let output = command.stdin(OwnedFd::from(theirs)).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let snapshot = place.snapshot();
+        assert_eq!(place.recorded(&snapshot), [expected]);
+        // Somebody else may have written before us.
+        assert_eq!(lost(&snapshot), if writes { vec![WarningKind::LateBeforeState] } else { vec![] });
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), true), b"content\n");
+    }
+}
+
+#[test]
+fn a_descriptor_taken_from_a_process_outside_is_recorded() {
+    let place = Place::new();
+    fs::write(place.work.join("f"), "content\n").unwrap();
+    let mut holder = Command::new("sh");
+    place.isolate(&mut holder);
+    // Any process of this user may take its descriptors, where nothing forbids it.
+    let mut holder = holder.args(["-c", "exec 9>> f; exec sleep 1000"]).spawn().unwrap();
+    let pid = holder.id().to_string();
+    while fs::read_link(format!("/proc/{pid}/exe")).map_or(true, |exe| !exe.ends_with("sleep")) {
+        std::thread::yield_now();
+    }
+    let recorded = record_way(&place, &[], &["take", &pid]);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let Some((said, snapshot)) = recorded else { return };
+    if said.starts_with('E') {
+        println!("skipped: {said}");
+        return;
+    }
+    assert_eq!(place.recorded(&snapshot), ["f write"]);
+    assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), false), b"content\nwritten\n");
+}
+
+#[test]
+fn a_path_that_another_thread_rewrites_is_told_and_both_files_are_recorded() {
+    for (mode, operations) in [("read", "read"), ("write", "write")] {
+        let place = Place::new();
+        fs::write(place.work.join("a"), "a\n").unwrap();
+        fs::write(place.work.join("b"), "b!\n").unwrap();
+        let Some((said, snapshot)) = record_way(&place, &[], &["race", mode]) else { return };
+        assert_eq!(said, "a true b true\n");
+        let expected = ["a", "b"].map(|name| format!("{name} {operations}"));
+        assert_eq!(place.recorded(&snapshot), expected);
+        println!("{mode}: {:?}", lost(&snapshot));
+        assert!(lost(&snapshot).iter().all(|kind| {
+            matches!(kind, WarningKind::PathChangedAfterCheck | WarningKind::LateBeforeState)
+        }));
+    }
+}
+
+#[test]
+fn a_process_that_is_not_dumpable_is_told() {
+    let place = Place::new();
+    fs::write(place.work.join("f"), "content\n").unwrap();
+    let Some((said, snapshot)) = record_way(&place, &[], &["undumpable"]) else { return };
+    assert_eq!(said, "0\n");
+    if nix::unistd::geteuid().is_root() {
+        assert_eq!(place.recorded(&snapshot), ["f read+metadata"]);
+    } else {
+        assert_eq!(lost(&snapshot), [WarningKind::UnreadableTracee]);
+    }
+}
+
+#[test]
+fn a_call_of_a_32_bit_program_is_told() {
+    let place = Place::new();
+    fs::write(place.work.join("f"), "content\n").unwrap();
+    let Some((said, snapshot)) = record_way(&place, &[], &["compat", "f"]) else { return };
+    assert_eq!(said, "opened true\n");
+    assert_eq!(fs::read(place.work.join("f")).unwrap(), b"");
+    assert!(lost(&snapshot).contains(&WarningKind::CompatSyscall));
+}
+
+#[test]
+fn a_call_of_an_x32_program_is_told_where_the_kernel_has_it() {
+    let place = Place::new();
+    let Some((said, snapshot)) = record_way(&place, &[], &["x32"]) else { return };
+    let expected = if said == "1\n" { vec![WarningKind::CompatSyscall] } else { vec![] };
+    assert_eq!(lost(&snapshot), expected);
+}
+
+#[test]
+fn io_uring_is_refused_unless_it_is_allowed_and_then_told() {
+    let place = Place::new();
+    let Some((said, snapshot)) = record_way(&place, &[], &["ring"]) else { return };
+    assert_eq!((said.as_str(), lost(&snapshot)), ("ENOSYS\n", vec![]));
+    assert!(snapshot.header().warnings.iter().any(|warning| warning.kind == WarningKind::IoUring));
+    let Some((said, snapshot)) = record_way(&place, &["--allow-io-uring"], &["ring"]) else { return };
+    if said == "a ring\n" {
+        assert_eq!(lost(&snapshot), [WarningKind::IoUring]);
+        assert!(!snapshot.header().complete);
+    } else {
+        println!("skipped: {said}");
+    }
+}
+
+#[test]
+fn a_root_that_another_process_changes_is_seen() {
+    if !is_root("chroot") {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.work.join("d")).unwrap();
+    let Some((said, snapshot)) = record_way(&place, &[], &["shared_root"]) else { return };
+    if said != "exited 0\n1\n" {
+        println!("skipped: {said}");
+        return;
+    }
+    assert!(place.work.join("d/f").exists());
+    assert!(place.file(&snapshot, "d/f").after.present().is_some());
+    assert_eq!(lost(&snapshot), []);
+}
+
+#[test]
+fn an_inner_recording_says_that_it_is_one() {
+    let place = Place::new();
+    let inner =
+        |options: &str| format!("{} --snapshot-dir ../inner {options} echo ran", crate::support::BINARY);
+    let (output, snapshot) = record(&place, &format!("{}; echo $?", inner("")));
+    assert_eq!(output.stdout, b"125\n");
+    assert!(stderr(&output).contains("another tracer"), "{}", stderr(&output));
+    assert!(snapshot.header().warnings.iter().any(|warning| warning.kind == WarningKind::NestedTracer));
+    assert!(!place.base().join("inner").exists());
+    let output = place.record_with(&[], &inner("--if-unavailable run"));
+    assert_eq!(output.stdout, b"ran\n");
+    assert_eq!(output.status.code(), Some(0));
 }

@@ -5,7 +5,6 @@
 //! `rename.rs` knows what a moved directory takes along.
 
 use nix::sys::stat::FileStat;
-use rustix::fs::{AtFlags, CWD};
 use smallvec::SmallVec;
 
 use super::capture::Fate;
@@ -14,9 +13,8 @@ use super::ignore::RuleId;
 use super::program;
 use super::recorder::{Sight, State};
 use super::rename::Moved;
-use super::resolve::{self, Crossed, Resolved, Unresolved};
+use super::resolve::{self, Crossed, Resolved};
 use super::table::{ProcessId, RecordId, Stat};
-use super::view;
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::Memory;
 use crate::trace::sys::Tid;
@@ -36,6 +34,15 @@ pub struct Pending {
     special: Option<Special>,
     /// The call's name, for messages.
     name: &'static str,
+    /// An open that was judged at its entry: whether the file is the one that was seen, is to be seen.
+    opens: bool,
+}
+
+impl Pending {
+    /// Of an open that was judged already, in a process where another thread may rewrite its path.
+    pub(super) fn of_look(name: &'static str) -> Pending {
+        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true }
+    }
 }
 
 /// One place of a pending call.
@@ -97,13 +104,17 @@ impl State {
             || matches!(
                 special,
                 Some(
-                    Special::UnnamedOpen { .. } | Special::Namespace | Special::Unmodelled | Special::Compat
+                    Special::UnnamedOpen { .. }
+                        | Special::Received { .. }
+                        | Special::Namespace
+                        | Special::Unmodelled
+                        | Special::Compat
                 )
             );
-        wanted.then_some(Pending { parts, exec, special, name: call.name })
+        wanted.then_some(Pending { parts, exec, special, name: call.name, opens: false })
     }
 
-    fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
+    pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
         let mut held = None;
@@ -173,7 +184,10 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name } = pending;
+        let Pending { mut parts, exec, special, name, opens } = pending;
+        if opens && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) {
+            self.check_looked(caller, process, fd);
+        }
         self.not_decoded(caller, process, special, name, result);
         match judge(&parts, result) {
             Judgement::Nothing => {}
@@ -193,9 +207,7 @@ impl State {
                 for part in &parts {
                     self.cross(process, &part.crossed);
                 }
-                if let Some(Special::UnnamedOpen { open }) = special {
-                    self.unnamed_open(caller, process, open, result);
-                }
+                self.descriptor_came(caller, process, special, result);
                 match parts.as_mut_slice() {
                     [from, to] if matches!(from.effect, Effect::RenameFrom { .. }) => {
                         self.renamed(process, from, to);
@@ -287,7 +299,7 @@ impl State {
         }
     }
 
-    fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
+    pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
         let operations = operations_of(part);
         let changes = operations.intersects(Operations::CHANGES) && !writes_to_device(part);
         let record = match &part.sight {
@@ -375,80 +387,6 @@ impl State {
     pub fn forget_names(&mut self) {
         self.resolver.forget();
         self.lookups.forget();
-    }
-
-    /// Compares the file that an open returned with the one that was prepared: another thread may
-    /// have rewritten the path, or moved what it names.
-    fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
-        if open.temporary {
-            return;
-        }
-        let link = format!("/proc/{}/fd/{fd}", caller.tid);
-        let Ok(opened) = rustix::fs::statat(CWD, link.as_str(), AtFlags::empty()) else { return };
-        let prepared = match part.stat {
-            Some(stat) => Some(stat),
-            None => resolve::lstat(&part.path).ok().flatten(),
-        };
-        if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
-            return;
-        }
-        let path = String::from_utf8_lossy(&part.path).into_owned();
-        self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
-            format!("an open of {path} returned another file than was there when it was checked")
-        });
-        self.record_descriptor(caller, process, fd, open.read, open.write || open.truncate, true);
-    }
-
-    /// Records a file by a descriptor of the caller; its bytes are those of now.
-    fn record_descriptor(
-        &mut self,
-        caller: Caller,
-        process: ProcessId,
-        fd: i32,
-        read: bool,
-        write: bool,
-        late: bool,
-    ) {
-        let resolved = match view::path_of_descriptor(caller, fd) {
-            Ok(resolved) => resolved,
-            Err(Unresolved::Nameless) => return self.hidden_file(caller, process, fd),
-            Err(unresolved) => return self.unseen(process, unresolved.into()),
-        };
-        let new = self.table.find(&resolved.path).is_none();
-        let open = Open { read, write, ..Open::default() };
-        let mut part = self.prepare_part(Effect::Open(open), resolved);
-        if late && new && write {
-            let path = String::from_utf8_lossy(&part.path).into_owned();
-            self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
-                format!("{path} was first seen when it was open for writing already")
-            });
-        }
-        self.apply_part(caller, process, &mut part, None);
-    }
-
-    /// A file that has a name, though not out here; not what is a pipe, or was deleted.
-    fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
-        let link = format!("/proc/{}/fd/{fd}", caller.tid);
-        let named = nix::sys::stat::stat(link.as_str()).is_ok_and(|stat| {
-            stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
-        });
-        if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {
-            self.unseen(process, view::Unseen::Elsewhere(path.into_bytes()));
-        }
-    }
-
-    /// A descriptor came from elsewhere: open_by_handle_at, pidfd_getfd.
-    fn unnamed_open(&mut self, caller: Caller, process: ProcessId, open: Option<Open>, result: Option<i64>) {
-        let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) else { return };
-        let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{fd}", caller.tid)).unwrap_or_default();
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-        let Some(flags) = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()) else { return };
-        let mode = flags & libc::O_ACCMODE;
-        let write = mode == libc::O_WRONLY || mode == libc::O_RDWR;
-        let late = open.is_none() || open.is_some_and(|open| open.truncate);
-        if flags & libc::O_PATH == 0 {
-            self.record_descriptor(caller, process, fd, mode != libc::O_WRONLY, write, late);
-        }
     }
 
     /// A process has executed a program: the call that did it has succeeded.

@@ -30,6 +30,8 @@ pub struct Standing {
     pub elsewhere: bool,
     /// Its rights on files may not be ours: other credentials, or a Landlock domain.
     pub other_rights: bool,
+    /// Another thread may rewrite the path of a call between our look and the kernel's.
+    pub shares_memory: bool,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,8 @@ impl ProcessTable {
     /// Adds a process, or mends the parent of one that is known.
     pub fn start(&mut self, pid: Tid, parent: Tid) -> ProcessId {
         let (parent_id, standing) = match self.living.get(&parent) {
-            Some(living) => (Some(living.id), living.standing),
+            // A child has its own memory: what shares it is told of.
+            Some(living) => (Some(living.id), Standing { shares_memory: false, ..living.standing }),
             None => (None, Standing::default()),
         };
         if let Some(living) = self.living.get_mut(&pid) {
@@ -108,6 +111,9 @@ impl ProcessTable {
     /// Notes that `pid` now executes `image`; until then its image is its parent's.
     pub fn execute(&mut self, pid: Tid, image: Exec) {
         let id = self.id(pid);
+        if let Some(standing) = self.standing_mut(pid) {
+            standing.shares_memory = false;
+        }
         let process = &mut self.all[index(id)];
         let former = std::mem::replace(&mut process.image, image);
         if std::mem::replace(&mut process.executed, true) {

@@ -213,6 +213,14 @@ impl Observer for Recorder {
         self.events.started(process);
     }
 
+    fn shares_memory(&self, process: Tid) {
+        self.guarded((), |state| {
+            if let Some(standing) = state.processes.standing_mut(process) {
+                standing.shares_memory = true;
+            }
+        });
+    }
+
     fn ended(&self, process: Tid, end: End) {
         self.guarded((), |state| {
             state.core_dump_settled(process, end);
@@ -234,13 +242,19 @@ impl State {
     fn before(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
         let process = self.processes.id(caller.tgid);
         // What a thread with other rights than ours may open, the kernel says.
-        let judged_by_result = self.processes.standing(caller.tgid).other_rights
-            && call.decoded.accesses.iter().any(|access| matches!(access.effect, Effect::Open(_)));
+        let opens = call.decoded.accesses.iter().any(|access| matches!(access.effect, Effect::Open(_)));
+        let judged_by_result = opens && self.processes.standing(caller.tgid).other_rights;
         if call.decoded.looks_only() && !judged_by_result {
             for access in &call.decoded.accesses {
                 self.look(caller, process, access);
             }
-            return Verdict::Continue;
+            let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
+            let reads = call.decoded.accesses.iter().any(reads);
+            return if reads && self.processes.standing(caller.tgid).shares_memory {
+                Verdict::AwaitResult(Pending::of_look(call.name))
+            } else {
+                Verdict::Continue
+            };
         }
         if let Some(special) = call.decoded.special
             && let Some(verdict) = self.special(caller, process, call, special)
@@ -294,7 +308,7 @@ impl State {
                 }
                 return Some(Verdict::Continue);
             }
-            Special::UnnamedOpen { .. } => {}
+            Special::UnnamedOpen { .. } | Special::Received { .. } => {}
             // Whether the kernel has the call at all, its result tells.
             Special::Unmodelled | Special::Compat => {}
         }
@@ -513,7 +527,7 @@ impl State {
         }
     }
 
-    fn rule_of(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Sight> {
+    pub fn rule_of(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Sight> {
         if is_below(path, &self.own_directory) {
             return Some(Sight::Own);
         }

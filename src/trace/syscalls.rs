@@ -214,6 +214,13 @@ pub enum Special {
         /// The flags, where the call has them. Those that change take effect before the path is known.
         open: Option<Open>,
     },
+    /// recvmsg, recvmmsg with room for control messages: those that came may bring descriptors.
+    Received {
+        /// The message, or the array of them.
+        messages: RemoteAddr,
+        /// Whether it is an array, of as many as the call returns.
+        many: bool,
+    },
     /// A number that the table does not know, or a call that is only counted.
     Unmodelled,
     /// A call of another ABI: i386 by int 0x80, x32. Decoding never yields it: it is seen by the

@@ -68,6 +68,8 @@ pub trait Observer {
     fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
     /// A process has started; told again when its parent turns out to be another.
     fn started(&self, process: Tid, parent: Tid);
+    /// A process has another thread now, which can write its memory while a call is held.
+    fn shares_memory(&self, process: Tid);
     /// A process has ended.
     fn ended(&self, process: Tid, end: End);
     /// A process was stopped by a signal, with all its threads.
@@ -179,6 +181,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.ended_early.remove(&tid);
         if tgid == tid {
             self.observer.started(tid, parent);
+        } else {
+            self.observer.shares_memory(tgid);
         }
     }
 
@@ -309,6 +313,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let creator = self.thread(tid).tgid;
         if is_thread_of(creator, child) {
             self.threads.entry(child).or_insert_with(|| Thread::new(creator)).announced = true;
+            self.observer.shares_memory(creator);
         } else {
             self.threads.entry(child).or_insert_with(|| Thread::new(child)).announced = true;
             self.observer.started(child, creator);

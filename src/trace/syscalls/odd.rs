@@ -145,6 +145,24 @@ pub(super) fn open_by_handle_at(args: &Args, _: &dyn Memory, decoded: &mut Decod
     Ok(())
 }
 
+/// `struct msghdr` says whether there is room for a descriptor to come.
+pub(super) fn recvmsg(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+    /// CMSG_LEN of one descriptor.
+    const ONE: u64 = 20;
+    let mut words = [0; 6];
+    memory.read_words(address(args, 1), &mut words)?;
+    if words[4] != 0 && words[5] >= ONE {
+        decoded.special = Some(Special::Received { messages: address(args, 1), many: false });
+    }
+    Ok(())
+}
+
+/// An array of messages, each with room or without.
+pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+    decoded.special = Some(Special::Received { messages: address(args, 1), many: true });
+    Ok(())
+}
+
 /// With OPEN_TREE_CLONE the result is a mount of its own.
 pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
     const OPEN_TREE_CLONE: u32 = 1;

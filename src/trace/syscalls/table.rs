@@ -359,6 +359,8 @@ pub(super) const ROWS: &[Row] = &[
     row(42, "connect", &[address(1, 2)]),
     // sendto(sockfd, buf, size, flags, dest_addr, addrlen)
     row(44, "sendto", &[address(4, 5)]).when(&[Test::NotNull { arg: 4 }]),
+    // recvmsg(sockfd, msg, flags)
+    row(47, "recvmsg", &[]).by(odd::recvmsg),
     // bind(sockfd, addr, addrlen)
     row(49, "bind", &[address(1, 2).does(Effect::MakeNode).nofollow()]),
     // clone(flags, stack, parent_tid, child_tid, tls)
@@ -506,6 +508,8 @@ pub(super) const ROWS: &[Row] = &[
     row(272, "unshare", &[]).when(&[has(0, odd::CLONE_NAMESPACE)]).special(Special::Namespace),
     // utimensat(dirfd, path, times, flags)
     row(280, "utimensat", &[at(0, 1).does(Effect::Metadata).at_flags(3).null(Null::Descriptor)]),
+    // recvmmsg(sockfd, msgvec, vlen, flags, timeout)
+    row(299, "recvmmsg", &[]).by(odd::recvmmsg),
     // fanotify_mark(fanotify_fd, flags, mask, dirfd, path)
     row(
         301,

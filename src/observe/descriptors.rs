@@ -1,0 +1,228 @@
+//! Files that a call names by no path: the one that an open really returned, and descriptors that came
+//! from elsewhere.
+//!
+//! Which file a descriptor stands for is asked at the exit of the call that brought it, of /proc/TID/fd.
+//! Neighbour: `changes.rs`, whose calls these are.
+
+use rustix::fs::{AtFlags, CWD};
+
+use super::changes::Part;
+use super::recorder::State;
+use super::resolve::{self, Unresolved};
+use super::table::ProcessId;
+use super::view;
+use crate::snapshot::{Operation, Operations, WarningKind};
+use crate::trace::memory::Memory;
+use crate::trace::sys::TraceeMemory;
+use crate::trace::syscalls::{Effect, Open, RemoteAddr, Special};
+use crate::trace::tracer::Caller;
+
+/// The most that is looked through of the control messages of one message; the kernel sends less.
+const CONTROL_MAX: u64 = 64 << 10;
+/// sizeof(struct msghdr), and of the struct mmsghdr that recvmmsg(2) has an array of.
+const MESSAGE: usize = 56;
+const MESSAGE_OF_MANY: u64 = 64;
+/// sizeof(struct cmsghdr).
+const CONTROL_HEADER: usize = 16;
+/// The most messages of one recvmmsg(2).
+const MESSAGES_MAX: u64 = 1024;
+
+impl State {
+    /// Records what a call brought that names no path.
+    pub fn descriptor_came(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        special: Option<Special>,
+        result: Option<i64>,
+    ) {
+        let Some(result) = result.and_then(|result| u64::try_from(result).ok()) else { return };
+        match special {
+            Some(Special::UnnamedOpen { open }) => {
+                if let Ok(fd) = i32::try_from(result) {
+                    let late = open.is_none_or(|open| open.truncate);
+                    self.record_open_descriptor(caller, process, fd, late);
+                }
+            }
+            Some(Special::Received { messages, many }) => {
+                let count = if many { result.min(MESSAGES_MAX) } else { 1 };
+                for at in 0..count {
+                    let message = RemoteAddr(messages.0.wrapping_add(at * MESSAGE_OF_MANY));
+                    for fd in received(&TraceeMemory(caller.tid), message) {
+                        self.record_open_descriptor(caller, process, fd, true);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the file that an open returned with the one that was prepared: another thread may
+    /// have rewritten the path, or moved what it names.
+    pub fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
+        if open.temporary {
+            return;
+        }
+        let link = format!("/proc/{}/fd/{fd}", caller.tid);
+        let Ok(opened) = rustix::fs::statat(CWD, link.as_str(), AtFlags::empty()) else { return };
+        let prepared = match part.stat {
+            Some(stat) => Some(stat),
+            None => resolve::lstat(&part.path).ok().flatten(),
+        };
+        if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
+            return;
+        }
+        let path = String::from_utf8_lossy(&part.path).into_owned();
+        self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
+            format!("an open of {path} returned another file than was there when it was checked")
+        });
+        self.record_descriptor(caller, process, fd, open.read, open.write || open.truncate, true);
+    }
+
+    /// Looks whether the file that an open for reading returned was recorded, or left out, at its entry.
+    pub fn check_looked(&mut self, caller: Caller, process: ProcessId, fd: i32) {
+        let Ok(opened) = view::path_of_descriptor(caller, fd) else {
+            return self.hidden_file(caller, process, fd);
+        };
+        let seen = match self.table.find(&opened.path) {
+            Some(record) => {
+                // What another thread has just moved or made is known as well.
+                let looks = Operations::from(Operation::Read).with(Operation::Directory);
+                let known = self.table.get(record).operations;
+                self.table.get(record).foreign
+                    || known.intersects(looks)
+                    || known.intersects(Operations::CHANGES)
+            }
+            None => self.rule_of(&opened.path, opened.stat.as_ref()).is_some(),
+        };
+        let regular = opened.stat.as_ref().is_some_and(resolve::is_regular);
+        let directory = opened.stat.as_ref().is_some_and(resolve::is_directory);
+        if !seen && (regular || directory) {
+            self.path_changed(process, &opened.path);
+            self.record_descriptor(caller, process, fd, true, false, true);
+        }
+    }
+
+    fn path_changed(&mut self, process: ProcessId, path: &[u8]) {
+        self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
+            let path = String::from_utf8_lossy(path);
+            format!("an open returned {path}, which is another file than was there when it was checked")
+        });
+    }
+
+    /// Records a file by a descriptor of the caller; its bytes are those of now.
+    fn record_descriptor(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        fd: i32,
+        read: bool,
+        write: bool,
+        late: bool,
+    ) {
+        let resolved = match view::path_of_descriptor(caller, fd) {
+            Ok(resolved) => resolved,
+            Err(Unresolved::Nameless) => return self.hidden_file(caller, process, fd),
+            Err(unresolved) => return self.unseen(process, unresolved.into()),
+        };
+        let new = self.table.find(&resolved.path).is_none();
+        let open = Open { read, write, ..Open::default() };
+        let mut part = self.prepare_part(Effect::Open(open), resolved);
+        if late && new && write {
+            let path = String::from_utf8_lossy(&part.path).into_owned();
+            self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
+                format!("{path} was first seen when it was open for writing already")
+            });
+        }
+        self.apply_part(caller, process, &mut part, None);
+    }
+
+    /// A file that has a name, though not out here; not what is a pipe, or was deleted.
+    fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
+        let link = format!("/proc/{}/fd/{fd}", caller.tid);
+        let named = nix::sys::stat::stat(link.as_str()).is_ok_and(|stat| {
+            stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
+        });
+        if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {
+            self.unseen(process, view::Unseen::Elsewhere(path.into_bytes()));
+        }
+    }
+
+    /// Records the file of a descriptor as it is open.
+    fn record_open_descriptor(&mut self, caller: Caller, process: ProcessId, fd: i32, late: bool) {
+        let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{fd}", caller.tid)).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let Some(flags) = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()) else { return };
+        let mode = flags & libc::O_ACCMODE;
+        let write = mode == libc::O_WRONLY || mode == libc::O_RDWR;
+        if flags & libc::O_PATH == 0 {
+            self.record_descriptor(caller, process, fd, mode != libc::O_WRONLY, write, late);
+        }
+    }
+}
+
+/// The descriptors that a message brought (SCM_RIGHTS of unix(7), cmsg(3)).
+fn received(memory: &dyn Memory, message: RemoteAddr) -> Vec<i32> {
+    let mut header = [0; MESSAGE];
+    if memory.read_exact(message, &mut header).is_err() {
+        return Vec::new();
+    }
+    let (words, _) = header.as_chunks::<8>();
+    let (address, length) = (u64::from_ne_bytes(words[4]), u64::from_ne_bytes(words[5]));
+    let mut control = vec![0; usize::try_from(length.min(CONTROL_MAX)).unwrap_or(0)];
+    if memory.read_exact(RemoteAddr(address), &mut control).is_err() {
+        return Vec::new();
+    }
+    rights(&control)
+}
+
+/// The descriptors in a buffer of control messages, whatever its bytes are.
+fn rights(mut control: &[u8]) -> Vec<i32> {
+    let mut found = Vec::new();
+    while let Some((header, rest)) = control.split_at_checked(CONTROL_HEADER) {
+        let (words, _) = header.as_chunks::<8>();
+        let length = usize::try_from(u64::from_ne_bytes(words[0])).unwrap_or(usize::MAX);
+        let (kind, _) = words[1].as_chunks::<4>();
+        let Some(data) = length.checked_sub(CONTROL_HEADER).and_then(|length| rest.get(..length)) else {
+            break;
+        };
+        if kind.iter().map(|word| i32::from_ne_bytes(*word)).eq([libc::SOL_SOCKET, libc::SCM_RIGHTS]) {
+            found.extend(data.as_chunks().0.iter().map(|fd| i32::from_ne_bytes(*fd)));
+        }
+        control = control.get(length.next_multiple_of(8)..).unwrap_or_default();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: i32, data: &[u8]) -> Vec<u8> {
+        let mut bytes = ((CONTROL_HEADER + data.len()) as u64).to_ne_bytes().to_vec();
+        bytes.extend(libc::SOL_SOCKET.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    #[test]
+    fn all_descriptors_of_all_control_messages_are_found() {
+        let fds = |fds: &[i32]| fds.iter().flat_map(|fd| fd.to_ne_bytes()).collect::<Vec<_>>();
+        let mut control = message(libc::SCM_RIGHTS, &fds(&[3, 4, 5]));
+        control.extend(message(libc::SCM_CREDENTIALS, &fds(&[1, 2, 3])));
+        control.extend(message(libc::SCM_RIGHTS, &fds(&[7])));
+        assert_eq!(rights(&control), [3, 4, 5, 7]);
+        // A message that was cut off says so in its length, and is none.
+        assert_eq!(rights(&control[..control.len() - 8]), [3, 4, 5]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_at_all_panic(control: Vec<u8>, length: u64) {
+            rights(&control);
+            rights(&[&length.to_ne_bytes(), control.as_slice()].concat());
+        }
+    }
+}

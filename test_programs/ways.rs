@@ -1,0 +1,175 @@
+//! What tests/ways.rs needs of a program: one way around a list of path calls each.
+
+#[macro_use]
+mod scenario;
+
+use std::env;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use libc::*;
+use scenario::{error, line, said};
+
+fn argument(at: usize) -> String {
+    env::args().nth(at).unwrap_or_default()
+}
+
+/// Receives one descriptor over the socket that is descriptor 3, and writes to it, or reads where it
+/// may not.
+fn receive() {
+    let mut byte = 0u8;
+    let mut part = iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = [0u64; 3];
+    let mut message: msghdr = c!(std::mem::zeroed());
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = 24;
+    assert_eq!(c!(recvmsg(3, &raw mut message, 0)), 1, "{}", error());
+    use_descriptor(i32::try_from(control[2]).unwrap());
+}
+
+fn use_descriptor(fd: c_int) {
+    if c!(write(fd, c"written\n".as_ptr().cast(), 8)) < 0 {
+        line(&said(c!(read(fd, [0u8; 8].as_mut_ptr().cast(), 8)) as i64));
+    }
+}
+
+/// Takes descriptor 9 of the process that is named, and writes to it.
+fn take() {
+    let pid: i32 = argument(2).parse().unwrap();
+    let process = c!(syscall(SYS_pidfd_open, pid, 0));
+    let fd = c!(syscall(SYS_pidfd_getfd, process, 9, 0));
+    if fd < 0 {
+        return line(&error());
+    }
+    use_descriptor(i32::try_from(fd).unwrap());
+}
+
+/// Opens `a` or `b` for reading many times, while another thread rewrites which.
+fn race() {
+    static PATH: [AtomicU8; 2] = [AtomicU8::new(b'a'), AtomicU8::new(0)];
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let flags = if argument(2) == "write" { O_WRONLY } else { O_RDONLY };
+    let writer = std::thread::spawn(|| {
+        let mut other = false;
+        while !DONE.load(Ordering::Relaxed) {
+            PATH[0].store(if other { b'b' } else { b'a' }, Ordering::Relaxed);
+            other = !other;
+        }
+    });
+    let [mut a, mut b] = [false; 2];
+    // Until both were opened, and often enough for the kernel to have seen another path than anyone else.
+    let mut left = 3000;
+    while left > 0 && !(a && b && left < 1000) {
+        left -= 1;
+        let fd = c!(open(PATH.as_ptr().cast(), flags));
+        let mut found: stat = c!(std::mem::zeroed());
+        assert_eq!(c!(fstat(fd, &raw mut found)), 0);
+        *(if found.st_size == 2 { &mut a } else { &mut b }) = true;
+        c!(close(fd));
+    }
+    DONE.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    line(&format!("a {a} b {b}"));
+}
+
+/// Is not dumpable, and then changes what it has open.
+fn undumpable() {
+    let fd = c!(open(c"f".as_ptr(), O_RDONLY));
+    assert_eq!(c!(prctl(PR_SET_DUMPABLE, 0)), 0);
+    line(&said(c!(fchmod(fd, 0o600))));
+}
+
+/// open(path, O_WRONLY | O_TRUNC) through int 0x80: the call of a 32-bit program.
+fn compat() {
+    extern "C" fn none(_: c_int) {
+        scenario::end(77);
+    }
+    let none: extern "C" fn(c_int) = none;
+    c!(signal(SIGSEGV, none as sighandler_t));
+    let low = c!(mmap(
+        std::ptr::null_mut(),
+        4096,
+        PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
+        -1,
+        0
+    ));
+    let path = argument(2);
+    // SAFETY: the page is ours, and the path is short.
+    unsafe { std::ptr::copy_nonoverlapping(path.as_ptr(), low.cast(), path.len()) };
+    let mut answer: c_int = 5;
+    // SAFETY: a kernel without 32-bit calls sends SIGSEGV; one with them changes eax alone.
+    unsafe {
+        std::arch::asm!(
+            "push rbx", "mov ebx, {path:e}", "int 0x80", "pop rbx",
+            path = in(reg) low as usize,
+            inout("eax") answer,
+            in("ecx") O_WRONLY | O_TRUNC, in("edx") 0,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+        );
+    }
+    if answer == -ENOSYS {
+        scenario::end(77);
+    }
+    line(&format!("opened {}", answer >= 0));
+}
+
+/// getpid as x32 numbers it; a kernel without x32 has no such call.
+fn x32() {
+    line(&said(i64::from(c!(syscall(0x4000_0000 | SYS_getpid)) > 0)));
+}
+
+/// Asks for an io_uring.
+fn ring() {
+    let mut parameters = [0u32; 30];
+    let fd = c!(syscall(SYS_io_uring_setup, 8, parameters.as_mut_ptr()));
+    line(&if fd < 0 { error() } else { "a ring".to_owned() });
+}
+
+/// Another process that shares memory and root, and changes that.
+fn shared_root() {
+    let mut stack = vec![0u8; 1 << 16];
+    extern "C" fn child(_: *mut c_void) -> c_int {
+        c!(chroot(c"d".as_ptr()))
+    }
+    let top = stack.as_mut_ptr_range().end;
+    let pid = c!(clone(child, top.cast(), CLONE_FS | SIGCHLD, std::ptr::null_mut()));
+    line(&scenario::wait(pid));
+    let fd = c!(open(c"/f".as_ptr(), O_WRONLY | O_CREAT, 0o644));
+    line(&said(i64::from(fd >= 0)));
+}
+
+/// Sleeps until it is killed, in a session of its own, with no descriptor of anyone's.
+fn daemon_that_writes() {
+    if scenario::fork(|| {
+        c!(setsid());
+        scenario::fork(|| {
+            for fd in 0..3 {
+                c!(close(fd));
+            }
+            // The reader of the FIFO says when.
+            let fd = c!(open(c"go".as_ptr(), O_RDONLY));
+            scenario::heard(fd);
+            c_int::from(std::fs::write("late", "from the daemon\n").is_err())
+        });
+        0
+    }) > 0
+    {
+        scenario::wait(-1);
+    }
+}
+
+fn main() {
+    scenario::run(&[
+        ("receive", receive),
+        ("take", take),
+        ("race", race),
+        ("undumpable", undumpable),
+        ("compat", compat),
+        ("x32", x32),
+        ("ring", ring),
+        ("shared_root", shared_root),
+        ("daemon", daemon_that_writes),
+    ]);
+}
