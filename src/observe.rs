@@ -1,7 +1,8 @@
 //! What a held call means for which path, and what was there before and after.
 //!
 //! - [`recorder`]: the observer of a recording; `changes.rs`, `descriptors.rs`, `rename.rs`,
-//!   `core_dump.rs` and [`inherited`] judge what can change something, [`finish`] makes the manifest's records.
+//!   `core_dump.rs` and [`inherited`] judge what can change something, [`finish`] makes the manifest's records, `fit.rs`
+//!   leaves out those that contradict others.
 //! - [`view`], [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
 //! - `mounts.rs`: whether names can be trusted. [`lookups`]: the looks that need no second judgement.
 //! - [`table`]: one record a path. [`processes`], [`warnings`], [`suppressed`]: the other lists.
@@ -14,6 +15,7 @@ mod content;
 mod core_dump;
 mod descriptors;
 pub mod finish;
+mod fit;
 pub mod git;
 pub mod ignore;
 pub mod inherited;

@@ -181,7 +181,12 @@ impl State {
     /// Notes at first sight that a file is known by another name, which may be gone: what it was is
     /// known once.
     pub fn meet_names(&self, observation: &mut PathObservation, stat: Option<&FileStat>) {
-        if let Some(keeper) = stat.and_then(|stat| self.keepers.find(stat)) {
+        // An outside program may have freed the number, and something of another type have got it.
+        let same_type = |keeper: &RecordId| {
+            let types = [self.table.get(*keeper).before, observation.before];
+            types[0].map(|stat| stat.mode & libc::S_IFMT) == types[1].map(|stat| stat.mode & libc::S_IFMT)
+        };
+        if let Some(keeper) = stat.and_then(|stat| self.keepers.find(stat)).filter(same_type) {
             observation.before = self.table.get(keeper).before;
             observation.extra_mut().keeper = Some(keeper);
         }

@@ -8,10 +8,11 @@ use nix::sys::stat::FileStat;
 use super::capture::Fate;
 use super::content::Holding;
 use super::recorder::{Sight, State};
-use super::resolve;
+use super::resolve::{self, Resolved};
 use crate::snapshot::{Operation, WarningKind};
 use crate::trace::stop::End;
 use crate::trace::sys::Tid;
+use crate::trace::syscalls::{Access, Dirfd, Effect, Place, Resolve};
 use crate::trace::tracer::Caller;
 
 /// Where a process may leave its core dump, and what was there.
@@ -57,14 +58,11 @@ impl State {
         let uses_pid =
             std::fs::read("/proc/sys/kernel/core_uses_pid").is_ok_and(|flag| flag.starts_with(b"1"));
         let Pattern::Path(path) = expand(pattern.trim_ascii_end(), uses_pid, caller, signal) else { return };
-        let path = if path.starts_with(b"/") {
-            path
-        } else {
-            let cwd = rustix::fs::readlink(format!("/proc/{}/cwd", caller.tid), Vec::new());
-            let Ok(cwd) = cwd else { return };
-            [cwd.as_bytes(), b"/", &path].concat()
-        };
-        let stat = resolve::lstat(&path).ok().flatten();
+        let place = Place::Path { dirfd: Dirfd::Cwd, path };
+        let resolve = Resolve::default();
+        let access = Access { place, effect: Effect::MakeNode, follow: false, resolve };
+        // Where it has no name out here, the dump is one that was not foreseen.
+        let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
         let held = match sight {
             Sight::Record(record) => self.hold_content(record, stat.as_ref(), Fate::Overwritten),

@@ -13,6 +13,7 @@ use nix::sys::stat::FileStat;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::capture::{Fate, Finished, Held, Outcome, Ticket};
+use super::fit;
 use super::git::{Facts, Repositories};
 use super::recorder::{Recorder, State as Known};
 use super::resolve;
@@ -86,6 +87,7 @@ impl Recorder {
             let after = known.after(record, &mut parents);
             afters.push((record, after));
         }
+        let afters = known.leave_out_misfits(afters);
         let Known { ignore, table, mut repositories, processes, capture, mut warnings, suppressed, .. } =
             known;
         let mut finished = capture.finish();
@@ -150,9 +152,52 @@ impl Parents {
 }
 
 impl Known {
+    /// Leaves out the records that can't be true beside others, and says so.
+    fn leave_out_misfits(&mut self, mut afters: Vec<(RecordId, After)>) -> Vec<(RecordId, After)> {
+        let table = &self.table;
+        // A link whose target nobody can read any more is none that could be made again.
+        let unread = |stat: Option<Stat>, target: bool| stat.is_some_and(|stat| stat.is_link()) && !target;
+        let mut misfits: Vec<RecordId> = Vec::new();
+        afters.retain(|(record, after)| {
+            let before = table.get(*record);
+            let target_before = before.extra.as_ref().is_some_and(|extra| extra.target.is_some());
+            let target_after = after.extra.as_ref().is_some_and(|extra| extra.target.is_some());
+            let misfit = unread(before.before, target_before) || unread(after.stat, target_after);
+            if misfit {
+                misfits.push(*record);
+            }
+            !misfit
+        });
+        let found =
+            fit::beneath_no_directory(table, &afters, |(record, _)| (*record, table.get(*record).before));
+        afters.retain(|(record, _)| !found.contains(record));
+        misfits.extend(found);
+        let found = fit::beneath_no_directory(table, &afters, |(record, after)| (*record, after.stat));
+        afters.retain(|(record, _)| !found.contains(record));
+        misfits.extend(found);
+        for record in misfits {
+            let path = table.path(record);
+            self.warnings.lost(WarningKind::ExternalChange, None, || {
+                format!(
+                    "{} was changed from outside while it was looked at, and is left out",
+                    String::from_utf8_lossy(path)
+                )
+            });
+        }
+        afters
+    }
+
     fn after(&mut self, record: RecordId, parents: &mut Parents) -> After {
         let path = self.table.path(record).to_vec();
-        let found = parents.lstat(&path);
+        let mut found = parents.lstat(&path);
+        let mut target = None;
+        if found.as_ref().is_some_and(resolve::is_link) {
+            target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
+            if target.is_none() {
+                // Somebody has replaced it since.
+                found = parents.lstat(&path);
+            }
+        }
         let stat = found.as_ref().map(Stat::from);
         let observation = self.table.get(record);
         // What nobody has asked to pin is compared without.
@@ -168,8 +213,7 @@ impl Known {
         let listed = observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some());
         let mut extra = AfterExtra::default();
         if now.is_link() {
-            extra.target =
-                rustix::fs::readlink(path.as_slice(), Vec::new()).ok().map(|target| target.into_bytes());
+            extra.target = target.map(|target| target.into_bytes());
         } else if observation.changes > 0 {
             extra.xattrs = live::xattrs(&path).unwrap_or_default();
         }

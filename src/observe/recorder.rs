@@ -543,15 +543,18 @@ impl State {
         for directory in self.repositories.take_git_dirs() {
             self.ignore.add_git_dir(&directory);
         }
-        let before = stat.map(Stat::from);
-        let mut observation = PathObservation { before, git, foreign, ..PathObservation::default() };
+        let mut before = stat.map(Stat::from);
+        let mut extra = None;
         if before.is_some_and(|before| before.is_link()) {
-            let target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
-            observation.extra = Some(Box::new(Extra {
-                target: target.map(|target| target.into_bytes()),
-                ..Extra::default()
-            }));
+            match rustix::fs::readlink(path.as_slice(), Vec::new()) {
+                Ok(target) => {
+                    extra = Some(Box::new(Extra { target: Some(target.into_bytes()), ..Extra::default() }));
+                }
+                // Somebody outside has replaced it since: this is its first sight.
+                Err(_) => before = resolve::lstat(&path).ok().flatten().as_ref().map(Stat::from),
+            }
         }
+        let mut observation = PathObservation { before, git, foreign, extra, ..PathObservation::default() };
         self.meet_names(&mut observation, stat);
         let record = self.table.add(path, observation);
         self.keep_names(record);

@@ -13,7 +13,7 @@ use super::git::Facts;
 use crate::snapshot::{BlobOmitted, Digest, Operations};
 
 /// The place of a record in the table; never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId(u32);
 
 /// A process of the manifest, from 1.
@@ -57,7 +57,7 @@ impl Processes {
 }
 
 /// What lstat(2) says of a path, as far as a record keeps it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
     /// `st_mode`.
     pub mode: u32,

@@ -1,0 +1,105 @@
+//! Records that can't all be true: what somebody outside of the tree did while it was looked at.
+//!
+//! A path was a file at its own first sight, and a directory when something beneath it was first seen.
+//! A restore that believed both would write through a file; so the one that was met later is no part of
+//! the manifest, and `warnings` says so. Neighbours: `finish.rs`, which asks; the reader's own checks.
+
+use std::collections::HashSet;
+
+use super::resolve;
+use super::table::{RecordId, Stat, Table};
+
+/// Finds the misfits among entries that are sorted by their records' paths.
+///
+/// `show` says whose entry it is, and what it tells of one state.
+pub(super) fn beneath_no_directory<T>(
+    table: &Table,
+    entries: &[T],
+    show: impl Fn(&T) -> (RecordId, Option<Stat>),
+) -> HashSet<RecordId, foldhash::fast::RandomState> {
+    let mut misfits = HashSet::default();
+    let at = |path: &[u8]| {
+        let found = entries.binary_search_by(|entry| table.path(show(entry).0).cmp(path)).ok()?;
+        let (record, stat) = show(&entries[found]);
+        Some((record, stat?))
+    };
+    // Everything in a directory whose ancestors are directories has directories as its ancestors.
+    let mut checked: &[u8] = b"/";
+    for (record, stat) in entries.iter().map(&show) {
+        let directory = resolve::parent_of(table.path(record)).unwrap_or(b"/");
+        if stat.is_none() || directory == checked {
+            continue;
+        }
+        let mut wrong = None;
+        let mut above = directory;
+        while let Some(parent) = resolve::parent_of(above) {
+            if above == checked {
+                break;
+            }
+            if let Some((ancestor, stat)) = at(above)
+                && !stat.is_directory()
+                && !misfits.contains(&ancestor)
+            {
+                wrong = Some(ancestor);
+                break;
+            }
+            above = parent;
+        }
+        match wrong {
+            None => checked = directory,
+            Some(ancestor) => {
+                misfits.insert(ancestor.max(record));
+            }
+        }
+    }
+    misfits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::table::PathObservation;
+
+    /// The paths that are left of those that were met in this order, files but for those that end in
+    /// a slash.
+    fn left(met: &[&str]) -> Vec<String> {
+        let mut table = Table::default();
+        let mut records = Vec::new();
+        for path in met {
+            let mode = if path.ends_with('/') { libc::S_IFDIR } else { libc::S_IFREG };
+            let before = Some(Stat { mode, ..Stat::default() });
+            let path = path.trim_end_matches('/').as_bytes().to_vec();
+            records.push(table.add(path, PathObservation { before, ..PathObservation::default() }));
+        }
+        records.sort_by_key(|record| table.path(*record));
+        let misfits = beneath_no_directory(&table, &records, |record| (*record, table.get(*record).before));
+        records.retain(|record| !misfits.contains(record));
+        records.iter().map(|record| String::from_utf8(table.path(*record).to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_was_met_later_yields() {
+        assert_eq!(left(&["/d/", "/d/f", "/d/g"]), ["/d", "/d/f", "/d/g"]);
+        assert_eq!(left(&["/d", "/d/f", "/d.x", "/d/e/g"]), ["/d", "/d.x"]);
+        assert_eq!(left(&["/d/f", "/d/g", "/d", "/d/h"]), ["/d/f", "/d/g", "/d/h"]);
+        assert_eq!(left(&["/d/e/f/g", "/d/e", "/d/e/h", "/d"]), ["/d/e/f/g", "/d/e/h"]);
+        assert_eq!(left(&["/a", "/d/e/f", "/d/e", "/a/b/c"]), ["/a", "/d/e/f"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_is_left_beneath_what_is_no_directory(
+            met in proptest::collection::vec("(/[ab]){1,4}/?", 0..20),
+        ) {
+            let mut met: Vec<&str> = met.iter().map(String::as_str).collect();
+            met.sort_by_key(|path| path.trim_end_matches('/'));
+            met.dedup_by_key(|path| path.trim_end_matches('/'));
+            let left = left(&met);
+            let directory = |path: &str| met.iter().any(|met| met.strip_suffix('/') == Some(path));
+            for path in &left {
+                let beneath = |other: &&String| path.starts_with(&format!("{other}/"));
+                assert!(left.iter().filter(beneath).all(|above| directory(above)), "{path} of {left:?}");
+            }
+        }
+    }
+}
