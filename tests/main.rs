@@ -10,5 +10,7 @@ mod storm;
 mod support;
 mod transparency;
 mod truth;
+mod truth_cases;
 mod truth_random;
+mod truth_strace;
 mod undo;
