@@ -11,6 +11,7 @@ mod support;
 mod transparency;
 mod truth;
 mod truth_cases;
+mod truth_overlay;
 mod truth_random;
 mod truth_strace;
 mod undo;
