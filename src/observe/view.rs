@@ -5,6 +5,7 @@
 
 use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
+use rustix::io::Errno;
 
 use super::resolve::{self, Names, Resolved, Resolver, Unresolved};
 use crate::trace::syscalls::{Access, Dirfd, Place};
@@ -157,19 +158,32 @@ pub fn locate_elsewhere(
         }
     };
     let mut resolved = resolver.resolve(&names, &base, path, access.follow)?;
-    let inside = resolve::parent_of(&resolved.path).unwrap_or(b"/");
-    let theirs = rustix::fs::statat(CWD, [&names.prefix, inside].concat(), AtFlags::empty());
-    let ours = rustix::fs::statat(CWD, [&root, inside].concat(), AtFlags::empty());
-    let same = match (theirs, ours) {
-        (Ok(theirs), Ok(ours)) => (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino),
-        _ => false,
-    };
+    let same = same_place(&names.prefix, &root, &resolved.path);
     let outside = [root.as_slice(), &resolved.path].concat();
     if !same || !same_object(resolved.stat.as_ref(), &outside) {
         return Err(Unseen::Elsewhere(resolved.path));
     }
     rename_all(&mut resolved, &root);
     Ok(resolved)
+}
+
+/// Whether the directory that a path of another root leads to is the one that our name for it shows.
+///
+/// Where directories are missing on the way, the last that exists counts, if they are missing out here,
+/// too.
+fn same_place(prefix: &[u8], root: &[u8], path: &[u8]) -> bool {
+    let mut inside = resolve::parent_of(path).unwrap_or(b"/");
+    loop {
+        let theirs = rustix::fs::statat(CWD, [prefix, inside].concat(), AtFlags::empty());
+        let ours = rustix::fs::statat(CWD, [root, inside].concat(), AtFlags::empty());
+        match (theirs, ours, resolve::parent_of(inside)) {
+            (Err(Errno::NOENT), Err(Errno::NOENT), Some(above)) => inside = above,
+            (Ok(theirs), Ok(ours), _) => {
+                return (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino);
+            }
+            _ => return false,
+        }
+    }
 }
 
 /// A mount on the last component hides what our own name shows.
