@@ -2,7 +2,7 @@
 
 use agent_snapshot::snapshot::State;
 
-use crate::support::{Place, bytes, lost};
+use crate::support::{Place, bytes, is_root, lost};
 
 #[test]
 fn bytes_destroyed_through_a_new_name_are_kept_for_the_old_one() {
@@ -56,5 +56,24 @@ fn the_directory_above_a_removed_one_has_its_name() {
     for name in ["one", "two"] {
         assert!(place.file(&snapshot, name).after.present().is_some());
     }
+    assert_eq!(lost(&snapshot), []);
+}
+
+#[test]
+fn a_missing_directory_in_a_mount_namespace_of_its_own_is_missing_here_too() {
+    if !is_root("a mount namespace") {
+        return;
+    }
+    if !std::process::Command::new("unshare")
+        .args(["-m", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        return println!("skipped: no mount namespace can be made");
+    }
+    let place = Place::new();
+    let snapshot = place.record("unshare -m sh -c 'cat absent/d/f; mkdir absent; : > absent/g' 2> /dev/null");
+    assert_eq!(place.file(&snapshot, "absent/d/f").after, State::Absent { tombstone: false });
+    assert!(place.file(&snapshot, "absent/g").after.present().is_some());
     assert_eq!(lost(&snapshot), []);
 }
