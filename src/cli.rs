@@ -77,8 +77,8 @@ pub struct Record {
     /// Report on standard error at the end [default: summary on a terminal, else none]
     #[arg(long, value_enum)]
     pub report: Option<Report>,
-    /// How calls are caught: for tests of the mechanism that has no filter
-    #[arg(long, value_enum, default_value_t = Mechanism::Auto, hide = true)]
+    /// How calls are caught
+    #[arg(long, value_enum, default_value_t = Mechanism::Auto, hide_short_help = true)]
     pub mechanism: Mechanism,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
@@ -130,8 +130,10 @@ pub enum Report {
 /// How calls are caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mechanism {
-    /// By a seccomp filter where that is possible
+    /// By the cheapest one that the kernel allows
     Auto,
+    /// By a stop at every call that matters, which a seccomp filter finds
+    Stops,
     /// By a stop at every call
     EveryCall,
 }

@@ -1,14 +1,20 @@
 //! Holds and follows a tree of threads. Knows calls, registers and memory; no files, no snapshots.
 //!
 //! - [`syscalls`]: what each system call of x86_64 means: the one table, and decoding by it. Pure.
+//! - [`call`]: what a call that is held at its entry means.
 //! - [`filter`]: the seccomp program that this table says. Pure.
 //! - [`memory`]: reading strings and structures out of a tracee.
 //! - [`launch`]: starts the command seized and filtered, so that it never runs a moment unwatched.
 //! - [`stop`]: why a tracee reported, from its raw wait status.
+//! - [`handover`]: descriptors that go from one process of ours to another.
+//! - [`lane`]: the loop that answers calls that only look, without a stop.
 //! - [`tracer`]: the loop that follows the tree and tells an [`tracer::Observer`] of it.
 //! - [`sys`]: the unsafe room, the kernel's calls that have no safe wrapper.
 
+pub mod call;
 pub mod filter;
+pub mod handover;
+pub mod lane;
 pub mod launch;
 pub mod memory;
 pub mod stop;

@@ -4,6 +4,7 @@
 
 mod calls;
 mod faults;
+mod lanes;
 mod names;
 mod readme;
 mod recording;

@@ -68,7 +68,7 @@ fn start(place: &Place) -> Child {
     command.spawn().unwrap()
 }
 
-fn children(pid: i32) -> Vec<i32> {
+pub fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
         .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())

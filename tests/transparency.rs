@@ -48,7 +48,7 @@ fn compare(what: &str, prepare: impl Fn(&Place, &mut Command), command: &[&str])
     place.isolate(&mut alone);
     prepare(&place, &mut alone);
     let alone = seen(&alone.args(&command[1..]).output().unwrap());
-    for mechanism in ["auto", "every-call"] {
+    for mechanism in ["auto", "stops", "every-call"] {
         let place = Place::new();
         let mut recorded = limited(BINARY);
         place.isolate(&mut recorded);
@@ -91,7 +91,7 @@ fn processes_and_threads_are_as_alone() {
 
 /// Runs a script in which `$record` is nothing, or the start of a recording.
 fn compare_launch(script: &str) {
-    for mechanism in ["auto", "every-call"] {
+    for mechanism in ["auto", "stops", "every-call"] {
         let run = |recorded: bool| {
             let place = Place::new();
             let record =

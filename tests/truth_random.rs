@@ -1,4 +1,4 @@
-//! Programs made by a seed, recorded by both mechanisms; see `test_programs/random/`.
+//! Programs made by a seed, recorded by each mechanism; see `test_programs/random/`.
 //!
 //! `TRUTH_SEED=N` runs one seed alone and shows what its program did; `TRUTH_SEEDS=N` changes how many
 //! the slow test runs.
@@ -10,7 +10,7 @@ use agent_snapshot::snapshot::Snapshot;
 
 use crate::truth::{Place, Who, compare, everyone, gaps, lines, scan, told};
 
-const MECHANISMS: [&str; 2] = ["auto", "every-call"];
+const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
 
 fn program() -> PathBuf {
     let test = env::current_exe().unwrap();

@@ -78,8 +78,8 @@ impl Recorder {
     ///
     /// # Errors
     /// A sentence, where a fault of ours has ended the recording early.
-    pub fn finish(self) -> Result<Recorded, String> {
-        let mut known = self.into_state()?;
+    pub fn finish(&self) -> Result<Recorded, String> {
+        let mut known = self.take_state()?;
         let records = known.table.sorted();
         let mut afters = Vec::with_capacity(records.len());
         let mut parents = Parents::default();

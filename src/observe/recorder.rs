@@ -23,7 +23,8 @@ use super::suppressed::Counts;
 use super::table::{Extra, PathObservation, ProcessId, RecordId, Stat, Table};
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
-use crate::snapshot::{Operation, Operations, WarningKind, live};
+use crate::snapshot::live::{self, Filesystem};
+use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::stop::End;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, Special};
@@ -54,7 +55,8 @@ pub trait Events: Send + Sync {
 
 /// The observer of a recording.
 pub struct Recorder {
-    state: Mutex<State>,
+    /// None once the recording has ended.
+    state: Mutex<Option<State>>,
     events: Box<dyn Events>,
 }
 
@@ -73,8 +75,8 @@ pub(super) struct State {
     pub capture: Capture,
     pub warnings: Warnings,
     pub suppressed: Counts,
-    /// File systems whose files are never opened, by device.
-    pseudo: HashMap<u64, bool, foldhash::fast::RandomState>,
+    /// By device.
+    filesystems: HashMap<u64, Filesystem, foldhash::fast::RandomState>,
     /// Who keeps the before-states of files with several names.
     pub keepers: Keepers,
     /// The file that each process may leave as its core dump.
@@ -118,26 +120,24 @@ impl Recorder {
             capture,
             warnings: Warnings::default(),
             suppressed: Counts::default(),
-            pseudo: HashMap::default(),
+            filesystems: HashMap::default(),
             keepers: Keepers::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
             failure: None,
         };
-        Recorder { state: Mutex::new(state), events }
+        Recorder { state: Mutex::new(Some(state)), events }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Option<State>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does `work`, or nothing once a bug of ours has shown: the command goes on undisturbed.
     fn guarded<T>(&self, otherwise: T, work: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
-        if state.failure.is_some() {
-            return otherwise;
-        }
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut state))) {
+        let Some(state) = state.as_mut().filter(|state| state.failure.is_none()) else { return otherwise };
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(state))) {
             Ok(done) => done,
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
@@ -159,11 +159,11 @@ impl Recorder {
     }
 
     /// Ends the recording: the tree is gone.
-    pub(super) fn into_state(self) -> Result<State, String> {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match state.failure {
-            Some(failure) => Err(failure),
-            None => Ok(state),
+    pub(super) fn take_state(&self) -> Result<State, String> {
+        match self.state().take() {
+            Some(State { failure: Some(failure), .. }) => Err(failure),
+            Some(state) => Ok(state),
+            None => Err("it has ended already".to_owned()),
         }
     }
 
@@ -241,20 +241,8 @@ impl Observer for Recorder {
 impl State {
     fn before(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
         let process = self.processes.id(caller.tgid);
-        // What a thread with other rights than ours may open, the kernel says.
-        let opens = call.decoded.accesses.iter().any(|access| matches!(access.effect, Effect::Open(_)));
-        let judged_by_result = opens && self.processes.standing(caller.tgid).other_rights;
-        if call.decoded.looks_only() && !judged_by_result {
-            for access in &call.decoded.accesses {
-                self.look(caller, process, access);
-            }
-            let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
-            let reads = call.decoded.accesses.iter().any(reads);
-            return if reads && self.processes.standing(caller.tgid).shares_memory {
-                Verdict::AwaitResult(Pending::of_look(call.name))
-            } else {
-                Verdict::Continue
-            };
+        if call.decoded.looks_only() {
+            return self.judge_looks(caller, process, call);
         }
         if let Some(special) = call.decoded.special
             && let Some(verdict) = self.special(caller, process, call, special)
@@ -264,6 +252,34 @@ impl State {
         match self.prepare(caller, call) {
             Some(pending) => Verdict::AwaitResult(pending),
             None => Verdict::Continue,
+        }
+    }
+
+    /// Judges a call that only looks.
+    ///
+    /// Its result is wanted where our look at its entry may not be the kernel's: what a thread with other
+    /// rights than ours may open, the kernel says, and another thread may rewrite the path of an open. An
+    /// open that may wait is judged at its entry all the same.
+    fn judge_looks(&mut self, caller: Caller, process: ProcessId, call: &HeldCall<'_>) -> Verdict<Pending> {
+        let standing = self.processes.standing(caller.tgid);
+        let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
+        let reads = call.decoded.accesses.iter().any(reads);
+        if reads && standing.other_rights {
+            match self.prepare(caller, call) {
+                Some(pending) if !pending.may_wait() => return Verdict::AwaitResult(pending),
+                _ => {}
+            }
+        }
+        let mut may_wait = false;
+        for access in &call.decoded.accesses {
+            may_wait |= self.look(caller, process, access);
+        }
+        if may_wait {
+            Verdict::MayWait
+        } else if reads && standing.shares_memory {
+            Verdict::AwaitResult(Pending::of_look(call.name))
+        } else {
+            Verdict::Continue
         }
     }
 
@@ -315,8 +331,8 @@ impl State {
         None
     }
 
-    /// Judges a call that only looks, at its entry.
-    fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) {
+    /// Judges an access that only looks, at its entry; whether it may wait for something outside.
+    fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) -> bool {
         let standing = self.processes.standing(caller.tgid);
         let plain = !self.is_elsewhere(caller) && !standing.other_rights;
         let place = plain.then(|| self.lookups.place(caller, access)).flatten();
@@ -331,7 +347,7 @@ impl State {
                     Known::Suppressed(rule) => self.suppressed.read(*rule),
                 }
             }
-            return;
+            return false;
         }
         let located = match &place {
             Some(place) => {
@@ -342,10 +358,14 @@ impl State {
         };
         let resolved = match located {
             Ok(resolved) => resolved,
-            Err(unseen) => return self.unseen(process, unseen),
+            Err(unseen) => {
+                self.unseen(process, unseen);
+                return true;
+            }
         };
+        let may_wait = self.may_wait(&resolved.path, resolved.stat.as_ref());
         let mut known = self.cross(process, &resolved.crossed);
-        let Some(operations) = self.judge_look(access.effect, &resolved) else { return };
+        let Some(operations) = self.judge_look(access.effect, &resolved) else { return may_wait };
         match self.sight(resolved.path, resolved.stat.as_ref()) {
             Sight::Record(record) => {
                 self.look_content(record, access.effect, operations, resolved.stat.as_ref());
@@ -356,13 +376,15 @@ impl State {
                 self.suppressed.read(rule);
                 known.push(Known::Suppressed(rule));
             }
-            Sight::Own => return,
+            Sight::Own => return may_wait,
         }
         if let Some(place) = place
+            && !may_wait
             && !resolved.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
         {
             self.lookups.learn(place, &self.table, known.into(), resolved.stat.is_none());
         }
+        may_wait
     }
 
     /// What a look at a resolved path is; none where the kernel answers ENOTDIR.
@@ -564,13 +586,25 @@ impl State {
     /// Whether the file system of a record has no files with bytes of their own.
     pub fn is_pseudo(&mut self, dev: u64, record: RecordId) -> bool {
         let path = self.table.path(record);
-        *self.pseudo.entry(dev).or_insert_with(|| live::is_pseudo_filesystem(path).unwrap_or(false))
+        *self.filesystems.entry(dev).or_insert_with(|| filesystem(path)) == Filesystem::Pseudo
     }
 
     /// Whether `dev` is known to be such a file system.
     pub fn known_pseudo(&self, dev: u64) -> bool {
-        self.pseudo.get(&dev) == Some(&true)
+        self.filesystems.get(&dev) == Some(&Filesystem::Pseudo)
     }
+
+    /// Whether an open of what is there, or a connect to it, may wait for its other end.
+    pub fn may_wait(&mut self, path: &[u8], stat: Option<&FileStat>) -> bool {
+        let Some(stat) = stat else { return false };
+        let special = !(resolve::is_regular(stat) || resolve::is_directory(stat) || resolve::is_link(stat));
+        let filesystem = *self.filesystems.entry(stat.st_dev).or_insert_with(|| filesystem(path));
+        special || filesystem == Filesystem::Served
+    }
+}
+
+fn filesystem(path: &[u8]) -> Filesystem {
+    live::filesystem(path).unwrap_or(Filesystem::Local)
 }
 
 /// Whether `path` is `directory` or lies below it.

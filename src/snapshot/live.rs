@@ -147,13 +147,29 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
     }
 }
 
-/// Whether `path`, or the nearest directory above it that exists, is on a filesystem that the kernel
-/// makes up: procfs, sysfs, cgroup, debugfs, tracefs, securityfs, bpffs, configfs.
+/// Who answers for the files of a filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filesystem {
+    /// The kernel, from a disk or from memory.
+    Local,
+    /// A program or another machine, so that a signal may interrupt an open.
+    Served,
+    /// The kernel, which makes them up: procfs, sysfs, cgroup, debugfs, tracefs, securityfs, bpffs,
+    /// configfs.
+    Pseudo,
+}
+
+/// Whether `path`, or the nearest directory above it that exists, is on a [`Filesystem::Pseudo`].
 pub fn is_pseudo_filesystem(path: &[u8]) -> io::Result<bool> {
+    Ok(filesystem(path)? == Filesystem::Pseudo)
+}
+
+/// The filesystem of `path`, or of the nearest directory above it that exists.
+pub fn filesystem(path: &[u8]) -> io::Result<Filesystem> {
     let mut at = path;
     loop {
         match rustix::fs::openat(CWD, at, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(fd) => return Ok(is_pseudo(rustix::fs::fstatfs(&fd)?.f_type)),
+            Ok(fd) => return Ok(Filesystem::from_magic(rustix::fs::fstatfs(&fd)?.f_type)),
             Err(error @ (Errno::NOENT | Errno::NOTDIR)) => {
                 let slash = at.iter().rposition(|byte| *byte == b'/');
                 at = match slash {
@@ -167,21 +183,44 @@ pub fn is_pseudo_filesystem(path: &[u8]) -> io::Result<bool> {
     }
 }
 
-fn is_pseudo(magic: i64) -> bool {
-    /// configfs, which libc has not (fs/configfs/mount.c).
-    const CONFIGFS_MAGIC: i64 = 0x6265_6570;
-    [
-        libc::PROC_SUPER_MAGIC,
-        libc::SYSFS_MAGIC,
-        libc::CGROUP_SUPER_MAGIC,
-        libc::CGROUP2_SUPER_MAGIC,
-        libc::DEBUGFS_MAGIC,
-        libc::TRACEFS_MAGIC,
-        libc::SECURITYFS_MAGIC,
-        libc::BPF_FS_MAGIC,
-        CONFIGFS_MAGIC,
-    ]
-    .contains(&magic)
+impl Filesystem {
+    /// By the numbers of statfs(2).
+    fn from_magic(magic: i64) -> Filesystem {
+        // configfs, 9P, CIFS, SMB2 and Ceph, which libc has not (linux/magic.h, fs/*/super.c).
+        const CONFIGFS_MAGIC: i64 = 0x6265_6570;
+        const V9FS_MAGIC: i64 = 0x0102_1997;
+        const CIFS_MAGIC: i64 = 0xff53_4d42;
+        const SMB2_MAGIC: i64 = 0xfe53_4d42;
+        const CEPH_MAGIC: i64 = 0x00c3_6400;
+        const PSEUDO: [i64; 9] = [
+            libc::PROC_SUPER_MAGIC,
+            libc::SYSFS_MAGIC,
+            libc::CGROUP_SUPER_MAGIC,
+            libc::CGROUP2_SUPER_MAGIC,
+            libc::DEBUGFS_MAGIC,
+            libc::TRACEFS_MAGIC,
+            libc::SECURITYFS_MAGIC,
+            libc::BPF_FS_MAGIC,
+            CONFIGFS_MAGIC,
+        ];
+        const SERVED: [i64; 10] = [
+            libc::FUSE_SUPER_MAGIC,
+            libc::NFS_SUPER_MAGIC,
+            libc::SMB_SUPER_MAGIC,
+            libc::AFS_SUPER_MAGIC,
+            libc::CODA_SUPER_MAGIC,
+            libc::AUTOFS_SUPER_MAGIC,
+            V9FS_MAGIC,
+            CIFS_MAGIC,
+            SMB2_MAGIC,
+            CEPH_MAGIC,
+        ];
+        match magic {
+            _ if PSEUDO.contains(&magic) => Filesystem::Pseudo,
+            _ if SERVED.contains(&magic) => Filesystem::Served,
+            _ => Filesystem::Local,
+        }
+    }
 }
 
 /// A hash that tells this machine from others without telling its id: of the machine id, or of the

@@ -28,6 +28,8 @@ pub struct Actions {
 impl Actions {
     /// Every call that matters stops for the ptracer.
     pub const TRACE: Actions = Actions { stop: libc::SECCOMP_RET_TRACE, look: libc::SECCOMP_RET_TRACE };
+    /// Calls that may change something stop for the ptracer, those that only look wait for an answer.
+    pub const LANES: Actions = Actions { look: libc::SECCOMP_RET_USER_NOTIF, ..Actions::TRACE };
 }
 
 /// Makes the program.
@@ -178,9 +180,7 @@ fn give(action: u32) -> Instruction {
 mod tests {
     use super::*;
     use crate::trace::syscalls::{Args, rows};
-    use libc::{SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_TRACE as TRACE, SECCOMP_RET_USER_NOTIF as NOTIFY};
-
-    const LANES: Actions = Actions { stop: TRACE, look: NOTIFY };
+    use libc::{SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_TRACE as TRACE};
 
     /// Runs a program as the kernel does; what it gives, and how many instructions that took.
     fn run(program: &[Instruction], arch: u32, number: u32, args: &Args) -> (u32, usize) {
@@ -231,12 +231,7 @@ mod tests {
         let Some(row) = syscalls::row(Sysno(number)) else {
             return if syscalls::is_known(Sysno(number)) { ALLOW } else { actions.stop };
         };
-        let looks = match row.lane() {
-            Lane::Look => true,
-            Lane::LookUnless { arg, mask } => !Test::Has { arg, mask }.holds(args),
-            Lane::Stop => false,
-        };
-        match (row.applies(args), looks) {
+        match (row.applies(args), row.looks_only(args)) {
             (false, _) => ALLOW,
             (true, true) => actions.look,
             (true, false) => actions.stop,
@@ -245,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_program_gives_what_the_table_says() {
-        for actions in [Actions::TRACE, LANES] {
+        for actions in [Actions::TRACE, Actions::LANES] {
             let program = program(actions);
             for args in registers() {
                 for number in 0..600 {
@@ -258,7 +253,7 @@ mod tests {
 
     #[test]
     fn calls_of_other_abis_and_unknown_numbers_stop() {
-        let program = program(LANES);
+        let program = program(Actions::LANES);
         for number in [0, 5, 39, u32::MAX] {
             assert_eq!(run(&program, 0x4000_0003, number, &[0; 6]).0, TRACE, "i386");
             assert_eq!(run(&program, NATIVE, 0x4000_0000 | number, &[0; 6]).0, TRACE, "x32");
@@ -271,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_program_is_short_and_an_allowed_call_looks_at_no_argument() {
-        for actions in [Actions::TRACE, LANES] {
+        for actions in [Actions::TRACE, Actions::LANES] {
             let program = program(actions);
             assert!(program.len() < 400, "{} of the kernel's 4096", program.len());
             for number in 0..600 {
@@ -291,7 +286,7 @@ mod tests {
     fn far_jumps_are_taken_where_near_ones_do_not_reach() {
         let alternating = |number| (number, Verdict::Give(if number % 2 == 0 { ALLOW } else { TRACE }));
         let stretches: Vec<_> = (0..1000).map(alternating).collect();
-        let program = [vec![load(NUMBER)], search(&stretches, LANES)].concat();
+        let program = [vec![load(NUMBER)], search(&stretches, Actions::LANES)].concat();
         assert!(program.iter().any(|step| step.code == JUMP));
         for number in 0..1200 {
             let expected = if number.min(999) % 2 == 0 { ALLOW } else { TRACE };

@@ -1,16 +1,15 @@
 //! Starts the command so that it never runs a moment unwatched.
 //!
-//! The child waits on a pipe until it is seized, installs the filter and executes at once. Its
+//! The child waits on a socket until it is seized, installs the filter and executes at once. Its
 //! dispositions, limits and descriptors are those that this process was started with, since
 //! nothing here has changed them before the fork; the signal mask is given back.
 
 use std::ffi::CString;
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
-use nix::fcntl::OFlag;
-
-use super::filter::Instruction;
+use super::filter::{self, Actions, Instruction};
+use super::handover;
 use super::sys::{self, Fork, SignalMask, Tid};
 use super::tracer::Mechanism;
 
@@ -43,21 +42,24 @@ pub struct Launched {
     pub command: Tid,
     /// How its calls are caught.
     pub mechanism: Mechanism,
-    go: std::fs::File,
-    status: std::fs::File,
+    /// Where calls that only look wait for their answer, with [`Mechanism::Lanes`].
+    pub listener: Option<OwnedFd>,
+    talk: OwnedFd,
 }
 
-const FILTERED: u8 = 1;
-const UNFILTERED: u8 = 2;
+const GO: &[u8] = b"go";
+const STOPS: &[u8] = b"stops";
+const LANES: &[u8] = b"lanes";
+const NO_FILTER: &[u8] = b"no filter";
 
 impl Launched {
     /// Lets the command execute.
-    pub fn release(&mut self) -> io::Result<()> {
+    pub fn release(&self) -> io::Result<()> {
         if self.mechanism == Mechanism::EveryCall {
             // Stopped before it returns from its read, it meets its first call under PTRACE_SYSCALL.
             sys::interrupt(self.command)?;
         }
-        self.go.write_all(b"g")
+        handover::send(&self.talk, GO, None)
     }
 
     /// Ends a command that was not released.
@@ -67,62 +69,93 @@ impl Launched {
     }
 
     /// The error of the command's execve, once the tree has ended; none where it succeeded.
-    pub fn exec_error(mut self) -> Option<io::Error> {
+    pub fn exec_error(self) -> Option<io::Error> {
         let mut errno = [0; 4];
-        self.status.read_exact(&mut errno).ok()?;
-        Some(io::Error::from_raw_os_error(i32::from_le_bytes(errno)))
+        let (length, _) = handover::receive(&self.talk, &mut errno).ok()?;
+        (length == errno.len()).then(|| io::Error::from_raw_os_error(i32::from_le_bytes(errno)))
     }
 }
 
-/// Forks and seizes the command, which then waits for its release; with `filter` where the kernel
-/// takes it.
+/// Forks and seizes the command, which then waits for its release; its calls are caught by `wanted`, or
+/// by the next simpler mechanism that the kernel allows.
 ///
 /// This process must have one thread only.
-pub fn launch(program: &Program, filter: Option<&[Instruction]>) -> Result<Launched, LaunchError> {
-    let (go_read, go_write) = pipe()?;
-    let (status_read, status_write) = pipe()?;
+pub fn launch(program: &Program, wanted: Mechanism) -> Result<Launched, LaunchError> {
+    let filters = Filters {
+        lanes: (wanted == Mechanism::Lanes && has_lanes()).then(|| filter::program(Actions::LANES)),
+        stops: (wanted != Mechanism::EveryCall).then(|| filter::program(Actions::TRACE)),
+    };
+    let (talk, theirs) = handover::pair()?;
     let command = match sys::fork()? {
         Fork::Child => {
-            drop((go_write, status_read));
-            run_child(program, filter, go_read.into(), status_write.into())
+            drop(talk);
+            run_child(program, &filters, &theirs)
         }
         Fork::Parent(child) => child,
     };
-    drop((go_read, status_write));
-    let mut go = std::fs::File::from(go_write);
-    let mut status = std::fs::File::from(status_read);
+    drop(theirs);
     if let Err(error) = sys::seize(command) {
         let _ = sys::kill(command, libc::SIGKILL);
         let _ = sys::wait_any();
         return Err(LaunchError::Denied(error));
     }
-    go.write_all(b"g")?;
-    let mut answer = [0];
-    status.read_exact(&mut answer)?;
-    let mechanism = if answer[0] == FILTERED { Mechanism::Filter } else { Mechanism::EveryCall };
-    Ok(Launched { command, mechanism, go, status })
+    handover::send(&talk, GO, None)?;
+    let mut answer = [0; 16];
+    let (length, listener) = handover::receive(&talk, &mut answer)?;
+    let mechanism = match &answer[..length] {
+        LANES if listener.is_some() => Mechanism::Lanes,
+        STOPS => Mechanism::Filter,
+        NO_FILTER => Mechanism::EveryCall,
+        _ => return Err(io::Error::other("the command's process ended before it was started").into()),
+    };
+    if let Some(listener) = &listener {
+        // Where that is not to be had, calls are answered all the same.
+        let _ = sys::wake_on_one_cpu(listener.as_fd());
+    }
+    Ok(Launched { command, mechanism, listener, talk })
 }
 
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(nix::unistd::pipe2(OFlag::O_CLOEXEC)?)
+/// The programs to try, the best first.
+struct Filters {
+    lanes: Option<Vec<Instruction>>,
+    stops: Option<Vec<Instruction>>,
 }
 
-fn run_child(
-    program: &Program,
-    filter: Option<&[Instruction]>,
-    mut go: std::fs::File,
-    mut status: std::fs::File,
-) -> ! {
-    let mut byte = [0];
-    // The tracer's end closes when it dies: then there is nothing to run for.
-    if go.read_exact(&mut byte).is_err() {
+/// Whether the kernel answers waiting calls fast (Linux 6.6), and in messages that we know.
+fn has_lanes() -> bool {
+    let Ok(name) = nix::sys::utsname::uname() else { return false };
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
+    (major, minor) >= (6, 6) && sys::notification_sizes_known()
+}
+
+fn install(filters: &Filters) -> (&'static [u8], Option<OwnedFd>) {
+    let lanes = filters.lanes.as_ref().and_then(|lanes| sys::install_filter_with_listener(lanes).ok());
+    match (lanes, &filters.stops) {
+        (Some(listener), _) => (LANES, Some(listener)),
+        (None, Some(stops)) if sys::install_filter(stops).is_ok() => (STOPS, None),
+        _ => (NO_FILTER, None),
+    }
+}
+
+/// Waits until the tracer says so; when it is dead there is nothing to run for.
+fn wait_for_go(talk: &OwnedFd) {
+    let mut word = [0; 16];
+    match handover::receive(talk, &mut word) {
+        Ok((length, _)) if &word[..length] == GO => {}
+        _ => sys::exit_now(125),
+    }
+}
+
+fn run_child(program: &Program, filters: &Filters, talk: &OwnedFd) -> ! {
+    wait_for_go(talk);
+    let (answer, listener) = install(filters);
+    if handover::send(talk, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {
         sys::exit_now(125);
     }
-    let filtered = filter.is_some_and(|filter| sys::install_filter(filter).is_ok());
-    let answer = if filtered { FILTERED } else { UNFILTERED };
-    if status.write_all(&[answer]).is_err() || go.read_exact(&mut byte).is_err() {
-        sys::exit_now(125);
-    }
+    drop(listener);
+    wait_for_go(talk);
     let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
     program.mask.restore();
     let mut error = sys::execute(&program.path, &argv);
@@ -133,6 +166,6 @@ fn run_child(
         error = sys::execute(c"/bin/sh", &shell);
     }
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    let _ = status.write_all(&errno.to_le_bytes());
+    let _ = handover::send(talk, &errno.to_le_bytes(), None);
     sys::exit_now(127);
 }

@@ -7,7 +7,8 @@
 
 use std::ffi::{CStr, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::filter::Instruction;
 use super::memory::{Fault, Memory};
@@ -159,7 +160,7 @@ pub fn ignore_stops_of_children() {
 
 /// A descriptor that becomes readable when a signal of this process other than SIGCHLD is pending
 /// (signalfd(2)).
-pub fn signal_descriptor() -> io::Result<std::os::fd::OwnedFd> {
+pub fn signal_descriptor() -> io::Result<OwnedFd> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is writable.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
@@ -169,7 +170,7 @@ pub fn signal_descriptor() -> io::Result<std::os::fd::OwnedFd> {
     let fd = unsafe { libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     check(libc::c_long::from(fd))?;
     // SAFETY: a fresh descriptor that nobody else owns.
-    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Takes one pending signal from `descriptor`, if there is one.
@@ -242,6 +243,92 @@ pub fn seize(tid: Tid) -> io::Result<()> {
 pub fn interrupt(tid: Tid) -> io::Result<()> {
     // SAFETY: no address is read or written by this request.
     check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid.0, 0usize, 0usize) }).map(drop)
+}
+
+/// The signal that asks the tracing thread for an interruption; no program of Linux sends it.
+const INTERRUPTER: libc::c_int = libc::SIGSTKFLT;
+
+/// Where [`Interrupter`] learns that it was done; -1 where there is none.
+static INTERRUPTED: AtomicI32 = AtomicI32::new(-1);
+
+/// Interrupts tracees of another thread of ours, which alone may ptrace them.
+///
+/// That thread waits for its tracees, and has nothing else that could wake it than a signal; its handler
+/// does what it was woken for.
+#[derive(Debug)]
+pub struct Interrupter {
+    tracer: Tid,
+    done: OwnedFd,
+}
+
+impl Interrupter {
+    /// For the tracees of this thread, which all signals but this one's stay blocked in.
+    pub fn of_this_thread() -> io::Result<Interrupter> {
+        // SAFETY: integers only.
+        let done = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        check(libc::c_long::from(done))?;
+        INTERRUPTED.store(done, Ordering::SeqCst);
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: all-zeroes is a valid sigaction, and the field is written before it is used.
+        unsafe { (*action.as_mut_ptr()).sa_sigaction = on_interrupter as *const () as usize };
+        // SAFETY: as above.
+        unsafe { (*action.as_mut_ptr()).sa_flags = libc::SA_SIGINFO | libc::SA_RESTART };
+        // SAFETY: the handler makes system calls alone and keeps errno.
+        let set = unsafe { libc::sigaction(INTERRUPTER, action.as_ptr(), std::ptr::null_mut()) };
+        check(libc::c_long::from(set))?;
+        SignalMask::unblock(INTERRUPTER);
+        // SAFETY: gettid takes nothing.
+        let tracer = Tid(unsafe { libc::gettid() });
+        // SAFETY: a fresh descriptor that nobody else owns; the handler writes while this process lives.
+        Ok(Interrupter { tracer, done: unsafe { OwnedFd::from_raw_fd(done) } })
+    }
+
+    /// Makes `tid` stop before it runs on in user mode, and returns when that is certain.
+    pub fn interrupt(&self, tid: Tid) {
+        let mut info = std::mem::MaybeUninit::<QueuedSignal>::zeroed();
+        // SAFETY: all-zeroes is valid.
+        let message = unsafe { info.assume_init_mut() };
+        message.signal = INTERRUPTER;
+        message.code = libc::SI_QUEUE;
+        message.value = tid.0;
+        let process = std::process::id();
+        let (thread, info) = (self.tracer.0, info.as_ptr());
+        // SAFETY: the kernel reads one siginfo_t, which this is as long as.
+        let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, INTERRUPTER, info) };
+        if sent == 0 {
+            let mut done = [0; 8];
+            let _ = rustix::io::retry_on_intr(|| rustix::io::read(&self.done, &mut done));
+        }
+    }
+}
+
+/// The head of a siginfo_t as rt_tgsigqueueinfo(2) takes it, and the space of the rest.
+#[repr(C)]
+struct QueuedSignal {
+    signal: libc::c_int,
+    errno: libc::c_int,
+    code: libc::c_int,
+    padding: libc::c_int,
+    sender: libc::pid_t,
+    uid: libc::uid_t,
+    value: libc::c_int,
+    rest: [libc::c_int; 25],
+}
+
+const _: () = assert!(size_of::<QueuedSignal>() == size_of::<libc::siginfo_t>());
+
+extern "C" fn on_interrupter(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    let errno = nix::errno::Errno::last_raw();
+    // SAFETY: the kernel passes a siginfo_t, which starts as a QueuedSignal does.
+    let message = unsafe { &*info.cast::<QueuedSignal>() };
+    if message.code == libc::SI_QUEUE {
+        let _ = interrupt(Tid(message.value));
+        let one = 1u64;
+        let descriptor = INTERRUPTED.load(Ordering::SeqCst);
+        // SAFETY: writes eight bytes to a descriptor that lives as long as this process.
+        unsafe { libc::write(descriptor, (&raw const one).cast::<c_void>(), 8) };
+    }
+    nix::errno::Errno::set_raw(errno);
 }
 
 /// How a stopped tracee goes on.
@@ -331,6 +418,8 @@ pub enum Register {
     Number,
     /// The first argument.
     FirstArgument,
+    /// The result.
+    Result,
 }
 
 /// Writes a register of a held tracee (PTRACE_POKEUSER).
@@ -338,6 +427,7 @@ pub fn set_register(tid: Tid, register: Register, value: u64) -> io::Result<()> 
     let offset = match register {
         Register::Number => std::mem::offset_of!(libc::user_regs_struct, orig_rax),
         Register::FirstArgument => std::mem::offset_of!(libc::user_regs_struct, rdi),
+        Register::Result => std::mem::offset_of!(libc::user_regs_struct, rax),
     };
     // SAFETY: the offset lies in `struct user`, and the value is an integer.
     check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid.0, offset, value) }).map(drop)
@@ -365,22 +455,120 @@ impl Memory for TraceeMemory {
 ///
 /// Without CAP_SYS_ADMIN the kernel wants no_new_privs, which is set only then.
 pub fn install_filter(program: &[Instruction]) -> io::Result<()> {
+    install(program, 0).map(drop)
+}
+
+/// The same for a filter with calls that wait for an answer; returns the end that answers them.
+///
+/// EBUSY where this process has such a filter already, EINVAL before Linux 5.19.
+pub fn install_filter_with_listener(program: &[Instruction]) -> io::Result<OwnedFd> {
+    // A call that was received is interrupted by fatal signals only.
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let fd = i32::try_from(install(program, flags)?).map_err(io::Error::other)?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn install(program: &[Instruction], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let length = u16::try_from(program.len())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the filter program is too long"))?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     // SAFETY: `program` names `length` instructions that outlive the call; the kernel copies them.
-    let install =
-        || unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-    if install() == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() != Some(libc::EACCES) {
-        return Err(error);
+    let install = || unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    };
+    match check(install()) {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
+        other => return other,
     }
     // SAFETY: prctl with integers only.
     check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;
-    check(install()).map(drop)
+    check(install())
+}
+
+/// Whether the kernel's messages of seccomp_unotify(2) have the sizes that we know.
+pub fn notification_sizes_known() -> bool {
+    let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
+    // SAFETY: the kernel writes one seccomp_notif_sizes there.
+    let asked = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_NOTIF_SIZES, 0, &raw mut sizes) };
+    asked == 0
+        && usize::from(sizes.seccomp_notif) <= size_of::<libc::seccomp_notif>()
+        && usize::from(sizes.seccomp_notif_resp) <= size_of::<libc::seccomp_notif_resp>()
+}
+
+/// A call that waits for its answer, by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    /// The answer's address; invalid once the thread is dead.
+    pub id: u64,
+    /// The thread that calls.
+    pub tid: Tid,
+    /// The AUDIT_ARCH number of its ABI.
+    pub arch: u32,
+    /// The call's number.
+    pub number: u64,
+    /// The six argument registers.
+    pub arguments: [u64; 6],
+}
+
+/// Waits for the next call that wants an answer.
+///
+/// ENOENT where one was interrupted before it was received, and (Linux 6.11) where no process has the
+/// filter any more.
+pub fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification> {
+    let mut message = std::mem::MaybeUninit::<libc::seccomp_notif>::zeroed();
+    // SAFETY: the kernel wants zeroes and writes one seccomp_notif there.
+    let received =
+        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, message.as_mut_ptr()) };
+    check(libc::c_long::from(received))?;
+    // SAFETY: all-zeroes is valid, and the kernel filled it.
+    let message = unsafe { message.assume_init() };
+    Ok(Notification {
+        id: message.id,
+        tid: Tid(message.pid.cast_signed()),
+        arch: message.data.arch,
+        number: u64::from(message.data.nr.cast_unsigned()),
+        arguments: message.data.args,
+    })
+}
+
+/// Whether the call still waits: its thread lives, and its tid and memory are its own.
+pub fn notification_waits(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: the kernel reads one u64.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+}
+
+/// Lets the call go on as if there were no filter. A thread that is dead needs no answer.
+pub fn let_go_on(listener: BorrowedFd<'_>, id: u64) {
+    let answer = libc::seccomp_notif_resp {
+        id,
+        val: 0,
+        error: 0,
+        flags: u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1),
+    };
+    // SAFETY: the kernel reads one seccomp_notif_resp.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+}
+
+/// Has callers and the thread that answers them wake each other on one CPU (Linux 6.6).
+pub fn wake_on_one_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
+    /// SECCOMP_IOW(4, __u64) of linux/seccomp.h.
+    const SET_FLAGS: libc::Ioctl = 0x4008_2104;
+    /// SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP.
+    const SYNC_WAKE_UP: libc::c_ulong = 1;
+    // SAFETY: this request takes an integer.
+    check(libc::c_long::from(unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) })).map(drop)
+}
+
+/// The call that a stopped tracee was in: its number, its arguments and the result so far
+/// (PTRACE_GETREGS).
+pub fn interrupted_call(tid: Tid) -> io::Result<(u64, [u64; 6], i64)> {
+    let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
+    // SAFETY: the kernel writes one user_regs_struct there.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid.0, 0usize, registers.as_mut_ptr()) })?;
+    // SAFETY: all-zeroes is valid, and the kernel filled it.
+    let at = unsafe { registers.assume_init() };
+    Ok((at.orig_rax, [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9], at.rax.cast_signed()))
 }
 
 /// Keeps freed memory for reuse instead of giving it back: large buffers otherwise cost a page

@@ -6,20 +6,17 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
-use super::filter;
-use super::memory::Fault;
+use super::call::{self, Meaning};
+use super::lane::Threads;
 use super::stop::{End, Report, Stop, Stopped};
 use super::sys::{self, Register, Resume, SyscallStop, Tid, TraceeMemory};
-use super::syscalls::{self, Decoded, Row, Special, Sysno};
-
-/// The bit that marks an x32 call.
-const X32_BIT: u64 = 0x4000_0000;
+use super::syscalls::{Decoded, Special};
 
 /// After so many reports each thread that waits is served once.
 const UNFAIR_TURNS: u32 = 16;
 
 /// The thread that makes a call, and its process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// The thread.
     pub tid: Tid,
@@ -43,6 +40,9 @@ pub struct HeldCall<'a> {
 pub enum Verdict<P> {
     /// It goes on, and its result does not matter.
     Continue,
+    /// The same, of a look that may wait for something outside, such as the other end of a FIFO, so that
+    /// a signal may interrupt it.
+    MayWait,
     /// It goes on, and its result is wanted, together with this.
     AwaitResult(P),
     /// It is not made; the program gets ENOSYS.
@@ -56,7 +56,7 @@ pub trait Observer {
     /// What is kept from a call's entry to its result.
     type Pending;
 
-    /// A call is held at its entry.
+    /// A call is held at its entry. One that only looks is never refused.
     fn before(&self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Self::Pending>;
     /// A call that was awaited has its result: -errno where it failed, none where its thread died in it.
     fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
@@ -83,6 +83,8 @@ pub trait Observer {
 pub enum Mechanism {
     /// A seccomp filter stops the calls of the table only.
     Filter,
+    /// The same, but calls that only look wait for an answer in the fast lane.
+    Lanes,
     /// Every call stops at its entry and its exit; for where no filter may be installed.
     EveryCall,
 }
@@ -116,6 +118,7 @@ impl<P> Thread<P> {
 pub struct Tracer<'a, O: Observer> {
     observer: &'a O,
     mechanism: Mechanism,
+    shared: &'a Threads<O::Pending>,
     threads: HashMap<Tid, Thread<O::Pending>, foldhash::fast::RandomState>,
     /// Threads that ended before their creator's event told of them.
     ended_early: HashSet<Tid, foldhash::fast::RandomState>,
@@ -124,12 +127,13 @@ pub struct Tracer<'a, O: Observer> {
 
 impl<'a, O: Observer> Tracer<'a, O> {
     /// A tracer of `command`, which is seized and has made no call yet.
-    pub fn new(command: Tid, mechanism: Mechanism, observer: &'a O) -> Self {
+    pub fn new(command: Tid, mechanism: Mechanism, shared: &'a Threads<O::Pending>, observer: &'a O) -> Self {
         let mut threads = HashMap::default();
         threads.insert(command, Thread::new(command));
         Tracer {
             observer,
             mechanism,
+            shared,
             threads,
             ended_early: HashSet::default(),
             counters: Counters::default(),
@@ -176,6 +180,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             return;
         }
         let (tgid, parent) = process_and_parent(tid).unwrap_or((tid, Tid(0)));
+        self.shared.add(tid, tgid);
         self.threads.insert(tid, Thread { announced: false, ..Thread::new(tgid) });
         // One of that name whose creator never told of it is long gone.
         self.ended_early.remove(&tid);
@@ -189,6 +194,12 @@ impl<'a, O: Observer> Tracer<'a, O> {
     /// Does what a stop asks for; how the thread goes on, and with which signal.
     fn act(&mut self, tid: Tid, stop: Stop) -> (Resume, i32) {
         let mut signal = 0;
+        if self.mechanism == Mechanism::Lanes
+            && matches!(stop, Stop::Trap | Stop::Group(_))
+            && let Some(pending) = self.shared.take_awaited(tid)
+        {
+            self.looked(tid, pending);
+        }
         match stop {
             Stop::Syscall => self.call_stop(tid),
             Stop::Clone => self.cloned(tid),
@@ -212,16 +223,27 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 signal = delivered;
                 let tgid = self.thread(tid).tgid;
                 self.observer.signal(Caller { tid, tgid }, signal);
+                if self.mechanism == Mechanism::Lanes {
+                    self.shared.mend_interrupted_look(tid);
+                }
             }
             Stop::Other => {}
         }
         let awaits_exit = self.threads.get(&tid).is_some_and(|thread| thread.in_call);
         let how = match self.mechanism {
             Mechanism::EveryCall => Resume::Syscall,
-            Mechanism::Filter if awaits_exit => Resume::Syscall,
-            Mechanism::Filter => Resume::Continue,
+            Mechanism::Filter | Mechanism::Lanes if awaits_exit => Resume::Syscall,
+            Mechanism::Filter | Mechanism::Lanes => Resume::Continue,
         };
         (how, signal)
+    }
+
+    /// A look whose result is awaited is over: the thread was interrupted behind it.
+    fn looked(&mut self, tid: Tid, pending: O::Pending) {
+        self.counters.exits += 1;
+        let caller = Caller { tid, tgid: self.thread(tid).tgid };
+        let result = sys::interrupted_call(tid).ok().map(|(_, _, result)| result);
+        self.observer.after(caller, pending, result);
     }
 
     fn thread(&mut self, tid: Tid) -> &mut Thread<O::Pending> {
@@ -248,32 +270,12 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     fn entry(&mut self, tid: Tid, arch: u32, number: u64, arguments: &[u64; 6]) {
         self.counters.entries += 1;
-        let memory = TraceeMemory(tid);
-        let tgid = self.thread(tid).tgid;
-        let caller = Caller { tid, tgid };
-        let special = |special| Decoded { special: Some(special), ..Decoded::default() };
-        let (name, decoded) = if arch != filter::NATIVE || number & X32_BIT != 0 {
-            ("a call of another ABI", special(Special::Compat))
-        } else {
-            let row = u32::try_from(number).ok().and_then(|number| syscalls::row(Sysno(number)));
-            let Some(row) = row else {
-                if u32::try_from(number).is_ok_and(|number| syscalls::is_known(Sysno(number))) {
-                    return;
-                }
-                return self.judge(
-                    caller,
-                    "a call newer than the table",
-                    &special(Special::Unmodelled),
-                    arguments,
-                );
-            };
-            match decode(row, arguments, memory) {
-                Ok(Some(decoded)) => (row.name, decoded),
-                Ok(None) | Err(Fault::Unmapped | Fault::Gone | Fault::NameTooLong) => return,
-                Err(Fault::Unreadable) => return self.observer.unreadable(caller, row.name),
-            }
-        };
-        self.judge(caller, name, &decoded, arguments);
+        let caller = Caller { tid, tgid: self.thread(tid).tgid };
+        match call::read(arch, number, arguments, TraceeMemory(tid)) {
+            Meaning::Nothing => {}
+            Meaning::Unreadable(name) => self.observer.unreadable(caller, name),
+            Meaning::Call(name, decoded) => self.judge(caller, name, &decoded, arguments),
+        }
     }
 
     fn judge(&mut self, caller: Caller, name: &'static str, decoded: &Decoded, arguments: &[u64; 6]) {
@@ -293,7 +295,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let call = HeldCall { decoded, name, memory: TraceeMemory(tid) };
         match self.observer.before(caller, &call) {
-            Verdict::Continue => {}
+            Verdict::Continue | Verdict::MayWait => {}
             Verdict::AwaitResult(pending) => {
                 let thread = self.thread(tid);
                 thread.pending = Some(pending);
@@ -312,6 +314,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let creator = self.thread(tid).tgid;
         if is_thread_of(creator, child) {
+            self.shared.add(child, creator);
             self.threads.entry(child).or_insert_with(|| Thread::new(creator)).announced = true;
             self.observer.shares_memory(creator);
         } else {
@@ -330,8 +333,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let mut lost = Vec::new();
         self.threads.retain(|other, thread| {
             let keep = *other == tid || thread.tgid != tgid;
-            if !keep && *other != former {
-                lost.extend(thread.pending.take().map(|pending| (*other, pending)));
+            if !keep {
+                let awaited = self.shared.remove(*other);
+                if *other != former {
+                    lost.extend(thread.pending.take().or(awaited).map(|pending| (*other, pending)));
+                }
             }
             keep
         });
@@ -352,10 +358,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.ended_early.insert(tid);
             return;
         };
+        let awaited = self.shared.remove(tid);
         if !thread.announced {
             self.ended_early.insert(tid);
         }
-        if let Some(pending) = thread.pending {
+        if let Some(pending) = thread.pending.or(awaited) {
             self.observer.after(Caller { tid, tgid: thread.tgid }, pending, None);
         }
         if thread.tgid == tid {
@@ -376,13 +383,6 @@ fn collect(reports: &mut VecDeque<(Tid, i32)>) {
         }
         reports.push_back((tid, status));
     }
-}
-
-fn decode(row: &Row, arguments: &[u64; 6], memory: TraceeMemory) -> Result<Option<Decoded>, Fault> {
-    if !row.applies(arguments) {
-        return Ok(None);
-    }
-    syscalls::decode(row, arguments, &memory).map(Some)
 }
 
 fn message_tid(tid: Tid) -> Option<Tid> {

@@ -3,14 +3,14 @@
 //! It stops when the command is stopped, hands on the signals that were meant for it, ends as the
 //! command ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::link::{CommandEnd, Done, Link, ToFront, ToTracer};
 use crate::cli::Survivors;
-use crate::trace::sys::{self, SignalMask, Tid};
+use crate::trace::sys::{self, Fork, SignalMask, Tid};
 
 /// After this time we say whom we wait for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,6 +56,8 @@ pub struct Front {
     ended: Option<(CommandEnd, Instant)>,
     told_of_survivors: bool,
     timed_out: bool,
+    /// Held, never used: see [`ToFront::Launched`].
+    listener: Option<OwnedFd>,
 }
 
 impl Front {
@@ -79,6 +81,7 @@ impl Front {
             ended: None,
             told_of_survivors: false,
             timed_out: false,
+            listener: None,
         }
     }
 
@@ -91,12 +94,17 @@ impl Front {
             }
             if message {
                 match self.link.receive::<ToFront>() {
-                    Some(message) => {
+                    Some((message, listener)) => {
+                        self.listener = self.listener.or(listener);
                         if let Some(ending) = self.told(message) {
                             return ending;
                         }
                     }
-                    None => return Ending::Lost,
+                    None => {
+                        // Gone, and its tracees with it, only when it can be waited for.
+                        let _ = sys::wait_any();
+                        return Ending::Lost;
+                    }
                 }
             }
             self.look_at_clock();
@@ -188,6 +196,7 @@ impl Front {
                 None
             }
             ToFront::Detached => {
+                self.leave_keeper();
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
                 Some(if self.timed_out {
                     Ending::TimedOut(Done { error: None, complete: true, report: String::new() })
@@ -200,6 +209,29 @@ impl Front {
                 let end = self.ended.map_or(CommandEnd::Exited(125), |(end, _)| end);
                 Some(if self.timed_out { Ending::TimedOut(done) } else { Ending::Recorded(end, done) })
             }
+        }
+    }
+
+    /// Leaves a process that holds the listener in our place until the tracing process is gone.
+    fn leave_keeper(&self) {
+        let Some(listener) = &self.listener else { return };
+        let Some(pid) = rustix::process::Pid::from_raw(self.tracer.0) else { return };
+        let flags = rustix::process::PidfdFlags::empty();
+        let Ok(tracer) = rustix::process::pidfd_open(pid, flags) else { return };
+        if let Ok(Fork::Child) = sys::fork() {
+            let [first, second] = {
+                let mut keep = [listener.as_raw_fd().unsigned_abs(), tracer.as_raw_fd().unsigned_abs()];
+                keep.sort_unstable();
+                keep
+            };
+            // Nothing of this process is used any more: it only holds these two.
+            for (from, to) in [(0, first), (first + 1, second), (second + 1, u32::MAX)] {
+                if from < to {
+                    let _ = sys::close_range(from, to - 1);
+                }
+            }
+            let _ = poll(&mut [PollFd::new(tracer.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+            sys::exit_now(0);
         }
     }
 

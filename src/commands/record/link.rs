@@ -1,10 +1,11 @@
 //! What the two processes of a recording tell each other: one JSON message a packet.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use serde::{Deserialize, Serialize};
+
+use crate::trace::handover;
 
 /// The longest message; reports are cut to fit.
 const LONGEST: usize = 64 << 10;
@@ -12,7 +13,7 @@ const LONGEST: usize = 64 << 10;
 /// From the process that traces to the one that the user waits for.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
-    /// The command is about to run.
+    /// The command is about to run; with the listener of the fast lane, where there is one.
     Launched,
     /// Tracing is impossible here; nothing was run.
     Denied(String),
@@ -88,29 +89,29 @@ pub struct Link(OwnedFd);
 impl Link {
     /// Both ends.
     pub fn pair() -> io::Result<(Link, Link)> {
-        let (one, other) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let (one, other) = handover::pair()?;
         Ok((Link(one), Link(other)))
     }
 
     /// Sends a message; a peer that is gone is no error, it needs no telling.
     pub fn send(&self, message: &impl Serialize) {
+        self.send_with(message, None);
+    }
+
+    /// The same, and another name of `descriptor` with it.
+    pub fn send_with(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) {
         let bytes = serde_json::to_vec(message).unwrap_or_default();
         if bytes.len() <= LONGEST {
-            let _ = send(self.0.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL);
+            let _ = handover::send(&self.0, &bytes, descriptor);
         }
     }
 
-    /// Receives the next message; none when the peer is gone.
-    pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Option<T> {
+    /// Receives the next message, and the descriptor that came with it; none when the peer is gone.
+    pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Option<(T, Option<OwnedFd>)> {
         let mut bytes = vec![0; LONGEST];
-        loop {
-            return match recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::empty()) {
-                Err(nix::errno::Errno::EINTR) => continue,
-                Ok(0) | Err(_) => None,
-                Ok(count) => serde_json::from_slice(&bytes[..count]).ok(),
-            };
-        }
+        let (count, descriptor) = handover::receive(&self.0, &mut bytes).ok()?;
+        let message = serde_json::from_slice(bytes.get(..count)?).ok()?;
+        Some((message, descriptor))
     }
 }
 

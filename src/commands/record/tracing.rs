@@ -24,11 +24,11 @@ use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{FORMAT_VERSION, Header, Host, Kind, Tool, WarningKind, live};
-use crate::trace::filter::{self, Actions};
+use crate::trace::lane::{self, Threads};
 use crate::trace::launch::{LaunchError, Launched, launch};
 use crate::trace::stop::End;
-use crate::trace::sys::{self, ReceivedSignal, Tid};
-use crate::trace::tracer::Tracer;
+use crate::trace::sys::{self, Interrupter, ReceivedSignal, Tid};
+use crate::trace::tracer::{Mechanism, Tracer};
 
 /// After SIGTERM the tree has this long before SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
@@ -52,9 +52,12 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         move |error: std::io::Error| ToFront::Failed(format!("{what}: {error}"))
     };
     sys::keep_large_buffers();
-    let filter = filter::program(Actions::TRACE);
-    let filter = (setup.options.mechanism == cli::Mechanism::Auto).then_some(filter.as_slice());
-    let mut launched = launch(&setup.program, filter).map_err(|error| match error {
+    let wanted = match setup.options.mechanism {
+        cli::Mechanism::Auto => Mechanism::Lanes,
+        cli::Mechanism::Stops => Mechanism::Filter,
+        cli::Mechanism::EveryCall => Mechanism::EveryCall,
+    };
+    let mut launched = launch(&setup.program, wanted).map_err(|error| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
         LaunchError::Os(_) => ToFront::Failed(error.to_string()),
     })?;
@@ -76,9 +79,22 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
     recorder.inherit(launched.command, &setup.inherited);
-    link.send(&ToFront::Launched);
+    let threads = Arc::new(Threads::default());
+    if let Some(listener) = launched.listener.take() {
+        // The front holds it too: without a holder the kernel answers ENOSYS to what waits.
+        link.send_with(&ToFront::Launched, Some(listener.as_fd()));
+        let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
+        let (recorder, threads) = (Arc::clone(&recorder), Arc::clone(&threads));
+        // It may wait for one more call at the end of this process, and ends with it.
+        std::thread::Builder::new()
+            .name("looks".into())
+            .spawn(move || lane::serve(&listener, &threads, &interrupter, &*recorder))
+            .map_err(failed("start the thread that answers"))?;
+    } else {
+        link.send(&ToFront::Launched);
+    }
     launched.release().map_err(failed("start the command"))?;
-    let run = Tracer::new(launched.command, launched.mechanism, &recorder).run();
+    let run = Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
         link.send(&ToFront::NotExecuted(error));
@@ -88,7 +104,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     let timed_out = tree.timed_out.load(Ordering::Relaxed);
     let times = Times { started_at, finished_at, elapsed: started.elapsed() };
     let written = match run {
-        Ok(_) => write(setup, recorder, &tree, directory, manifest, end, timed_out, &times),
+        Ok(_) => write(setup, &recorder, &tree, directory, manifest, end, timed_out, &times),
         Err(error) => Err(format!("follow the command's processes: {error}")),
     };
     let done = match written {
@@ -115,7 +131,7 @@ fn prepare(
     link: &Arc<Link>,
     signals: OwnedFd,
     command: Tid,
-) -> std::io::Result<(Recorder, Arc<Tree>)> {
+) -> std::io::Result<(Arc<Recorder>, Arc<Tree>)> {
     let tree = Arc::new(Tree::new(command, setup.options.survivors));
     let compression = match setup.options.compression {
         cli::Compression::Snappy => Compression::Snappy,
@@ -134,9 +150,11 @@ fn prepare(
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     let listener = Listener { tree: Arc::clone(&tree), link: Arc::clone(link), signals, recent: Vec::new() };
     std::thread::Builder::new().name("listener".into()).spawn(move || listener.run())?;
+    // From here on the listener sees to it that we do not outlive the front unasked.
+    sys::set_parent_death_signal(0);
     use crate::trace::tracer::Observer;
     recorder.started(command, Tid(0));
-    Ok((recorder, tree))
+    Ok((Arc::new(recorder), tree))
 }
 
 /// Descriptors of ours must not run out because the command's limit is low.
@@ -149,7 +167,7 @@ fn raise_descriptor_limit() {
 #[allow(clippy::too_many_arguments, reason = "the parts of one manifest")]
 fn write(
     setup: &Setup,
-    recorder: Recorder,
+    recorder: &Recorder,
     tree: &Tree,
     directory: Arc<SnapshotDir>,
     manifest: std::fs::File,
@@ -253,6 +271,22 @@ impl Tree {
         (count > 0).then(|| format!("{count} processes outlived the command and were ended"))
     }
 
+    /// Ends every process, and then this one: while we live, no call of theirs goes astray.
+    fn die(&self) -> ! {
+        let mut state = self.lock();
+        while !state.living.is_empty() {
+            for process in &state.living {
+                let _ = sys::kill(*process, libc::SIGKILL);
+            }
+            // What is forked meanwhile is met in the next round.
+            state = self
+                .changed
+                .wait_timeout(state, Duration::from_millis(20))
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        }
+        sys::exit_now(125)
+    }
+
     /// SIGTERM to every process, SIGKILL to those that are left after the grace.
     fn end(self: &Arc<Self>) {
         if std::mem::replace(&mut self.lock().ending, true) {
@@ -317,8 +351,6 @@ impl Events for TreeEvents {
             state.ended_survivors = others;
         }
         drop(state);
-        // From here on the listener sees to it that we do not outlive the front unasked.
-        sys::set_parent_death_signal(0);
         self.link.send(&ToFront::Ended(match end {
             End::Exited(status) => CommandEnd::Exited(status),
             End::Killed { signal, .. } => CommandEnd::Killed(signal),
@@ -372,12 +404,10 @@ impl Listener {
             self.drain();
             if message {
                 match self.link.receive::<ToTracer>() {
-                    Some(message) => self.told(message),
+                    Some((message, _)) => self.told(message),
                     None if self.tree.detached.load(Ordering::SeqCst) => connected = false,
                     // The front is dead: nothing may run on unwatched, and nobody would learn of it.
-                    None => {
-                        let _ = sys::kill(Tid(std::process::id().cast_signed()), libc::SIGKILL);
-                    }
+                    None => self.tree.die(),
                 }
             }
             self.forward_own();

@@ -100,6 +100,16 @@ impl Row {
         }
         lane
     }
+
+    /// Whether a call with these registers is one that only looks.
+    pub fn looks_only(&self, args: &Args) -> bool {
+        self.applies(args)
+            && match self.lane() {
+                Lane::Look => true,
+                Lane::LookUnless { arg, mask } => !Test::Has { arg, mask }.holds(args),
+                Lane::Stop => false,
+            }
+    }
 }
 
 /// One thing that a call names, and what it does to it.

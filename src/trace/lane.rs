@@ -1,0 +1,170 @@
+//! The fast lane: calls that only look wait for an answer here instead of stopping for the tracer.
+//!
+//! One thread receives them by seccomp user notification (seccomp_unotify(2)), has the observer judge
+//! each at its entry, and lets it go on. It never ptraces; that is `tracer.rs`'s thread, which follows
+//! the tree and tells which process a thread belongs to. Where the result of a look is wanted after all,
+//! that thread is asked to interrupt the caller, which the kernel does when the call is over.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::call::{self, Meaning};
+use super::sys::{self, Interrupter, Notification, Register, Tid, TraceeMemory};
+use super::syscalls::{self, Sysno};
+use super::tracer::{Caller, HeldCall, Observer, Verdict};
+
+/// The kernel's internal results of a call that a signal interrupted (linux/errno.h): it is made again
+/// unless a handler without SA_RESTART runs, or in any case.
+const ERESTARTSYS: i64 = -512;
+const ERESTARTNOINTR: u64 = (-513_i64).cast_unsigned();
+
+/// What the two lanes tell each other of threads.
+#[derive(Debug)]
+pub struct Threads<P>(Mutex<Known<P>>);
+
+#[derive(Debug)]
+struct Known<P> {
+    /// The process of each thread that is not its leader.
+    process: HashMap<Tid, Tid, foldhash::fast::RandomState>,
+    /// Threads whose last look may wait for something outside, and may be interrupted in it.
+    waits: HashMap<Tid, u64, foldhash::fast::RandomState>,
+    /// What is kept of looks whose result is wanted, until their thread stops behind them.
+    awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
+}
+
+impl<P> Default for Threads<P> {
+    fn default() -> Self {
+        Threads(Mutex::new(Known {
+            process: HashMap::default(),
+            waits: HashMap::default(),
+            awaited: HashMap::default(),
+        }))
+    }
+}
+
+impl<P> Threads<P> {
+    fn lock(&self) -> MutexGuard<'_, Known<P>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that `tid` is a thread of `process`.
+    pub fn add(&self, tid: Tid, process: Tid) {
+        if tid != process {
+            self.lock().process.insert(tid, process);
+        }
+    }
+
+    /// Notes that `tid` is gone, or that it is its process's leader now; what was kept of its last look.
+    pub fn remove(&self, tid: Tid) -> Option<P> {
+        let mut known = self.lock();
+        known.process.remove(&tid);
+        known.waits.remove(&tid);
+        known.awaited.remove(&tid)
+    }
+
+    /// What was kept of the look that `tid` has stopped behind, if its result is wanted.
+    pub fn take_awaited(&self, tid: Tid) -> Option<P> {
+        self.lock().awaited.remove(&tid)
+    }
+
+    fn caller(&self, tid: Tid) -> Caller {
+        Caller { tid, tgid: self.lock().process.get(&tid).copied().unwrap_or(tid) }
+    }
+
+    fn waits(&self, tid: Tid, number: Option<u64>) {
+        let mut known = self.lock();
+        match number {
+            Some(number) => drop(known.waits.insert(tid, number)),
+            None if known.waits.is_empty() => {}
+            None => drop(known.waits.remove(&tid)),
+        }
+    }
+
+    /// Sees to it that a look which a signal interrupted before it was received is made again.
+    ///
+    /// The kernel would answer EINTR for a handler without SA_RESTART, which alone it would not: the
+    /// call has not begun. `tid` is in its signal-delivery-stop.
+    pub fn mend_interrupted_look(&self, tid: Tid) {
+        let Ok((number, arguments, ERESTARTSYS)) = sys::interrupted_call(tid) else { return };
+        let row = u32::try_from(number).ok().and_then(|number| syscalls::row(Sysno(number)));
+        let looks = row.is_some_and(|row| row.looks_only(&arguments));
+        // One that had begun, and waits for the other end of a FIFO, is interrupted as it is alone.
+        if looks && self.lock().waits.get(&tid) != Some(&number) {
+            let _ = sys::set_register(tid, Register::Result, ERESTARTNOINTR);
+        }
+    }
+}
+
+/// A look that waits for its answer; it gets it when this is dropped, so exactly once.
+struct HeldLook<'a> {
+    listener: &'a OwnedFd,
+    notification: Notification,
+}
+
+impl Drop for HeldLook<'_> {
+    fn drop(&mut self) {
+        sys::let_go_on(self.listener.as_fd(), self.notification.id);
+    }
+}
+
+/// Answers looks until no process has the filter any more.
+pub fn serve<O: Observer>(
+    listener: &OwnedFd,
+    threads: &Threads<O::Pending>,
+    interrupter: &Interrupter,
+    observer: &O,
+) {
+    loop {
+        match sys::receive_notification(listener.as_fd()) {
+            Ok(notification) => answer(&HeldLook { listener, notification }, threads, interrupter, observer),
+            // One was interrupted before we had it, or the last process is gone.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                if hung_up(listener) {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn answer<O: Observer>(
+    look: &HeldLook<'_>,
+    threads: &Threads<O::Pending>,
+    interrupter: &Interrupter,
+    observer: &O,
+) {
+    let Notification { id, tid, arch, number, arguments } = look.notification;
+    let caller = threads.caller(tid);
+    let meaning = call::read(arch, number, &arguments, TraceeMemory(tid));
+    // The memory that was read is the caller's only if it still waits.
+    if !sys::notification_waits(look.listener.as_fd(), id) {
+        return;
+    }
+    let verdict = match meaning {
+        Meaning::Nothing => Verdict::Continue,
+        Meaning::Unreadable(name) => {
+            observer.unreadable(caller, name);
+            Verdict::MayWait
+        }
+        Meaning::Call(name, decoded) => {
+            observer.before(caller, &HeldCall { decoded: &decoded, name, memory: TraceeMemory(tid) })
+        }
+    };
+    threads.waits(tid, matches!(verdict, Verdict::MayWait).then_some(number));
+    if let Verdict::AwaitResult(pending) = verdict {
+        threads.lock().awaited.insert(tid, pending);
+        interrupter.interrupt(tid);
+    }
+}
+
+fn hung_up(listener: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(listener.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+        && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+}

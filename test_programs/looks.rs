@@ -1,0 +1,62 @@
+//! Calls that only look, under the conditions in which their fast lane could show.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static TICKS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn tick(_: libc::c_int) {
+    TICKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Looks while a timer ticks whose handler interrupts calls; prints how many answered EINTR.
+fn interrupted(ticks: u64) {
+    // SAFETY: all-zeroes is a valid sigaction: no flags, so no SA_RESTART.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = tick as *const () as usize;
+    let every = libc::timeval { tv_sec: 0, tv_usec: 100 };
+    let timer = libc::itimerval { it_interval: every, it_value: every };
+    // SAFETY: valid structures, and a handler that only counts.
+    unsafe {
+        libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+    }
+    let (mut answered, mut other) = (0, 0);
+    while TICKS.load(Ordering::Relaxed) < ticks {
+        // SAFETY: a path with its NUL.
+        if unsafe { libc::access(c"looked-at".as_ptr(), libc::F_OK) } == -1 {
+            match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => answered += 1,
+                Some(libc::ENOENT) => {}
+                _ => other += 1,
+            }
+        }
+    }
+    println!("EINTR {answered}, other {other}");
+}
+
+/// Looks forever, with a child that does the same; writes every answer that there should not be.
+fn forever(report: &str) {
+    let mut report = std::fs::OpenOptions::new().append(true).create(true).open(report).unwrap();
+    // SAFETY: no thread runs but this one.
+    unsafe { libc::fork() };
+    println!("looking");
+    loop {
+        // SAFETY: a path with its NUL.
+        if unsafe { libc::access(c"looked-at".as_ptr(), libc::F_OK) } == -1 {
+            let error = std::io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::ENOENT) {
+                writeln!(report, "{error}").unwrap();
+            }
+        }
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("interrupted"), Some(ticks)) => interrupted(ticks.parse().unwrap()),
+        (Some("forever"), Some(report)) => forever(&report),
+        _ => panic!("interrupted TICKS | forever REPORT"),
+    }
+}
