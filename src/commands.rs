@@ -15,6 +15,7 @@ pub mod paths;
 mod progress;
 pub mod record;
 pub mod restore;
+pub mod show;
 #[cfg(test)]
 mod testing;
 pub mod verify;
@@ -86,7 +87,7 @@ fn run_on(verb: Verb, console: &mut Console) -> i32 {
 
 fn dispatch(verb: Verb, console: &mut Console) -> Outcome {
     match verb {
-        Verb::Show(_) => Err(UsageError("this build can't show a snapshot yet".to_owned()).into()),
+        Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),
         Verb::Completions { shell } => completions::completions(shell, console),
