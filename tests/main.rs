@@ -6,6 +6,7 @@ mod calls;
 mod names;
 mod readme;
 mod recording;
+mod show;
 mod storm;
 mod support;
 mod transparency;

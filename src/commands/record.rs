@@ -64,6 +64,7 @@ pub fn run(options: cli::Record) -> i32 {
     let quiet = options.quiet;
     let unavailable = options.if_unavailable;
     let strict = options.strict;
+    let new_directory = options.snapshot_dir.clone().filter(|path| path.symlink_metadata().is_err());
     let (setup, directory) = match set_up(options, mask) {
         Ok(decided) => decided,
         Err(refusal) => {
@@ -85,6 +86,10 @@ pub fn run(options: cli::Record) -> i32 {
         Ok(front) => front.run(),
         Err(error) => Ending::Failed(format!("start the recording: {error}")),
     };
+    if let (Ending::Denied(_) | Ending::NotExecuted(_), Some(directory)) = (&ending, new_directory) {
+        // Nothing was recorded: an empty directory of our making would only be in the way.
+        let _ = std::fs::remove_dir(directory);
+    }
     match ending {
         Ending::Recorded(end, done) => match tell(&done, strict) {
             Some(status) => status,

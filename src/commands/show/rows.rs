@@ -123,10 +123,10 @@ impl<'s> Table<'s> {
             }
             _ => {
                 if let Some(from) = &record.renamed_from {
-                    notes.push(format!("from {}", quoted(from)));
+                    notes.push(format!("from {}", self.shown(from)));
                 }
                 if let Some(to) = record.renamed_to.as_ref().filter(|_| group != Group::Temporary) {
-                    notes.push(format!("went to {}", quoted(to)));
+                    notes.push(format!("went to {}", self.shown(to)));
                 }
             }
         }
