@@ -80,11 +80,12 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
             table.add(*group, entries, is_in_full);
         }
     }
+    let has_lines = groups.iter().any(|(group, _)| is_asked || *group != Group::Existence);
     let is_change = |(group, _): &(Group, _)| !matches!(group, Group::Read | Group::Existence);
     if !is_asked && !groups.iter().any(is_change) {
         writeln!(console, "\nNothing was changed.")?;
     }
-    if !is_asked || args.processes {
+    if has_lines && (!is_asked || args.processes) {
         writeln!(console)?;
     }
     let folded = table.write(console)?;

@@ -349,6 +349,16 @@ fn the_processes_are_a_tree_even_of_a_snapshot_that_makes_them_a_circle() {
 }
 
 #[test]
+fn nothing_is_said_of_nothing() {
+    let trees = Trees::new();
+    trees.both("stated", "");
+    trees.commit(|records| records[0].operations = Operations::from(Operation::Existence));
+    let ran = show(&trees, &[]);
+    let end = "complete\n\nNothing was changed.\n\n1 path was only asked for: --existence lists them\n";
+    assert!(ran.text().ends_with(end), "{}", ran.text());
+}
+
+#[test]
 fn no_snapshot_is_none() {
     let ran = run(&["show", "/nowhere/at/all"]);
     assert_eq!(ran.status, 3);
