@@ -15,6 +15,7 @@ pub mod paths;
 mod progress;
 pub mod record;
 pub mod restore;
+pub mod show;
 #[cfg(test)]
 mod testing;
 pub mod verify;
@@ -79,14 +80,21 @@ fn run_on(verb: Verb, console: &mut Console) -> i32 {
     if let Err(error) = &outcome
         && status != CLOSED_PIPE
     {
-        console.say(format_args!("{error:#}"));
+        console.say(format_args!("{}", sentence(error)));
     }
     status
 }
 
+/// The error and its causes; one that is told in the sentence already is not told again.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut causes = error.chain().map(ToString::to_string);
+    let first = causes.next().unwrap_or_default();
+    causes.fold(first, |text, cause| if text.ends_with(&cause) { text } else { format!("{text}: {cause}") })
+}
+
 fn dispatch(verb: Verb, console: &mut Console) -> Outcome {
     match verb {
-        Verb::Show(_) => Err(UsageError("this build can't show a snapshot yet".to_owned()).into()),
+        Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),
         Verb::Completions { shell } => completions::completions(shell, console),
@@ -125,6 +133,14 @@ pub fn exit_status(outcome: &Outcome) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let ran = testing::run(&["cat", "/nowhere/at/all", "x"]);
+        assert_eq!(ran.err, "agent-snapshot: open /nowhere/at/all: No such file or directory (os error 2)\n");
+        let error = anyhow::anyhow!("why").context("what");
+        assert_eq!(sentence(&error), "what: why");
+    }
 
     #[test]
     fn each_kind_of_outcome_has_its_exit_status() {

@@ -23,6 +23,6 @@ pub mod source;
 pub mod wire;
 
 pub use blobs::Side;
-pub use error::{Error, printable};
+pub use error::{Error, is_hidden, printable};
 pub use manifest::*;
 pub use reader::Snapshot;

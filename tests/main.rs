@@ -8,6 +8,7 @@ mod lanes;
 mod names;
 mod readme;
 mod recording;
+mod show;
 mod storm;
 mod support;
 mod transparency;

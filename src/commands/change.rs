@@ -3,9 +3,11 @@
 //! A change is one that a restore would put back: times alone are none. Neighbour:
 //! `snapshot::compare`, which compares with the live files.
 
+use std::collections::HashSet;
+
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{ContentId, content_id, is_untouched};
-use crate::snapshot::{FileRecord, FileType, Operations, Present, State};
+use crate::snapshot::{FileRecord, FileType, Operations, Present, Snapshot, State};
 
 /// What became of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +85,18 @@ impl Differences {
     pub fn any(self) -> bool {
         self != Differences::default()
     }
+}
+
+/// The record of the path that was there before and came to be that of `record` by renames.
+pub fn origin<'s>(snapshot: &'s Snapshot, record: &'s FileRecord) -> Option<&'s FileRecord> {
+    let mut seen: HashSet<&[u8]> = HashSet::new();
+    let mut at = record;
+    while at.before.present().is_none() {
+        let from = at.renamed_from.as_deref()?;
+        // A snapshot that was made to lead us in circles does so once.
+        at = snapshot.find(from).filter(|_| seen.insert(from))?;
+    }
+    (!std::ptr::eq(at, record)).then_some(at)
 }
 
 /// Whether two contents, each a length and an identity, are known to be the same.

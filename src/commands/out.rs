@@ -163,9 +163,14 @@ impl<'a> Console<'a> {
 
     /// A message, as a sentence, on standard error; after what was written of the result so far.
     pub fn say(&mut self, message: fmt::Arguments<'_>) {
+        self.tell(format!("agent-snapshot: {message}\n"));
+    }
+
+    /// Writes a message in one piece: what others write to the terminal stays apart from it.
+    fn tell(&mut self, message: String) {
         // If neither stream takes anything there is nobody left to tell.
         let _ = self.result.flush();
-        let _ = writeln!(self.messages, "agent-snapshot: {message}");
+        let _ = self.messages.write_all(message.as_bytes());
     }
 
     /// A message with a list beneath it, cut where it gets long; nothing where the list is empty.
@@ -176,14 +181,15 @@ impl<'a> Console<'a> {
     ) {
         const SHOWN: usize = 20;
         let more = items.len().saturating_sub(SHOWN);
-        for (index, item) in items.take(SHOWN).enumerate() {
-            if index == 0 {
-                self.say(message);
-            }
-            let _ = writeln!(self.messages, "  {item}");
+        let mut text = String::new();
+        for item in items.take(SHOWN) {
+            text += &format!("\n  {item}");
         }
         if more > 0 {
-            let _ = writeln!(self.messages, "  and {more} more");
+            text += &format!("\n  and {more} more");
+        }
+        if !text.is_empty() {
+            self.say(format_args!("{message}{text}"));
         }
     }
 }

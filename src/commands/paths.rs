@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, is_hidden};
 
 /// The paths that arguments name: each with all that is beneath it, or everything where there are no
 /// arguments.
@@ -213,11 +213,7 @@ fn octal(out: &mut String, bytes: &[u8]) {
 
 /// Whether a name with `char` in it is quoted: also for what is invisible or turns the line around.
 pub fn must_be_quoted(char: char) -> bool {
-    match char {
-        '"' | '\\' => true,
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => true,
-        char => char.is_control(),
-    }
+    matches!(char, '"' | '\\') || is_hidden(char)
 }
 
 /// One word of a command as a POSIX shell would need it written, or, where it holds what is no visible

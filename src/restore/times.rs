@@ -12,7 +12,7 @@ use super::place::Place;
 use super::plan::{Plan, Request};
 use super::targets::opposite;
 use crate::snapshot::compare::state;
-use crate::snapshot::{FileRecord, FileType, Operations, Present, live};
+use crate::snapshot::{FileRecord, FileType, Present, live};
 
 /// Modification times by path, in seconds and nanoseconds.
 pub type Times = BTreeMap<Vec<u8>, (i64, u32)>;
@@ -69,17 +69,15 @@ pub fn times<'a>(
         .map(|(path, at)| (path.as_slice(), at))
         .collect();
     for record in killed {
-        match record.before.present() {
-            Some(before)
-                if before.file_type == FileType::Directory
-                    && !record.operations.intersects(Operations::CHANGES) =>
-            {
-                seen.insert(&record.path, before);
-            }
-            before if before.is_some() != record.after.present().is_some() => {
-                renamed.insert(parent(&record.path));
-            }
-            _ => {}
+        let before = record.before.present();
+        if let Some(before) = before
+            && before.file_type == FileType::Directory
+            && stays_directory(request, &record.path)
+        {
+            seen.insert(&record.path, before);
+        }
+        if before.is_some() != record.after.present().is_some() {
+            renamed.insert(parent(&record.path));
         }
     }
     let time = |(path, at): (&[u8], &Present)| {
@@ -88,6 +86,16 @@ pub fn times<'a>(
         Some((path.to_vec(), time.or(kept)?))
     };
     seen.into_iter().filter_map(time).collect()
+}
+
+/// Whether what is put back at `path` is a directory, or nothing is and what is there stays.
+fn stays_directory(request: &Request, path: &[u8]) -> bool {
+    let index = request.files.binary_search_by(|record| record.path.as_slice().cmp(path));
+    index.is_err()
+        || index.is_ok_and(|index| {
+            let goal = state(&request.files[index], request.goal).present();
+            goal.is_some_and(|goal| goal.file_type == FileType::Directory)
+        })
 }
 
 /// The time that the directory at `path` had in the state that is put back, if what it has now is of

@@ -41,16 +41,25 @@ impl Error {
     }
 }
 
-/// A path for a message or a terminal: control characters and bytes that are not UTF-8 are escaped,
-/// so that a name can't move the cursor.
+/// Whether a character of a name is escaped wherever it is shown: it moves the cursor, turns the line
+/// around, or can't be seen.
+pub fn is_hidden(char: char) -> bool {
+    match char {
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => true,
+        char => char.is_control(),
+    }
+}
+
+/// A path for a message or a terminal: hidden characters and bytes that are not UTF-8 are escaped, so
+/// that a name can't move the cursor.
 pub fn printable(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
-        Ok(text) if !text.chars().any(char::is_control) => Cow::Borrowed(text),
+        Ok(text) if !text.contains(is_hidden) => Cow::Borrowed(text),
         _ => {
             let mut out = String::with_capacity(path.len() + 8);
             for chunk in path.utf8_chunks() {
                 for char in chunk.valid().chars() {
-                    if char.is_control() { out.extend(char.escape_default()) } else { out.push(char) }
+                    if is_hidden(char) { out.extend(char.escape_default()) } else { out.push(char) }
                 }
                 for byte in chunk.invalid() {
                     // Writing to a String can't fail.

@@ -134,6 +134,9 @@ impl SnapshotDir {
             File::open(parent).and_then(|parent| parent.sync_all()).map_err(Error::io("sync", parent))?;
         }
         remove_stale(&home.dir);
+        // A child that another thread is just making has the descriptor until its execve, and the lock
+        // with it: whoever wants the directory next need not wait for that.
+        let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::super::change::{Differences, Effect};
+use super::super::change::{Differences, Effect, origin};
 use super::super::paths::{Selection, below};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{ContentId, content_id, is_untouched, state};
@@ -146,11 +146,13 @@ impl<'s> Plan<'s> {
             let old = half(name, record, Side::Before);
             let new = half(name, record, Side::After);
             let source = match (old, new) {
-                (None, Some(new)) => source(snapshot, record).and_then(find).and_then(|(name, record)| {
-                    let old = half(name, record, Side::Before)?;
-                    // patch(1) renames no symbolic links.
-                    (record.after.present().is_none() && !old.is_link() && !new.is_link()).then_some(old)
-                }),
+                (None, Some(new)) => origin(snapshot, record).and_then(|origin| find(&origin.path)).and_then(
+                    |(name, record)| {
+                        let old = half(name, record, Side::Before)?;
+                        // patch(1) renames no symbolic links.
+                        (record.after.present().is_none() && !old.is_link() && !new.is_link()).then_some(old)
+                    },
+                ),
                 _ => None,
             };
             match source {
@@ -234,18 +236,6 @@ fn half<'s>(name: &'s [u8], record: &'s FileRecord, side: Side) -> Option<Half<'
         _ => return None,
     };
     Some(Half { record, side, present, mode, name })
-}
-
-/// The path that was there before and came to be `record` by renames.
-fn source<'s>(snapshot: &'s Snapshot, record: &'s FileRecord) -> Option<&'s [u8]> {
-    let mut seen: HashSet<&[u8]> = HashSet::new();
-    let mut at = record;
-    while at.before.present().is_none() {
-        let from = at.renamed_from.as_deref()?;
-        // A snapshot that was made to lead us in circles does so once.
-        at = snapshot.find(from).filter(|_| seen.insert(from))?;
-    }
-    Some(&at.path)
 }
 
 /// The directories above a relative name.

@@ -207,8 +207,18 @@ fn a_directory_that_is_in_use_is_refused_until_it_is_free() {
     let root = tempfile::tempdir().unwrap();
     let first = SnapshotDir::create(root.path()).unwrap();
     assert!(message(SnapshotDir::create(root.path())).contains("another recording"));
-    drop(first);
+    commit_into(first, header(), |_| Vec::new());
     SnapshotDir::create(root.path()).unwrap();
+}
+
+#[test]
+fn a_committed_directory_is_free_though_a_child_has_the_descriptor() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = SnapshotDir::create(dir.path()).unwrap();
+    let of_a_child = target.dir.try_clone().unwrap();
+    commit_into(target, header(), |_| Vec::new());
+    SnapshotDir::create(dir.path()).unwrap();
+    drop(of_a_child);
 }
 
 #[test]

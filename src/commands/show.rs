@@ -1,0 +1,122 @@
+//! `show`: what a command did, for a person to read and for `jq`.
+//!
+//! `list.rs` sorts the records into groups, `fold.rs` makes long groups short, `rows.rs` writes them,
+//! `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs` is the
+//! same for programs.
+
+mod fold;
+mod header;
+mod json;
+mod list;
+mod rows;
+mod tree;
+
+use super::out::{Console, style};
+use super::paths::{Selection, quoted};
+use super::{Outcome, UsageError, Verdict};
+use crate::cli::Show;
+use crate::snapshot::Snapshot;
+use list::{Filter, Group, Groups};
+use rows::Table;
+
+/// Shows the snapshot, all of it or what the options ask for.
+pub fn run(args: &Show, console: &mut Console) -> Outcome {
+    let snapshot = Snapshot::open(&args.snap)?;
+    if let Some(id) = args.process
+        && !snapshot.header().processes.iter().any(|process| process.id == id)
+    {
+        let message = format!("the snapshot has no process {id} (show --processes lists them)");
+        return Err(UsageError(message).into());
+    }
+    let selection = Selection::new(&snapshot, &args.paths)?;
+    let unmatched = selection.unmatched().to_vec();
+    let filter = Filter::new(args, selection);
+    if args.json {
+        console.json(&json::Document::new(&snapshot, &filter))?;
+    } else {
+        text(&snapshot, args, &filter, console)?;
+    }
+    for arg in &unmatched {
+        let arg = quoted(arg.as_encoded_bytes());
+        console.say(format_args!("show {arg}: the snapshot has no record of it, so it was not used"));
+    }
+    let cut = snapshot.files().iter().filter(|record| {
+        // The first users of a path are named, the rest is counted.
+        args.process.is_some_and(|process| !record.processes.contains(&process))
+            && record.process_count.is_some()
+    });
+    match cut.count() {
+        0 => {}
+        count => console.say(format_args!(
+            "show: of {count} paths that more than 16 processes used the first 16 are known, so process {} may have used them",
+            args.process.unwrap_or_default()
+        )),
+    }
+    Ok(if unmatched.is_empty() { Verdict::Fine } else { Verdict::Finding })
+}
+
+fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console) -> anyhow::Result<()> {
+    let is_asked = filter.is_of_status() || filter.is_of_place();
+    if !is_asked {
+        header::write(snapshot, args.long, console)?;
+    }
+    if args.processes {
+        if !is_asked {
+            writeln!(console)?;
+        }
+        tree::write(snapshot, args.long, console)?;
+        if !is_asked {
+            return Ok(());
+        }
+    }
+    let Groups(groups) = Groups::new(snapshot, filter, args.long);
+    let is_in_full = args.long || filter.is_of_status();
+    let mut table = Table::new(snapshot, args.long);
+    let mut only_asked_for = 0;
+    for (group, entries) in &groups {
+        if *group == Group::Existence && !is_asked {
+            only_asked_for = entries.len();
+        } else {
+            table.add(*group, entries, is_in_full);
+        }
+    }
+    let has_lines = groups.iter().any(|(group, _)| is_asked || *group != Group::Existence);
+    let is_change = |(group, _): &(Group, _)| !matches!(group, Group::Read | Group::Existence);
+    if !is_asked && !groups.iter().any(is_change) {
+        writeln!(console, "\nNothing was changed.")?;
+    }
+    if has_lines && (!is_asked || args.processes) {
+        writeln!(console)?;
+    }
+    let folded = table.write(console)?;
+    let mut notes = Vec::new();
+    if folded > 0 {
+        notes.push(format!("{} are folded: --long lists each, PATH what is beneath it", paths(folded)));
+    }
+    if only_asked_for > 0 {
+        notes.push(format!("{} only asked for: --existence lists them", were(only_asked_for)));
+    }
+    if is_asked && groups.is_empty() && filter.selection().unmatched().is_empty() {
+        notes.push("no such path is in the snapshot".to_owned());
+    }
+    if !notes.is_empty() && !groups.is_empty() && !is_asked {
+        writeln!(console)?;
+    }
+    for note in notes {
+        let note = console.paint(style::FAINT, note).to_string();
+        writeln!(console, "{note}")?;
+    }
+    Ok(())
+}
+
+fn paths(count: usize) -> String {
+    let number = indicatif::HumanCount(count as u64);
+    if count == 1 { "1 path".to_owned() } else { format!("{number} paths") }
+}
+
+fn were(count: usize) -> String {
+    format!("{} {}", paths(count), if count == 1 { "was" } else { "were" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The lines above the list: what was run and how it ended, and what the recording has not seen.
+
+use anstyle::Style;
+use indicatif::HumanCount;
+
+use super::super::out::{Console, OutputError, style, visible};
+use super::super::paths::{below, quoted, shell_line, shown};
+use super::tree::{cut, ended};
+use crate::snapshot::{Header, Kind, Snapshot};
+
+/// How many suppressed changes and rules are named without `--long`.
+const NAMED: usize = 6;
+
+/// Writes what is known of the recording as a whole.
+pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Result<(), OutputError> {
+    let header = snapshot.header();
+    let mut lines = Lines { console };
+    let command = shell_line(&header.command);
+    let limit = lines.console.look.width.filter(|_| !in_full).map(|width| width * 3);
+    let command = limit.map_or(command.clone(), |limit| cut(&command, limit));
+    lines.line("Command", style::HEADING, &command)?;
+    if header.kind == Kind::Rescue {
+        lines.line("Kind", Style::new(), "rescue: what a restore was about to overwrite")?;
+    } else {
+        lines.line("Status", status_style(header), &status(header))?;
+    }
+    lines.line("Directory", Style::new(), &quoted(&header.start_cwd))?;
+    for text in repositories(header) {
+        lines.line("Git", Style::new(), &text)?;
+    }
+    for (key, value) in [("Name", &header.name), ("Session", &header.session)] {
+        if let Some(value) = value {
+            lines.line(key, Style::new(), &visible(value.as_bytes()))?;
+        }
+    }
+    let whole = if header.complete { "complete" } else { "incomplete" };
+    let attention = if header.complete { Style::new() } else { style::CHANGED };
+    let when = moment(&header.started_at);
+    lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
+    for warning in &header.warnings {
+        let (key, style) = if warning.lost { ("Not seen", style::CHANGED) } else { ("Note", Style::new()) };
+        let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
+        let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
+        lines.line(key, style, &text)?;
+    }
+    suppressed(header, in_full, &mut lines)
+}
+
+struct Lines<'a, 'c> {
+    console: &'a mut Console<'c>,
+}
+
+impl Lines<'_, '_> {
+    fn line(&mut self, key: &str, style: Style, value: &str) -> Result<(), OutputError> {
+        let value = self.console.paint(style, value).to_string();
+        let key = self.console.paint(style::FAINT, format_args!("{key:11}")).to_string();
+        writeln!(self.console, "{key} {value}")
+    }
+}
+
+fn status_style(header: &Header) -> Style {
+    if header.exit_status == 0 { Style::new() } else { style::REMOVED }
+}
+
+/// How the command ended, and how long its tree took.
+fn status(header: &Header) -> String {
+    let mut text = ended(header.exit_status, header.exit_signal.as_deref());
+    if header.timed_out {
+        text += ", ended by --timeout";
+    }
+    if let Some(seconds) = seconds(header) {
+        text += &format!(", {}", duration(seconds));
+    }
+    match header.processes.len() {
+        0 => {}
+        1 => text += ", 1 process",
+        count => text += &format!(", {} processes", HumanCount(count as u64)),
+    }
+    text
+}
+
+/// The seconds from the start to the end of the tree, where the snapshot tells both.
+pub fn seconds(header: &Header) -> Option<f64> {
+    let [start, end] = [&header.started_at, &header.finished_at].map(|time| time.parse::<jiff::Timestamp>());
+    let seconds = end.ok()?.duration_since(start.ok()?).as_secs_f64();
+    (seconds >= 0.0).then_some(seconds)
+}
+
+fn duration(seconds: f64) -> String {
+    if seconds < 60.0 {
+        return format!("{seconds:.2} s");
+    }
+    // Whole seconds from here on; no recording lasts long enough to lose a digit.
+    let whole = std::time::Duration::from_secs_f64(seconds.min(1e9)).as_secs();
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    if hours == 0 { format!("{minutes} min {seconds} s") } else { format!("{hours} h {minutes} min") }
+}
+
+fn moment(time: &str) -> String {
+    match time.parse::<jiff::Timestamp>() {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        Err(_) => visible(time.as_bytes()),
+    }
+}
+
+/// The repository that the command was started in, and each whose commit it moved.
+fn repositories(header: &Header) -> Vec<String> {
+    let start = header.start_cwd.as_slice();
+    let around = header.git_repositories.iter().filter(|git| below(start, &git.root).is_some());
+    let around = around.max_by_key(|git| git.root.len()).map(|git| &git.root);
+    let concerned =
+        header.git_repositories.iter().filter(|git| git.head_after.is_some() || Some(&git.root) == around);
+    let short = |commit: &Option<String>| {
+        let commit = commit.as_deref().map_or("no commit", |commit| commit.get(..12).unwrap_or(commit));
+        visible(commit.as_bytes())
+    };
+    concerned
+        .map(|git| {
+            let moved = git.head_after.is_some();
+            let moved = if moved { format!(", now at {}", short(&git.head_after)) } else { String::new() };
+            let dirty = if git.dirty { ", with uncommitted changes" } else { "" };
+            format!("{} at {}{dirty}{moved}", quoted(&git.root), short(&git.head))
+        })
+        .collect()
+}
+
+/// What the rules left out: changes by name, the rest as a count.
+fn suppressed(header: &Header, in_full: bool, lines: &mut Lines) -> Result<(), OutputError> {
+    let named = if in_full { usize::MAX } else { NAMED };
+    for rule in header.suppressed.iter().filter(|rule| !rule.changed.is_empty()) {
+        let paths: Vec<_> =
+            rule.changed.iter().take(named).map(|path| shown(path, &header.start_cwd)).collect();
+        let mut text = paths.join(", ");
+        if rule.changed.len() > paths.len() {
+            text += &format!(" and {} more", rule.changed.len() - paths.len());
+        }
+        let why =
+            format!(" (rule {}): changed, not recorded, not to be undone", visible(rule.rule.as_bytes()));
+        lines.line("Left out", style::CHANGED, &(text + &why))?;
+    }
+    let uses: u64 = header.suppressed.iter().map(|rule| rule.reads.saturating_add(rule.writes)).sum();
+    if uses > 0 {
+        let mut rules: Vec<_> =
+            header.suppressed.iter().take(named).map(|rule| visible(rule.rule.as_bytes())).collect();
+        if header.suppressed.len() > rules.len() {
+            rules.push(format!("{} more rules", header.suppressed.len() - rules.len()));
+        }
+        let times = if uses == 1 { "use" } else { "uses" };
+        lines.line(
+            "Left out",
+            style::FAINT,
+            &format!("{} {times} of paths by rule: {}", HumanCount(uses), rules.join(", ")),
+        )?;
+    }
+    Ok(())
+}

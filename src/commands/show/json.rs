@@ -1,0 +1,74 @@
+//! The JSON of `show`: the keys and records of the manifest, with what `show` makes of them.
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::header::seconds;
+use super::list::{Filter, Status};
+use crate::commands::change::Differences;
+use crate::snapshot::{FileRecord, Header, Snapshot};
+
+/// The one document: the manifest's own keys but `files`, then `seconds`, `counts`, `files`.
+#[derive(Serialize)]
+pub struct Document<'s> {
+    #[serde(flatten)]
+    header: &'s Header,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    /// How many of the records that were asked for have which status.
+    counts: Map<String, Value>,
+    #[serde(serialize_with = "each")]
+    files: Vec<&'s FileRecord>,
+}
+
+impl<'s> Document<'s> {
+    /// The document of the records that `filter` takes.
+    pub fn new(snapshot: &'s Snapshot, filter: &Filter) -> Document<'s> {
+        let files: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
+        let counts = Status::ALL.iter().map(|status| {
+            let count = files.iter().filter(|record| Status::of(record) == *status).count();
+            (status.name().to_owned(), count.into())
+        });
+        Document {
+            header: snapshot.header(),
+            seconds: seconds(snapshot.header()),
+            counts: counts.collect(),
+            files,
+        }
+    }
+}
+
+/// A record of the manifest and what became of it.
+#[derive(Serialize)]
+struct File<'s> {
+    status: &'static str,
+    /// In what the two states of a changed path differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differs: Vec<&'static str>,
+    #[serde(flatten)]
+    record: &'s FileRecord,
+}
+
+fn each<S: Serializer>(files: &[&FileRecord], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(files.iter().map(|record| {
+        let status = Status::of(record);
+        let differs = if status == Status::Changed { differs(record) } else { Vec::new() };
+        File { status: status.name(), differs, record }
+    }))
+}
+
+fn differs(record: &FileRecord) -> Vec<&'static str> {
+    let (Some(before), Some(after)) = (record.before.present(), record.after.present()) else {
+        return Vec::new();
+    };
+    let differences = Differences::between(record, before, after);
+    let words = [
+        ("type", differences.file_type),
+        ("mode", differences.permissions),
+        ("owner", differences.owner),
+        ("content", differences.content),
+        ("target", differences.target),
+        ("xattrs", differences.xattrs),
+    ];
+    words.into_iter().filter(|(_, differs)| *differs).map(|(word, _)| word).collect()
+}

@@ -1,0 +1,298 @@
+//! The list of paths for a person: a heading and a line for each, in columns.
+//!
+//! The path comes after the columns, so that it is never cut and nothing behind it has to line up.
+
+use std::borrow::Cow;
+
+use anstyle::Style;
+use indicatif::{BinaryBytes, HumanCount};
+
+use super::super::change::{Differences, has_same_content};
+use super::super::out::{Console, OutputError, style};
+use super::super::paths::{quoted, shown};
+use super::fold::{Part, Row, fold};
+use super::list::{Entry, Group};
+use super::tree::heading;
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{content_id, state};
+use crate::snapshot::source::{Unavailable, locate};
+use crate::snapshot::{FileRecord, FileType, Operation, Present, Snapshot};
+
+/// Lines of a group that says what was changed, before it is folded.
+const CHANGES: usize = 30;
+/// Lines of any other group.
+const OTHERS: usize = 12;
+
+/// The groups, ready to be written.
+pub struct Table<'s> {
+    start: &'s [u8],
+    in_full: bool,
+    parts: Vec<(Group, usize, Vec<Line>)>,
+    folded: usize,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    size: String,
+    git: &'static str,
+    name: String,
+    notes: Vec<String>,
+    /// What `--long` adds.
+    long: String,
+}
+
+impl<'s> Table<'s> {
+    /// An empty table, whose lines say all there is to say with `in_full`.
+    pub fn new(snapshot: &'s Snapshot, in_full: bool) -> Table<'s> {
+        Table { start: &snapshot.header().start_cwd, in_full, parts: Vec::new(), folded: 0 }
+    }
+
+    /// Adds a group, folded where it is long unless `each` is to be listed.
+    pub fn add(&mut self, group: Group, entries: &[Entry], each: bool) {
+        let budget = match group {
+            _ if each => usize::MAX,
+            Group::Changed | Group::Renamed | Group::Created | Group::Deleted => CHANGES,
+            _ => OTHERS,
+        };
+        let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
+        let rows = fold(&names, budget);
+        let lines = rows.iter().map(|row| match row {
+            Row::One(index) => self.one(group, &entries[*index]),
+            Row::Folded { prefix, members, what } => {
+                self.folded += members.len();
+                folded(entries, *prefix, members, *what)
+            }
+        });
+        let lines = lines.collect();
+        let along: usize = entries.iter().map(|entry| entry.beneath).sum();
+        self.folded += along;
+        self.parts.push((group, entries.len() + along, lines));
+    }
+
+    fn one(&self, group: Group, entry: &Entry) -> Line {
+        let record = entry.record;
+        let now = record.after.present().or(record.before.present());
+        let is_file = now.is_some_and(|now| now.file_type == FileType::File);
+        let mut name = quoted(entry.name).into_owned();
+        match now {
+            Some(now) if now.file_type == FileType::Directory && entry.name != b"/" => name.push('/'),
+            Some(Present { target: Some(target), .. }) => name += &format!(" → {}", quoted(target)),
+            _ => {}
+        }
+        if let (Group::Renamed, Some(origin)) = (group, entry.origin) {
+            name = format!("{} → {name}", self.shown(&origin.path));
+        }
+        let mut line = Line { name, notes: self.notes(group, entry), ..Line::default() };
+        if let Some(now) = now.filter(|_| is_file) {
+            line.size = size(now.size);
+        }
+        if now.is_some_and(|now| matches!(now.file_type, FileType::File | FileType::Symlink)) {
+            let origin = entry.origin.filter(|_| group == Group::Renamed).unwrap_or(record);
+            line.git = git_mark(origin);
+        }
+        if self.in_full {
+            line.long = long(record);
+        }
+        line
+    }
+
+    fn shown<'p>(&self, path: &'p [u8]) -> Cow<'p, str> {
+        if self.start == b"/" { quoted(path) } else { shown(path, self.start) }
+    }
+
+    fn notes(&self, group: Group, entry: &Entry) -> Vec<String> {
+        let record = entry.record;
+        let mut notes = Vec::new();
+        match (record.before.present(), record.after.present()) {
+            (Some(before), Some(after)) => differences(record, before, after, &mut notes),
+            (None, None) if group == Group::Existence => notes.push("not there".to_owned()),
+            _ => {}
+        }
+        match (group, entry.origin) {
+            (Group::Renamed, Some(origin)) => {
+                if let (Some(before), Some(after)) = (origin.before.present(), record.after.present()) {
+                    let ids = (content_id(origin, Side::Before), content_id(record, Side::After));
+                    let is_file = before.file_type == FileType::File;
+                    if is_file && !has_same_content((before.size, &ids.0), (after.size, &ids.1)) {
+                        notes.push("and changed".to_owned());
+                    }
+                }
+                if entry.beneath > 0 {
+                    notes.push(format!("and {} beneath", super::paths(entry.beneath)));
+                }
+            }
+            _ => {
+                if let Some(from) = &record.renamed_from {
+                    notes.push(format!("from {}", self.shown(from)));
+                }
+                if let Some(to) = record.renamed_to.as_ref().filter(|_| group != Group::Temporary) {
+                    notes.push(format!("went to {}", self.shown(to)));
+                }
+            }
+        }
+        if record.operations.contains(Operation::Execute) && group == Group::Read {
+            notes.push("executed".to_owned());
+        }
+        if record.inherited && group != Group::Inherited {
+            notes.push("through a descriptor from before the command".to_owned());
+        }
+        if let Some(lost) = lost(group, record, Side::Before) {
+            notes.push(format!("its bytes before are not kept: {lost}"));
+        } else if let Some(lost) = lost(group, record, Side::After) {
+            notes.push(format!("its bytes are not kept: {lost}"));
+        }
+        notes
+    }
+
+    /// Writes all groups, and returns how many paths have no line of their own.
+    pub fn write(self, console: &mut Console) -> Result<usize, OutputError> {
+        let lines = || self.parts.iter().flat_map(|(_, _, lines)| lines);
+        let widest = |of: fn(&Line) -> &str| lines().map(|line| of(line).chars().count()).max().unwrap_or(0);
+        let (sizes, marks) = (widest(|line| &line.size), widest(|line| line.git));
+        for (index, (group, count, lines)) in self.parts.iter().enumerate() {
+            let (title, style) = title(*group);
+            let count = HumanCount(*count as u64);
+            let title = console.paint(heading(style), format_args!("{title}: {count}")).to_string();
+            writeln!(console, "{}{title}", if index > 0 { "\n" } else { "" })?;
+            for line in lines {
+                let Line { size, git, name, notes, long } = line;
+                let git_style =
+                    if matches!(*git, "tracked" | "ignored") { style::FAINT } else { style::CHANGED };
+                let gap = if marks > 0 { "  " } else { "" };
+                let git = console.paint(git_style, format_args!("{git:marks$}")).to_string();
+                write!(console, "  {size:>sizes$}{gap}{git}  {name}")?;
+                if !notes.is_empty() {
+                    let notes = console.paint(style::FAINT, notes.join(", ")).to_string();
+                    write!(console, "  {notes}")?;
+                }
+                writeln!(console)?;
+                if !long.is_empty() {
+                    let indent = sizes + gap.len() + marks + 6;
+                    let long = console.paint(style::FAINT, long).to_string();
+                    writeln!(console, "{:indent$}{long}", "")?;
+                }
+            }
+        }
+        Ok(self.folded)
+    }
+}
+
+fn title(group: Group) -> (&'static str, Style) {
+    match group {
+        Group::Changed => ("Changed", style::CHANGED),
+        Group::Renamed => ("Renamed", style::CHANGED),
+        Group::Created => ("Created", style::ADDED),
+        Group::Deleted => ("Deleted", style::REMOVED),
+        Group::Temporary => ("Made and removed again", Style::new()),
+        Group::Unaltered => ("Written or touched, and as before", Style::new()),
+        Group::Inherited => ("Written through a descriptor from before the command", Style::new()),
+        Group::Read => ("Only read", Style::new()),
+        Group::Existence => ("Only asked for", Style::new()),
+    }
+}
+
+/// How Git knew the path at first sight, in a word.
+fn git_mark(record: &FileRecord) -> &'static str {
+    match record.git.as_ref().or(record.git_after.as_ref()) {
+        None => "",
+        Some(git) if git.tracked && git.dirty => "modified",
+        Some(git) if git.tracked => "tracked",
+        Some(git) if git.ignored => "ignored",
+        Some(_) => "untracked",
+    }
+}
+
+fn size(bytes: u64) -> String {
+    BinaryBytes(bytes).to_string()
+}
+
+fn differences(record: &FileRecord, before: &Present, after: &Present, notes: &mut Vec<String>) {
+    let differences = Differences::between(record, before, after);
+    if differences.file_type {
+        notes.push(format!("was a {}", before.file_type.name().replace('_', " ")));
+    }
+    if differences.content {
+        notes.push(match before.size == after.size {
+            true => "other content".to_owned(),
+            false => format!("was {}", size(before.size)),
+        });
+    }
+    if let (true, Some(target)) = (differences.target, &before.target) {
+        notes.push(format!("was → {}", quoted(target)));
+    } else if differences.target {
+        notes.push("another device".to_owned());
+    }
+    if differences.permissions {
+        notes.push(format!("mode {:04o} → {:04o}", before.mode & 0o7777, after.mode & 0o7777));
+    }
+    if differences.owner {
+        notes.push(format!("owner {}:{} → {}:{}", before.uid, before.gid, after.uid, after.gid));
+    }
+    if differences.xattrs {
+        notes.push("other extended attributes".to_owned());
+    }
+}
+
+/// Why bytes that an undo, or a restore, would need are not in the snapshot, in the format's word.
+fn lost(group: Group, record: &FileRecord, side: Side) -> Option<&'static str> {
+    let is_needed = match group {
+        Group::Changed | Group::Renamed | Group::Deleted | Group::Created | Group::Inherited => true,
+        Group::Temporary | Group::Unaltered | Group::Read | Group::Existence => false,
+    };
+    state(record, side).present().filter(|_| is_needed)?;
+    match locate(record, side) {
+        Err(Unavailable::Omitted(why)) => Some(why.name()),
+        _ => None,
+    }
+}
+
+/// What `--long` says of a record beneath its line.
+fn long(record: &FileRecord) -> String {
+    let operations: Vec<_> = record.operations.iter().map(Operation::name).collect();
+    let mut text = operations.join("+");
+    if let Some(now) = record.after.present().or(record.before.present()) {
+        text += &format!(", mode {:04o}, {}:{}", now.mode & 0o7777, now.uid, now.gid);
+        text += &format!(", {}", modified(now));
+    }
+    let processes: Vec<_> = record.processes.iter().map(u32::to_string).collect();
+    if !processes.is_empty() {
+        let many = if processes.len() == 1 { "process" } else { "processes" };
+        text += &format!(", {many} {}", processes.join(" "));
+    }
+    if let Some(count) = record.process_count {
+        text += &format!(" of {count}");
+    }
+    text
+}
+
+fn modified(at: &Present) -> String {
+    let nanoseconds = i32::try_from(at.mtime_nsec).unwrap_or(0);
+    match jiff::Timestamp::new(at.mtime, nanoseconds) {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S%.9f UTC").to_string(),
+        Err(_) => format!("{}.{:09} s after 1970", at.mtime, at.mtime_nsec),
+    }
+}
+
+/// The line of paths that share a directory.
+fn folded(entries: &[Entry], prefix: usize, members: &[usize], what: Part) -> Line {
+    let entries: Vec<&Entry> = members.iter().map(|index| &entries[*index]).collect();
+    // Of the whole directory the first is the directory itself, without a slash.
+    let first = entries.last().map_or(&b""[..], |entry| entry.name);
+    let dir = match first.get(..prefix) {
+        None | Some(b"") => Cow::Borrowed("./"),
+        Some(dir) => quoted(dir),
+    };
+    let files =
+        entries.iter().filter_map(|entry| entry.record.after.present().or(entry.record.before.present()));
+    let files = files.filter(|present| present.file_type == FileType::File);
+    let bytes = files.fold(0_u64, |sum, present| sum.saturating_add(present.size));
+    let count = members.len();
+    let note = match what {
+        Part::Whole => format!("and {} beneath", super::paths(count - 1)),
+        Part::Beneath => format!("{} beneath", super::paths(count)),
+        Part::Direct => format!("{} in it", super::paths(count)),
+        Part::Rest => format!("and {} more in it", HumanCount(count as u64)),
+    };
+    let size = if bytes > 0 { size(bytes) } else { String::new() };
+    Line { size, name: dir.into_owned(), notes: vec![note], ..Line::default() }
+}

@@ -1,0 +1,249 @@
+//! `show` of real recordings, and the README's recipes that are built on it.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{BINARY, Place, stderr};
+
+fn show(place: &Place, flags: &[&str]) -> Output {
+    place.command().arg("show").arg(&place.out).args(flags).output().unwrap()
+}
+
+fn text(output: &Output) -> &str {
+    assert_eq!((output.status.code(), stderr(output).as_str()), (Some(0), ""), "{output:?}");
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+/// The names in the groups of what was changed.
+fn changes(place: &Place) -> Vec<String> {
+    let output = show(place, &[]);
+    let lines = text(&output).lines().skip_while(|line| !line.is_empty());
+    let lines = lines.take_while(|line| !line.starts_with("Only read"));
+    lines.filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn what_a_script_did_is_shown_in_its_groups() {
+    let place = Place::new();
+    let write = |name: &str, content: &str| fs::write(place.work.join(name), content).unwrap();
+    fs::create_dir_all(place.work.join("src/deep")).unwrap();
+    for name in ["src/a", "src/deep/b", "edited", "moved", "input", "mode", "replaced"] {
+        write(name, name);
+    }
+    symlink("edited", place.work.join("link")).unwrap();
+    fs::set_permissions(place.work.join("mode"), fs::Permissions::from_mode(0o644)).unwrap();
+    place.record(
+        "rm -r src; echo longer content > edited; mv moved renamed; cat input; chmod 755 mode; \
+         rm link; ln -s input link; mkdir dir; echo x > dir/made; echo t > temporary; rm temporary; \
+         echo r > swap; mv swap replaced; touch input",
+    );
+    assert_eq!(
+        changes(&place),
+        [
+            "Changed: 4",
+            "15 B  edited  was 6 B",
+            "link → input  was → edited",
+            "4 B  mode  mode 0644 → 0755",
+            "2 B  replaced  was 8 B, from swap",
+            "Renamed: 1",
+            "5 B  moved → renamed",
+            "Created: 2",
+            "dir/",
+            "2 B  dir/made",
+            "Deleted: 4",
+            "src/",
+            "5 B  src/a",
+            "src/deep/",
+            "10 B  src/deep/b",
+            "Made and removed again: 2",
+            "swap",
+            "temporary",
+            "Written or touched, and as before: 1",
+            "5 B  input",
+        ]
+    );
+}
+
+#[test]
+fn names_of_any_bytes_are_one_visible_line() {
+    let place = Place::new();
+    place.record(
+        r#"printf x > "$(printf 'a\033[2J\nb')"; printf x > "$(printf 'caf\351')"; printf x > '"q" \'"#,
+    );
+    for flags in [&[][..], &["--long"], &["--processes"], &["--created"]] {
+        let output = show(&place, flags);
+        assert!(!text(&output).contains(|char: char| char != '\n' && char.is_control()), "{flags:?}");
+    }
+    let output = show(&place, &["--created"]);
+    for name in [r#""a\033[2J\nb""#, r#""caf\351""#, r#""\"q\" \\""#] {
+        assert!(text(&output).contains(&format!("  {name}\n")), "{name}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    let place = Place::new();
+    place.record(
+        "mkdir d; i=0; while [ $i -lt 3000 ]; do : > d/a-rather-long-name-of-a-file-$i; i=$((i+1)); done",
+    );
+    for flags in [&["--long"][..], &["--json"], &["--created"]] {
+        let mut command = place.command();
+        command.arg("show").arg(&place.out).args(flags).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut first = [0; 10];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((child.wait().unwrap().signal(), said.as_str()), (Some(libc::SIGPIPE), ""), "{flags:?}");
+    }
+}
+
+#[test]
+fn the_processes_of_a_script_are_a_tree() {
+    let place = Place::new();
+    place.record("sh -c 'cat /etc/passwd > copy; exit 3'; true");
+    let output = show(&place, &["--processes"]);
+    let tree = text(&output).split_once("\n\n").unwrap().1;
+    assert!(tree.starts_with("1  sh -c 'sh -c "), "{tree}");
+    assert!(tree.contains("\n2 └─ sh -c 'cat /etc/passwd > copy; exit 3'  exit 3, "), "{tree}");
+    assert!(tree.contains("\n3   └─ cat /etc/passwd"), "{tree}");
+    let used = show(&place, &["--process", "3", "--changed", "--created"]);
+    assert_eq!(
+        text(&used),
+        "no such path is in the snapshot\n",
+        "cat wrote through the descriptor that the shell had opened"
+    );
+}
+
+/// The script of the README beneath the mark of its name.
+fn recipe(name: &str) -> &'static str {
+    let readme = include_str!("../README.md");
+    let (_, rest) =
+        readme.split_once(&format!("<!-- recipe: {name} -->\n```sh\n")).expect("the recipe is there");
+    rest.split_once("```\n").expect("the recipe ends").0
+}
+
+/// The search path with the built binary in it.
+fn search_path(more: &Path) -> String {
+    let binary = Path::new(BINARY).parent().unwrap().display().to_string();
+    format!("{binary}:{}:{}", more.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_err() {
+        println!("skipped: {program} is not here");
+    }
+    found.is_ok()
+}
+
+#[test]
+fn the_recipe_for_an_agents_shell_records_each_command_once() {
+    if !has("bash") {
+        return;
+    }
+    let place = Place::new();
+    let bin = place.base().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let shell = bin.join("agent-shell");
+    fs::write(&shell, recipe("agent-shell")).unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(place.work.join("precious"), "mine").unwrap();
+    let snapshots = place.base().join("snapshots");
+    let sh = |script: &str| {
+        let mut command = Command::new(&shell);
+        place.isolate(&mut command);
+        command.env("PATH", search_path(&bin)).env("AGENT_SNAPSHOTS", &snapshots).env("SHELL", &shell);
+        command.args(["-c", script]).output().unwrap()
+    };
+    let made = || {
+        let mut made: Vec<PathBuf> =
+            fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().path()).collect();
+        made.sort();
+        made
+    };
+
+    let output = sh("rm precious; echo out; echo err >&2; exit 3");
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!((output.stdout.as_slice(), stderr(&output).as_str()), (&b"out\n"[..], "err\n"));
+    let [snapshot] = made().try_into().unwrap();
+
+    // One inside of the other is a part of it, not a second snapshot.
+    let output = sh("echo a > outer; $SHELL -c 'echo b > inner; exit 4'");
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(stderr(&output).contains("the command runs unrecorded"), "{}", stderr(&output));
+    let nested = made().into_iter().filter(|path| *path != snapshot).collect::<Vec<_>>();
+    let [nested] = nested.try_into().unwrap();
+    let output = place.command().arg("show").arg(&nested).arg("--created").output().unwrap();
+    assert!(text(&output).contains("outer\n") && text(&output).contains("inner\n"), "{}", text(&output));
+
+    for snapshot in [nested, snapshot] {
+        let output = place.command().args(["restore", "--before"]).arg(&snapshot).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    assert_eq!(fs::read_to_string(place.work.join("precious")).unwrap(), "mine");
+    assert_eq!(fs::read_dir(&place.work).unwrap().count(), 1);
+}
+
+#[test]
+fn the_recipe_for_a_ci_job_fails_where_a_script_writes_elsewhere() {
+    if !has("jq") {
+        return;
+    }
+    let place = Place::new();
+    let build = place.work.join("build.sh");
+    let log = place.base().join("log");
+    let check = |script: &str| {
+        fs::write(&build, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&build, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new("sh");
+        place.isolate(&mut command);
+        command.env("PATH", search_path(place.base())).env("SNAP", &place.out);
+        // The log of the job is outside, and is not of the script's making.
+        command.args(["-ec", recipe("ci")]).stderr(fs::File::create(&log).unwrap());
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        (
+            output.status.code(),
+            said.replace(&format!("{}/", place.base().canonicalize().unwrap().display()), "<>"),
+        )
+    };
+    fs::write(place.base().join("config.ini"), "x").unwrap();
+    assert_eq!(
+        check("echo made > result; cat ../config.ini > copy; echo log >&2"),
+        (Some(0), "true\n".to_owned())
+    );
+    assert_eq!(
+        check("echo made > result; echo y > ../config.ini; mkdir ../new; mv result ../new"),
+        (Some(1), "<>config.ini\n<>new\n<>new/result\nfalse\n".to_owned())
+    );
+    assert_eq!(check("rm ../config.ini"), (Some(1), "<>config.ini\nfalse\n".to_owned()));
+    // What a rule leaves out is told all the same.
+    assert_eq!(check("mkdir -p $HOME/.cache/x"), (Some(1), "<>home/.cache\nfalse\n".to_owned()));
+    assert_eq!(check("exit 7").0, Some(7));
+}
+
+#[test]
+fn the_json_is_one_document_that_names_each_path_once() {
+    let place = Place::new();
+    fs::write(place.work.join("old"), "x").unwrap();
+    let snapshot = place.record("cat old; rm old; echo y > new; test ! -e missing");
+    let output = show(&place, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(text(&output)).unwrap();
+    let files = json["files"].as_array().unwrap();
+    assert_eq!(files.len(), snapshot.files().len());
+    let status = |name: &str| {
+        let path = place.work.join(name).display().to_string();
+        files.iter().find(|file| file["path"] == path.as_str()).map(|file| file["status"].clone())
+    };
+    assert_eq!(status("old"), Some("deleted".into()));
+    assert_eq!(status("new"), Some("created".into()));
+    assert_eq!(status("missing"), Some("existence".into()));
+    let counted: u64 =
+        json["counts"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(counted, files.len() as u64);
+}
