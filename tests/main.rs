@@ -9,6 +9,7 @@ mod readme;
 mod recording;
 mod storm;
 mod support;
+mod terminal;
 mod transparency;
 mod truth;
 mod truth_random;
