@@ -160,8 +160,18 @@ fn daemon_that_writes() {
     }
 }
 
+/// Asks for so many paths, most of them absent.
+fn many() {
+    let count: usize = argument(2).parse().unwrap();
+    for number in 0..count {
+        let path = format!("directory-{}/a-module-{number}.rs\0", number / 1000);
+        c!(access(path.as_ptr().cast(), F_OK));
+    }
+}
+
 fn main() {
     scenario::run(&[
+        ("many", many),
         ("receive", receive),
         ("take", take),
         ("race", race),

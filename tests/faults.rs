@@ -139,3 +139,27 @@ fn whatever_somebody_else_does_meanwhile_the_manifest_is_readable() {
 fn slow_whatever_somebody_else_does_meanwhile_the_manifest_is_readable() {
     (1000..1300).for_each(record_meddled);
 }
+
+/// How much a recording of so many paths takes at its peak, the manifest's writing included, and a
+/// short line about it: `cargo test --release --test main a_million -- --ignored --nocapture`.
+#[test]
+#[ignore = "slow: an instrument, to be run alone"]
+fn a_million_paths_take_less_than_400_bytes_each() {
+    let peak = |count: usize| {
+        let place = Place::new();
+        let mut command = place.command();
+        command.arg("--snapshot-dir").arg(&place.out).arg("--quiet").arg(program("same_ways"));
+        assert!(command.arg("many").arg(count.to_string()).status().unwrap().success());
+        let length = fs::metadata(place.out.join("manifest.json")).unwrap().len();
+        let snapshot = place.snapshot();
+        assert!(snapshot.files().len() > count);
+        // Of all children that were waited for, the largest: the tracing process.
+        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).unwrap();
+        (usize::try_from(usage.max_rss()).unwrap() << 10, length)
+    };
+    let (little, _) = peak(1000);
+    let (much, manifest) = peak(1_000_000);
+    let each = (much - little) / 1_000_000;
+    println!("peak {} MiB, {each} bytes a path, a manifest of {} MiB", much >> 20, manifest >> 20);
+    assert!(each < 400, "{each} bytes a path");
+}

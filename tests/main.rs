@@ -11,6 +11,7 @@ mod recording;
 mod show;
 mod storm;
 mod support;
+mod terminal;
 mod transparency;
 mod truth;
 mod truth_cases;

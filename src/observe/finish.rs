@@ -48,20 +48,49 @@ pub struct Files {
     afters: Vec<(RecordId, After)>,
 }
 
-/// What was found at a path at the end.
-#[derive(Debug, Default)]
-struct After {
+/// What was found at a path at the end. Small, since there is one for each path.
+#[derive(Debug)]
+enum After {
+    /// What was there before, by everything that a record tells of it.
+    AsBefore(AfterContent),
+    /// Something else, or what it was with something more to tell.
+    Now(Box<Now>),
+}
+
+const _: () = assert!(size_of::<(RecordId, After)>() <= 24);
+
+#[derive(Debug)]
+struct Now {
     stat: Option<Stat>,
     content: AfterContent,
     git: Option<Facts>,
-    extra: Option<Box<AfterExtra>>,
-}
-
-#[derive(Debug, Default)]
-struct AfterExtra {
     target: Option<Vec<u8>>,
     entries: Option<Digest>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl After {
+    fn stat(&self, record: RecordId, table: &Table) -> Option<Stat> {
+        match self {
+            After::AsBefore(_) => table.get(record).before,
+            After::Now(now) => now.stat,
+        }
+    }
+
+    fn content(&self) -> AfterContent {
+        match self {
+            After::AsBefore(content) => *content,
+            After::Now(now) => now.content,
+        }
+    }
+
+    /// Whether it is a link whose target could not be read.
+    fn is_unread(&self) -> bool {
+        match self {
+            After::AsBefore(_) => false,
+            After::Now(now) => now.stat.is_some_and(|stat| stat.is_link()) && now.target.is_none(),
+        }
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -93,14 +122,14 @@ impl Recorder {
         let mut finished = capture.finish();
         for (record, after) in &afters {
             let size_before = table.get(*record).before.map_or(0, |before| before.size);
-            let size_after = after.stat.map_or(0, |stat| stat.size);
+            let size_after = after.stat(*record, &table).map_or(0, |stat| stat.size);
             let taken = [
                 match table.content(*record) {
                     Content::Read(ticket) => Some((ticket, size_before, false)),
                     Content::Kept(ticket) => Some((ticket, size_before, true)),
                     _ => None,
                 },
-                match after.content {
+                match after.content() {
                     AfterContent::Taken(ticket) => Some((ticket, size_after, true)),
                     _ => None,
                 },
@@ -155,24 +184,24 @@ impl Known {
     /// Leaves out the records that can't be true beside others, and says so.
     fn leave_out_misfits(&mut self, mut afters: Vec<(RecordId, After)>) -> Vec<(RecordId, After)> {
         let table = &self.table;
-        // A link whose target nobody can read any more is none that could be made again.
-        let unread = |stat: Option<Stat>, target: bool| stat.is_some_and(|stat| stat.is_link()) && !target;
         let mut misfits: Vec<RecordId> = Vec::new();
         afters.retain(|(record, after)| {
-            let before = table.get(*record);
-            let target_before = before.extra.as_ref().is_some_and(|extra| extra.target.is_some());
-            let target_after = after.extra.as_ref().is_some_and(|extra| extra.target.is_some());
-            let misfit = unread(before.before, target_before) || unread(after.stat, target_after);
-            if misfit {
+            // A link whose target nobody can read any more is none that could be made again.
+            let known = table.get(*record);
+            let link = known.before.is_some_and(|stat| stat.is_link());
+            let unread = link && known.extra.as_ref().is_none_or(|extra| extra.target.is_none());
+            if unread || after.is_unread() {
                 misfits.push(*record);
             }
-            !misfit
+            !(unread || after.is_unread())
         });
         let found =
             fit::beneath_no_directory(table, &afters, |(record, _)| (*record, table.get(*record).before));
         afters.retain(|(record, _)| !found.contains(record));
         misfits.extend(found);
-        let found = fit::beneath_no_directory(table, &afters, |(record, after)| (*record, after.stat));
+        let found = fit::beneath_no_directory(table, &afters, |(record, after)| {
+            (*record, after.stat(*record, table))
+        });
         afters.retain(|(record, _)| !found.contains(record));
         misfits.extend(found);
         for record in misfits {
@@ -208,22 +237,32 @@ impl Known {
             .then(|| self.repositories.classify_again(&path, found.as_ref(), pin))
             .flatten();
         self.tell_external_change(record, stat.as_ref());
-        let Some(now) = stat else { return After { git, ..After::default() } };
         let observation = self.table.get(record);
-        let listed = observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some());
-        let mut extra = AfterExtra::default();
-        if now.is_link() {
-            extra.target = target.map(|target| target.into_bytes());
-        } else if observation.changes > 0 {
-            extra.xattrs = live::xattrs(&path).unwrap_or_default();
+        let extra = observation.extra.as_deref();
+        let listed = extra.is_some_and(|extra| extra.entries.is_some());
+        let entries = match stat {
+            Some(now) if listed && now.is_directory() => live::entries_digest(&path).ok(),
+            _ => None,
+        };
+        let xattrs = match stat {
+            Some(now) if !now.is_link() && observation.changes > 0 => live::xattrs(&path).unwrap_or_default(),
+            _ => BTreeMap::new(),
+        };
+        let target = target.map(|target| target.into_bytes());
+        let as_before = stat == observation.before
+            && (git.is_none() || git == observation.git)
+            && target.as_ref() == extra.and_then(|extra| extra.target.as_ref())
+            && entries == extra.and_then(|extra| extra.entries)
+            && xattrs.is_empty();
+        let content = match stat {
+            Some(now) if now.is_regular() => self.content_after(record, &path, &now),
+            _ => AfterContent::None,
+        };
+        if as_before {
+            After::AsBefore(content)
+        } else {
+            After::Now(Box::new(Now { stat, content, git, target, entries, xattrs }))
         }
-        if listed && now.is_directory() {
-            extra.entries = live::entries_digest(&path).ok();
-        }
-        let rare = extra.target.is_some() || extra.entries.is_some() || !extra.xattrs.is_empty();
-        let content =
-            if now.is_regular() { self.content_after(record, &path, &now) } else { AfterContent::None };
-        After { stat, content, git, extra: rare.then(|| Box::new(extra)) }
     }
 
     fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {
@@ -307,7 +346,7 @@ impl Files {
         let count = observation.processes.count_beyond_named();
         FileRecord {
             operations: observation.operations,
-            processes: observation.processes.named().to_vec(),
+            processes: observation.processes.named(),
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             inherited: observation.inherited,
             renamed_from: path_of(extra.and_then(|extra| extra.renamed_from)),
@@ -315,11 +354,14 @@ impl Files {
             before: self.before(record, observation),
             after: self.after(record, observation, after),
             git: observation.git.as_ref().map(|facts| self.repositories.state(facts, &path)),
-            git_after: after
-                .git
-                .as_ref()
-                .filter(|facts| observation.git.as_ref() != Some(facts))
-                .map(|facts| self.repositories.state(facts, &path)),
+            git_after: match after {
+                After::AsBefore(_) => None,
+                After::Now(now) => now
+                    .git
+                    .as_ref()
+                    .filter(|facts| observation.git.as_ref() != Some(facts))
+                    .map(|facts| self.repositories.state(facts, &path)),
+            },
             path,
         }
     }
@@ -350,16 +392,24 @@ impl Files {
     }
 
     fn after(&self, record: RecordId, observation: &PathObservation, after: &After) -> State {
-        let Some(stat) = after.stat else {
+        let Some(stat) = after.stat(record, &self.table) else {
             return State::Absent { tombstone: observation.deleted };
         };
         let mut present = present(&stat);
-        if let Some(extra) = after.extra.as_deref() {
-            present.target.clone_from(&extra.target);
-            present.entries_digest = extra.entries;
-            present.xattrs.clone_from(&extra.xattrs);
+        match after {
+            After::AsBefore(_) => {
+                if let Some(extra) = observation.extra.as_deref() {
+                    present.target.clone_from(&extra.target);
+                    present.entries_digest = extra.entries;
+                }
+            }
+            After::Now(now) => {
+                present.target.clone_from(&now.target);
+                present.entries_digest = now.entries;
+                present.xattrs.clone_from(&now.xattrs);
+            }
         }
-        match after.content {
+        match after.content() {
             AfterContent::None => {}
             AfterContent::SameAsBefore => self.put_before_content(record, &mut present),
             AfterContent::Taken(ticket) => {

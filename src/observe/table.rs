@@ -4,8 +4,8 @@
 //! `recorder.rs` fills the table, `finish.rs` turns it into the records of a manifest.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::BuildHasher;
 
-use indexmap::IndexMap;
 use nix::sys::stat::FileStat;
 
 use super::capture::Ticket;
@@ -26,33 +26,48 @@ const NAMED_PROCESSES: usize = 16;
 /// The processes that used a path: the first 16 by name, all by number.
 #[derive(Debug, Default)]
 pub struct Processes {
-    first: Vec<u32>,
-    #[expect(clippy::box_collection, reason = "few records have it, and each carries its place")]
-    more: Option<Box<HashSet<u32, foldhash::fast::RandomState>>>,
+    // Most paths are used by one process; from 1, so that 0 is none.
+    first: u32,
+    more: Option<Box<MoreProcesses>>,
+}
+
+#[derive(Debug, Default)]
+struct MoreProcesses {
+    /// After the first.
+    named: Vec<u32>,
+    rest: HashSet<u32, foldhash::fast::RandomState>,
 }
 
 impl Processes {
-    fn add(&mut self, process: ProcessId) {
-        if self.first.contains(&process.0) {
+    fn add(&mut self, ProcessId(process): ProcessId) {
+        if self.first == 0 {
+            self.first = process;
+        }
+        if self.first == process {
             return;
         }
-        if self.first.len() < NAMED_PROCESSES {
-            // Most paths are used by one process.
-            self.first.reserve_exact(1);
-            self.first.push(process.0);
+        let more = self.more.get_or_insert_default();
+        if more.named.contains(&process) {
+            return;
+        }
+        if more.named.len() + 1 < NAMED_PROCESSES {
+            more.named.push(process);
         } else {
-            self.more.get_or_insert_default().insert(process.0);
+            more.rest.insert(process);
         }
     }
 
     /// The first ones, in order of use.
-    pub fn named(&self) -> &[u32] {
-        &self.first
+    pub fn named(&self) -> Vec<u32> {
+        let first = (self.first != 0).then_some(self.first);
+        let more = self.more.as_ref().map_or(&[][..], |more| &more.named);
+        first.into_iter().chain(more.iter().copied()).collect()
     }
 
     /// How many there are, where `named` does not hold them all.
     pub fn count_beyond_named(&self) -> Option<usize> {
-        self.more.as_ref().map(|more| more.len() + self.first.len())
+        let more = self.more.as_ref().filter(|more| !more.rest.is_empty())?;
+        Some(1 + more.named.len() + more.rest.len())
     }
 }
 
@@ -220,45 +235,122 @@ impl PathObservation {
 }
 
 /// The records of a recording, by path.
-#[derive(Debug, Default)]
+///
+/// Records and names lie in blocks of their own, which never move: a table that doubles would need
+/// its old place and its new one at once.
+#[derive(Default)]
 pub struct Table {
-    records: IndexMap<Box<[u8]>, PathObservation, foldhash::fast::RandomState>,
+    blocks: Vec<Vec<Record>>,
+    names: Names,
+    /// The records by the hash of their paths.
+    index: hashbrown::HashTable<RecordId>,
+    hasher: foldhash::fast::RandomState,
+}
+
+#[derive(Debug)]
+struct Record {
+    name: Name,
+    observation: PathObservation,
+}
+
+/// How many records lie together.
+const BLOCK: usize = 1 << 10;
+/// How many bytes of names do.
+const NAME_BLOCK: usize = 64 << 10;
+
+/// Where the bytes of a path are.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    block: u32,
+    start: u32,
+    length: u32,
+}
+
+/// The bytes of all paths.
+#[derive(Debug, Default)]
+struct Names(Vec<Vec<u8>>);
+
+impl Names {
+    fn add(&mut self, path: &[u8]) -> Name {
+        let free = self.0.last().map_or(0, |block| block.capacity() - block.len());
+        if free < path.len() {
+            self.0.push(Vec::with_capacity(path.len().max(NAME_BLOCK)));
+        }
+        let at = self.0.len() - 1;
+        let block = &mut self.0[at];
+        let start = block.len();
+        block.extend_from_slice(path);
+        let narrow = |number: usize| u32::try_from(number).expect("paths are shorter than four gigabytes");
+        Name { block: narrow(at), start: narrow(start), length: narrow(path.len()) }
+    }
+
+    fn get(&self, name: Name) -> &[u8] {
+        let start = name.start as usize;
+        &self.0[name.block as usize][start..start + name.length as usize]
+    }
 }
 
 impl Table {
     /// The record of `path`, if there is one.
     pub fn find(&self, path: &[u8]) -> Option<RecordId> {
-        self.records.get_index_of(path).map(id)
+        self.index.find(self.hasher.hash_one(path), |record| self.path(*record) == path).copied()
     }
 
     /// Adds a record for a path that has none.
     pub fn add(&mut self, path: Vec<u8>, observation: PathObservation) -> RecordId {
-        id(self.records.insert_full(path.into_boxed_slice(), observation).0)
+        if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
+            self.blocks.push(Vec::with_capacity(BLOCK));
+        }
+        let full = self.blocks.len() - 1;
+        let record = id(full * BLOCK + self.blocks[full].len());
+        let name = self.names.add(&path);
+        self.blocks[full].push(Record { name, observation });
+        let hash = self.hasher.hash_one(path.as_slice());
+        let (blocks, names, hasher) = (&self.blocks, &self.names, &self.hasher);
+        self.index.insert_unique(hash, record, |record| {
+            hasher.hash_one(names.get(blocks[record.block()][record.place()].name))
+        });
+        record
     }
 
     /// A record.
     pub fn get(&self, record: RecordId) -> &PathObservation {
-        &self.records[record.0 as usize]
+        &self.blocks[record.block()][record.place()].observation
     }
 
     /// A record, to change.
     pub fn get_mut(&mut self, record: RecordId) -> &mut PathObservation {
-        &mut self.records[record.0 as usize]
+        &mut self.blocks[record.block()][record.place()].observation
     }
 
     /// The path of a record.
     pub fn path(&self, record: RecordId) -> &[u8] {
-        self.records.get_index(record.0 as usize).map_or(b"", |(path, _)| path)
+        self.names.get(self.blocks[record.block()][record.place()].name)
     }
 
     /// The records with an operation, sorted by path bytes.
     pub fn sorted(&self) -> Vec<RecordId> {
-        let mut found: Vec<RecordId> = (0..self.records.len())
-            .map(id)
-            .filter(|record| !self.get(*record).operations.is_empty())
-            .collect();
+        let count = self.index.len();
+        let mut found: Vec<RecordId> =
+            (0..count).map(id).filter(|record| !self.get(*record).operations.is_empty()).collect();
         found.sort_unstable_by_key(|record| self.path(*record));
         found
+    }
+}
+
+impl RecordId {
+    fn block(self) -> usize {
+        self.0 as usize / BLOCK
+    }
+
+    fn place(self) -> usize {
+        self.0 as usize % BLOCK
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("records", &self.index.len()).finish_non_exhaustive()
     }
 }
 
@@ -281,6 +373,19 @@ mod tests {
             assert_eq!(record.processes.named(), (1..=16).collect::<Vec<_>>(), "round {round}");
             assert_eq!(record.processes.count_beyond_named(), Some(20));
         }
+    }
+
+    #[test]
+    fn every_path_is_found_again_whatever_its_length() {
+        let mut table = Table::default();
+        let path = |number: usize| format!("/{}{number}", "x".repeat(number * number % 70_000)).into_bytes();
+        let records: Vec<_> =
+            (0..300).map(|number| table.add(path(number), PathObservation::default())).collect();
+        for (number, record) in records.into_iter().enumerate() {
+            assert_eq!(table.find(&path(number)), Some(record));
+            assert_eq!(table.path(record), path(number));
+        }
+        assert_eq!(table.find(b"/nowhere"), None);
     }
 
     #[test]
