@@ -7,6 +7,7 @@ mod names;
 mod readme;
 mod recording;
 mod storm;
+mod suites;
 mod support;
 mod transparency;
 mod truth;
