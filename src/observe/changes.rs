@@ -291,11 +291,12 @@ impl State {
         if !changes && self.table.get(record).foreign && self.table.get(record).changes == 0 {
             return self.suppressed.read(RuleId::FOREIGN_OWNER);
         }
+        self.note_copy_up(record, part);
         if let Effect::Open(open) = part.effect {
             if (open.write || open.truncate || open.create)
                 && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
             {
-                self.check_opened(caller, process, part, open, fd);
+                self.check_opened(caller, process, record, part, open, fd);
             }
             if operations.contains(Operation::Read) && !changes {
                 self.read_content(record, part.stat.as_ref());
@@ -363,7 +364,15 @@ impl State {
 
     /// Compares the file that an open returned with the one that was prepared: another thread may
     /// have rewritten the path, or moved what it names.
-    fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
+    fn check_opened(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        record: RecordId,
+        part: &Part,
+        open: Open,
+        fd: i32,
+    ) {
         if open.temporary {
             return;
         }
@@ -374,6 +383,9 @@ impl State {
             None => resolve::lstat(&part.path).ok().flatten(),
         };
         if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
+            return;
+        }
+        if self.table.get(record).copied_up() == Some((opened.st_dev, opened.st_ino)) {
             return;
         }
         let path = String::from_utf8_lossy(&part.path).into_owned();

@@ -186,7 +186,8 @@ impl Known {
         let observation = self.table.get(record);
         let keeper = self.table.keeper(record);
         let file = self.table.get(keeper);
-        let replaced = observation.replaced || file.overwritten;
+        let replaced = observation.replaced || observation.overwritten || file.overwritten;
+        let now = &observation.as_known(*now);
         let before = observation.before.filter(|_| !replaced);
         if before.is_some_and(|before| before.same_state(now)) {
             return AfterContent::SameAsBefore;
@@ -223,10 +224,12 @@ impl Known {
     fn tell_external_change(&mut self, record: RecordId, now: Option<&Stat>) {
         let observation = self.table.get(record);
         let file = self.table.get(self.table.keeper(record));
-        if observation.operations.intersects(Operations::CHANGES) || observation.replaced || file.overwritten
-        {
+        let overwritten = observation.overwritten || file.overwritten;
+        if observation.operations.intersects(Operations::CHANGES) || observation.replaced || overwritten {
             return;
         }
+        let known = now.map(|now| observation.as_known(*now));
+        let now = known.as_ref();
         let changed = match (&observation.before, now) {
             (None, None) => false,
             (Some(before), Some(now)) if before.is_regular() => !before.same_content(now, file.touched),

@@ -74,6 +74,8 @@ pub(super) struct State {
     pub suppressed: Counts,
     /// File systems whose files are never opened, by device.
     pseudo: HashMap<u64, bool, foldhash::fast::RandomState>,
+    /// Which devices are overlays.
+    pub(super) overlays: HashMap<u64, bool, foldhash::fast::RandomState>,
     /// Who keeps the before-states of files with several names.
     pub keepers: Keepers,
     /// The file that each process may leave as its core dump.
@@ -116,6 +118,7 @@ impl Recorder {
             warnings: Warnings::default(),
             suppressed: Counts::default(),
             pseudo: HashMap::default(),
+            overlays: HashMap::default(),
             keepers: Keepers::default(),
             core_dumps: HashMap::default(),
             failure: None,

@@ -150,10 +150,20 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
 /// Whether `path`, or the nearest directory above it that exists, is on a filesystem that the kernel
 /// makes up: procfs, sysfs, cgroup, debugfs, tracefs, securityfs, bpffs, configfs.
 pub fn is_pseudo_filesystem(path: &[u8]) -> io::Result<bool> {
+    filesystem_type(path).map(is_pseudo)
+}
+
+/// Whether `path` is, or would be, in an overlay: a file system of several layers.
+pub fn is_overlay_filesystem(path: &[u8]) -> io::Result<bool> {
+    filesystem_type(path).map(|magic| magic == libc::OVERLAYFS_SUPER_MAGIC)
+}
+
+/// The magic number of the file system of `path`, or of what is nearest above it.
+fn filesystem_type(path: &[u8]) -> io::Result<i64> {
     let mut at = path;
     loop {
         match rustix::fs::openat(CWD, at, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(fd) => return Ok(is_pseudo(rustix::fs::fstatfs(&fd)?.f_type)),
+            Ok(fd) => return Ok(rustix::fs::fstatfs(&fd)?.f_type),
             Err(error @ (Errno::NOENT | Errno::NOTDIR)) => {
                 let slash = at.iter().rposition(|byte| *byte == b'/');
                 at = match slash {
