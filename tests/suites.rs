@@ -174,7 +174,9 @@ fn compare_class(class: &str) {
         if status == Some(0) {
             continue;
         }
+        println!("{name}: recorded {status:?}, asked again: {said}");
         let (alone, _) = stress(&name, false);
+        let (status, said) = stress(&name, true);
         if status != alone {
             wrong.push(format!("{name}: alone {alone:?}, recorded {status:?}: {said}"));
         }

@@ -85,7 +85,9 @@ impl Place {
     /// The recorder, ready for the command that is to be recorded in `work`.
     pub fn recorder(&self, who: Who, mechanism: &str) -> Command {
         let mut command = as_who(who, env!("CARGO_BIN_EXE_agent-snapshot"));
-        command.arg("--snapshot-dir").arg(&self.out).args(["--quiet", "--mechanism", mechanism, "--"]);
+        // What hangs is a failure, not the end of the tests.
+        let options = ["--quiet", "--timeout", "300s", "--mechanism", mechanism, "--"];
+        command.arg("--snapshot-dir").arg(&self.out).args(options);
         command.current_dir(&self.work).env("HOME", &self.home).env("XDG_CONFIG_HOME", &self.config);
         command
     }

@@ -225,6 +225,31 @@ fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, St
     Ok(wrong)
 }
 
+/// Records the random program of a seed inside an overlay; what is wrong, a sentence each.
+fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>, String> {
+    let place = Place::new(Who::Self_);
+    let seed = seed.to_string();
+    let setup = Command::new(program).args(["--setup", &seed]).current_dir(&place.work).output().unwrap();
+    assert!(setup.status.success(), "{}", told(&setup));
+    let _overlay = Overlay::over(&place.work, layers)?;
+    let mut before = scan(&place.work);
+    let output = place.recorder(Who::Self_, "auto").arg(program).arg(&seed).output().unwrap();
+    let mut after = scan(&place.work);
+    for found in before.values_mut().chain(after.values_mut()) {
+        found.moves = layers != Layers::Indexed;
+    }
+    let snapshot = Snapshot::open(&place.out).map_err(|error| format!("{error}: {}", told(&output)))?;
+    let mut wrong = compare(&place.work, &before, &after, &snapshot);
+    wrong.extend(gaps(&snapshot));
+    if !output.status.success() {
+        wrong.push("the program fails".to_owned());
+    }
+    if !wrong.is_empty() {
+        wrong.push(told(&output));
+    }
+    Ok(wrong)
+}
+
 fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str)]) {
     if !is_root() {
         return println!("skipped: an overlay needs root");
@@ -260,4 +285,30 @@ fn slow_the_upper_directory_of_real_commands_is_what_is_recorded() {
         (Layers::Apart, "auto"),
     ];
     check_all(CASES.iter(), &ways);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_programs_on_overlays_are_recorded_truly() {
+    if !is_root() {
+        return println!("skipped: an overlay needs root");
+    }
+    let program = crate::truth_random::program();
+    let only = std::env::var("TRUTH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let count = std::env::var("TRUTH_SEEDS").ok().map_or(100, |count| count.parse().unwrap());
+    let seeds = only.map_or(5000..5000 + count, |seed| seed..seed + 1);
+    let mut failures = Vec::new();
+    for seed in seeds {
+        for layers in [Layers::Indexed, Layers::Plain, Layers::Apart] {
+            match check_random(&program, seed, layers) {
+                Err(reason) => return println!("skipped: {reason}"),
+                Ok(wrong) if wrong.is_empty() => {}
+                Ok(wrong) => {
+                    println!("TRUTH_SEED={seed} on {layers:?}:{}\n", lines(&wrong));
+                    failures.push(format!("{seed} on {layers:?}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} seeds failed: {}", failures.len(), failures.join(", "));
 }

@@ -7,7 +7,7 @@ use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
 
-use super::resolve::{self, Names, Resolved, Resolver, Unresolved};
+use super::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
 use crate::trace::syscalls::{Access, Dirfd, Place};
 use crate::trace::tracer::Caller;
 
@@ -111,9 +111,14 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
     if access.resolve.in_root {
         // The directory is the root of this one path: a walk among its names.
         names.prefix = base_of(caller, dirfd)?;
-        let mut resolved = resolver.resolve(&names, b"/", path, access.follow)?;
-        rename_all(&mut resolved, &names.prefix);
-        return Ok(resolved);
+        return match resolver.resolve(&names, b"/", path, access.follow) {
+            Ok(mut resolved) => {
+                outside_name(&mut resolved.path, &names.prefix);
+                outside_names(&mut resolved.crossed, &names.prefix);
+                Ok(resolved)
+            }
+            Err(unresolved) => Err(outside_names_of(unresolved, &names.prefix).into()),
+        };
     }
     let (base, path) = if path.starts_with(b"/") {
         (b"/".to_vec(), path.as_slice())
@@ -157,14 +162,37 @@ pub fn locate_elsewhere(
             _ => return Err(Unseen::Elsewhere(base)),
         }
     };
-    let mut resolved = resolver.resolve(&names, &base, path, access.follow)?;
+    let mut resolved = match resolver.resolve(&names, &base, path, access.follow) {
+        Ok(resolved) => resolved,
+        Err(unresolved) => return Err(only_ours(outside_names_of(unresolved, &root), path)),
+    };
     let same = same_place(&names.prefix, &root, &resolved.path);
     let outside = [root.as_slice(), &resolved.path].concat();
     if !same || !same_object(resolved.stat.as_ref(), &outside) {
         return Err(Unseen::Elsewhere(resolved.path));
     }
-    rename_all(&mut resolved, &root);
+    outside_name(&mut resolved.path, &root);
+    outside_names(&mut resolved.crossed, &root);
+    let Resolved { path, crossed, .. } = &resolved;
+    if crossed.iter().any(is_another) {
+        return Err(Unseen::Elsewhere(path.clone()));
+    }
     Ok(resolved)
+}
+
+/// Whether the name of a link means something else out here.
+fn is_another(link: &Crossed) -> bool {
+    !same_object(Some(&link.stat), &link.path)
+}
+
+/// What an unresolved path still told, if its names mean the same out here.
+fn only_ours(unresolved: Unresolved, path: &[u8]) -> Unseen {
+    match &unresolved {
+        Unresolved::Loop(crossed) | Unresolved::Denied(_, crossed) if crossed.iter().any(is_another) => {
+            Unseen::Elsewhere(path.to_vec())
+        }
+        _ => unresolved.into(),
+    }
 }
 
 /// Whether the directory that a path of another root leads to is the one that our name for it shows.
@@ -192,14 +220,27 @@ fn same_object(theirs: Option<&FileStat>, outside: &[u8]) -> bool {
     ours.map(|stat| (stat.st_dev, stat.st_ino)) == theirs.map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Gives the names below another root their names below ours.
-fn rename_all(resolved: &mut Resolved, root: &[u8]) {
-    let name = |path: &mut Vec<u8>| {
-        if path == b"/" && !root.is_empty() {
-            path.clear();
+/// Gives a name below another root its name below ours.
+fn outside_name(path: &mut Vec<u8>, root: &[u8]) {
+    if path == b"/" && !root.is_empty() {
+        path.clear();
+    }
+    path.splice(0..0, root.iter().copied());
+}
+
+fn outside_names(crossed: &mut [Crossed], root: &[u8]) {
+    crossed.iter_mut().for_each(|crossed| outside_name(&mut crossed.path, root));
+}
+
+/// The same for what is left of a path that was not resolved.
+fn outside_names_of(mut unresolved: Unresolved, root: &[u8]) -> Unresolved {
+    match &mut unresolved {
+        Unresolved::Loop(crossed) => outside_names(crossed, root),
+        Unresolved::Denied(directory, crossed) => {
+            outside_name(directory, root);
+            outside_names(crossed, root);
         }
-        path.splice(0..0, root.iter().copied());
-    };
-    name(&mut resolved.path);
-    resolved.crossed.iter_mut().for_each(|crossed| name(&mut crossed.path));
+        Unresolved::NotADirectory | Unresolved::TooLong | Unresolved::Nameless => {}
+    }
+    unresolved
 }
