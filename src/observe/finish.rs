@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use nix::fcntl::AtFlags;
 use nix::sys::stat::FileStat;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use super::capture::{Fate, Finished, Held, Outcome, Ticket};
 use super::git::{Facts, Repositories};
@@ -129,30 +130,54 @@ impl Recorder {
 
 /// The directory that was looked into last: paths come in order.
 #[derive(Debug, Default)]
-struct Parents(Option<(Vec<u8>, Option<OwnedFd>)>);
+struct Parents(Option<(Vec<u8>, Opened)>);
+
+/// A directory; none where there is none.
+type Opened = Result<Option<OwnedFd>, Hidden>;
+
+/// A place that we may not look at.
+#[derive(Debug, Clone, Copy)]
+struct Hidden;
 
 impl Parents {
     /// What is at a real path; nothing, where a directory on the way has become a link.
-    fn lstat(&mut self, path: &[u8]) -> Option<FileStat> {
+    ///
+    /// # Errors
+    /// A directory on the way can't be searched by us.
+    fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Hidden> {
         let parent = resolve::parent_of(path).unwrap_or(b"/");
         if self.0.as_ref().is_none_or(|(known, _)| known != parent) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::NO_SYMLINKS;
-            let opened = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve).ok();
+            let opened = match rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve) {
+                Ok(directory) => Ok(Some(directory)),
+                Err(Errno::ACCESS) => Err(Hidden),
+                Err(_) => Ok(None),
+            };
             self.0 = Some((parent.to_vec(), opened));
         }
-        let directory = self.0.as_ref().and_then(|(_, directory)| directory.as_ref())?;
+        let directory = match &self.0 {
+            Some((_, Ok(Some(directory)))) => directory,
+            Some((_, Err(Hidden))) => return Err(Hidden),
+            _ => return Ok(None),
+        };
         let name = path.get(parent.len()..).unwrap_or_default();
         let name = name.strip_prefix(b"/").unwrap_or(name);
         let flags = AtFlags::AT_SYMLINK_NOFOLLOW | AtFlags::AT_EMPTY_PATH;
-        nix::sys::stat::fstatat(directory, name, flags).ok()
+        match nix::sys::stat::fstatat(directory, name, flags) {
+            Err(nix::errno::Errno::EACCES) => Err(Hidden),
+            found => Ok(found.ok()),
+        }
     }
 }
 
 impl Known {
     fn after(&mut self, record: RecordId, parents: &mut Parents) -> After {
         let path = self.table.path(record).to_vec();
-        let found = parents.lstat(&path);
+        let found = match parents.lstat(&path) {
+            Ok(found) => found,
+            Err(Hidden) => return self.hidden(record),
+        };
         let stat = found.as_ref().map(Stat::from);
         let observation = self.table.get(record);
         // What nobody has asked to pin is compared without.
@@ -180,6 +205,40 @@ impl Known {
         let content =
             if now.is_regular() { self.content_after(record, &path, &now) } else { AfterContent::None };
         After { stat, content, git, extra: rare.then(|| Box::new(extra)) }
+    }
+
+    /// What is said of a path that the tree has left behind a directory that we may not search: its state
+    /// is the one before, unless some call has changed it.
+    fn hidden(&mut self, record: RecordId) -> After {
+        let observation = self.table.get(record);
+        let file = self.table.get(self.table.keeper(record));
+        let changed = observation.operations.intersects(Operations::CHANGES)
+            || observation.replaced
+            || observation.overwritten
+            || file.overwritten;
+        if !changed {
+            let stat = observation.before;
+            let content = match stat {
+                Some(stat) if stat.is_regular() => AfterContent::SameAsBefore,
+                _ => AfterContent::None,
+            };
+            let extra = observation.extra.as_ref().map(|extra| {
+                Box::new(AfterExtra {
+                    target: extra.target.clone(),
+                    entries: extra.entries,
+                    xattrs: BTreeMap::new(),
+                })
+            });
+            return After { stat, content, git: observation.git, extra };
+        }
+        let path = self.table.path(record);
+        self.warnings.lost(WarningKind::ContentOmitted, None, || {
+            format!(
+                "what the command left at {} is in a directory that may not be searched",
+                String::from_utf8_lossy(path)
+            )
+        });
+        After::default()
     }
 
     fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {
