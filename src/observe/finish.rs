@@ -193,8 +193,10 @@ impl Known {
         let listed = observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some());
         let mut extra = AfterExtra::default();
         if now.is_link() {
-            extra.target =
-                rustix::fs::readlink(path.as_slice(), Vec::new()).ok().map(|target| target.into_bytes());
+            let Ok(target) = rustix::fs::readlink(path.as_slice(), Vec::new()) else {
+                return self.hidden(record);
+            };
+            extra.target = Some(target.into_bytes());
         } else if observation.changes > 0 {
             extra.xattrs = live::xattrs(&path).unwrap_or_default();
         }

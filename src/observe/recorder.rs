@@ -505,14 +505,12 @@ impl State {
         for directory in self.repositories.take_git_dirs() {
             self.ignore.add_git_dir(&directory);
         }
+        let (stat, target) = with_target(&path, stat);
+        let stat = stat.as_ref();
         let before = stat.map(Stat::from);
         let mut observation = PathObservation { before, git, foreign, ..PathObservation::default() };
-        if before.is_some_and(|before| before.is_link()) {
-            let target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
-            observation.extra = Some(Box::new(Extra {
-                target: target.map(|target| target.into_bytes()),
-                ..Extra::default()
-            }));
+        if target.is_some() {
+            observation.extra = Some(Box::new(Extra { target, ..Extra::default() }));
         }
         self.meet_names(&mut observation, stat);
         let record = self.table.add(path, observation);
@@ -532,6 +530,22 @@ impl State {
     }
 }
 
+/// What is at `path`, with its target if it is a link: one that another thread removes or replaces while
+/// we look is what came after it.
+fn with_target(path: &[u8], stat: Option<&FileStat>) -> (Option<FileStat>, Option<Vec<u8>>) {
+    let mut stat = stat.copied();
+    for _ in 0..8 {
+        if !stat.as_ref().is_some_and(resolve::is_link) {
+            return (stat, None);
+        }
+        if let Ok(target) = rustix::fs::readlink(path, Vec::new()) {
+            return (stat, Some(target.into_bytes()));
+        }
+        stat = resolve::lstat(path).ok().flatten();
+    }
+    (None, None)
+}
+
 /// Whether `path` is `directory` or lies below it.
 pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
@@ -541,4 +555,24 @@ pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
 fn may_write(path: &[u8], stat: &FileStat) -> bool {
     !resolve::is_link(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
         || resolve::is_link(stat) && nix::unistd::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_gone_or_replaced_meanwhile_is_what_came_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("l");
+        let bytes = path.as_os_str().as_encoded_bytes();
+        std::os::unix::fs::symlink("target", &path).unwrap();
+        let link = resolve::lstat(bytes).unwrap();
+        assert_eq!(with_target(bytes, link.as_ref()).1.unwrap(), b"target");
+        std::fs::remove_file(&path).unwrap();
+        assert!(with_target(bytes, link.as_ref()).0.is_none());
+        std::fs::write(&path, "").unwrap();
+        let (stat, target) = with_target(bytes, link.as_ref());
+        assert!(resolve::is_regular(&stat.unwrap()) && target.is_none());
+    }
 }
