@@ -441,6 +441,19 @@ const HOW: &[Case] = &[
              d/e/f | read | file | file
              d/l | existence | symlink | symlink",
         ),
+    case("how_in_another_root_in_a_circle", &["openat2"])
+        .given(|| {
+            dir("d");
+            link("/l", "d/l");
+        })
+        .when(|| {
+            let at = path_only(c"d");
+            fails(ELOOP, openat2(at, c"l", O_RDONLY, RESOLVE_IN_ROOT));
+        })
+        .then(
+            "d | existence | directory | directory
+             d/l | existence | symlink | symlink",
+        ),
     case("how_without_links", &["openat2"])
         .given(|| {
             file("f");

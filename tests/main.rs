@@ -10,6 +10,7 @@ mod readme;
 mod recording;
 mod show;
 mod storm;
+mod suites;
 mod support;
 mod terminal;
 mod transparency;

@@ -1,6 +1,8 @@
 //! Files by their names: several, none, and names that a link has come between.
 
-use agent_snapshot::snapshot::State;
+use std::os::unix::fs::PermissionsExt;
+
+use agent_snapshot::snapshot::{State, WarningKind};
 
 use crate::support::{Place, bytes, is_root, lost};
 
@@ -76,4 +78,32 @@ fn a_missing_directory_in_a_mount_namespace_of_its_own_is_missing_here_too() {
     assert_eq!(place.file(&snapshot, "absent/d/f").after, State::Absent { tombstone: false });
     assert!(place.file(&snapshot, "absent/g").after.present().is_some());
     assert_eq!(lost(&snapshot), []);
+}
+
+#[test]
+fn what_can_not_be_looked_at_in_the_end_is_told() {
+    let place = Place::new();
+    std::fs::create_dir(place.work.join("d")).unwrap();
+    std::fs::write(place.work.join("d/read"), "content\n").unwrap();
+    let mut command = place.command();
+    // Root looks everywhere.
+    if nix::unistd::geteuid().is_root() {
+        for path in [place.base(), &place.work, &place.work.join("d"), &place.work.join("d/read")] {
+            std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+        }
+        std::os::unix::process::CommandExt::gid(&mut command, 65534);
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    }
+    let script = "cat d/read; test -e d/asked; echo made > d/made; chmod 0 d";
+    let output = command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", script]).output();
+    let Ok(output) = output else {
+        return println!("skipped: an ordinary user can't execute the binary");
+    };
+    assert!(output.status.success(), "{output:?}");
+    std::fs::set_permissions(place.work.join("d"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let snapshot = place.snapshot();
+    assert!(place.file(&snapshot, "d/read").after.present().is_some());
+    assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
+    let warning = &snapshot.header().warnings[0];
+    assert!(warning.detail.contains("d/made"), "{warning:?}");
 }

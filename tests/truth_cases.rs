@@ -306,10 +306,10 @@ node run.js"#,
         needs: &["python3"],
         setup: "for f in a b c d e g h; do seq 500 > $f; done",
         script: r#"truncate -s 10 a; fallocate -p -o 0 -l 100 b; cp --reflink=auto c c2; python3 -c '
-import mmap, os
+import contextlib, mmap, os
 f = open("d", "r+b"); m = mmap.mmap(f.fileno(), 0); m[0:3] = b"map"; m.flush(); f.close()
 os.sendfile(os.open("e", os.O_WRONLY), os.open("g", os.O_RDONLY), 0, 50)
-os.copy_file_range(os.open("g", os.O_RDONLY), os.open("h", os.O_RDWR), 20)
+with contextlib.suppress(OSError): os.copy_file_range(os.open("g", os.O_RDONLY), os.open("h", os.O_RDWR), 20)
 os.ftruncate(os.open("sparse", os.O_RDWR | os.O_CREAT), 1 << 20)
 os.posix_fallocate(os.open("allocated", os.O_RDWR | os.O_CREAT), 0, 5000)
 t = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(t, b"named late"); os.link(f"/proc/self/fd/{t}", "late", dst_dir_fd=os.open(".", os.O_RDONLY))

@@ -18,35 +18,53 @@ use agent_snapshot::snapshot::{FileRecord, Operations, Snapshot, State};
 use crate::truth::{Place, Tree, Who, compare, gaps, is_root, lines, scan, told};
 use crate::truth_cases::{CASES, Case, isolate, possible, prepare};
 
+/// How an overlay is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layers {
+    /// Of directories of one file system, with an index: files keep their numbers and names.
+    Indexed,
+    /// As container engines mount them: a file with several names gets another number when it is copied
+    /// up, and leaves its other names.
+    Plain,
+    /// Of two file systems: each file gets another number when it is copied up.
+    Apart,
+}
+
 /// An overlay on the directory of a place, which is taken away in the end.
 struct Overlay {
+    merged: Mounted,
     upper: PathBuf,
-    merged: PathBuf,
+    _lower: Option<Mounted>,
 }
 
 impl Overlay {
     /// Makes what is in `work` the lower directory, and lays an empty upper one over it.
-    fn over(work: &Path) -> Result<Overlay, String> {
+    fn over(work: &Path, layers: Layers) -> Result<Overlay, String> {
         let base = work.parent().unwrap();
         let [lower, upper, internal] = ["lower", "upper", "internal"].map(|name| base.join(name));
-        fs::rename(work, &lower).unwrap();
+        let mut mounted = None;
+        if layers == Layers::Apart {
+            fs::create_dir(&lower).unwrap();
+            run("mount", &["-t", "tmpfs", "tmpfs"], &[&lower])?;
+            mounted = Some(Mounted(lower.clone()));
+            run("cp", &["-a", "-T"], &[work, &lower])?;
+            fs::remove_dir_all(work).unwrap();
+        } else {
+            fs::rename(work, &lower).unwrap();
+        }
         for dir in [work, &upper, &internal] {
             fs::create_dir(dir).unwrap();
         }
         // Directories are renamed, not copied, and files keep their names together.
+        let index = if layers == Layers::Indexed { "on" } else { "off" };
         let options = format!(
-            "lowerdir={},upperdir={},workdir={},redirect_dir=on,metacopy=off,index=on",
+            "lowerdir={},upperdir={},workdir={},redirect_dir=on,metacopy=off,index={index},xino=off",
             lower.display(),
             upper.display(),
             internal.display()
         );
-        let mount =
-            Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(work).output();
-        match mount {
-            Ok(output) if output.status.success() => {}
-            other => return Err(format!("an overlay can't be mounted here: {other:?}")),
-        }
-        Ok(Overlay { upper, merged: work.to_owned() })
+        run("mount", &["-t", "overlay", "overlay", "-o", &options], &[work])?;
+        Ok(Overlay { merged: Mounted(work.to_owned()), upper, _lower: mounted })
     }
 
     /// What the upper directory says was changed, as paths of the merged tree.
@@ -61,7 +79,7 @@ impl Overlay {
             let entry = entry.unwrap();
             let name = below.join(entry.file_name());
             let stat = fs::symlink_metadata(entry.path()).unwrap();
-            let merged = self.merged.join(&name).into_os_string().into_encoded_bytes();
+            let merged = self.merged.0.join(&name).into_os_string().into_encoded_bytes();
             if stat.file_type().is_char_device() && stat.rdev() == 0 {
                 // A whiteout: all that was there before is gone.
                 changed.whole.extend(tree_below(before, &merged));
@@ -81,9 +99,19 @@ impl Overlay {
     }
 }
 
-impl Drop for Overlay {
+/// A mount, which is taken away in the end.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.merged).status();
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+fn run(program: &str, arguments: &[&str], paths: &[&Path]) -> Result<(), String> {
+    match Command::new(program).args(arguments).args(paths).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        other => Err(format!("an overlay can't be made here: {program} {arguments:?}: {other:?}")),
     }
 }
 
@@ -129,10 +157,10 @@ fn claims_change(record: &FileRecord) -> bool {
 }
 
 /// Records one command inside an overlay; what is wrong, a sentence each.
-fn check(case: &Case, mechanism: &str) -> Result<Vec<String>, String> {
+fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, String> {
     let place = Place::new(Who::Self_);
     prepare(&place, case);
-    let overlay = Overlay::over(&place.work)?;
+    let overlay = Overlay::over(&place.work, layers)?;
     let shown = |path: &[u8]| {
         Path::new(OsStr::from_bytes(path))
             .strip_prefix(&place.work)
@@ -148,6 +176,9 @@ fn check(case: &Case, mechanism: &str) -> Result<Vec<String>, String> {
         return Ok(vec![format!("it fails: {}", told(&output))]);
     }
     let mut after = scan(&place.work);
+    for found in before.values_mut().chain(after.values_mut()) {
+        found.moves = layers != Layers::Indexed;
+    }
     let Changed { mut whole, perhaps } = overlay.changed(&before, &after);
     let snapshot = Snapshot::open(&place.out).unwrap();
     let mut wrong = gaps(&snapshot);
@@ -189,23 +220,50 @@ fn check(case: &Case, mechanism: &str) -> Result<Vec<String>, String> {
             ));
         }
     }
-    println!("{} by {mechanism}: {} changes, {claimed} recorded", case.name, whole.len());
+    println!("{} by {mechanism}, {layers:?}: {} changes, {claimed} recorded", case.name, whole.len());
     wrong.extend(compare(&place.work, &before, &after, &snapshot));
     Ok(wrong)
 }
 
-fn check_all(cases: impl Iterator<Item = &'static Case>, mechanisms: &[&str]) {
+/// Records the random program of a seed inside an overlay; what is wrong, a sentence each.
+fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>, String> {
+    let place = Place::new(Who::Self_);
+    let seed = seed.to_string();
+    let setup = Command::new(program).args(["--setup", &seed]).current_dir(&place.work).output().unwrap();
+    assert!(setup.status.success(), "{}", told(&setup));
+    let _overlay = Overlay::over(&place.work, layers)?;
+    let mut before = scan(&place.work);
+    let output = place.recorder(Who::Self_, "auto").arg(program).arg(&seed).output().unwrap();
+    let mut after = scan(&place.work);
+    for found in before.values_mut().chain(after.values_mut()) {
+        found.moves = layers != Layers::Indexed;
+    }
+    let snapshot = Snapshot::open(&place.out).map_err(|error| format!("{error}: {}", told(&output)))?;
+    let mut wrong = compare(&place.work, &before, &after, &snapshot);
+    wrong.extend(gaps(&snapshot));
+    if !output.status.success() {
+        wrong.push("the program fails".to_owned());
+    }
+    if !wrong.is_empty() {
+        wrong.push(told(&output));
+    }
+    Ok(wrong)
+}
+
+fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str)]) {
     if !is_root() {
         return println!("skipped: an overlay needs root");
     }
     let only = std::env::var("TRUTH_CASE").ok();
     let mut wrong = Vec::new();
     for case in possible(cases.filter(|case| only.as_ref().is_none_or(|only| only == case.name))) {
-        for mechanism in mechanisms {
-            match check(case, mechanism) {
+        for (layers, mechanism) in ways {
+            match check(case, *layers, mechanism) {
                 Err(reason) => return println!("skipped: {reason}"),
                 Ok(found) if found.is_empty() => {}
-                Ok(found) => wrong.push(format!("{} by {mechanism}:{}", case.name, lines(&found))),
+                Ok(found) => {
+                    wrong.push(format!("{} by {mechanism}, {layers:?}:{}", case.name, lines(&found)))
+                }
             }
         }
     }
@@ -214,11 +272,43 @@ fn check_all(cases: impl Iterator<Item = &'static Case>, mechanisms: &[&str]) {
 
 #[test]
 fn the_upper_directory_of_cheap_commands_is_what_is_recorded() {
-    check_all(CASES.iter().filter(|case| case.quick), &["auto"]);
+    check_all(CASES.iter().filter(|case| case.quick), &[(Layers::Plain, "auto")]);
 }
 
 #[test]
 #[ignore = "slow: compilers and package managers"]
 fn slow_the_upper_directory_of_real_commands_is_what_is_recorded() {
-    check_all(CASES.iter(), &["auto", "every-call"]);
+    let ways = [
+        (Layers::Indexed, "auto"),
+        (Layers::Indexed, "every-call"),
+        (Layers::Plain, "auto"),
+        (Layers::Apart, "auto"),
+    ];
+    check_all(CASES.iter(), &ways);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_programs_on_overlays_are_recorded_truly() {
+    if !is_root() {
+        return println!("skipped: an overlay needs root");
+    }
+    let program = crate::truth_random::program();
+    let only = std::env::var("TRUTH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let count = std::env::var("TRUTH_SEEDS").ok().map_or(100, |count| count.parse().unwrap());
+    let seeds = only.map_or(5000..5000 + count, |seed| seed..seed + 1);
+    let mut failures = Vec::new();
+    for seed in seeds {
+        for layers in [Layers::Indexed, Layers::Plain, Layers::Apart] {
+            match check_random(&program, seed, layers) {
+                Err(reason) => return println!("skipped: {reason}"),
+                Ok(wrong) if wrong.is_empty() => {}
+                Ok(wrong) => {
+                    println!("TRUTH_SEED={seed} on {layers:?}:{}\n", lines(&wrong));
+                    failures.push(format!("{seed} on {layers:?}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} seeds failed: {}", failures.len(), failures.join(", "));
 }

@@ -12,7 +12,7 @@ use crate::truth::{Place, Who, compare, everyone, gaps, lines, scan, told};
 
 const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
 
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let test = env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples/truth_random");
     assert!(program.exists(), "{} is missing: cargo build --examples", program.display());

@@ -327,11 +327,12 @@ impl State {
         if !changes && self.table.get(record).foreign && self.table.get(record).changes == 0 {
             return self.suppressed.read(RuleId::FOREIGN_OWNER);
         }
+        self.note_copy_up(record, part);
         if let Effect::Open(open) = part.effect {
             if (open.write || open.truncate || open.create)
                 && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
             {
-                self.check_opened(caller, process, part, open, fd);
+                self.check_opened(caller, process, record, part, open, fd);
             }
             if operations.contains(Operation::Read) && !changes {
                 self.read_content(record, part.stat.as_ref());

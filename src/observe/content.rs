@@ -10,11 +10,13 @@ use std::collections::HashMap;
 use nix::sys::stat::FileStat;
 
 use super::capture::{Fate, Held, Ticket};
+use super::changes::Part;
 use super::recorder::State;
 use super::resolve;
 use super::table::{Content, PathObservation, RecordId, Stat, Table};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{BlobOmitted, Operation, Operations, WarningKind, live};
+use crate::trace::syscalls::Effect;
 
 /// The keepers of files with several names, by device and inode.
 #[derive(Debug, Default)]
@@ -147,7 +149,8 @@ impl State {
 
     fn check_late(&mut self, keeper: RecordId, before: &Stat, now: Option<&FileStat>) {
         let touched = self.table.get(keeper).touched;
-        if now.is_none_or(|now| before.same_content(&Stat::from(now), touched)) {
+        let known = |now: &FileStat| self.table.get(keeper).as_known(Stat::from(now));
+        if now.is_none_or(|now| before.same_content(&known(now), touched)) {
             return;
         }
         let path = self.table.path(keeper);
@@ -206,6 +209,38 @@ impl State {
         let inode = (now.st_dev, now.st_ino);
         if self.table.get(record).before.is_some_and(|before| before.inode() == inode) {
             self.keepers.0.entry(inode).or_insert(record);
+        }
+    }
+
+    /// Notes that the call which was just made has let an overlay copy the file to its upper layer.
+    ///
+    /// The copy may have another device and inode number, and no other names: where it had some, or where
+    /// the layers are on several file systems (the kernel's overlayfs.rst, "Inode properties").
+    pub(super) fn note_copy_up(&mut self, record: RecordId, part: &Part) {
+        let Some(stat) = part.stat.filter(resolve::is_regular) else { return };
+        let (write, truncate) = match part.effect {
+            Effect::Open(open) if open.write || open.truncate => (true, open.truncate),
+            Effect::Truncate => (true, true),
+            Effect::Metadata | Effect::LinkFrom => (false, false),
+            _ => return,
+        };
+        if !self.is_overlay(stat.st_dev, &part.path) {
+            return;
+        }
+        let Some(now) = resolve::lstat(&part.path).ok().flatten() else { return };
+        let inode = (now.st_dev, now.st_ino);
+        // A copy has the size and time of the file, unless the call itself has set them.
+        let copy = Stat { dev: stat.st_dev, ino: stat.st_ino, ..Stat::from(&now) };
+        let set_time = part.effect == Effect::Metadata;
+        if inode == (stat.st_dev, stat.st_ino)
+            || !truncate && !Stat::from(&stat).same_content(&copy, set_time)
+        {
+            return;
+        }
+        let observation = self.table.get_mut(record);
+        observation.extra_mut().copied_up = Some(inode);
+        if !write && !observation.replaced {
+            self.keepers.0.insert(inode, record);
         }
     }
 

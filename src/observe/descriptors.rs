@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD};
 use super::changes::Part;
 use super::recorder::State;
 use super::resolve::{self, Unresolved};
-use super::table::ProcessId;
+use super::table::{ProcessId, RecordId};
 use super::view;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::Memory;
@@ -59,7 +59,15 @@ impl State {
 
     /// Compares the file that an open returned with the one that was prepared: another thread may
     /// have rewritten the path, or moved what it names.
-    pub fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
+    pub fn check_opened(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        record: RecordId,
+        part: &Part,
+        open: Open,
+        fd: i32,
+    ) {
         if open.temporary {
             return;
         }
@@ -70,6 +78,9 @@ impl State {
             None => resolve::lstat(&part.path).ok().flatten(),
         };
         if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
+            return;
+        }
+        if self.table.get(record).copied_up() == Some((opened.st_dev, opened.st_ino)) {
             return;
         }
         let path = String::from_utf8_lossy(&part.path).into_owned();

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use nix::fcntl::AtFlags;
 use nix::sys::stat::FileStat;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use super::capture::{Fate, Finished, Held, Outcome, Ticket};
 use super::fit;
@@ -59,7 +60,7 @@ enum After {
 
 const _: () = assert!(size_of::<(RecordId, After)>() <= 24);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Now {
     stat: Option<Stat>,
     content: AfterContent,
@@ -160,23 +161,44 @@ impl Recorder {
 
 /// The directory that was looked into last: paths come in order.
 #[derive(Debug, Default)]
-struct Parents(Option<(Vec<u8>, Option<OwnedFd>)>);
+struct Parents(Option<(Vec<u8>, Opened)>);
+
+/// A directory; none where there is none.
+type Opened = Result<Option<OwnedFd>, Hidden>;
+
+/// A place that we may not look at.
+#[derive(Debug, Clone, Copy)]
+struct Hidden;
 
 impl Parents {
     /// What is at a real path; nothing, where a directory on the way has become a link.
-    fn lstat(&mut self, path: &[u8]) -> Option<FileStat> {
+    ///
+    /// # Errors
+    /// A directory on the way can't be searched by us.
+    fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Hidden> {
         let parent = resolve::parent_of(path).unwrap_or(b"/");
         if self.0.as_ref().is_none_or(|(known, _)| known != parent) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::NO_SYMLINKS;
-            let opened = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve).ok();
+            let opened = match rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve) {
+                Ok(directory) => Ok(Some(directory)),
+                Err(Errno::ACCESS) => Err(Hidden),
+                Err(_) => Ok(None),
+            };
             self.0 = Some((parent.to_vec(), opened));
         }
-        let directory = self.0.as_ref().and_then(|(_, directory)| directory.as_ref())?;
+        let directory = match &self.0 {
+            Some((_, Ok(Some(directory)))) => directory,
+            Some((_, Err(Hidden))) => return Err(Hidden),
+            _ => return Ok(None),
+        };
         let name = path.get(parent.len()..).unwrap_or_default();
         let name = name.strip_prefix(b"/").unwrap_or(name);
         let flags = AtFlags::AT_SYMLINK_NOFOLLOW | AtFlags::AT_EMPTY_PATH;
-        nix::sys::stat::fstatat(directory, name, flags).ok()
+        match nix::sys::stat::fstatat(directory, name, flags) {
+            Err(nix::errno::Errno::EACCES) => Err(Hidden),
+            found => Ok(found.ok()),
+        }
     }
 }
 
@@ -218,13 +240,14 @@ impl Known {
 
     fn after(&mut self, record: RecordId, parents: &mut Parents) -> After {
         let path = self.table.path(record).to_vec();
-        let mut found = parents.lstat(&path);
+        let Ok(mut found) = parents.lstat(&path) else { return self.hidden(record) };
         let mut target = None;
         if found.as_ref().is_some_and(resolve::is_link) {
             target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
             if target.is_none() {
                 // Somebody has replaced it since.
-                found = parents.lstat(&path);
+                let Ok(now) = parents.lstat(&path) else { return self.hidden(record) };
+                found = now;
             }
         }
         let stat = found.as_ref().map(Stat::from);
@@ -265,11 +288,37 @@ impl Known {
         }
     }
 
+    /// What is said of a path that the tree has left behind a directory that we may not search: its state
+    /// is the one before, unless some call has changed it.
+    fn hidden(&mut self, record: RecordId) -> After {
+        let observation = self.table.get(record);
+        let file = self.table.get(self.table.keeper(record));
+        let changed = observation.operations.intersects(Operations::CHANGES)
+            || observation.replaced
+            || observation.overwritten
+            || file.overwritten;
+        if !changed {
+            return After::AsBefore(match observation.before {
+                Some(stat) if stat.is_regular() => AfterContent::SameAsBefore,
+                _ => AfterContent::None,
+            });
+        }
+        let path = self.table.path(record);
+        self.warnings.lost(WarningKind::ContentOmitted, None, || {
+            format!(
+                "what the command left at {} is in a directory that may not be searched",
+                String::from_utf8_lossy(path)
+            )
+        });
+        After::Now(Box::default())
+    }
+
     fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {
         let observation = self.table.get(record);
         let keeper = self.table.keeper(record);
         let file = self.table.get(keeper);
-        let replaced = observation.replaced || file.overwritten;
+        let replaced = observation.replaced || observation.overwritten || file.overwritten;
+        let now = &observation.as_known(*now);
         let before = observation.before.filter(|_| !replaced);
         if before.is_some_and(|before| before.same_state(now)) {
             return AfterContent::SameAsBefore;
@@ -306,10 +355,12 @@ impl Known {
     fn tell_external_change(&mut self, record: RecordId, now: Option<&Stat>) {
         let observation = self.table.get(record);
         let file = self.table.get(self.table.keeper(record));
-        if observation.operations.intersects(Operations::CHANGES) || observation.replaced || file.overwritten
-        {
+        let overwritten = observation.overwritten || file.overwritten;
+        if observation.operations.intersects(Operations::CHANGES) || observation.replaced || overwritten {
             return;
         }
+        let known = now.map(|now| observation.as_known(*now));
+        let now = known.as_ref();
         let changed = match (&observation.before, now) {
             (None, None) => false,
             (Some(before), Some(now)) if before.is_regular() => !before.same_content(now, file.touched),

@@ -565,17 +565,10 @@ impl State {
         for directory in self.repositories.take_git_dirs() {
             self.ignore.add_git_dir(&directory);
         }
-        let mut before = stat.map(Stat::from);
-        let mut extra = None;
-        if before.is_some_and(|before| before.is_link()) {
-            match rustix::fs::readlink(path.as_slice(), Vec::new()) {
-                Ok(target) => {
-                    extra = Some(Box::new(Extra { target: Some(target.into_bytes()), ..Extra::default() }));
-                }
-                // Somebody outside has replaced it since: this is its first sight.
-                Err(_) => before = resolve::lstat(&path).ok().flatten().as_ref().map(Stat::from),
-            }
-        }
+        let (stat, target) = with_target(&path, stat);
+        let stat = stat.as_ref();
+        let before = stat.map(Stat::from);
+        let extra = target.map(|target| Box::new(Extra { target: Some(target), ..Extra::default() }));
         let mut observation = PathObservation { before, git, foreign, extra, ..PathObservation::default() };
         self.meet_names(&mut observation, stat);
         let record = self.table.add(path, observation);
@@ -587,6 +580,11 @@ impl State {
     pub fn is_pseudo(&mut self, dev: u64, record: RecordId) -> bool {
         let path = self.table.path(record);
         *self.filesystems.entry(dev).or_insert_with(|| filesystem(path)) == Filesystem::Pseudo
+    }
+
+    /// Whether the file system of a path is one of several layers.
+    pub fn is_overlay(&mut self, dev: u64, path: &[u8]) -> bool {
+        *self.filesystems.entry(dev).or_insert_with(|| filesystem(path)) == Filesystem::Overlay
     }
 
     /// Whether `dev` is known to be such a file system.
@@ -607,6 +605,22 @@ fn filesystem(path: &[u8]) -> Filesystem {
     live::filesystem(path).unwrap_or(Filesystem::Local)
 }
 
+/// What is at `path`, with its target if it is a link: one that another thread removes or replaces while
+/// we look is what came after it.
+fn with_target(path: &[u8], stat: Option<&FileStat>) -> (Option<FileStat>, Option<Vec<u8>>) {
+    let mut stat = stat.copied();
+    for _ in 0..8 {
+        if !stat.as_ref().is_some_and(resolve::is_link) {
+            return (stat, None);
+        }
+        if let Ok(target) = rustix::fs::readlink(path, Vec::new()) {
+            return (stat, Some(target.into_bytes()));
+        }
+        stat = resolve::lstat(path).ok().flatten();
+    }
+    (None, None)
+}
+
 /// Whether `path` is `directory` or lies below it.
 pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
@@ -616,4 +630,24 @@ pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
 fn may_write(path: &[u8], stat: &FileStat) -> bool {
     !resolve::is_link(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
         || resolve::is_link(stat) && nix::unistd::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_gone_or_replaced_meanwhile_is_what_came_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("l");
+        let bytes = path.as_os_str().as_encoded_bytes();
+        std::os::unix::fs::symlink("target", &path).unwrap();
+        let link = resolve::lstat(bytes).unwrap();
+        assert_eq!(with_target(bytes, link.as_ref()).1.unwrap(), b"target");
+        std::fs::remove_file(&path).unwrap();
+        assert!(with_target(bytes, link.as_ref()).0.is_none());
+        std::fs::write(&path, "").unwrap();
+        let (stat, target) = with_target(bytes, link.as_ref());
+        assert!(resolve::is_regular(&stat.unwrap()) && target.is_none());
+    }
 }

@@ -176,6 +176,8 @@ pub struct Extra {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The record that keeps the before-state of the same file, by another name.
     pub keeper: Option<RecordId>,
+    /// What the file has become by being copied to an overlay's upper layer (dev, ino).
+    pub copied_up: Option<(u64, u64)>,
     /// The record that a rename moved here.
     pub renamed_from: Option<RecordId>,
     /// The record that a rename moved this to.
@@ -226,6 +228,19 @@ impl PathObservation {
     pub fn merge(&mut self, operations: Operations, process: ProcessId) {
         self.operations = self.operations.union(operations);
         self.processes.add(process);
+    }
+
+    /// What the file has become in an overlay's upper layer, by device and inode.
+    pub fn copied_up(&self) -> Option<(u64, u64)> {
+        self.extra.as_ref().and_then(|extra| extra.copied_up)
+    }
+
+    /// A later state of the path, with the device and inode of before if it is the same file copied up.
+    pub fn as_known(&self, now: Stat) -> Stat {
+        match self.before {
+            Some(Stat { dev, ino, .. }) if self.copied_up() == Some(now.inode()) => Stat { dev, ino, ..now },
+            _ => now,
+        }
     }
 
     /// The rarer facts, made where there were none.

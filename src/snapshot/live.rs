@@ -152,6 +152,8 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
 pub enum Filesystem {
     /// The kernel, from a disk or from memory.
     Local,
+    /// The kernel, from layers of other filesystems: the first change of a file copies it up.
+    Overlay,
     /// A program or another machine, so that a signal may interrupt an open.
     Served,
     /// The kernel, which makes them up: procfs, sysfs, cgroup, debugfs, tracefs, securityfs, bpffs,
@@ -218,6 +220,7 @@ impl Filesystem {
         match magic {
             _ if PSEUDO.contains(&magic) => Filesystem::Pseudo,
             _ if SERVED.contains(&magic) => Filesystem::Served,
+            libc::OVERLAYFS_SUPER_MAGIC => Filesystem::Overlay,
             _ => Filesystem::Local,
         }
     }

@@ -74,6 +74,13 @@ pub fn open(world: &mut World, spelled: &Spelled, flags: c_int, mode: u32) -> An
     )
 }
 
+fn is_fifo(spelled: &Spelled) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileTypeExt;
+    let path = std::ffi::OsStr::from_bytes(spelled.path.to_bytes());
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
 fn mode(world: &mut World) -> u32 {
     world.rng.pick(&[0o644, 0o600, 0o755, 0o666, 0o700])
 }
@@ -94,8 +101,10 @@ fn open_for_writing(world: &mut World) {
         0,
     ]);
     let mode = mode(world);
-    let answer = if access == O_WRONLY && flags == O_CREAT | O_TRUNC && world.rng.chance(20) {
-        let spelled = world.spell_plain(&path);
+    let plain = access == O_WRONLY && flags == O_CREAT | O_TRUNC && world.rng.chance(20);
+    let spelled_plain = plain.then(|| world.spell_plain(&path));
+    // creat(2) waits for a reader of a FIFO.
+    let answer = if let Some(spelled) = spelled_plain.filter(|spelled| !is_fifo(spelled)) {
         let answer = sys!(SYS_creat, spelled.path.as_c_str(), mode);
         world.say("creat", &spelled, answer);
         answer
