@@ -287,7 +287,8 @@ fn drop_inherited(all: bool) {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let inherited: Vec<i32> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|fd| is_inherited(*fd))
+        // All of our own are closed at an execve.
+        .filter(|fd| sys::inherited_flags(*fd).is_some())
         .collect();
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty());
     for fd in inherited {
@@ -297,14 +298,6 @@ fn drop_inherited(all: bool) {
             _ => drop(sys::close_range(fd.unsigned_abs(), fd.unsigned_abs())),
         }
     }
-}
-
-/// Whether a descriptor came from outside: all of our own are CLOEXEC.
-fn is_inherited(fd: i32) -> bool {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & libc::O_CLOEXEC == 0)
 }
 
 /// A random identifier, 128 bits in hexadecimal.

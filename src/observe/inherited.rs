@@ -8,7 +8,7 @@ use super::capture::Fate;
 use super::recorder::{Sight, State};
 use super::resolve;
 use crate::snapshot::{Operation, Operations};
-use crate::trace::sys::Tid;
+use crate::trace::sys::{self, Tid};
 
 /// A regular file on a descriptor from before the launch.
 #[derive(Debug, Clone)]
@@ -31,10 +31,8 @@ impl InheritedFile {
     }
 
     fn of(fd: i32) -> Option<InheritedFile> {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
-        if flags & (libc::O_CLOEXEC | libc::O_PATH) != 0 {
+        let flags = sys::inherited_flags(fd)?;
+        if flags & libc::O_PATH != 0 {
             return None;
         }
         let link = format!("/proc/self/fd/{fd}");

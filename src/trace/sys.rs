@@ -86,6 +86,19 @@ pub fn replace_descriptor(of: &impl AsRawFd, fd: i32) -> io::Result<()> {
     check(libc::c_long::from(unsafe { libc::dup3(of.as_raw_fd(), fd, libc::O_CLOEXEC) })).map(drop)
 }
 
+/// The flags of an open descriptor that survives an execve, as open(2) takes them (fcntl(2)); none of
+/// one that is closed then, or is not open.
+pub fn inherited_flags(fd: i32) -> Option<i32> {
+    // SAFETY: fcntl with integers only.
+    let closes = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if closes == -1 || closes & libc::FD_CLOEXEC != 0 {
+        return None;
+    }
+    // SAFETY: fcntl with integers only.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    (flags != -1).then_some(flags)
+}
+
 /// Gives `signal` its default disposition (signal(7)).
 pub fn default_disposition(signal: i32) {
     // SAFETY: SIG_DFL is a valid disposition for every signal.
