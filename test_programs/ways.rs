@@ -160,6 +160,19 @@ fn daemon_that_writes() {
     }
 }
 
+/// Says when it is interrupted, and goes on with what it reads.
+fn catches() {
+    extern "C" fn caught(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+        line("caught");
+    }
+    scenario::handle(SIGINT, SA_RESTART, caught);
+    line("up");
+    let mut text = String::new();
+    std::io::stdin().read_line(&mut text).unwrap();
+    line(&format!("read {}", text.trim()));
+    scenario::end(3);
+}
+
 /// Asks for so many paths, most of them absent.
 fn many() {
     let count: usize = argument(2).parse().unwrap();
@@ -171,6 +184,7 @@ fn many() {
 
 fn main() {
     scenario::run(&[
+        ("catches", catches),
         ("many", many),
         ("receive", receive),
         ("take", take),

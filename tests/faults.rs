@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 
-use crate::support::{Place, lost};
+use crate::support::{BINARY, Place, bytes, is_root, lost, stderr};
 
 /// A test program, by its whole name.
 fn program(name: &str) -> PathBuf {
@@ -162,4 +162,124 @@ fn a_million_paths_take_less_than_400_bytes_each() {
     let each = (much - little) / 1_000_000;
     println!("peak {} MiB, {each} bytes a path, a manifest of {} MiB", much >> 20, manifest >> 20);
     assert!(each < 400, "{each} bytes a path");
+}
+
+#[test]
+fn a_limit_of_64_descriptors_is_the_commands_alone() {
+    let place = Place::new();
+    for number in 0..300 {
+        fs::write(place.work.join(format!("f{number}")), vec![b'x'; 100_000 + number]).unwrap();
+    }
+    let script = format!(
+        "ulimit -n 64; exec {BINARY} --snapshot-dir {} sh -c 'ulimit -n; rm f*; ulimit -Hn'",
+        place.out.display()
+    );
+    let mut command = Command::new("sh");
+    place.isolate(&mut command);
+    let output = command.args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "64\n64\n", "{}", stderr(&output));
+    let snapshot = place.snapshot();
+    assert_eq!(lost(&snapshot), []);
+    for number in 0..300 {
+        let file = place.file(&snapshot, format!("f{number}"));
+        assert_eq!(bytes(&snapshot, file, true).len(), 100_000 + number);
+    }
+}
+
+#[test]
+fn ten_mebibytes_of_arguments_are_passed_and_cut_in_the_manifest() {
+    let place = Place::new();
+    // Half of the stack may be arguments, and one is at most 128 KiB.
+    let script = format!(
+        "ulimit -s unlimited 2> /dev/null || ulimit -s 65536 || exit 77; a=$(head -c 100000 /dev/zero | tr '\\0' x)
+         set --; i=0; while [ $i -lt 100 ]; do set -- \"$@\" $a; i=$((i + 1)); done
+         exec {BINARY} --snapshot-dir {} sh -c 'echo $#; env echo \"$@\" | wc -c' \"$@\" last",
+        place.out.display()
+    );
+    let mut command = Command::new("bash");
+    place.isolate(&mut command);
+    let output = command.args(["-c", &script]).output().unwrap();
+    if output.status.code() == Some(77) || stderr(&output).contains("Argument list too long") {
+        println!("skipped: so many arguments are not to be had here");
+        return;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        said.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<usize>>(),
+        [100, 99 * 100_001 + 5]
+    );
+    let snapshot = place.snapshot();
+    let images =
+        snapshot.header().processes.iter().flat_map(|process| process.execs.iter().chain([&process.image]));
+    assert!(images.clone().any(|image| image.argv_truncated));
+    assert!(images.clone().all(|image| image.argv.iter().map(Vec::len).sum::<usize>() <= 64 << 10));
+    assert!(snapshot.header().complete);
+}
+
+#[test]
+fn a_directory_that_can_not_be_written_is_refused_before_the_command() {
+    let place = Place::new();
+    let dir = place.base().join("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o555)).unwrap();
+    let below = if nix::unistd::geteuid().is_root() { "/proc/sys/out".into() } else { dir.join("out") };
+    let output = place.command().arg("--snapshot-dir").arg(&below).args(["touch", "ran"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains(below.to_str().unwrap()), "{}", stderr(&output));
+    assert!(!place.work.join("ran").exists());
+}
+
+/// A small file system at `out`, which is unmounted in the end.
+struct Small<'a>(&'a Place);
+
+impl<'a> Small<'a> {
+    fn mount(place: &'a Place, options: &str) -> Option<Small<'a>> {
+        if !is_root("a small file system") {
+            return None;
+        }
+        fs::create_dir(&place.out).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&place.out);
+        if !mount.status().is_ok_and(|status| status.success()) {
+            println!("skipped: mount is not allowed here");
+            return None;
+        }
+        Some(Small(place))
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0.out).status();
+    }
+}
+
+#[test]
+fn a_disk_too_full_for_a_manifest_is_a_failure_of_ours_alone() {
+    let place = Place::new();
+    let Some(_small) = Small::mount(&place, "size=64k") else { return };
+    let script = "i=0; while [ $i -lt 2000 ]; do test -e a/path/that/is/not/there/$i; i=$((i + 1)); done; echo done; exit 3";
+    let output = place.record_with(&[], script);
+    assert_eq!(output.stdout, b"done\n");
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no snapshot was written"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("manifest.json"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(&place.out).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_system_that_becomes_read_only_is_a_failure_of_ours_alone() {
+    let place = Place::new();
+    let Some(_small) = Small::mount(&place, "size=4m") else { return };
+    place.record("echo one > file");
+    let before = fs::read(place.out.join("manifest.json")).unwrap();
+    let script = format!("echo two > file; mount -o remount,ro {}; echo $?", place.out.display());
+    let output = place.record_with(&[], &script);
+    if output.stdout != b"0\n" {
+        println!("skipped: a file is still open for writing: {}", stderr(&output));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert_eq!(fs::read(place.out.join("manifest.json")).unwrap(), before, "the older one is whole");
 }

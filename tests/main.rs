@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bytes;
 mod calls;
 mod faults;
 mod lanes;

@@ -299,3 +299,112 @@ fn an_inner_recording_says_that_it_is_one() {
     assert_eq!(output.stdout, b"ran\n");
     assert_eq!(output.status.code(), Some(0));
 }
+
+#[test]
+fn a_set_user_id_program_is_told_where_it_has_no_privilege() {
+    if nix::unistd::geteuid().is_root() {
+        println!("skipped: root has the privilege");
+        return;
+    }
+    let place = Place::new();
+    if !works(&place, &["su", "--version"]) {
+        return;
+    }
+    let (output, snapshot) = record(&place, "su --version");
+    assert!(output.status.success());
+    assert_eq!(lost(&snapshot), []);
+    assert!(snapshot.header().warnings.iter().any(|warning| warning.kind == WarningKind::Setuid));
+}
+
+#[test]
+fn a_core_dump_is_a_file_that_the_command_left() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.trim() != "core" {
+        println!("skipped: a core dump is {}", pattern.trim());
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.work.join("core"), "there before\n").unwrap();
+    let (output, snapshot) =
+        record(&place, "ulimit -c unlimited && sh -c 'kill -SEGV $$; echo never'; exit 5");
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    let core = snapshot.files().iter().find(|file| {
+        file.path.starts_with(&place.path("core"))
+            && file.operations.contains(agent_snapshot::snapshot::Operation::Write)
+    });
+    let Some(core) = core else {
+        assert_eq!(fs::read(place.work.join("core")).unwrap(), b"there before\n");
+        println!("skipped: no core was dumped");
+        return;
+    };
+    assert_eq!(lost(&snapshot), []);
+    assert!(bytes(&snapshot, core, false).starts_with(b"\x7fELF"));
+    if core.path == place.path("core") {
+        assert_eq!(bytes(&snapshot, core, true), b"there before\n");
+    }
+}
+
+#[test]
+fn a_daemon_is_recorded_by_each_way_to_treat_survivors() {
+    for survivors in ["wait", "background", "kill"] {
+        let place = Place::new();
+        nix::unistd::mkfifo(&place.work.join("go"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut command = place.command();
+        command.arg("--snapshot-dir").arg(&place.out).args(["--survivors", survivors]);
+        let mut child = command.arg(program("ways")).arg("daemon").spawn().unwrap();
+        if survivors != "wait" {
+            assert!(child.wait().unwrap().success(), "{survivors}");
+        }
+        if survivors != "kill" {
+            assert!(!place.out.join("manifest.json").exists());
+            fs::write(place.work.join("go"), "x").unwrap();
+        }
+        assert!(child.wait().unwrap().success(), "{survivors}");
+        // The lock is free when the manifest is there.
+        fs::File::open(&place.out).unwrap().lock().unwrap();
+        let snapshot = place.snapshot();
+        assert_eq!(lost(&snapshot), [], "{survivors}");
+        if survivors == "kill" {
+            assert!(snapshot.find(&place.path("late")).is_none());
+            let warnings = &snapshot.header().warnings;
+            assert!(warnings.iter().any(|warning| warning.kind == WarningKind::Survivors));
+        } else {
+            assert_eq!(bytes(&snapshot, place.file(&snapshot, "late"), false), b"from the daemon\n");
+        }
+    }
+}
+
+#[test]
+fn a_signal_to_us_or_to_the_group_reaches_the_command_once() {
+    for group in [false, true] {
+        let place = Place::new();
+        let script =
+            "trap 'echo term >> seen' TERM; trap 'exit 4' USR1; echo up; while :; do read line; done";
+        let mut command = place.command();
+        command.arg("--snapshot-dir").arg(&place.out).args(["bash", "-c", script]);
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child =
+            command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut up = [0; 3];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut up).unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let to = nix::unistd::Pid::from_raw(if group { -pid } else { pid });
+        let mut input = child.stdin.take().unwrap();
+        nix::sys::signal::kill(to, nix::sys::signal::Signal::SIGTERM).unwrap();
+        // bash runs its traps when its read has ended.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !place.work.join("seen").exists() {
+            assert!(std::time::Instant::now() < deadline, "the signal does not come");
+            std::io::Write::write_all(&mut input, b"\n").unwrap();
+            std::thread::yield_now();
+        }
+        nix::sys::signal::kill(to, nix::sys::signal::Signal::SIGUSR1).unwrap();
+        while child.try_wait().unwrap().is_none() {
+            assert!(std::time::Instant::now() < deadline, "the command does not end");
+            let _ = std::io::Write::write_all(&mut input, b"\n");
+            std::thread::yield_now();
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+        assert_eq!(fs::read(place.work.join("seen")).unwrap(), b"term\n", "to the group: {group}");
+    }
+}

@@ -12,6 +12,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use crate::snapshot::blobs::{BlobWriter, StoreError, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
@@ -23,8 +25,10 @@ const SMALL: u64 = 64 << 10;
 const SMALL_IN_PLACE: u64 = 1 << 20;
 /// Bytes that may wait in the queue.
 const QUEUED_BYTES: u64 = 8 << 20;
-/// Descriptors that may wait in the queue.
+/// Descriptors that may wait in the queue, where our limit allows.
 const QUEUED_FILES: u64 = 128;
+/// Descriptors that are needed for all else.
+const OTHER_FILES: u64 = 32;
 /// How often the free space is asked for, in bytes stored; before each content that is large, too.
 const SPACE_INTERVAL: u64 = 16 << 20;
 const LARGE: u64 = 1 << 20;
@@ -110,6 +114,8 @@ pub struct Capture {
     progress: Arc<Progress>,
     worker: JoinHandle<Finished>,
     directory: Arc<SnapshotDir>,
+    /// How many descriptors may wait in the queue.
+    queued_files: u64,
     next: u32,
     /// Large files that wait for the worker, by inode: a change in place waits for them.
     deferred: HashMap<(u64, u64), Ticket, foldhash::fast::RandomState>,
@@ -152,12 +158,21 @@ impl Capture {
                 work(&queue, writer, &progress, &directory)
             })?
         };
-        Ok(Capture { jobs, progress, worker, directory, next: 0, deferred: HashMap::default() })
+        // The command's limit may be low, and we can raise ours no higher than it allows.
+        let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
+        let queued_files = (limit.saturating_sub(OTHER_FILES) / 2).clamp(1, QUEUED_FILES);
+        Ok(Capture { jobs, progress, worker, directory, queued_files, next: 0, deferred: HashMap::default() })
     }
 
     /// Makes the bytes of the regular file at `path` safe from the call that is held.
     pub fn hold(&self, path: &[u8], fate: Fate) -> Held {
-        match live::open_regular(path) {
+        let mut opened = live::open_regular(path);
+        let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        if opened.as_ref().is_err_and(no_more) {
+            drop(self.progress.wait_until(|queue| queue.files == 0));
+            opened = live::open_regular(path);
+        }
+        match opened {
             Ok(file) => self.hold_file(file, fate),
             Err(_) => Held::Omitted(BlobOmitted::Unreadable),
         }
@@ -207,7 +222,7 @@ impl Capture {
         {
             let mut queue = self.progress.wait_until(|queue| {
                 (queue.bytes == 0 || queue.bytes + bytes <= QUEUED_BYTES)
-                    && queue.files + files <= QUEUED_FILES
+                    && (queue.files == 0 || queue.files + files <= self.queued_files)
             });
             queue.bytes += bytes;
             queue.files += files;

@@ -429,3 +429,6 @@ pub fn is_on_procfs(stat: &FileStat) -> bool {
     let device = DEVICE.get_or_init(|| nix::sys::stat::stat("/proc").ok().map(|stat| stat.st_dev));
     *device == Some(stat.st_dev)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Bytes that we did not write, whatever they are: no panic, and a refusal that is an error.
+//!
+//! The entries are those of the targets in `fuzz/`, which need a nightly compiler.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[path = "../fuzz/entries.rs"]
+mod entries;
+
+/// A call with arguments that are small numbers, addresses of mapped bytes, or anything.
+fn words() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![0..64u64, 0x1000..0x1100u64, any::<u64>()];
+    vec(word, 6..9).prop_map(|words| words.into_iter().flat_map(u64::to_ne_bytes).collect())
+}
+
+/// Bytes that look like the start of a program.
+fn program() -> impl Strategy<Value = Vec<u8>> {
+    let start = prop_oneof![
+        Just(b"#!".to_vec()),
+        Just(b"\x7fELF\x01\x01".to_vec()),
+        Just(b"\x7fELF\x02\x01".to_vec())
+    ];
+    // Offsets and sizes that lead into the file, as well as out of it.
+    let rest = vec(prop_oneof![3 => 0..70u8, 1 => any::<u8>()], 0..400);
+    (start, rest).prop_map(|(start, rest)| [start, rest].concat())
+}
+
+/// JSON of the shapes that ours has, and others.
+fn json() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("1e999".to_owned()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        "\"(/|\\$HOME|\\$XDG_CONFIG_HOME|\\.\\.|[a-z]|\\\\u0000|\\\\ud800){0,6}\"",
+        Just("\"format_version\"".to_owned()),
+    ];
+    leaf.prop_recursive(4, 24, 6, |inner| {
+        let pair = ("[a-z_]{0,14}", inner.clone()).prop_map(|(key, value)| format!("\"{key}\":{value}"));
+        prop_oneof![
+            vec(inner, 0..6).prop_map(|items| format!("[{}]", items.join(","))),
+            vec(pair, 0..6).prop_map(|items| format!("{{{}}}", items.join(","))),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_arguments_of_any_call_are_decoded_or_refused(number: u8, words in words(), memory: Vec<u8>) {
+        entries::call(&[&[number], words.as_slice(), &memory].concat());
+    }
+
+    #[test]
+    fn any_program_has_an_interpreter_or_none(bytes in program()) {
+        entries::program(&bytes);
+    }
+
+    #[test]
+    fn any_ignore_list_is_taken_or_refused(text in json(), noise: Vec<u8>) {
+        entries::ignore(text.as_bytes());
+        entries::ignore(&noise);
+    }
+
+    #[test]
+    fn any_manifest_is_read_or_refused(text in json(), noise: Vec<u8>) {
+        entries::manifest(text.as_bytes());
+        entries::manifest(format!("{{\"format_version\":1,\"id\":\"x\",\"files\":{text}}}").as_bytes());
+        entries::manifest(&noise);
+    }
+
+    #[test]
+    fn any_blobs_are_read_or_refused(noise: Vec<u8>) {
+        entries::blobs(&[b"PAR1", noise.as_slice(), b"PAR1"].concat());
+        entries::blobs(&noise);
+    }
+}
