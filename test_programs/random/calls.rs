@@ -74,11 +74,13 @@ pub fn open(world: &mut World, spelled: &Spelled, flags: c_int, mode: u32) -> An
     )
 }
 
-fn is_fifo(spelled: &Spelled) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::FileTypeExt;
-    let path = std::ffi::OsStr::from_bytes(spelled.path.to_bytes());
-    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+/// The mode of what a path leads to, whatever the model takes it for.
+fn found(spelled: &Spelled) -> Option<u32> {
+    let mut stat = std::mem::MaybeUninit::<stat>::uninit();
+    // SAFETY: the path ends in a NUL, and the buffer is of the kernel's size.
+    let found = unsafe { fstatat(spelled.dirfd, spelled.path.as_ptr(), stat.as_mut_ptr(), 0) } == 0;
+    // SAFETY: a call that succeeded has filled it.
+    found.then(|| unsafe { stat.assume_init() }.st_mode)
 }
 
 fn mode(world: &mut World) -> u32 {
@@ -104,7 +106,9 @@ fn open_for_writing(world: &mut World) {
     let plain = access == O_WRONLY && flags == O_CREAT | O_TRUNC && world.rng.chance(20);
     let spelled_plain = plain.then(|| world.spell_plain(&path));
     // creat(2) waits for a reader of a FIFO.
-    let answer = if let Some(spelled) = spelled_plain.filter(|spelled| !is_fifo(spelled)) {
+    let answer = if let Some(spelled) =
+        spelled_plain.filter(|spelled| found(spelled).is_none_or(|mode| mode & S_IFMT != S_IFIFO))
+    {
         let answer = sys!(SYS_creat, spelled.path.as_c_str(), mode);
         world.say("creat", &spelled, answer);
         answer
@@ -347,7 +351,8 @@ fn bind_socket(world: &mut World) {
 
 fn change_mode(world: &mut World) {
     let path = world.any();
-    let directory = !matches!(world.model.get(&path), Some(Kind::File | Kind::Other));
+    let spelled = world.spell(&path);
+    let directory = found(&spelled).is_some_and(|found| found & S_IFMT == S_IFDIR);
     // An ordinary user has to come back to what it owns, and so has the recorder.
     let modes: &[u32] = match (world.privileged, directory) {
         (true, _) => &[0, 0o644, 0o755, 0o600, 0o1777, 0o4755, 0o2755, 0o111],
@@ -355,7 +360,6 @@ fn change_mode(world: &mut World) {
         (false, false) => &[0o755, 0o644, 0o600, 0o444, 0o400, 0o777],
     };
     let mode = world.rng.pick(modes);
-    let spelled = world.spell(&path);
     let (dirfd, name) = (spelled.dirfd, spelled.path.as_c_str());
     let answer = match world.rng.below(3) {
         0 if dirfd == CWD => sys!(SYS_chmod, name, mode),
