@@ -200,7 +200,7 @@ impl Terminal {
 
 /// Alone, and recorded by each mechanism: what is typed has the same answers.
 fn at_a_terminal(steps: impl Fn(&mut Terminal), check: impl Fn(&Place)) {
-    compare(&[None, Some("auto"), Some("every-call")], steps, check);
+    compare(&[None, Some("auto"), Some("stops"), Some("every-call")], steps, check);
 }
 
 fn compare(ways: &[Option<&str>], steps: impl Fn(&mut Terminal), check: impl Fn(&Place)) {
@@ -344,7 +344,7 @@ fn an_editor_that_stops_itself_comes_back() {
 
 #[test]
 fn a_terminal_that_goes_away_ends_the_command() {
-    for mechanism in ["auto", "every-call"] {
+    for mechanism in ["auto", "stops", "every-call"] {
         let Some(mut terminal) = Terminal::new(Some(mechanism)) else { return };
         terminal.line("$r sh -c 'echo x > file; echo up; exec sleep 1000'", "up\r");
         let Terminal { master, mut shell, place, .. } = terminal;

@@ -34,6 +34,8 @@ use crate::trace::tracer::{Mechanism, Tracer};
 const GRACE: Duration = Duration::from_secs(5);
 /// A signal to both of us reaches both within this time.
 const SAME_SIGNAL: Duration = Duration::from_millis(200);
+/// A front that has just been stopped tells late of what continued it, for which nothing waits.
+const SAME_CONTINUE: Duration = Duration::from_secs(2);
 
 /// Launches, records and writes; then this process ends.
 pub fn run(setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -> ! {
@@ -425,8 +427,11 @@ impl Listener {
             ToTracer::Signal { signal, sender, code } => {
                 // A signal to our whole group has reached the command itself, if it is in it.
                 let sent = ReceivedSignal { signal, sender, code };
+                let stopped = self.recent.iter().any(|(received, _)| is_stop(received.signal));
                 match self.recent.iter().position(|(received, _)| *received == sent) {
                     Some(same) => drop(self.recent.remove(same)),
+                    // A stop of our group took our own copy from the queue (signal(7)), and came later.
+                    None if signal == libc::SIGCONT && stopped => {}
                     None => self.forward(signal),
                 }
             }
@@ -443,10 +448,12 @@ impl Listener {
 
     /// Signals that were sent to this process alone go on to the command, too.
     fn forward_own(&mut self) {
-        let due = |since: &Instant| since.elapsed() >= SAME_SIGNAL;
+        let due = |(received, since): &(ReceivedSignal, Instant)| {
+            since.elapsed() >= if received.signal == libc::SIGCONT { SAME_CONTINUE } else { SAME_SIGNAL }
+        };
         let alone: Vec<i32> = self
             .recent
-            .extract_if(.., |(_, since)| due(since))
+            .extract_if(.., |signal| due(signal))
             .filter(|(received, _)| received.code <= 0 && is_request(received.signal))
             .map(|(received, _)| received.signal)
             .collect();
@@ -467,5 +474,9 @@ impl Listener {
 }
 
 fn is_request(signal: i32) -> bool {
-    !matches!(signal, libc::SIGCONT | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | libc::SIGPIPE)
+    !is_stop(signal) && !matches!(signal, libc::SIGCONT | libc::SIGPIPE)
+}
+
+fn is_stop(signal: i32) -> bool {
+    matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
 }
