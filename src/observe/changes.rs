@@ -116,6 +116,7 @@ impl State {
                         | Special::Namespace
                         | Special::Unmodelled
                         | Special::Compat
+                        | Special::Listener
                 )
             );
         let may_wait = parts.iter().any(|part: &Part| self.may_wait(&part.path, part.stat.as_ref()));
@@ -247,6 +248,7 @@ impl State {
     ) {
         const ENOSYS: i64 = -(libc::ENOSYS as i64);
         const ENOTTY: i64 = -(libc::ENOTTY as i64);
+        const EBUSY: i64 = -(libc::EBUSY as i64);
         if matches!(result, Some(ENOSYS | ENOTTY)) {
             return;
         }
@@ -260,6 +262,18 @@ impl State {
             Some(Special::Compat) => self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
                 format!("process {who} made 32-bit or x32 calls, which are not decoded")
             }),
+            Some(Special::Listener) => match result {
+                // A chain of filters has one supervisor, and looks have one of ours.
+                Some(EBUSY) => self.warnings.note(WarningKind::Listener, Some(process), || {
+                    format!(
+                        "process {who} asked for a supervisor and was refused (--mechanism stops lets it)"
+                    )
+                }),
+                Some(..0) => {}
+                _ => self.warnings.lost(WarningKind::Listener, Some(process), || {
+                    format!("process {who} installed a filter with a supervisor, which may act for it")
+                }),
+            },
             _ => {}
         }
     }

@@ -305,9 +305,6 @@ impl State {
             Special::Ptrace => self.warnings.note(WarningKind::NestedTracer, Some(process), || {
                 format!("process {who} asked to trace, which is refused to it while it is recorded")
             }),
-            Special::Listener => self.warnings.lost(WarningKind::Listener, Some(process), || {
-                format!("process {who} installed a filter with a supervisor, which may act for it")
-            }),
             Special::Namespace | Special::Untraced { namespace: true, .. } => {
                 if let Some(standing) = self.processes.standing_mut(caller.tgid) {
                     standing.elsewhere = true;
@@ -325,8 +322,8 @@ impl State {
                 return Some(Verdict::Continue);
             }
             Special::UnnamedOpen { .. } | Special::Received { .. } => {}
-            // Whether the kernel has the call at all, its result tells.
-            Special::Unmodelled | Special::Compat => {}
+            // Whether the kernel has the call at all, or refuses it, its result tells.
+            Special::Unmodelled | Special::Compat | Special::Listener => {}
         }
         None
     }
