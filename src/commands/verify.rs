@@ -47,11 +47,15 @@ fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()>
         0 => String::new(),
         pinned => format!(", {} pinned in Git", paths(pinned)),
     };
+    let left_out = match drift.left_out {
+        0 => String::new(),
+        count => format!(", {} that output was sent to left out", paths(count)),
+    };
     let found = match drift.differences.len() {
         0 => format!("all are at the state {} the command", side.name()),
         count => format!("{} not at the state {} the command", paths(count), side.name()),
     };
-    writeln!(console, "{} compared{pinned}: {found}", paths(drift.compared))?;
+    writeln!(console, "{} compared{pinned}{left_out}: {found}", paths(drift.compared))?;
     Ok(())
 }
 
@@ -115,6 +119,7 @@ impl Serialize for Report<'_> {
         object.serialize_entry("state", self.side.name())?;
         object.serialize_entry("compared", &self.drift.compared)?;
         object.serialize_entry("pinned", &self.drift.pinned)?;
+        object.serialize_entry("left_out", &self.drift.left_out)?;
         object.serialize_entry("differences", &self.drift.differences)?;
         object.end()
     }

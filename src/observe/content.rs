@@ -143,7 +143,7 @@ impl State {
     pub fn omitted(&mut self, record: RecordId, reason: BlobOmitted) {
         let path = self.table.path(record);
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
-            format!("the bytes of {} are not stored ({reason:?})", String::from_utf8_lossy(path))
+            format!("the bytes of {} are not stored ({})", String::from_utf8_lossy(path), reason.name())
         });
     }
 

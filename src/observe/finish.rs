@@ -138,8 +138,13 @@ impl Recorder {
             for (ticket, size, needed) in taken.into_iter().flatten() {
                 let Some(reason) = finished.outcome(ticket, size).omitted else { continue };
                 let path = table.path(*record);
-                let detail =
-                    || format!("the bytes of {} are not stored ({reason:?})", String::from_utf8_lossy(path));
+                let detail = || {
+                    format!(
+                        "the bytes of {} are not stored ({})",
+                        String::from_utf8_lossy(path),
+                        reason.name()
+                    )
+                };
                 if needed || reason != BlobOmitted::TooLarge {
                     warnings.lost(WarningKind::ContentOmitted, None, detail);
                 } else {

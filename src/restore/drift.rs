@@ -11,7 +11,7 @@ use super::place::Place;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint};
 use crate::snapshot::source::{Contents, Source, Unavailable, locate};
-use crate::snapshot::{FileRecord, Operations, Snapshot};
+use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
 /// What is wrong with a path.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub struct Drift<'a> {
     pub compared: usize,
     /// How many are pinned, so that only Git was asked.
     pub pinned: usize,
+    /// How many were only written through a descriptor from before the launch, and are no input.
+    pub left_out: usize,
     /// The paths that are not as recorded, sorted by path bytes.
     pub differences: Vec<Difference<'a>>,
 }
@@ -52,18 +54,34 @@ pub struct Drift<'a> {
 pub fn check<'a>(snapshot: &'a Snapshot, side: Side, place: &Place, tick: Tick<'_>) -> Drift<'a> {
     let contents = Contents::new(snapshot);
     let looked = parallel::map(snapshot.files(), tick, |record| {
-        if is_pinned_read(record, side) {
-            (true, lost_pin(record, side, place, &contents))
+        if side == Side::Before && is_output(record) {
+            (How::LeftOut, None)
+        } else if is_pinned_read(record, side) {
+            (How::Pinned, lost_pin(record, side, place, &contents))
         } else {
-            (false, drifted(record, side, place))
+            (How::Compared, drifted(record, side, place))
         }
     });
-    let pinned = looked.iter().filter(|(pinned, _)| *pinned).count();
+    let count = |wanted| looked.iter().filter(|(how, _)| *how == wanted).count();
     Drift {
-        compared: looked.len() - pinned,
-        pinned,
+        compared: count(How::Compared),
+        pinned: count(How::Pinned),
+        left_out: count(How::LeftOut),
         differences: looked.into_iter().filter_map(|(_, difference)| difference).collect(),
     }
+}
+
+/// What was done with a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Compared,
+    Pinned,
+    LeftOut,
+}
+
+/// Whether the file is where the output of the command was sent: nothing that it would see again.
+fn is_output(record: &FileRecord) -> bool {
+    record.inherited && !record.operations.contains(Operation::Read)
 }
 
 /// Whether the command only read the file, whose bytes Git can supply whatever becomes of the file.
