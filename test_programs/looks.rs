@@ -52,11 +52,33 @@ fn forever(report: &str) {
     }
 }
 
+/// Asks to supervise the calls of its own filter (seccomp_unotify(2)), and says what came of it.
+fn supervise() {
+    let allow = libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
+    let program = libc::sock_fprog { len: 1, filter: (&raw const allow).cast_mut() };
+    // SAFETY: integers, and one instruction that outlives the calls.
+    let installed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        )
+    };
+    match std::io::Error::last_os_error().raw_os_error() {
+        _ if installed >= 0 => println!("supervises"),
+        Some(libc::EBUSY) => println!("busy"),
+        error => panic!("{error:?}"),
+    }
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("interrupted"), Some(ticks)) => interrupted(ticks.parse().unwrap()),
         (Some("forever"), Some(report)) => forever(&report),
-        _ => panic!("interrupted TICKS | forever REPORT"),
+        (Some("supervise"), None) => supervise(),
+        _ => panic!("interrupted TICKS | forever REPORT | supervise"),
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
+use agent_snapshot::snapshot::WarningKind;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -18,6 +19,22 @@ fn a_look_is_not_interrupted_by_a_signal_that_would_not_interrupt_it_alone() {
     command.arg("--snapshot-dir").arg(&place.out).arg(program("looks")).args(["interrupted", "3000"]);
     let output = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "EINTR 0, other 0\n", "{output:?}");
+}
+
+#[test]
+fn a_supervisor_of_the_commands_own_is_told_or_refused_and_noted() {
+    for mechanism in ["auto", "stops"] {
+        let place = Place::new();
+        let script = format!("{} supervise", program("looks").display());
+        let output = place.record_with(&["--mechanism", mechanism], &script);
+        let snapshot = place.snapshot();
+        let told = snapshot.header().warnings.iter().find(|warning| warning.kind == WarningKind::Listener);
+        match String::from_utf8_lossy(&output.stdout).as_ref() {
+            "supervises\n" => assert!(told.is_some_and(|warning| warning.lost), "{mechanism}"),
+            "busy\n" if mechanism == "auto" => assert!(told.is_some_and(|warning| !warning.lost)),
+            other => panic!("{mechanism}: {other}"),
+        }
+    }
 }
 
 /// Kills one of our processes while two of the tree do nothing but look; how many looks were answered
