@@ -78,7 +78,13 @@ pub struct Record {
     #[arg(long, value_enum)]
     pub report: Option<Report>,
     /// How calls are caught
-    #[arg(long, value_enum, default_value_t = Mechanism::Auto, hide_short_help = true)]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Mechanism::Auto,
+        env = "AGENT_SNAPSHOT_MECHANISM",
+        hide_short_help = true
+    )]
     pub mechanism: Mechanism,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
