@@ -2,7 +2,7 @@
 //! same output and the same end.
 
 use std::env;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -41,17 +41,18 @@ fn different_lines(one: &str, other: &str) -> (String, String) {
     (rest(one), rest(other))
 }
 
-/// Runs the same command alone and recorded, each in a fresh place.
+/// Runs the same command alone and recorded, each in a fresh place, and in a group of its own: a test that
+/// is run without a terminal may be in an orphaned one, which SIGTSTP does not stop.
 fn compare(what: &str, prepare: impl Fn(&Place, &mut Command), command: &[&str]) -> Result<(), String> {
     let place = Place::new();
     let mut alone = limited(command[0]);
-    place.isolate(&mut alone);
+    place.isolate(alone.process_group(0));
     prepare(&place, &mut alone);
     let alone = seen(&alone.args(&command[1..]).output().unwrap());
     for mechanism in ["auto", "stops", "every-call"] {
         let place = Place::new();
         let mut recorded = limited(BINARY);
-        place.isolate(&mut recorded);
+        place.isolate(recorded.process_group(0));
         prepare(&place, &mut recorded);
         recorded.arg("--snapshot-dir").arg(&place.out).args(["--mechanism", mechanism]).args(command);
         let recorded = seen(&recorded.output().unwrap());

@@ -73,7 +73,7 @@ pub mod style {
     /// What was taken away.
     pub const REMOVED: Style = AnsiColor::Red.on_default();
     /// What was changed, and what asks for attention.
-    pub const CHANGED: Style = AnsiColor::Yellow.on_default();
+    pub const CHANGED: Style = AnsiColor::Magenta.on_default();
     /// Where in a file.
     pub const HUNK: Style = AnsiColor::Cyan.on_default();
     /// What matters less.

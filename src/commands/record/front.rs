@@ -166,6 +166,8 @@ impl Front {
                 (Some(_), libc::SIGTERM | libc::SIGHUP) => {
                     self.link.send(&ToTracer::EndTree { timed_out: false });
                 }
+                // From the keyboard or a hangup: the command has it too, if it would have had it alone.
+                _ if received.code > 0 => {}
                 _ => self.link.send(&ToTracer::Signal {
                     signal: received.signal,
                     sender: received.sender,
