@@ -12,11 +12,19 @@ use crate::storm::children;
 use crate::support::Place;
 use crate::transparency::program;
 
+/// Whatever lane the other tests are run on.
+const LANE: [&str; 2] = ["--mechanism", "auto"];
+
 #[test]
 fn a_look_is_not_interrupted_by_a_signal_that_would_not_interrupt_it_alone() {
     let place = Place::new();
     let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).arg(program("looks")).args(["interrupted", "3000"]);
+    command
+        .arg("--snapshot-dir")
+        .arg(&place.out)
+        .args(LANE)
+        .arg(program("looks"))
+        .args(["interrupted", "3000"]);
     let output = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "EINTR 0, other 0\n", "{output:?}");
 }
@@ -43,7 +51,13 @@ fn kill_ours(tracer: bool) -> usize {
     let place = Place::new();
     let report = place.base().join("report");
     let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).arg(program("looks")).arg("forever").arg(&report);
+    command
+        .arg("--snapshot-dir")
+        .arg(&place.out)
+        .args(LANE)
+        .arg(program("looks"))
+        .arg("forever")
+        .arg(&report);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     for _ in 0..2 {
@@ -89,9 +103,12 @@ fn no_look_goes_astray_when_the_tracing_process_is_killed_in_the_background() {
     // The tracing process is no child of this test: it says who it is.
     let who = place.base().join("who");
     let script = format!("{script}; sed -n 's/^TracerPid:\\t//p' /proc/$$/status > {}", who.display());
-    let output = place.record_with(&["--survivors", "background"], &script);
+    let output = place.record_with(&[&LANE[..], &["--survivors", "background"]].concat(), &script);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "started\n");
     let tracer: i32 = fs::read_to_string(&who).unwrap().trim().parse().unwrap();
+    while !fs::read_to_string(place.base().join("said")).is_ok_and(|said| said.lines().count() == 2) {
+        std::thread::yield_now();
+    }
     let looking = children(tracer);
     kill(Pid::from_raw(tracer), Signal::SIGKILL).unwrap();
     // Whoever adopted them may reap them late.
