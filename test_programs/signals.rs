@@ -451,8 +451,8 @@ fn orphaned_groups() {
             }
             0
         });
-        c!(close(go));
         let ended = wait(middle);
+        c!(close(go));
         c!(close(say));
         while heard(hear) {}
         line(&ended);
