@@ -92,6 +92,11 @@ impl ProcessTable {
         }
     }
 
+    /// The number of a process, if it lives.
+    pub fn living_id(&self, pid: Tid) -> Option<ProcessId> {
+        self.living.get(&pid).map(|living| living.id)
+    }
+
     /// What a living process means for names and rights.
     pub fn standing(&self, pid: Tid) -> Standing {
         self.living.get(&pid).map(|living| living.standing).unwrap_or_default()

@@ -191,7 +191,7 @@ impl Observer for Recorder {
 
     fn unreadable(&self, caller: Caller, name: &'static str) {
         self.guarded((), |state| {
-            let process = state.processes.id(caller.tgid);
+            let Some(process) = state.processes.living_id(caller.tgid) else { return };
             state.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
                 format!("process {} does not let its arguments be read ({name})", caller.tgid)
             });
@@ -240,10 +240,14 @@ impl Observer for Recorder {
 
 impl State {
     fn before(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
-        let process = self.processes.id(caller.tgid);
         if call.decoded.looks_only() {
-            return self.judge_looks(caller, process, call);
+            // One that was killed while its look waited in the other lane has made no call.
+            return match self.processes.living_id(caller.tgid) {
+                Some(process) => self.judge_looks(caller, process, call),
+                None => Verdict::Continue,
+            };
         }
+        let process = self.processes.id(caller.tgid);
         if let Some(special) = call.decoded.special
             && let Some(verdict) = self.special(caller, process, call, special)
         {
