@@ -286,7 +286,7 @@ fn ctrl_z_fg_and_bg_are_as_alone() {
         terminal.until("$ ");
         terminal.status(130);
     };
-    compare(&[None, Some("auto")], steps, |place| {
+    compare(&[None, Some("auto"), Some("stops"), Some("every-call")], steps, |place| {
         place.snapshot();
     });
 }

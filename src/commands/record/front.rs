@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::link::{CommandEnd, Done, Link, ToFront, ToTracer};
+use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
 use crate::cli::Survivors;
 use crate::trace::sys::{self, Fork, SignalMask, Tid};
 
 /// After this time we say whom we wait for.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A stop that may be over already: so long may the word take that it is.
+const WORD_OF_CONTINUING: Duration = Duration::from_millis(200);
 
 /// How a recording ended, as far as the exit status depends on it.
 #[derive(Debug)]
@@ -56,6 +59,10 @@ pub struct Front {
     ended: Option<(CommandEnd, Instant)>,
     told_of_survivors: bool,
     timed_out: bool,
+    /// The signal that the command is stopped by, and when we stop by it, too.
+    stopping: Option<(i32, Instant)>,
+    /// When the last SIGCONT came from outside.
+    continued: Option<Moment>,
     /// Held, never used: see [`ToFront::Launched`].
     listener: Option<OwnedFd>,
 }
@@ -81,6 +88,8 @@ impl Front {
             ended: None,
             told_of_survivors: false,
             timed_out: false,
+            stopping: None,
+            continued: None,
             listener: None,
         }
     }
@@ -108,6 +117,10 @@ impl Front {
                 }
             }
             self.look_at_clock();
+            // What was told meanwhile comes first: it may be that the command goes on.
+            if !message && !signal {
+                self.stop_if_due();
+            }
         }
     }
 
@@ -115,10 +128,13 @@ impl Front {
         let next = [
             self.deadline,
             self.ended.filter(|_| !self.told_of_survivors).map(|(_, since)| since + PATIENCE),
+            self.stopping.map(|(_, due)| due),
         ];
         let timeout = match next.into_iter().flatten().min() {
             Some(next) => {
-                let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                let left = next.saturating_duration_since(Instant::now());
+                // Whole milliseconds: rather late than again and again.
+                let left = if left.is_zero() { left } else { left + Duration::from_millis(1) };
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
             None => PollTimeout::NONE,
@@ -160,6 +176,10 @@ impl Front {
             if own && received.code <= 0 {
                 continue;
             }
+            let at = Moment::now();
+            if received.signal == libc::SIGCONT {
+                self.continued = Some(at);
+            }
             match (self.ended, received.signal) {
                 // The shell's prompt is due; what runs on is recorded on.
                 (Some(_), libc::SIGINT | libc::SIGQUIT) => self.link.send(&ToTracer::Detach),
@@ -172,9 +192,30 @@ impl Front {
                     signal: received.signal,
                     sender: received.sender,
                     code: received.code,
+                    at,
                 }),
             }
         }
+    }
+
+    /// Stops this process as the command was stopped, so that the shell's job control sees it.
+    fn stop_if_due(&mut self) {
+        let Some((signal, _)) = self.stopping.filter(|(_, due)| Instant::now() >= *due) else { return };
+        if self.ended.is_some() {
+            self.stopping = None;
+            return;
+        }
+        // Blocked it is pending, and any SIGCONT from now on takes it from the queue (signal(7)). One
+        // that came before was told of first, and then we look again; our queue drops what we sent.
+        let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
+        let mut link = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut link, PollTimeout::ZERO) != Ok(0) {
+            return;
+        }
+        self.stopping = None;
+        sys::default_disposition(signal);
+        SignalMask::unblock(signal);
+        SignalMask::block_all();
     }
 
     fn told(&mut self, message: ToFront) -> Option<Ending> {
@@ -187,10 +228,15 @@ impl Front {
             ToFront::Denied(why) => Some(Ending::Denied(why)),
             ToFront::Failed(why) => Some(Ending::Failed(why)),
             ToFront::NotExecuted(errno) => Some(Ending::NotExecuted(errno)),
-            ToFront::Stopped(signal) => {
-                if self.ended.is_none() {
-                    stop_by(signal);
-                }
+            ToFront::Stopped { signal, at } => {
+                // A SIGCONT that came later has probably continued the command as it continued us.
+                let over = self.continued.is_some_and(|continued| continued > at);
+                let wait = if over { WORD_OF_CONTINUING } else { Duration::ZERO };
+                self.stopping = Some((signal, Instant::now() + wait));
+                None
+            }
+            ToFront::Continued => {
+                self.stopping = None;
                 None
             }
             ToFront::Ended(end) => {
@@ -241,18 +287,6 @@ impl Front {
     fn wait_for_tracer(&self) {
         while self.link.receive::<ToFront>().is_some() {}
         let _ = sys::wait_any();
-    }
-}
-
-/// Stops this process as the command was stopped, so that the shell's job control sees it.
-fn stop_by(signal: i32) {
-    if signal != libc::SIGSTOP {
-        sys::default_disposition(signal);
-        SignalMask::unblock(signal);
-    }
-    let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
-    if signal != libc::SIGSTOP {
-        SignalMask::block_all();
     }
 }
 

@@ -10,6 +10,18 @@ use crate::trace::handover;
 /// The longest message; reports are cut to fit.
 const LONGEST: usize = 64 << 10;
 
+/// A moment that both processes can compare: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Moment(i64);
+
+impl Moment {
+    /// The present one.
+    pub fn now() -> Moment {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Moment(now.tv_sec * 1_000_000_000 + now.tv_nsec)
+    }
+}
+
 /// From the process that traces to the one that the user waits for.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
@@ -21,8 +33,15 @@ pub enum ToFront {
     Failed(String),
     /// The command could not be executed: the errno.
     NotExecuted(i32),
-    /// The command was stopped by a signal.
-    Stopped(i32),
+    /// The command was stopped by a signal of the terminal.
+    Stopped {
+        /// The number.
+        signal: i32,
+        /// When the stop was met.
+        at: Moment,
+    },
+    /// It goes on. SIGCONT comes after this, so that a front which is already stopped learns of it.
+    Continued,
     /// The command has ended: its status, or the signal.
     Ended(CommandEnd),
     /// From now on the recording goes on without the front.
@@ -72,6 +91,8 @@ pub enum ToTracer {
         sender: u32,
         /// `si_code`.
         code: i32,
+        /// When the front took it from its queue.
+        at: Moment,
     },
     /// The time is up, or nobody wants to wait: end every process of the tree.
     EndTree {

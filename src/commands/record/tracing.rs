@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::Setup;
-use super::link::{CommandEnd, Done, Link, ToFront, ToTracer};
+use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
 use super::report::{self, Facts};
 use crate::cli::{self, Survivors};
 use crate::observe::capture::Capture;
@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A signal to both of us reaches both within this time.
 const SAME_SIGNAL: Duration = Duration::from_millis(200);
 /// A front that has just been stopped tells late of what continued it, for which nothing waits.
-const SAME_CONTINUE: Duration = Duration::from_secs(2);
+const SAME_JOB_CONTROL: Duration = Duration::from_secs(2);
 
 /// Launches, records and writes; then this process ends.
 pub fn run(setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -> ! {
@@ -148,7 +148,8 @@ fn prepare(
         allow_io_uring: setup.options.allow_io_uring,
     };
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
-    let events = TreeEvents { tree: Arc::clone(&tree), link: Arc::clone(link) };
+    let front = Tid(nix::unistd::getppid().as_raw());
+    let events = TreeEvents { tree: Arc::clone(&tree), link: Arc::clone(link), front };
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     let listener = Listener { tree: Arc::clone(&tree), link: Arc::clone(link), signals, recent: Vec::new() };
     std::thread::Builder::new().name("listener".into()).spawn(move || listener.run())?;
@@ -329,6 +330,16 @@ impl Tree {
 struct TreeEvents {
     tree: Arc<Tree>,
     link: Arc<Link>,
+    front: Tid,
+}
+
+impl TreeEvents {
+    /// Signals the front, while it is our parent.
+    fn signal_front(&self, signal: i32) {
+        if nix::unistd::getppid().as_raw() == self.front.0 {
+            let _ = sys::kill(self.front, signal);
+        }
+    }
 }
 
 impl Events for TreeEvents {
@@ -370,14 +381,20 @@ impl Events for TreeEvents {
     }
 
     fn stopped(&self, process: Tid, signal: i32) {
-        if process == self.tree.root {
-            self.link.send(&ToFront::Stopped(signal));
+        if process != self.tree.root {
+            return;
+        }
+        match signal {
+            // Nobody can hold it back, so one thread sends both this and what ends it, in order.
+            libc::SIGSTOP => self.signal_front(libc::SIGSTOP),
+            _ => self.link.send(&ToFront::Stopped { signal, at: Moment::now() }),
         }
     }
 
     fn continued(&self, process: Tid) {
         if process == self.tree.root {
-            let _ = sys::kill(Tid(nix::unistd::getppid().as_raw()), libc::SIGCONT);
+            self.link.send(&ToFront::Continued);
+            self.signal_front(libc::SIGCONT);
         }
     }
 }
@@ -388,7 +405,13 @@ struct Listener {
     link: Arc<Link>,
     signals: OwnedFd,
     /// Signals that came to us and not yet, or never, to the front.
-    recent: Vec<(ReceivedSignal, Instant)>,
+    recent: Vec<Recent>,
+}
+
+struct Recent {
+    received: ReceivedSignal,
+    at: Moment,
+    since: Instant,
 }
 
 impl Listener {
@@ -418,20 +441,21 @@ impl Listener {
 
     fn drain(&mut self) {
         while let Some(received) = sys::take_signal(self.signals.as_fd()) {
-            self.recent.push((received, Instant::now()));
+            self.recent.push(Recent { received, at: Moment::now(), since: Instant::now() });
         }
     }
 
     fn told(&mut self, message: ToTracer) {
         match message {
-            ToTracer::Signal { signal, sender, code } => {
+            ToTracer::Signal { signal, sender, code, at } => {
                 // A signal to our whole group has reached the command itself, if it is in it.
                 let sent = ReceivedSignal { signal, sender, code };
-                let stopped = self.recent.iter().any(|(received, _)| is_stop(received.signal));
-                match self.recent.iter().position(|(received, _)| *received == sent) {
+                let stopped_since =
+                    self.recent.iter().any(|recent| is_stop(recent.received.signal) && recent.at > at);
+                match self.recent.iter().position(|recent| recent.received == sent) {
                     Some(same) => drop(self.recent.remove(same)),
-                    // A stop of our group took our own copy from the queue (signal(7)), and came later.
-                    None if signal == libc::SIGCONT && stopped => {}
+                    // A later stop of our group took our own copy from the queue (signal(7)).
+                    None if signal == libc::SIGCONT && stopped_since => {}
                     None => self.forward(signal),
                 }
             }
@@ -448,14 +472,17 @@ impl Listener {
 
     /// Signals that were sent to this process alone go on to the command, too.
     fn forward_own(&mut self) {
-        let due = |(received, since): &(ReceivedSignal, Instant)| {
-            since.elapsed() >= if received.signal == libc::SIGCONT { SAME_CONTINUE } else { SAME_SIGNAL }
+        let due = |recent: &Recent| {
+            let signal = recent.received.signal;
+            let job_control = signal == libc::SIGCONT || is_stop(signal);
+            recent.since.elapsed() >= if job_control { SAME_JOB_CONTROL } else { SAME_SIGNAL }
         };
         let alone: Vec<i32> = self
             .recent
-            .extract_if(.., |signal| due(signal))
-            .filter(|(received, _)| received.code <= 0 && is_request(received.signal))
-            .map(|(received, _)| received.signal)
+            .extract_if(.., |recent| due(recent))
+            .map(|recent| recent.received)
+            .filter(|received| received.code <= 0 && is_request(received.signal))
+            .map(|received| received.signal)
             .collect();
         for signal in alone {
             self.forward(signal);
