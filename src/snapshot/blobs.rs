@@ -1,9 +1,10 @@
 //! Writes `blobs.parquet` while a recording runs, in memory that does not grow with the content.
 //!
 //! Rows are `key`, `offset`, `content`; a content longer than [`CHUNK`] continues in further rows of
-//! its key. Identical content is stored once. One buffer of [`CHUNK`] bytes holds all pending rows
-//! and is used again and again: fresh pages would cost more than the copying (measured: 0.77 against
-//! 2.8 GB/s). Neighbours: `layout.rs` gives the file, `reader.rs` reads it back.
+//! its key. Identical content is stored once. A buffer of [`CHUNK`] bytes holds all pending rows; while
+//! a thread compresses and writes it, a second one is filled and hashed. Both are used again and
+//! again: fresh pages would cost more than the copying (measured: 0.77 against 2.8 GB/s). Neighbours:
+//! `groups.rs` writes the row groups, `layout.rs` gives the file, `reader.rs` reads it back.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,18 +12,14 @@ use std::hash::BuildHasher as _;
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use foldhash::fast::RandomState;
-use parquet::basic::{Compression as Codec, ConvertedType, Encoding, LogicalType, Repetition, Type};
-use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
-use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, Type as Schema};
 use sha2::{Digest as _, Sha256};
 
+use self::groups::{Group, Row, RowGroups};
 use super::digest::{digest_file, read_at};
 use super::manifest::Digest;
+
+mod groups;
 
 /// The most bytes that one row holds.
 pub const CHUNK: usize = 16 << 20;
@@ -140,13 +137,10 @@ impl From<StoreError> for io::Error {
 
 /// Stores contents in a parquet file, each once.
 pub struct BlobWriter {
-    parquet: SerializedFileWriter<File>,
-    /// [`CHUNK`] bytes, and one to see that a file has grown.
-    buffer: Vec<u8>,
+    groups: RowGroups,
+    /// The rows that are pending; their contents fill the buffer without gaps.
+    group: Group,
     filled: usize,
-    /// The rows whose content is in `buffer`, without gaps.
-    rows: Vec<Row>,
-    flushed: bool,
     keys: std::collections::HashMap<Digest, Arc<str>, RandomState>,
     /// Hashes of the keys that have rows: a false match only costs a key its plain form.
     taken: HashSet<u64, RandomState>,
@@ -156,54 +150,14 @@ pub struct BlobWriter {
     failed: Option<(io::ErrorKind, String)>,
 }
 
-struct Row {
-    key: Arc<str>,
-    offset: u64,
-    len: usize,
-}
-
 impl BlobWriter {
-    /// Starts to write to `file`, which is empty.
+    /// Starts to write to `file`, which is empty. A content may fail to be written after it was stored:
+    /// then all later ones are refused, and so is the end.
     pub fn new(file: File, compression: Compression) -> io::Result<BlobWriter> {
-        let column = |name, kind, logical, converted| {
-            Schema::primitive_type_builder(name, kind)
-                .with_repetition(Repetition::REQUIRED)
-                .with_logical_type(logical)
-                .with_converted_type(converted)
-                .build()
-                .map(Arc::new)
-        };
-        let schema = Schema::group_type_builder("blobs")
-            .with_fields(vec![
-                column(COLUMNS[0], Type::BYTE_ARRAY, Some(LogicalType::String), ConvertedType::UTF8)?,
-                column(COLUMNS[1], Type::INT64, None, ConvertedType::NONE)?,
-                column(COLUMNS[2], Type::BYTE_ARRAY, None, ConvertedType::NONE)?,
-            ])
-            .build()?;
-        let codec = match compression {
-            Compression::Snappy => Codec::SNAPPY,
-            Compression::Zstd => Codec::ZSTD(Default::default()),
-            Compression::None => Codec::UNCOMPRESSED,
-        };
-        let properties = WriterProperties::builder()
-            .set_created_by(concat!("agent-snapshot ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_writer_version(WriterVersion::PARQUET_2_0)
-            // The default of version 2, DELTA, copies all content once more.
-            .set_encoding(Encoding::PLAIN)
-            .set_compression(codec)
-            .set_dictionary_enabled(false)
-            .set_statistics_enabled(EnabledStatistics::None)
-            .set_column_statistics_enabled(ColumnPath::from(COLUMNS[0]), EnabledStatistics::Chunk)
-            .set_max_row_group_row_count(None)
-            // The size of a page is looked at after each batch: pages of 1 MiB, not of 16.
-            .set_write_batch_size(1)
-            .build();
         Ok(BlobWriter {
-            parquet: SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?,
-            buffer: vec![0; CHUNK + 1],
+            groups: RowGroups::new(file, compression)?,
+            group: Group::new(),
             filled: 0,
-            rows: Vec::with_capacity(GROUP_ROWS),
-            flushed: false,
             keys: Default::default(),
             taken: Default::default(),
             long: Default::default(),
@@ -219,7 +173,7 @@ impl BlobWriter {
             return Err(StoreError::Read(error));
         }
         self.make_room(content.len())?;
-        self.buffer[self.filled..self.filled + content.len()].copy_from_slice(content);
+        self.group.buffer[self.filled..self.filled + content.len()].copy_from_slice(content);
         self.admit(key, content.len(), Digest::of(content))
     }
 
@@ -246,13 +200,9 @@ impl BlobWriter {
     }
 
     /// Ends the file and gives it back, or nothing if no row was written.
-    pub fn finish(mut self) -> io::Result<Option<File>> {
+    pub fn finish(self) -> io::Result<Option<File>> {
         self.check_alive()?;
-        self.flush()?;
-        if !self.flushed {
-            return Ok(None);
-        }
-        Ok(Some(self.parquet.into_inner()?))
+        self.groups.finish(self.group)
     }
 
     fn store_short(
@@ -264,7 +214,7 @@ impl BlobWriter {
     ) -> Result<Stored, StoreError> {
         self.make_room(len)?;
         // One byte more than expected shows that the file has grown.
-        let room = &mut self.buffer[self.filled..=self.filled + len];
+        let room = &mut self.group.buffer[self.filled..=self.filled + len];
         let read = read_at(file, room, 0).map_err(StoreError::Read)?;
         if read != len {
             return Err(StoreError::Changed);
@@ -299,7 +249,7 @@ impl BlobWriter {
         let stored = self.stream(&key, file, before);
         if stored.is_err() {
             // Of a content that is not whole nothing more is written.
-            self.rows.clear();
+            self.group.rows.clear();
             self.filled = 0;
         }
         let digest = stored?;
@@ -313,7 +263,7 @@ impl BlobWriter {
         let mut offset = 0;
         while offset < before.size {
             let len = usize::try_from(before.size - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
-            let room = &mut self.buffer[..len];
+            let room = &mut self.group.buffer[..len];
             if read_at(file, room, offset).map_err(StoreError::Read)? != len {
                 return Err(StoreError::Changed);
             }
@@ -353,9 +303,9 @@ impl BlobWriter {
     }
 
     fn push_row(&mut self, key: &Arc<str>, offset: u64, len: usize) -> Result<(), StoreError> {
-        self.rows.push(Row { key: Arc::clone(key), offset, len });
+        self.group.rows.push(Row { key: Arc::clone(key), offset, len });
         self.filled += len;
-        if self.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {
+        if self.group.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {
             self.flush().map_err(StoreError::Write)?;
         }
         Ok(())
@@ -372,67 +322,15 @@ impl BlobWriter {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.rows.is_empty() {
+        if self.group.rows.is_empty() {
             return Ok(());
         }
-        let written = self.write_group();
-        self.flushed = true;
-        self.rows.clear();
         self.filled = 0;
-        written.map_err(|error| {
-            let error = io_error(error);
+        let full = std::mem::replace(&mut self.group, Group { rows: Vec::new(), buffer: Vec::new() });
+        self.group = self.groups.write(full).inspect_err(|error| {
             self.failed = Some((error.kind(), error.to_string()));
-            error
-        })
-    }
-
-    /// Writes the pending rows as one row group, lending the buffer to the writer meanwhile.
-    fn write_group(&mut self) -> Result<(), ParquetError> {
-        let keys: Vec<ByteArray> = self.rows.iter().map(|row| ByteArray::from(&*row.key)).collect();
-        let offsets: Vec<i64> =
-            self.rows.iter().map(|row| i64::try_from(row.offset)).collect::<Result<_, _>>()?;
-        let lent = Bytes::from(std::mem::take(&mut self.buffer));
-        let mut start = 0;
-        let contents: Vec<ByteArray> = self
-            .rows
-            .iter()
-            .map(|row| {
-                let content = lent.slice(start..start + row.len);
-                start += row.len;
-                ByteArray::from(content)
-            })
-            .collect();
-
-        let written = (|| {
-            let mut group = self.parquet.next_row_group()?;
-            let missing = || ParquetError::General("the schema has three columns".to_owned());
-            let mut column = group.next_column()?.ok_or_else(missing)?;
-            column.typed::<ByteArrayType>().write_batch(&keys, None, None)?;
-            column.close()?;
-            let mut column = group.next_column()?.ok_or_else(missing)?;
-            column.typed::<Int64Type>().write_batch(&offsets, None, None)?;
-            column.close()?;
-            let mut column = group.next_column()?.ok_or_else(missing)?;
-            column.typed::<ByteArrayType>().write_batch(&contents, None, None)?;
-            column.close()?;
-            group.close()?;
-            Ok(())
-        })();
-        drop(contents);
-        // With the slices gone this is the very same memory again, not a copy.
-        self.buffer = Vec::from(lent);
-        written
-    }
-}
-
-/// The operating system's own error where there is one below parquet's.
-fn io_error(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(other) => io::Error::other(other),
-        },
-        other => io::Error::other(other),
+        })?;
+        Ok(())
     }
 }
 

@@ -219,7 +219,7 @@ fn a_file_that_is_not_as_long_as_it_says_has_changed() {
         assert!(matches!(short, Err(StoreError::Changed)), "{short:?}");
         let long = writer.store_long("before:/a", &handle, &before);
         assert!(matches!(long, Err(StoreError::Changed)), "{long:?}");
-        assert!(writer.rows.is_empty() && writer.filled == 0);
+        assert!(writer.group.rows.is_empty() && writer.filled == 0);
     }
 }
 
@@ -245,18 +245,39 @@ fn an_unreadable_file_is_told_apart() {
     assert!(matches!(error, StoreError::Read(_)), "{error}");
 }
 
+/// Files whose kernel refuses to write: a full one, and memory that is not there.
+fn refusing() -> [(File, Option<i32>); 2] {
+    let open = |path| fs::OpenOptions::new().write(true).open(path).unwrap();
+    let full = open("/dev/full");
+    let unmapped = open("/proc/self/mem");
+    [(full, Some(libc::ENOSPC)), (unmapped, Some(libc::EIO))]
+}
+
 #[test]
 fn after_a_write_error_nothing_is_stored() {
-    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut writer = BlobWriter::new(full, Compression::None).unwrap();
-    let error = writer.store_bytes("before:/a", &noise(CHUNK, 1)).unwrap_err();
-    assert!(
-        matches!(&error, StoreError::Write(error) if error.kind() == io::ErrorKind::StorageFull),
-        "{error}"
-    );
-    let again = writer.store_bytes("before:/b", b"b").unwrap_err();
-    assert!(matches!(again, StoreError::Write(_)) && again.to_string().contains("since a write failed"));
-    assert!(writer.finish().is_err());
+    for (file, errno) in refusing() {
+        let mut writer = BlobWriter::new(file, Compression::None).unwrap();
+        writer.store_bytes("before:/a", &noise(CHUNK, 1)).unwrap();
+        // It is written meanwhile, which the next that is full waits for.
+        let error = writer.store_bytes("before:/b", &noise(CHUNK, 2)).unwrap_err();
+        let StoreError::Write(error) = error else { panic!("{error}") };
+        assert_eq!(error.raw_os_error(), errno);
+        let again = writer.store_bytes("before:/c", b"c").unwrap_err();
+        assert!(matches!(again, StoreError::Write(_)) && again.to_string().contains("since a write failed"));
+        assert!(writer.finish().is_err());
+    }
+}
+
+#[test]
+fn a_write_error_shows_at_the_end_at_the_latest() {
+    for content in [noise(CHUNK, 1), b"small".to_vec()] {
+        for (file, errno) in refusing() {
+            let mut writer = BlobWriter::new(file, Compression::None).unwrap();
+            writer.store_bytes("before:/a", &content).unwrap();
+            let error = writer.finish().unwrap_err();
+            assert_eq!(error.raw_os_error(), errno);
+        }
+    }
 }
 
 #[test]
@@ -356,7 +377,7 @@ fn the_peak_memory_does_not_depend_on_how_much_is_stored() {
     let numbers: Vec<u64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
     let used = numbers[1] - numbers[0];
     println!("peak {} KiB, {used} KiB above the start", numbers[1]);
-    assert!(used < 60 << 10, "{used} KiB");
+    assert!(used < 80 << 10, "{used} KiB");
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! Row groups on their way into the parquet file: one is compressed and written by a thread while the
+//! next is filled.
+//!
+//! Knows rows and their bytes, nothing of digests. Neighbour: `blobs.rs` fills the groups.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use parquet::basic::{Compression as Codec, ConvertedType, Encoding, LogicalType, Repetition, Type};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, Type as Schema};
+
+use super::{CHUNK, COLUMNS, Compression, GROUP_ROWS};
+
+/// A row but for its bytes.
+pub(super) struct Row {
+    pub key: Arc<str>,
+    pub offset: u64,
+    pub len: usize,
+}
+
+/// The rows of a group, and their bytes one after the other.
+pub(super) struct Group {
+    pub rows: Vec<Row>,
+    /// [`CHUNK`] bytes, and one to see that a file has grown.
+    pub buffer: Vec<u8>,
+}
+
+impl Group {
+    pub fn new() -> Group {
+        Group { rows: Vec::with_capacity(GROUP_ROWS), buffer: vec![0; CHUNK + 1] }
+    }
+}
+
+type Written = (Group, Result<(), ParquetError>);
+
+/// Writes groups one after the other.
+pub(super) struct RowGroups(State);
+
+enum State {
+    /// No group had to make room for another yet.
+    Here(SerializedFileWriter<File>),
+    There {
+        groups: SyncSender<Group>,
+        written: Receiver<Written>,
+        thread: JoinHandle<SerializedFileWriter<File>>,
+    },
+    /// The thread could not be started.
+    Lost,
+}
+
+impl RowGroups {
+    pub fn new(file: File, compression: Compression) -> io::Result<RowGroups> {
+        Ok(RowGroups(State::Here(start(file, compression)?)))
+    }
+
+    /// Hands a group over to be written, in exchange for an empty one.
+    ///
+    /// # Errors
+    /// The group before could not be written.
+    pub fn write(&mut self, group: Group) -> io::Result<Group> {
+        let empty = match &mut self.0 {
+            State::There { written, .. } => {
+                let (empty, result) = written.recv().map_err(|_| gone())?;
+                result.map_err(io_error)?;
+                empty
+            }
+            here => {
+                let State::Here(parquet) = std::mem::replace(here, State::Lost) else { return Err(gone()) };
+                *here = spawn(parquet)?;
+                Group::new()
+            }
+        };
+        match &self.0 {
+            State::There { groups, .. } => groups.send(group).map_err(|_| gone())?,
+            State::Here(_) | State::Lost => return Err(gone()),
+        }
+        Ok(empty)
+    }
+
+    /// Writes the last group and ends the file; nothing where it would have no row.
+    pub fn finish(self, last: Group) -> io::Result<Option<File>> {
+        let (mut parquet, begun) = match self.0 {
+            State::Here(parquet) => (parquet, false),
+            State::There { groups, written, thread } => {
+                let (_, result) = written.recv().map_err(|_| gone())?;
+                result.map_err(io_error)?;
+                drop(groups);
+                (thread.join().map_err(|_| gone())?, true)
+            }
+            State::Lost => return Err(gone()),
+        };
+        if last.rows.is_empty() && !begun {
+            return Ok(None);
+        }
+        if !last.rows.is_empty() {
+            write(&mut parquet, last).1.map_err(io_error)?;
+        }
+        Ok(Some(parquet.into_inner().map_err(io_error)?))
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread that writes contents failed")
+}
+
+fn spawn(mut parquet: SerializedFileWriter<File>) -> io::Result<State> {
+    let (groups, queue) = sync_channel::<Group>(1);
+    let (done, written) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("groups".into()).spawn(move || {
+        for group in queue {
+            if done.send(write(&mut parquet, group)).is_err() {
+                break;
+            }
+        }
+        parquet
+    })?;
+    Ok(State::There { groups, written, thread })
+}
+
+fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<File>, ParquetError> {
+    let column = |name, kind, logical, converted| {
+        Schema::primitive_type_builder(name, kind)
+            .with_repetition(Repetition::REQUIRED)
+            .with_logical_type(logical)
+            .with_converted_type(converted)
+            .build()
+            .map(Arc::new)
+    };
+    let schema = Schema::group_type_builder("blobs")
+        .with_fields(vec![
+            column(COLUMNS[0], Type::BYTE_ARRAY, Some(LogicalType::String), ConvertedType::UTF8)?,
+            column(COLUMNS[1], Type::INT64, None, ConvertedType::NONE)?,
+            column(COLUMNS[2], Type::BYTE_ARRAY, None, ConvertedType::NONE)?,
+        ])
+        .build()?;
+    let codec = match compression {
+        Compression::Snappy => Codec::SNAPPY,
+        Compression::Zstd => Codec::ZSTD(Default::default()),
+        Compression::None => Codec::UNCOMPRESSED,
+    };
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("agent-snapshot ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        // The default of version 2, DELTA, copies all content once more.
+        .set_encoding(Encoding::PLAIN)
+        .set_compression(codec)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_column_statistics_enabled(ColumnPath::from(COLUMNS[0]), EnabledStatistics::Chunk)
+        .set_max_row_group_row_count(None)
+        // The size of a page is looked at after each batch: pages of 1 MiB, not of 16.
+        .set_write_batch_size(1)
+        .build();
+    SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
+}
+
+/// Writes a row group, lending its buffer to the writer meanwhile; gives it back empty.
+fn write(parquet: &mut SerializedFileWriter<File>, mut group: Group) -> Written {
+    let keys: Vec<ByteArray> = group.rows.iter().map(|row| ByteArray::from(&*row.key)).collect();
+    let lent = Bytes::from(group.buffer);
+    let mut start = 0;
+    let contents: Vec<ByteArray> = group
+        .rows
+        .iter()
+        .map(|row| {
+            let content = lent.slice(start..start + row.len);
+            start += row.len;
+            ByteArray::from(content)
+        })
+        .collect();
+    let written = (|| {
+        let offsets: Vec<i64> =
+            group.rows.iter().map(|row| i64::try_from(row.offset)).collect::<Result<_, _>>()?;
+        let mut group = parquet.next_row_group()?;
+        let missing = || ParquetError::General("the schema has three columns".to_owned());
+        let mut column = group.next_column()?.ok_or_else(missing)?;
+        column.typed::<ByteArrayType>().write_batch(&keys, None, None)?;
+        column.close()?;
+        let mut column = group.next_column()?.ok_or_else(missing)?;
+        column.typed::<Int64Type>().write_batch(&offsets, None, None)?;
+        column.close()?;
+        let mut column = group.next_column()?.ok_or_else(missing)?;
+        column.typed::<ByteArrayType>().write_batch(&contents, None, None)?;
+        column.close()?;
+        group.close()?;
+        Ok(())
+    })();
+    drop(contents);
+    group.rows.clear();
+    // With the slices gone this is the very same memory again, not a copy.
+    (Group { rows: group.rows, buffer: Vec::from(lent) }, written)
+}
+
+/// The operating system's own error where there is one below parquet's.
+fn io_error(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}
