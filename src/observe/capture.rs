@@ -3,7 +3,8 @@
 //! A small file is read at once. A large one keeps a descriptor and is read later, since a
 //! deletion or a rename destroys no bytes while it is held; before a change in place, its bytes
 //! are cloned or copied to an unnamed file of ours. Memory and descriptors in the queue are
-//! bounded: whoever adds too much waits for the worker.
+//! bounded: whoever adds too much waits for the worker. Small contents go there in batches, since
+//! waking the worker costs more than storing one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,6 +26,10 @@ const SMALL: u64 = 64 << 10;
 const SMALL_IN_PLACE: u64 = 1 << 20;
 /// Bytes that may wait in the queue.
 const QUEUED_BYTES: u64 = 8 << 20;
+/// A batch is handed over when it has so many contents ...
+const BATCH_CONTENTS: usize = 64;
+/// ... or so many bytes, or a descriptor.
+const BATCH_BYTES: u64 = 256 << 10;
 /// Descriptors that may wait in the queue, where our limit allows.
 const QUEUED_FILES: u64 = 128;
 /// Descriptors that are needed for all else.
@@ -76,8 +81,31 @@ pub enum Held {
     Omitted(BlobOmitted),
 }
 
-enum Job {
-    Content { key: String, held: Held, store: bool },
+struct Job {
+    key: String,
+    held: Held,
+    store: bool,
+}
+
+/// Contents that are handed over together.
+#[derive(Default)]
+struct Batch {
+    jobs: Vec<Job>,
+    bytes: u64,
+    files: u64,
+}
+
+impl Batch {
+    fn add(&mut self, job: Job) {
+        let (bytes, files) = weight(&job.held);
+        self.bytes += bytes;
+        self.files += files;
+        self.jobs.push(job);
+    }
+
+    fn is_due(&self) -> bool {
+        self.files > 0 || self.bytes >= BATCH_BYTES || self.jobs.len() >= BATCH_CONTENTS
+    }
 }
 
 #[derive(Default)]
@@ -110,7 +138,8 @@ impl Progress {
 
 /// The way into the bundle.
 pub struct Capture {
-    jobs: Sender<Job>,
+    batches: Sender<Batch>,
+    batch: Batch,
     progress: Arc<Progress>,
     worker: JoinHandle<Finished>,
     directory: Arc<SnapshotDir>,
@@ -150,7 +179,7 @@ impl Capture {
     /// Starts the worker, which writes with `writer`.
     pub fn start(writer: BlobWriter, directory: Arc<SnapshotDir>) -> io::Result<Capture> {
         let progress = Arc::new(Progress::default());
-        let (jobs, queue) = channel();
+        let (batches, queue) = channel();
         let worker = {
             let (progress, directory) = (Arc::clone(&progress), Arc::clone(&directory));
             std::thread::Builder::new().name("capture".into()).spawn(move || {
@@ -161,7 +190,16 @@ impl Capture {
         // The command's limit may be low, and we can raise ours no higher than it allows.
         let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
         let queued_files = (limit.saturating_sub(OTHER_FILES) / 2).clamp(1, QUEUED_FILES);
-        Ok(Capture { jobs, progress, worker, directory, queued_files, next: 0, deferred: HashMap::default() })
+        Ok(Capture {
+            batches,
+            batch: Batch::default(),
+            progress,
+            worker,
+            directory,
+            queued_files,
+            next: 0,
+            deferred: HashMap::default(),
+        })
     }
 
     /// Makes the bytes of the regular file at `path` safe from the call that is held.
@@ -218,21 +256,28 @@ impl Capture {
     pub fn submit(&mut self, key: String, held: Held, inode: Option<(u64, u64)>, store: bool) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
-        let (bytes, files) = weight(&held);
-        {
-            let mut queue = self.progress.wait_until(|queue| {
-                (queue.bytes == 0 || queue.bytes + bytes <= QUEUED_BYTES)
-                    && (queue.files == 0 || queue.files + files <= self.queued_files)
-            });
-            queue.bytes += bytes;
-            queue.files += files;
-        }
         if let (Held::File(_), Some(inode)) = (&held, inode) {
             self.deferred.insert(inode, ticket);
         }
-        // A worker that is gone is told at the end; the command runs on.
-        let _ = self.jobs.send(Job::Content { key, held, store });
+        self.batch.add(Job { key, held, store });
+        if self.batch.is_due() {
+            self.hand_over();
+        }
         ticket
+    }
+
+    fn hand_over(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        {
+            let mut queue = self.progress.wait_until(|queue| {
+                (queue.bytes == 0 || queue.bytes + batch.bytes <= QUEUED_BYTES)
+                    && (queue.files == 0 || queue.files + batch.files <= self.queued_files)
+            });
+            queue.bytes += batch.bytes;
+            queue.files += batch.files;
+        }
+        // A worker that is gone is told at the end; the command runs on.
+        let _ = self.batches.send(batch);
     }
 
     /// Waits until no content of `inode` is still to be read from the file itself.
@@ -243,8 +288,9 @@ impl Capture {
     }
 
     /// Waits for the worker to store all that was handed in.
-    pub fn finish(self) -> Finished {
-        drop(self.jobs);
+    pub fn finish(mut self) -> Finished {
+        self.hand_over();
+        drop(self.batches);
         self.worker.join().unwrap_or_else(|_| Finished {
             outcomes: Vec::new(),
             blobs: Err(io::Error::other("the thread that stores contents failed")),
@@ -279,60 +325,73 @@ impl Drop for WorkerGone {
 }
 
 fn work(
-    jobs: &Receiver<Job>,
-    mut writer: BlobWriter,
+    batches: &Receiver<Batch>,
+    writer: BlobWriter,
     progress: &Progress,
     directory: &SnapshotDir,
 ) -> Finished {
+    let full = is_full(directory, 0);
+    let mut store = Store { writer, directory, full, since_asked: 0, failure: None };
     let mut outcomes = Vec::new();
-    let mut failure = None;
-    let mut full = is_full(directory, 0);
-    let mut since_asked = 0;
-    for Job::Content { key, held, store } in jobs {
-        let (bytes, files) = weight(&held);
-        let size = size(&held);
-        since_asked += size;
-        if store && (since_asked >= SPACE_INTERVAL || size >= LARGE) {
-            since_asked = 0;
-            full = is_full(directory, size);
-        }
-        let outcome = match held {
-            Held::Omitted(reason) => Outcome::omitted(reason),
-            held => {
-                let store = store && !full && failure.is_none();
-                let stored = if store { put(&mut writer, &key, &held) } else { digest(&writer, &held) };
-                match stored {
-                    Ok(Stored { digest, size, blob: Some(blob) }) => {
-                        Outcome { digest: Some(digest), size, blob: Some(blob), omitted: None }
-                    }
-                    Ok(stored) => Outcome {
-                        digest: Some(stored.digest),
-                        size: stored.size,
-                        blob: None,
-                        omitted: Some(if full { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
-                    },
-                    Err(StoreError::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
-                    Err(StoreError::Read(_)) => Outcome::omitted(BlobOmitted::Unreadable),
-                    Err(StoreError::Write(error)) => {
-                        failure.get_or_insert(error);
-                        Outcome::omitted(BlobOmitted::NoSpace)
-                    }
-                }
-            }
-        };
-        outcomes.push(outcome);
+    for Batch { jobs, bytes, files } in batches {
+        let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+        outcomes.extend(jobs.into_iter().map(|job| store.take(job)));
         let mut queue = progress.lock();
         queue.bytes -= bytes;
         queue.files -= files;
-        queue.done += 1;
+        queue.done += count;
         drop(queue);
         progress.changed.notify_all();
     }
-    let blobs = match failure {
+    let blobs = match store.failure {
         Some(error) => Err(error),
-        None => writer.finish(),
+        None => store.writer.finish(),
     };
     Finished { outcomes, blobs }
+}
+
+/// What the worker knows.
+struct Store<'a> {
+    writer: BlobWriter,
+    directory: &'a SnapshotDir,
+    full: bool,
+    /// Bytes since the free space was asked for.
+    since_asked: u64,
+    /// The first error of writing.
+    failure: Option<io::Error>,
+}
+
+impl Store<'_> {
+    fn take(&mut self, Job { key, held, store }: Job) -> Outcome {
+        let size = size(&held);
+        self.since_asked += size;
+        if store && (self.since_asked >= SPACE_INTERVAL || size >= LARGE) {
+            self.since_asked = 0;
+            self.full = is_full(self.directory, size);
+        }
+        if let Held::Omitted(reason) = held {
+            return Outcome::omitted(reason);
+        }
+        let store = store && !self.full && self.failure.is_none();
+        let stored = if store { put(&mut self.writer, &key, &held) } else { digest(&self.writer, &held) };
+        match stored {
+            Ok(Stored { digest, size, blob: Some(blob) }) => {
+                Outcome { digest: Some(digest), size, blob: Some(blob), omitted: None }
+            }
+            Ok(stored) => Outcome {
+                digest: Some(stored.digest),
+                size: stored.size,
+                blob: None,
+                omitted: Some(if self.full { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
+            },
+            Err(StoreError::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
+            Err(StoreError::Read(_)) => Outcome::omitted(BlobOmitted::Unreadable),
+            Err(StoreError::Write(error)) => {
+                self.failure.get_or_insert(error);
+                Outcome::omitted(BlobOmitted::NoSpace)
+            }
+        }
+    }
 }
 
 fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, StoreError> {
