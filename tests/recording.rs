@@ -495,3 +495,25 @@ fn clean_tracked_files_are_pinned_and_what_is_destroyed_is_stored_all_the_same()
     let repository = snapshot.header().git_repositories.iter().find(|repository| repository.root == root);
     assert!(repository.is_some_and(|repository| repository.dirty));
 }
+
+#[test]
+fn a_file_that_was_moved_has_its_bytes_stored_once_and_one_written_to_since_has_its_own() {
+    let place = Place::new();
+    fs::create_dir(place.work.join("d")).unwrap();
+    for name in ["kept", "by-descriptor", "by-name"] {
+        fs::write(place.work.join("d").join(name), format!("1 {name}")).unwrap();
+    }
+    // All times are put back, and no size differs.
+    let snapshot = place.record(
+        "touch -r d/by-name t; exec 3<> d/by-descriptor; mv d e; printf 2 >&3; touch -r t /proc/self/fd/3; \
+         printf 2 1<> e/by-name; touch -r t e/by-name",
+    );
+    for (name, after) in [("kept", "1 kept"), ("by-descriptor", "2 by-descriptor"), ("by-name", "2 by-name")]
+    {
+        let former = place.file(&snapshot, format!("d/{name}"));
+        let moved = place.file(&snapshot, format!("e/{name}"));
+        assert_eq!(bytes(&snapshot, former, true), format!("1 {name}").as_bytes());
+        assert_eq!(bytes(&snapshot, moved, false), after.as_bytes());
+    }
+    assert!(lost(&snapshot).is_empty());
+}

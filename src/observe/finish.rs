@@ -339,6 +339,9 @@ impl Known {
         if self.is_pseudo(now.dev, record) {
             return AfterContent::None;
         }
+        if let Some(ticket) = self.moved_content(record, now) {
+            return AfterContent::Taken(ticket);
+        }
         match self.capture.hold(path, Fate::Survive) {
             Held::Omitted(reason) => {
                 self.omitted(record, reason);
@@ -353,6 +356,24 @@ impl Known {
                 }
                 AfterContent::Taken(ticket)
             }
+        }
+    }
+
+    /// The bytes of a file that was renamed to here and not changed otherwise: those that it had by its
+    /// former name.
+    fn moved_content(&self, record: RecordId, now: &Stat) -> Option<Ticket> {
+        let observation = self.table.get(record);
+        let from = observation.extra.as_ref()?.renamed_from?;
+        let former = self.table.get(from);
+        let keeper = self.table.get(self.table.keeper(from));
+        let by_the_rename_alone = |known: &PathObservation| known.changes == 1 && !known.inherited;
+        let unchanged = by_the_rename_alone(observation)
+            && by_the_rename_alone(former)
+            && !(keeper.overwritten || keeper.touched)
+            && former.before?.same_content(now, false);
+        match self.table.content(from) {
+            Content::Kept(ticket) if unchanged => Some(ticket),
+            _ => None,
         }
     }
 
