@@ -134,7 +134,7 @@ fn a_commit_that_fails_midway_leaves_no_manifest_and_no_temporaries() {
     let root = tempfile::tempdir().unwrap();
     commit_text(root.path(), "old");
     let target = SnapshotDir::create(root.path()).unwrap();
-    // A file is not renamed over a directory.
+    // A directory is not removed as a file is.
     fs::remove_file(root.path().join(BLOBS)).unwrap();
     fs::create_dir(root.path().join(BLOBS)).unwrap();
     let error = target.commit(Some(with_text("blobs")), with_text("manifest"), false).unwrap_err();
