@@ -138,16 +138,24 @@ impl Progress {
 
 /// The way into the bundle.
 pub struct Capture {
-    batches: Sender<Batch>,
     batch: Batch,
     progress: Arc<Progress>,
-    worker: JoinHandle<Finished>,
+    worker: Worker,
     directory: Arc<SnapshotDir>,
     /// How many descriptors may wait in the queue.
     queued_files: u64,
     next: u32,
     /// Large files that wait for the worker, by inode: a change in place waits for them.
     deferred: HashMap<(u64, u64), Ticket, foldhash::fast::RandomState>,
+}
+
+/// Who stores what is handed over.
+enum Worker {
+    /// A thread, which is started when it has something to do: what fits one batch is stored at the end.
+    Started(Sender<Batch>, JoinHandle<Finished>),
+    NotYet(Store),
+    /// It could not be started.
+    Failed(io::Error),
 }
 
 /// What the worker leaves.
@@ -176,30 +184,20 @@ impl Finished {
 }
 
 impl Capture {
-    /// Starts the worker, which writes with `writer`.
-    pub fn start(writer: BlobWriter, directory: Arc<SnapshotDir>) -> io::Result<Capture> {
-        let progress = Arc::new(Progress::default());
-        let (batches, queue) = channel();
-        let worker = {
-            let (progress, directory) = (Arc::clone(&progress), Arc::clone(&directory));
-            std::thread::Builder::new().name("capture".into()).spawn(move || {
-                let _gone = WorkerGone(Arc::clone(&progress));
-                work(&queue, writer, &progress, &directory)
-            })?
-        };
+    /// The way to `writer`.
+    pub fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Capture {
         // The command's limit may be low, and we can raise ours no higher than it allows.
         let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
         let queued_files = (limit.saturating_sub(OTHER_FILES) / 2).clamp(1, QUEUED_FILES);
-        Ok(Capture {
-            batches,
+        Capture {
             batch: Batch::default(),
-            progress,
-            worker,
+            progress: Arc::new(Progress::default()),
+            worker: Worker::NotYet(Store::new(writer, Arc::clone(&directory))),
             directory,
             queued_files,
             next: 0,
             deferred: HashMap::default(),
-        })
+        }
     }
 
     /// Makes the bytes of the regular file at `path` safe from the call that is held.
@@ -276,8 +274,16 @@ impl Capture {
             queue.bytes += batch.bytes;
             queue.files += batch.files;
         }
-        // A worker that is gone is told at the end; the command runs on.
-        let _ = self.batches.send(batch);
+        let worker = std::mem::replace(&mut self.worker, Worker::Failed(io::ErrorKind::Other.into()));
+        self.worker = match worker {
+            Worker::NotYet(store) => store.start(&self.progress).unwrap_or_else(Worker::Failed),
+            worker => worker,
+        };
+        match &self.worker {
+            // One that is gone is told at the end; the command runs on.
+            Worker::Started(batches, _) => drop(batches.send(batch)),
+            _ => self.progress.lock().worker_gone = true,
+        }
     }
 
     /// Waits until no content of `inode` is still to be read from the file itself.
@@ -287,14 +293,23 @@ impl Capture {
         }
     }
 
-    /// Waits for the worker to store all that was handed in.
+    /// Waits until all is stored that was handed in.
     pub fn finish(mut self) -> Finished {
-        self.hand_over();
-        drop(self.batches);
-        self.worker.join().unwrap_or_else(|_| Finished {
-            outcomes: Vec::new(),
-            blobs: Err(io::Error::other("the thread that stores contents failed")),
-        })
+        let failed = |error| Finished { outcomes: Vec::new(), blobs: Err(error) };
+        let last = std::mem::take(&mut self.batch);
+        match self.worker {
+            Worker::NotYet(mut store) => {
+                store.take_all(last.jobs);
+                store.finish()
+            }
+            Worker::Started(batches, thread) => {
+                let _ = batches.send(last);
+                drop(batches);
+                let gone = || failed(io::Error::other("the thread that stores contents failed"));
+                thread.join().unwrap_or_else(|_| gone())
+            }
+            Worker::Failed(error) => failed(error),
+        }
     }
 }
 
@@ -324,50 +339,70 @@ impl Drop for WorkerGone {
     }
 }
 
-fn work(
-    batches: &Receiver<Batch>,
+/// Stores contents one after the other.
+struct Store {
     writer: BlobWriter,
-    progress: &Progress,
-    directory: &SnapshotDir,
-) -> Finished {
-    let full = is_full(directory, 0);
-    let mut store = Store { writer, directory, full, since_asked: 0, failure: None };
-    let mut outcomes = Vec::new();
-    for Batch { jobs, bytes, files } in batches {
-        let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-        outcomes.extend(jobs.into_iter().map(|job| store.take(job)));
-        let mut queue = progress.lock();
-        queue.bytes -= bytes;
-        queue.files -= files;
-        queue.done += count;
-        drop(queue);
-        progress.changed.notify_all();
-    }
-    let blobs = match store.failure {
-        Some(error) => Err(error),
-        None => store.writer.finish(),
-    };
-    Finished { outcomes, blobs }
-}
-
-/// What the worker knows.
-struct Store<'a> {
-    writer: BlobWriter,
-    directory: &'a SnapshotDir,
+    directory: Arc<SnapshotDir>,
     full: bool,
     /// Bytes since the free space was asked for.
     since_asked: u64,
     /// The first error of writing.
     failure: Option<io::Error>,
+    outcomes: Vec<Outcome>,
 }
 
-impl Store<'_> {
+impl Store {
+    fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Store {
+        let full = is_full(&directory, 0);
+        Store { writer, directory, full, since_asked: 0, failure: None, outcomes: Vec::new() }
+    }
+
+    fn start(self, progress: &Arc<Progress>) -> io::Result<Worker> {
+        let (batches, queue) = channel();
+        let progress = Arc::clone(progress);
+        let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
+            let _gone = WorkerGone(Arc::clone(&progress));
+            self.work(&queue, &progress)
+        })?;
+        Ok(Worker::Started(batches, thread))
+    }
+
+    fn work(mut self, batches: &Receiver<Batch>, progress: &Progress) -> Finished {
+        for Batch { jobs, bytes, files } in batches {
+            let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+            self.take_all(jobs);
+            let mut queue = progress.lock();
+            // The last batch was not waited for.
+            queue.bytes = queue.bytes.saturating_sub(bytes);
+            queue.files = queue.files.saturating_sub(files);
+            queue.done += count;
+            drop(queue);
+            progress.changed.notify_all();
+        }
+        self.finish()
+    }
+
+    fn take_all(&mut self, jobs: Vec<Job>) {
+        for job in jobs {
+            let outcome = self.take(job);
+            self.outcomes.push(outcome);
+        }
+    }
+
+    fn finish(self) -> Finished {
+        let blobs = match self.failure {
+            Some(error) => Err(error),
+            None => self.writer.finish(),
+        };
+        Finished { outcomes: self.outcomes, blobs }
+    }
+
     fn take(&mut self, Job { key, held, store }: Job) -> Outcome {
         let size = size(&held);
         self.since_asked += size;
         if store && (self.since_asked >= SPACE_INTERVAL || size >= LARGE) {
             self.since_asked = 0;
-            self.full = is_full(self.directory, size);
+            self.full = is_full(&self.directory, size);
         }
         if let Held::Omitted(reason) = held {
             return Outcome::omitted(reason);

@@ -1,8 +1,8 @@
 //! The process that traces: it launches the command, records its tree and writes the snapshot.
 //!
-//! Its main thread waits for the tree; a second one listens to the front and to signals; a third
-//! stores contents. It has no terminal and no standard streams: what it has to say goes through
-//! the link. Neighbour: `front.rs`, the other process.
+//! Its main thread waits for the tree; another listens to the front and to signals, one answers calls
+//! that only look, one stores contents where there are many. It has no terminal and no standard
+//! streams: what it has to say goes through the link. Neighbour: `front.rs`, the other process.
 
 use std::collections::BTreeSet;
 use std::io::BufWriter;
@@ -141,7 +141,7 @@ fn prepare(
         cli::Compression::None => Compression::None,
     };
     let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
-    let capture = Capture::start(writer, Arc::clone(directory))?;
+    let capture = Capture::new(writer, Arc::clone(directory));
     let options = Options {
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
