@@ -255,11 +255,6 @@ impl Operations {
         self.0 & other.0 != 0
     }
 
-    /// Whether every operation of `other` is in this set.
-    pub const fn contains_all(self, other: Operations) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Operations) -> Operations {
