@@ -248,11 +248,6 @@ impl Decoded {
     pub fn looks_only(&self) -> bool {
         self.special.is_none() && self.accesses.iter().all(Access::looks_only)
     }
-
-    /// Whether nothing about the call needs to be known.
-    pub fn is_nothing(&self) -> bool {
-        self.special.is_none() && self.accesses.is_empty()
-    }
 }
 
 impl Access {
