@@ -16,15 +16,13 @@ use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved};
 use super::table::{ProcessId, RecordId, Stat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
-use crate::trace::memory::Memory;
+use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Open, Place, Resolve, Special};
 use crate::trace::tracer::{Caller, HeldCall};
 
 /// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
 const MAX_INTERPRETERS: usize = 6;
-/// How much of a program's arguments is kept.
-const ARGV_LIMIT: usize = 64 << 10;
 
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
