@@ -586,11 +586,6 @@ impl State {
         self.filesystems.of(dev, path) == Filesystem::Overlay
     }
 
-    /// Whether `dev` is known to be such a file system.
-    pub fn known_pseudo(&self, dev: u64) -> bool {
-        self.filesystems.0.get(&dev) == Some(&Filesystem::Pseudo)
-    }
-
     /// Whether an open of what is there, or a connect to it, may wait for its other end.
     pub fn may_wait(&mut self, path: &[u8], stat: Option<&FileStat>) -> bool {
         let Some(stat) = stat else { return false };
