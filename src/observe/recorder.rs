@@ -267,11 +267,12 @@ impl State {
         let standing = self.processes.standing(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
         let reads = call.decoded.accesses.iter().any(reads);
-        if reads && standing.other_rights {
-            match self.prepare(caller, call) {
-                Some(pending) if !pending.may_wait() => return Verdict::AwaitResult(pending),
-                _ => {}
-            }
+        if reads
+            && standing.other_rights
+            && let Some(pending) = self.prepare(caller, call)
+            && !pending.parts.iter().any(|part| self.may_wait(&part.path, part.stat.as_ref()))
+        {
+            return Verdict::AwaitResult(pending);
         }
         let mut may_wait = false;
         for access in &call.decoded.accesses {
