@@ -382,6 +382,22 @@ impl States {
     }
 }
 
+/// Runs `script` in a mount namespace of its own, the scene's directory as `$1` and the binary as `$2`;
+/// none where there are no such namespaces, or it ends with 77 because it may not mount.
+pub fn run_unshared(scene: &Scene, script: &str) -> Option<Run> {
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh"])
+        .arg(scene.dir())
+        .arg(env!("CARGO_BIN_EXE_agent-snapshot"))
+        .output();
+    let run = output.ok().map(Run::from);
+    let run = run.filter(|run| run.status != 77 && !run.stderr.contains("unshare"));
+    if run.is_none() {
+        println!("skipped: no mounts");
+    }
+    run
+}
+
 /// Whether the tests run as root.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
