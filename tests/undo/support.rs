@@ -5,12 +5,16 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, StoreLimit, blob_key};
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::*;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 /// What is at one path.
 #[derive(Debug, Clone)]
@@ -379,6 +383,37 @@ impl States {
         self.expect(scene, false);
         verb("restore", &scene.dir().join("snap-rescue-4"), &["--before"]).expect(0);
         self.expect(scene, true);
+    }
+}
+
+/// Runs a restore with `flags` and calls `each` at every stop of its first thread, with the process and how
+/// many system calls it has made; how many it made in all, and its exit status unless it was killed.
+pub fn trace_restore(scene: &Scene, flags: &[&str], mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
+    let mut command = agent_snapshot();
+    command.arg("restore").arg(scene.snap()).args(flags);
+    #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    // Refused for a moment while the child becomes the program.
+    while let Err(error) = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
+        assert_eq!(error, nix::errno::Errno::EPERM);
+    }
+    // It may have come to its end already.
+    let _ = ptrace::interrupt(pid);
+    let mut stops = 0;
+    loop {
+        match waitpid(pid, None).unwrap() {
+            WaitStatus::Exited(_, status) => return (stops / 2, Some(status)),
+            WaitStatus::Signaled(..) => return (stops / 2, None),
+            WaitStatus::PtraceSyscall(_) => stops += 1,
+            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
+                let _ = ptrace::syscall(pid, signal);
+                continue;
+            }
+            _ => {}
+        }
+        each(pid, stops / 2);
+        let _ = ptrace::syscall(pid, None);
     }
 }
 
