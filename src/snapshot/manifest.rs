@@ -305,6 +305,25 @@ pub struct FileRecord {
     pub git_after: Option<GitState>,
 }
 
+impl FileRecord {
+    /// A record of which no more is known: used by no process, never renamed, in no repository.
+    pub fn new(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
+        FileRecord {
+            path: path.to_vec(),
+            operations,
+            processes: Vec::new(),
+            process_count: None,
+            inherited: false,
+            renamed_from: None,
+            renamed_to: None,
+            before,
+            after,
+            git: None,
+            git_after: None,
+        }
+    }
+}
+
 /// The state of a path at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {

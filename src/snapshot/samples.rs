@@ -73,19 +73,8 @@ pub fn stored(stored: &Stored) -> State {
 
 /// A record of a path that was created.
 pub fn created(path: &[u8], after: State) -> FileRecord {
-    FileRecord {
-        path: path.to_vec(),
-        operations: Operation::Write.into(),
-        processes: vec![1],
-        process_count: None,
-        inherited: false,
-        renamed_from: None,
-        renamed_to: None,
-        before: State::Absent { tombstone: false },
-        after,
-        git: None,
-        git_after: None,
-    }
+    let before = State::Absent { tombstone: false };
+    FileRecord { processes: vec![1], ..FileRecord::new(path, before, after, Operation::Write.into()) }
 }
 
 /// Commits a snapshot to `dir`: the files that `fill` stores and records.

@@ -127,19 +127,7 @@ fn fastrand_like() -> u64 {
 
 /// A record with two states; the blobs are not in it yet.
 pub fn file_record(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
-    FileRecord {
-        path: path.to_vec(),
-        operations,
-        processes: vec![1],
-        process_count: None,
-        inherited: false,
-        renamed_from: None,
-        renamed_to: None,
-        before,
-        after,
-        git: None,
-        git_after: None,
-    }
+    FileRecord { processes: vec![1], ..FileRecord::new(path, before, after, operations) }
 }
 
 /// Writes a bundle of `files`; their blobs are stored by `fill`.
