@@ -275,23 +275,9 @@ fn promised(goal: &Present, policy: &Policy) -> Present {
 
 fn new_directory() -> Present {
     Present {
-        file_type: FileType::Directory,
-        mode: libc::S_IFDIR | 0o755,
-        mtime: 0,
-        mtime_nsec: 0,
-        size: 0,
         uid: nix::unistd::geteuid().as_raw(),
         gid: nix::unistd::getegid().as_raw(),
-        dev: 0,
-        ino: 0,
-        nlink: 1,
-        target: None,
-        rdev: None,
-        entries_digest: None,
-        xattrs: BTreeMap::new(),
-        digest: None,
-        blob: None,
-        blob_omitted: None,
+        ..Present::new(FileType::Directory, libc::S_IFDIR | 0o755)
     }
 }
 

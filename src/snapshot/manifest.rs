@@ -385,6 +385,31 @@ pub struct Present {
     pub blob_omitted: Option<BlobOmitted>,
 }
 
+impl Present {
+    /// Something with one name, of which no more is known: all else is zero or none.
+    pub fn new(file_type: FileType, mode: u32) -> Present {
+        Present {
+            file_type,
+            mode,
+            mtime: 0,
+            mtime_nsec: 0,
+            size: 0,
+            uid: 0,
+            gid: 0,
+            dev: 0,
+            ino: 0,
+            nlink: 1,
+            target: None,
+            rdev: None,
+            entries_digest: None,
+            xattrs: BTreeMap::new(),
+            digest: None,
+            blob: None,
+            blob_omitted: None,
+        }
+    }
+}
+
 /// The type of what is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the words of stat(2)")]
