@@ -325,11 +325,10 @@ fn a_record_inside_a_repositorys_own_directory_is_left_out() {
     let scene = Scene::new();
     scene.write("repo/.git/hooks/keep", "x");
     scene.write("repo/file", "x");
-    let before = scan(&scene.root());
-    scene.write("repo/.git/hooks/post-commit", "evil");
-    scene.write("repo/file", "y");
-    let after = scan(&scene.root());
-    commit(&scene.snap(), &header(), |writer| records(writer, &before, &after, |_| false));
+    scene.record(|| {
+        scene.write("repo/.git/hooks/post-commit", "evil");
+        scene.write("repo/file", "y");
+    });
     fs::remove_file(scene.at("repo/.git/hooks/post-commit")).unwrap();
     scene.write("repo/file", "x");
     let run = verb("restore", &scene.snap(), &[]).expect(1);

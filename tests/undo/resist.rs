@@ -93,11 +93,10 @@ fn a_refused_restore_leaves_shut_directories_as_they_are() {
     let scene = Scene::new();
     scene.write("dir/file", "old");
     scene.write("other", "old");
-    let before = scan(&scene.root());
-    scene.write("dir/file", "new");
-    scene.write("other", "new");
-    let after = scan(&scene.root());
-    commit(&scene.snap(), &header(), |writer| records(writer, &before, &after, |_| false));
+    scene.record(|| {
+        scene.write("dir/file", "new");
+        scene.write("other", "new");
+    });
     scene.write("other", "mine");
     chmod(&scene.at("dir"), 0);
     verb("restore", &scene.snap(), &["--before"]).expect(1);
@@ -405,10 +404,7 @@ fn a_file_that_something_is_mounted_on_is_written_in_place() {
     let scene = Scene::new();
     scene.write("file", "old");
     scene.write("removed", "old");
-    let before = scan(&scene.root());
-    scene.write("file", "new!");
-    let after = scan(&scene.root());
-    commit(&scene.snap(), &header(), |writer| records(writer, &before, &after, |_| false));
+    scene.record(|| scene.write("file", "new!"));
     fs::write(scene.dir().join("source"), "new!").unwrap();
     let script = r#"
         mount --bind "$1/source" "$1/tree/file" || exit 77
