@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::WarningKind;
 use nix::sys::signal::{Signal, kill};
@@ -15,17 +15,17 @@ use crate::transparency::program;
 /// Whatever lane the other tests are run on.
 const LANE: [&str; 2] = ["--mechanism", "auto"];
 
+/// A recording of the program that looks, whose arguments are still to come.
+fn record_looks(place: &Place) -> Command {
+    let mut command = place.command();
+    command.arg("--snapshot-dir").arg(&place.out).args(LANE).arg(program("looks"));
+    command
+}
+
 #[test]
 fn a_look_is_not_interrupted_by_a_signal_that_would_not_interrupt_it_alone() {
     let place = Place::new();
-    let mut command = place.command();
-    command
-        .arg("--snapshot-dir")
-        .arg(&place.out)
-        .args(LANE)
-        .arg(program("looks"))
-        .args(["interrupted", "3000"]);
-    let output = command.output().unwrap();
+    let output = record_looks(&place).args(["interrupted", "3000"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "EINTR 0, other 0\n", "{output:?}");
 }
 
@@ -50,15 +50,7 @@ fn a_supervisor_of_the_commands_own_is_told_or_refused_and_noted() {
 fn kill_ours(tracer: bool) -> usize {
     let place = Place::new();
     let report = place.base().join("report");
-    let mut command = place.command();
-    command
-        .arg("--snapshot-dir")
-        .arg(&place.out)
-        .args(LANE)
-        .arg(program("looks"))
-        .arg("forever")
-        .arg(&report);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = record_looks(&place).arg("forever").arg(&report).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     for _ in 0..2 {
         said.read_line(&mut String::new()).unwrap();

@@ -16,39 +16,30 @@ use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved};
 use super::table::{ProcessId, RecordId, Stat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
-use crate::trace::memory::Memory;
+use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Open, Place, Resolve, Special};
 use crate::trace::tracer::{Caller, HeldCall};
 
 /// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
 const MAX_INTERPRETERS: usize = 6;
-/// How much of a program's arguments is kept.
-const ARGV_LIMIT: usize = 64 << 10;
 
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
 pub struct Pending {
-    parts: SmallVec<[Part; 2]>,
+    pub(super) parts: SmallVec<[Part; 2]>,
     exec: Option<Box<PendingExec>>,
     special: Option<Special>,
     /// The call's name, for messages.
     name: &'static str,
     /// An open that was judged at its entry: whether the file is the one that was seen, is to be seen.
     opens: bool,
-    /// The call may wait for something outside.
-    may_wait: bool,
 }
 
 impl Pending {
-    /// Whether the call may wait for something outside.
-    pub(super) fn may_wait(&self) -> bool {
-        self.may_wait
-    }
-
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
     pub(super) fn of_look(name: &'static str) -> Pending {
-        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true, may_wait: false }
+        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true }
     }
 }
 
@@ -119,8 +110,7 @@ impl State {
                         | Special::Listener
                 )
             );
-        let may_wait = parts.iter().any(|part: &Part| self.may_wait(&part.path, part.stat.as_ref()));
-        wanted.then_some(Pending { parts, exec, special, name: call.name, opens: false, may_wait })
+        wanted.then_some(Pending { parts, exec, special, name: call.name, opens: false })
     }
 
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
@@ -193,7 +183,7 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens, .. } = pending;
+        let Pending { mut parts, exec, special, name, opens } = pending;
         if opens && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) {
             self.check_looked(caller, process, fd);
         }

@@ -393,10 +393,9 @@ impl Known {
             (Some(before), Some(now)) => (before.mode ^ now.mode) & libc::S_IFMT != 0,
             _ => true,
         };
+        let dev = now.or(observation.before.as_ref()).map(|stat| stat.dev);
         // Files of the kernel's own file systems change by themselves.
-        let of_the_kernel =
-            now.or(observation.before.as_ref()).is_some_and(|stat| self.known_pseudo(stat.dev));
-        if changed && !of_the_kernel {
+        if changed && !dev.is_some_and(|dev| self.is_pseudo(dev, record)) {
             let path = self.table.path(record);
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(path))

@@ -75,8 +75,7 @@ pub(super) struct State {
     pub capture: Capture,
     pub warnings: Warnings,
     pub suppressed: Counts,
-    /// By device.
-    filesystems: HashMap<u64, Filesystem, foldhash::fast::RandomState>,
+    filesystems: Filesystems,
     /// Who keeps the before-states of files with several names.
     pub keepers: Keepers,
     /// The file that each process may leave as its core dump.
@@ -120,7 +119,7 @@ impl Recorder {
             capture,
             warnings: Warnings::default(),
             suppressed: Counts::default(),
-            filesystems: HashMap::default(),
+            filesystems: Filesystems::default(),
             keepers: Keepers::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
@@ -268,11 +267,12 @@ impl State {
         let standing = self.processes.standing(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
         let reads = call.decoded.accesses.iter().any(reads);
-        if reads && standing.other_rights {
-            match self.prepare(caller, call) {
-                Some(pending) if !pending.may_wait() => return Verdict::AwaitResult(pending),
-                _ => {}
-            }
+        if reads
+            && standing.other_rights
+            && let Some(pending) = self.prepare(caller, call)
+            && !pending.parts.iter().any(|part| self.may_wait(&part.path, part.stat.as_ref()))
+        {
+            return Verdict::AwaitResult(pending);
         }
         let mut may_wait = false;
         for access in &call.decoded.accesses {
@@ -579,31 +579,32 @@ impl State {
 
     /// Whether the file system of a record has no files with bytes of their own.
     pub fn is_pseudo(&mut self, dev: u64, record: RecordId) -> bool {
-        let path = self.table.path(record);
-        *self.filesystems.entry(dev).or_insert_with(|| filesystem(path)) == Filesystem::Pseudo
+        self.filesystems.of(dev, self.table.path(record)) == Filesystem::Pseudo
     }
 
     /// Whether the file system of a path is one of several layers.
     pub fn is_overlay(&mut self, dev: u64, path: &[u8]) -> bool {
-        *self.filesystems.entry(dev).or_insert_with(|| filesystem(path)) == Filesystem::Overlay
-    }
-
-    /// Whether `dev` is known to be such a file system.
-    pub fn known_pseudo(&self, dev: u64) -> bool {
-        self.filesystems.get(&dev) == Some(&Filesystem::Pseudo)
+        self.filesystems.of(dev, path) == Filesystem::Overlay
     }
 
     /// Whether an open of what is there, or a connect to it, may wait for its other end.
     pub fn may_wait(&mut self, path: &[u8], stat: Option<&FileStat>) -> bool {
         let Some(stat) = stat else { return false };
         let special = !(resolve::is_regular(stat) || resolve::is_directory(stat) || resolve::is_link(stat));
-        let filesystem = *self.filesystems.entry(stat.st_dev).or_insert_with(|| filesystem(path));
+        let filesystem = self.filesystems.of(stat.st_dev, path);
         special || filesystem == Filesystem::Served
     }
 }
 
-fn filesystem(path: &[u8]) -> Filesystem {
-    live::filesystem(path).unwrap_or(Filesystem::Local)
+/// The file systems that were asked about, by device.
+#[derive(Default)]
+struct Filesystems(HashMap<u64, Filesystem, foldhash::fast::RandomState>);
+
+impl Filesystems {
+    /// The one of device `dev`, on which `path` is.
+    fn of(&mut self, dev: u64, path: &[u8]) -> Filesystem {
+        *self.0.entry(dev).or_insert_with(|| live::filesystem(path).unwrap_or(Filesystem::Local))
+    }
 }
 
 /// What is at `path`, with its target if it is a link: one that another thread removes or replaces while

@@ -13,12 +13,12 @@ use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::trace::memory::PATH_MAX;
+
 /// The kernel's limit of symbolic links in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 /// NAME_MAX of every local file system.
 const NAME_MAX: usize = 255;
-/// PATH_MAX with its NUL.
-const PATH_MAX: usize = 4096;
 
 /// Whose names the paths of a walk are.
 #[derive(Debug, Clone, PartialEq, Eq)]

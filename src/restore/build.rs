@@ -4,7 +4,6 @@
 //! `make.rs` makes the nodes, `snapshot::source` has the contents.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -278,9 +277,4 @@ fn write_content(
         ContentError::Snapshot(error) => Error::Snapshot(error),
         ContentError::Sink(error) => failed("write", &record.path)(error),
     })
-}
-
-/// The path of a live file in the tree under `dir`.
-pub fn path_under(dir: &Path, path: &[u8]) -> std::path::PathBuf {
-    dir.join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
 }

@@ -165,19 +165,15 @@ pub fn kept(
     let mut kept: BTreeMap<Vec<u8>, Kept> = BTreeMap::new();
     for (path, present) in directories {
         let at = State::Present(Box::new(present.clone()));
-        let record = record(path, at.clone(), at, Operation::Directory.into());
+        let record = FileRecord::new(path, at.clone(), at, Operation::Directory.into());
         kept.insert(path.clone(), Kept { record, content: false });
     }
     for path in parents {
         let absent = State::Absent { tombstone: false };
-        let mut made = record(
-            &path,
-            absent.clone(),
-            absent,
-            Operations::from(Operation::Directory).with(Operation::Write),
-        );
-        made.after = State::Present(Box::new(new_directory()));
-        kept.insert(path, Kept { record: made, content: false });
+        let made = State::Present(Box::new(new_directory()));
+        let operations = Operations::from(Operation::Directory).with(Operation::Write);
+        let record = FileRecord::new(&path, absent, made, operations);
+        kept.insert(path, Kept { record, content: false });
     }
     for step in steps {
         if let Some(one) = kept_of(request, step) {
@@ -198,7 +194,7 @@ fn keep_other_names(request: &Request, steps: &[Step], kept: &mut BTreeMap<Vec<u
         let Some(live) = look.as_ref().ok().and_then(|look| look.live.as_ref()) else { continue };
         if inode(live).is_some_and(|inode| lost.contains(&inode)) && !kept.contains_key(path) {
             let at = State::Present(Box::new(live.clone()));
-            let record = record(path, at.clone(), at, Operation::Existence.into());
+            let record = FileRecord::new(path, at.clone(), at, Operation::Existence.into());
             kept.insert(path.clone(), Kept { record, content: false });
         }
     }
@@ -210,7 +206,7 @@ fn keep_other_names(request: &Request, steps: &[Step], kept: &mut BTreeMap<Vec<u
         if let (Some(live), Some(goal), false) = (live, goal, kept.contains_key(&leader.path)) {
             let after = State::Present(Box::new(promised(goal, request.policy)));
             let before = State::Present(Box::new(live.clone()));
-            let record = record(&leader.path, before, after, Operation::Existence.into());
+            let record = FileRecord::new(&leader.path, before, after, Operation::Existence.into());
             kept.insert(leader.path.clone(), Kept { record, content: false });
         }
     }
@@ -255,7 +251,7 @@ fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
     };
     let content = !matches!(step.action, Action::Attributes(_))
         && looked.is_some_and(|live| live.file_type == FileType::File);
-    let mut record = record(&source.path, before, after, operations);
+    let mut record = FileRecord::new(&source.path, before, after, operations);
     record.git_after = match request.goal {
         Side::Before => source.git.clone(),
         Side::After => source.git_after.clone().or_else(|| source.git.clone()),
@@ -279,39 +275,9 @@ fn promised(goal: &Present, policy: &Policy) -> Present {
 
 fn new_directory() -> Present {
     Present {
-        file_type: FileType::Directory,
-        mode: libc::S_IFDIR | 0o755,
-        mtime: 0,
-        mtime_nsec: 0,
-        size: 0,
         uid: nix::unistd::geteuid().as_raw(),
         gid: nix::unistd::getegid().as_raw(),
-        dev: 0,
-        ino: 0,
-        nlink: 1,
-        target: None,
-        rdev: None,
-        entries_digest: None,
-        xattrs: BTreeMap::new(),
-        digest: None,
-        blob: None,
-        blob_omitted: None,
-    }
-}
-
-fn record(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
-    FileRecord {
-        path: path.to_vec(),
-        operations,
-        processes: Vec::new(),
-        process_count: None,
-        inherited: false,
-        renamed_from: None,
-        renamed_to: None,
-        before,
-        after,
-        git: None,
-        git_after: None,
+        ..Present::new(FileType::Directory, libc::S_IFDIR | 0o755)
     }
 }
 

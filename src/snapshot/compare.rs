@@ -188,13 +188,6 @@ pub fn live(path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
     Ok(fingerprint(&present, content, entries))
 }
 
-/// Whether `path` is at the state that `record` has on `side`, in the sense of a restore: existence,
-/// type, permission bits, link target and content are equal.
-pub fn is_at(record: &FileRecord, side: Side) -> io::Result<bool> {
-    let recorded = recorded(record, side, Entries::Ignore);
-    Ok(live(&record.path, &recorded)? == recorded)
-}
-
 /// The identity of the content of `file` in the terms of `like`, and its length.
 pub fn identify(file: &File, like: &ContentId) -> io::Result<(ContentId, u64)> {
     match like {

@@ -255,11 +255,6 @@ impl Operations {
         self.0 & other.0 != 0
     }
 
-    /// Whether every operation of `other` is in this set.
-    pub const fn contains_all(self, other: Operations) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Operations) -> Operations {
@@ -308,6 +303,25 @@ pub struct FileRecord {
     pub git: Option<GitState>,
     /// How Git knew it at the end, where that differs.
     pub git_after: Option<GitState>,
+}
+
+impl FileRecord {
+    /// A record of which no more is known: used by no process, never renamed, in no repository.
+    pub fn new(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
+        FileRecord {
+            path: path.to_vec(),
+            operations,
+            processes: Vec::new(),
+            process_count: None,
+            inherited: false,
+            renamed_from: None,
+            renamed_to: None,
+            before,
+            after,
+            git: None,
+            git_after: None,
+        }
+    }
 }
 
 /// The state of a path at one moment.
@@ -369,6 +383,31 @@ pub struct Present {
     pub blob: Option<String>,
     /// Why content that was needed is not stored.
     pub blob_omitted: Option<BlobOmitted>,
+}
+
+impl Present {
+    /// Something with one name, of which no more is known: all else is zero or none.
+    pub fn new(file_type: FileType, mode: u32) -> Present {
+        Present {
+            file_type,
+            mode,
+            mtime: 0,
+            mtime_nsec: 0,
+            size: 0,
+            uid: 0,
+            gid: 0,
+            dev: 0,
+            ino: 0,
+            nlink: 1,
+            target: None,
+            rdev: None,
+            entries_digest: None,
+            xattrs: BTreeMap::new(),
+            digest: None,
+            blob: None,
+            blob_omitted: None,
+        }
+    }
 }
 
 /// The type of what is at a path.

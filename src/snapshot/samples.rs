@@ -1,6 +1,5 @@
 //! Bundles for the tests of this room.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -40,8 +39,6 @@ pub fn header() -> Header {
 /// A regular file of `size` bytes of which nothing else is known.
 pub fn present(size: u64) -> Present {
     Present {
-        file_type: FileType::File,
-        mode: libc::S_IFREG | 0o644,
         mtime: 1_770_000_000,
         mtime_nsec: 5,
         size,
@@ -49,14 +46,7 @@ pub fn present(size: u64) -> Present {
         gid: 1000,
         dev: 2049,
         ino: 77,
-        nlink: 1,
-        target: None,
-        rdev: None,
-        entries_digest: None,
-        xattrs: BTreeMap::new(),
-        digest: None,
-        blob: None,
-        blob_omitted: None,
+        ..Present::new(FileType::File, libc::S_IFREG | 0o644)
     }
 }
 
@@ -73,19 +63,8 @@ pub fn stored(stored: &Stored) -> State {
 
 /// A record of a path that was created.
 pub fn created(path: &[u8], after: State) -> FileRecord {
-    FileRecord {
-        path: path.to_vec(),
-        operations: Operation::Write.into(),
-        processes: vec![1],
-        process_count: None,
-        inherited: false,
-        renamed_from: None,
-        renamed_to: None,
-        before: State::Absent { tombstone: false },
-        after,
-        git: None,
-        git_after: None,
-    }
+    let before = State::Absent { tombstone: false };
+    FileRecord { processes: vec![1], ..FileRecord::new(path, before, after, Operation::Write.into()) }
 }
 
 /// Commits a snapshot to `dir`: the files that `fill` stores and records.

@@ -27,9 +27,9 @@ pub fn read(arch: u32, number: u64, arguments: &[u64; 6], memory: TraceeMemory) 
     if arch != filter::NATIVE || number & X32_BIT != 0 {
         return Meaning::Call("a call of another ABI", special(Special::Compat));
     }
-    let number = u32::try_from(number).map(Sysno).ok();
-    match number.and_then(syscalls::row) {
-        None if number.is_some_and(syscalls::is_known) => Meaning::Nothing,
+    let sysno = Sysno::from_register(number);
+    match sysno.and_then(syscalls::row) {
+        None if sysno.is_some_and(syscalls::is_known) => Meaning::Nothing,
         None => Meaning::Call("a call newer than the table", special(Special::Unmodelled)),
         Some(row) if !row.applies(arguments) => Meaning::Nothing,
         Some(row) => match syscalls::decode(row, arguments, &memory) {

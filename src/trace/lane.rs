@@ -90,7 +90,7 @@ impl<P> Threads<P> {
     /// call has not begun. `tid` is in its signal-delivery-stop.
     pub fn mend_interrupted_look(&self, tid: Tid) {
         let Ok((number, arguments, ERESTARTSYS)) = sys::interrupted_call(tid) else { return };
-        let row = u32::try_from(number).ok().and_then(|number| syscalls::row(Sysno(number)));
+        let row = Sysno::from_register(number).and_then(syscalls::row);
         let looks = row.is_some_and(|row| row.looks_only(&arguments));
         // One that had begun, and waits for the other end of a FIFO, is interrupted as it is alone.
         if looks && self.lock().waits.get(&tid) != Some(&number) {

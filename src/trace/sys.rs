@@ -105,12 +105,6 @@ pub fn default_disposition(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Ignores `signal` in this process.
-pub fn ignore_signal(signal: i32) {
-    // SAFETY: SIG_IGN is a valid disposition for every signal that may be ignored.
-    unsafe { libc::signal(signal, libc::SIG_IGN) };
-}
-
 /// Sends `signal` to a process (kill(2)); real-time signals too.
 pub fn kill(pid: Tid, signal: i32) -> io::Result<()> {
     // SAFETY: kill takes integers only.
@@ -227,14 +221,6 @@ pub fn changed_by_now() -> Option<(Tid, i32)> {
     // SAFETY: `status` is writable.
     let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
     (tid > 0).then_some((Tid(tid), status))
-}
-
-/// Reaps `pid` if it has ended, without waiting; its raw status.
-pub fn reap(pid: Tid) -> Option<i32> {
-    let mut status = 0;
-    // SAFETY: `status` is writable.
-    let found = unsafe { libc::waitpid(pid.0, &raw mut status, libc::WNOHANG) };
-    (found == pid.0).then_some(status)
 }
 
 /// The options that every tracee of ours has (ptrace(2)); EXITKILL first of all.

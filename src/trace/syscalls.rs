@@ -21,6 +21,13 @@ use table::ROWS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sysno(pub u32);
 
+impl Sysno {
+    /// What the register of a held call says; none where no call has such a number.
+    pub fn from_register(number: u64) -> Option<Sysno> {
+        u32::try_from(number).ok().map(Sysno)
+    }
+}
+
 /// An address in a tracee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteAddr(pub u64);
@@ -247,11 +254,6 @@ impl Decoded {
     /// and what is judged by its result (changing directory, openat2), does not.
     pub fn looks_only(&self) -> bool {
         self.special.is_none() && self.accesses.iter().all(Access::looks_only)
-    }
-
-    /// Whether nothing about the call needs to be known.
-    pub fn is_nothing(&self) -> bool {
-        self.special.is_none() && self.accesses.is_empty()
     }
 }
 

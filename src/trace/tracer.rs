@@ -89,15 +89,6 @@ pub enum Mechanism {
     EveryCall,
 }
 
-/// What following a tree has come to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Calls that were held at their entry.
-    pub entries: u64,
-    /// Calls whose result was awaited.
-    pub exits: u64,
-}
-
 struct Thread<P> {
     tgid: Tid,
     /// Whether its creator's event has told of it.
@@ -122,7 +113,6 @@ pub struct Tracer<'a, O: Observer> {
     threads: HashMap<Tid, Thread<O::Pending>, foldhash::fast::RandomState>,
     /// Threads that ended before their creator's event told of them.
     ended_early: HashSet<Tid, foldhash::fast::RandomState>,
-    counters: Counters,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -130,24 +120,17 @@ impl<'a, O: Observer> Tracer<'a, O> {
     pub fn new(command: Tid, mechanism: Mechanism, shared: &'a Threads<O::Pending>, observer: &'a O) -> Self {
         let mut threads = HashMap::default();
         threads.insert(command, Thread::new(command));
-        Tracer {
-            observer,
-            mechanism,
-            shared,
-            threads,
-            ended_early: HashSet::default(),
-            counters: Counters::default(),
-        }
+        Tracer { observer, mechanism, shared, threads, ended_early: HashSet::default() }
     }
 
     /// Follows the tree until its last thread has ended.
-    pub fn run(mut self) -> io::Result<Counters> {
+    pub fn run(mut self) -> io::Result<()> {
         let mut reports = VecDeque::new();
         loop {
             for turn in 0..UNFAIR_TURNS {
                 match sys::wait_any() {
                     Ok(reported) => reports.push_back(reported),
-                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(self.counters),
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
                     Err(error) => return Err(error),
                 }
                 if turn == UNFAIR_TURNS - 1 && self.threads.len() > 1 {
@@ -240,7 +223,6 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// A look whose result is awaited is over: the thread was interrupted behind it.
     fn looked(&mut self, tid: Tid, pending: O::Pending) {
-        self.counters.exits += 1;
         let caller = Caller { tid, tgid: self.thread(tid).tgid };
         let result = sys::interrupted_call(tid).ok().map(|(_, _, result)| result);
         self.observer.after(caller, pending, result);
@@ -260,7 +242,6 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 thread.in_call = false;
                 let caller = Caller { tid, tgid: thread.tgid };
                 if let Some(pending) = thread.pending.take() {
-                    self.counters.exits += 1;
                     self.observer.after(caller, pending, Some(result));
                 }
             }
@@ -269,7 +250,6 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     fn entry(&mut self, tid: Tid, arch: u32, number: u64, arguments: &[u64; 6]) {
-        self.counters.entries += 1;
         let caller = Caller { tid, tgid: self.thread(tid).tgid };
         match call::read(arch, number, arguments, TraceeMemory(tid)) {
             Meaning::Nothing => {}

@@ -18,11 +18,15 @@ fn branch(scene: &Scene, name: &str, flags: &[&str]) -> (Run, PathBuf) {
     (run(args.into_iter().chain(flags.iter().map(OsStr::new))), dir)
 }
 
+/// What stands under `dir` for the live `path`.
+fn under(dir: &Path, path: &Path) -> PathBuf {
+    dir.join(path.strip_prefix("/").unwrap())
+}
+
 /// The tree under `dir` that stands for `root`, with paths as they are live.
 fn branched(dir: &Path, root: &Path) -> Tree {
-    let top = agent_snapshot::restore::build::path_under(dir, root.as_os_str().as_bytes());
     let prefix = dir.as_os_str().len();
-    scan(&top).into_iter().map(|(path, entry)| (path[prefix..].to_vec(), entry)).collect()
+    scan(&under(dir, root)).into_iter().map(|(path, entry)| (path[prefix..].to_vec(), entry)).collect()
 }
 
 fn rich_tree(scene: &Scene) {
@@ -89,12 +93,7 @@ fn set_id_bits_come_with_preserve_only() {
     scene.record(|| {
         fs::set_permissions(scene.at("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
     });
-    let mode = |dir: &Path| {
-        fs::metadata(agent_snapshot::restore::build::path_under(dir, scene.at("tool").as_os_str().as_bytes()))
-            .unwrap()
-            .mode()
-            & 0o7777
-    };
+    let mode = |dir: &Path| fs::metadata(under(dir, &scene.at("tool"))).unwrap().mode() & 0o7777;
     let (run, dir) = branch(&scene, "plain", &[]);
     run.expect(0);
     assert_eq!(mode(&dir), 0o755);

@@ -1,7 +1,6 @@
 //! A disk that is full: nothing is half-written, what was done is said, and a second run completes it.
 
 use std::fs;
-use std::process::Command;
 
 use super::support::*;
 
@@ -28,7 +27,7 @@ fn a_full_disk_leaves_nothing_half_written() {
     let script = r#"
         set -e
         cp -a "$1/tree" "$1/after"
-        mount -t tmpfs -o size=6m none "$1/tree" || { echo no mounts; exit 77; }
+        mount -t tmpfs -o size=6m none "$1/tree" || exit 77
         cp -a "$1/after/." "$1/tree/"
         head -c 5000000 /dev/zero > "$1/tree/filler"
         "$2" restore "$1/snap" --before > "$1/first" 2>&1 || echo $? >> "$1/first"
@@ -37,16 +36,8 @@ fn a_full_disk_leaves_nothing_half_written() {
         "$2" restore "$1/snap" --before > "$1/second" 2>&1
         cp -a "$1/tree" "$1/result"
     "#;
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh"])
-        .arg(scene.dir())
-        .arg(env!("CARGO_BIN_EXE_agent-snapshot"))
-        .output();
-    let Ok(output) = output else { return println!("skipped: no unshare") };
-    if output.status.code() == Some(77) || String::from_utf8_lossy(&output.stderr).contains("unshare") {
-        return println!("skipped: no mounts");
-    }
-    let run = Run::from(output).expect(0);
+    let Some(run) = run_unshared(&scene, script) else { return };
+    let run = run.expect(0);
     let read = |name: &str| fs::read_to_string(scene.dir().join(name)).unwrap();
     let first = read("first");
     assert!(first.contains("No space left on device"), "{first}{run:#?}");
@@ -93,23 +84,15 @@ fn no_room_for_the_rescue_changes_nothing() {
     let script = r#"
         set -e
         mkdir "$1/small"
-        mount -t tmpfs -o size=3m none "$1/small" || { echo no mounts; exit 77; }
+        mount -t tmpfs -o size=3m none "$1/small" || exit 77
         cp -a "$1/snap" "$1/small/snap"
         code=0
         "$2" restore "$1/small/snap" --before || code=$?
         ls -A "$1/small" > "$1/left"
         exit $code
     "#;
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh"])
-        .arg(scene.dir())
-        .arg(env!("CARGO_BIN_EXE_agent-snapshot"))
-        .output();
-    let Ok(output) = output else { return println!("skipped: no unshare") };
-    if output.status.code() == Some(77) || String::from_utf8_lossy(&output.stderr).contains("unshare") {
-        return println!("skipped: no mounts");
-    }
-    let run = Run::from(output).expect(125);
+    let Some(run) = run_unshared(&scene, script) else { return };
+    let run = run.expect(125);
     assert!(run.stderr.contains("No space left on device"), "{run:#?}");
     assert!(run.stderr.contains("nothing was changed"), "{run:#?}");
     assert_eq!(fs::metadata(scene.at("file")).unwrap().len(), 2_000_000);

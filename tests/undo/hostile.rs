@@ -3,13 +3,9 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use agent_snapshot::snapshot::*;
-use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use super::support::*;
@@ -329,11 +325,10 @@ fn a_record_inside_a_repositorys_own_directory_is_left_out() {
     let scene = Scene::new();
     scene.write("repo/.git/hooks/keep", "x");
     scene.write("repo/file", "x");
-    let before = scan(&scene.root());
-    scene.write("repo/.git/hooks/post-commit", "evil");
-    scene.write("repo/file", "y");
-    let after = scan(&scene.root());
-    commit(&scene.snap(), &header(), |writer| records(writer, &before, &after, |_| false));
+    scene.record(|| {
+        scene.write("repo/.git/hooks/post-commit", "evil");
+        scene.write("repo/file", "y");
+    });
     fs::remove_file(scene.at("repo/.git/hooks/post-commit")).unwrap();
     scene.write("repo/file", "x");
     let run = verb("restore", &scene.snap(), &[]).expect(1);
@@ -347,33 +342,15 @@ fn a_record_inside_a_repositorys_own_directory_is_left_out() {
 
 /// Swaps a directory for a link to one outside at the system call number `at` of a restore.
 fn swap_at(scene: &Scene, at: u64) -> bool {
-    let mut command = agent_snapshot();
-    command.arg("restore").arg(scene.snap()).arg("--before");
-    #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = Pid::from_raw(child.id().cast_signed());
-    while let Err(error) = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
-        assert_eq!(error, nix::errno::Errno::EPERM);
-    }
-    let _ = ptrace::interrupt(pid);
-    let (mut stops, mut swapped) = (0, false);
-    loop {
-        match waitpid(pid, None).unwrap() {
-            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return swapped,
-            WaitStatus::PtraceSyscall(_) => stops += 1,
-            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
-                let _ = ptrace::syscall(pid, signal);
-                continue;
-            }
-            _ => {}
-        }
-        if stops / 2 >= at && !swapped {
+    let mut swapped = false;
+    trace_restore(scene, &["--before"], |_, calls| {
+        if calls >= at && !swapped {
             swapped = true;
             fs::rename(scene.at("dir"), scene.dir().join("moved")).unwrap();
             symlink(scene.dir().join("outside"), scene.at("dir")).unwrap();
         }
-        let _ = ptrace::syscall(pid, None);
-    }
+    });
+    swapped
 }
 
 #[test]

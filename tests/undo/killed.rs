@@ -2,12 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::process::Stdio;
 
-use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill};
 
 use super::programs::cases;
 use super::support::*;
@@ -15,34 +11,11 @@ use super::support::*;
 /// Runs a restore and kills it at the system call number `at` of its first thread; how many calls it
 /// made, and its exit status where it came to its end before.
 fn run_until(scene: &Scene, flags: &[&str], at: u64) -> (u64, Option<i32>) {
-    let mut command = agent_snapshot();
-    command.arg("restore").arg(scene.snap()).args(flags);
-    #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = Pid::from_raw(child.id().cast_signed());
-    // Refused for a moment while the child becomes the program.
-    while let Err(error) = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
-        assert_eq!(error, nix::errno::Errno::EPERM);
-    }
-    // It may have come to its end already.
-    let _ = ptrace::interrupt(pid);
-    let mut stops = 0;
-    loop {
-        match waitpid(pid, None).unwrap() {
-            WaitStatus::Exited(_, status) => return (stops / 2, Some(status)),
-            WaitStatus::Signaled(..) => return (stops / 2, None),
-            WaitStatus::PtraceSyscall(_) => stops += 1,
-            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
-                let _ = ptrace::syscall(pid, signal);
-                continue;
-            }
-            _ => {}
+    trace_restore(scene, flags, |pid, calls| {
+        if calls >= at {
+            let _ = kill(pid, Signal::SIGKILL);
         }
-        if stops / 2 >= at {
-            let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
-        }
-        let _ = ptrace::syscall(pid, None);
-    }
+    })
 }
 
 /// Something of everything that a restore does.

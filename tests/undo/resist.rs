@@ -93,11 +93,10 @@ fn a_refused_restore_leaves_shut_directories_as_they_are() {
     let scene = Scene::new();
     scene.write("dir/file", "old");
     scene.write("other", "old");
-    let before = scan(&scene.root());
-    scene.write("dir/file", "new");
-    scene.write("other", "new");
-    let after = scan(&scene.root());
-    commit(&scene.snap(), &header(), |writer| records(writer, &before, &after, |_| false));
+    scene.record(|| {
+        scene.write("dir/file", "new");
+        scene.write("other", "new");
+    });
     scene.write("other", "mine");
     chmod(&scene.at("dir"), 0);
     verb("restore", &scene.snap(), &["--before"]).expect(1);
@@ -405,22 +404,13 @@ fn a_file_that_something_is_mounted_on_is_written_in_place() {
     let scene = Scene::new();
     scene.write("file", "old");
     scene.write("removed", "old");
-    let before = scan(&scene.root());
-    scene.write("file", "new!");
-    let after = scan(&scene.root());
-    commit(&scene.snap(), &header(), |writer| records(writer, &before, &after, |_| false));
+    scene.record(|| scene.write("file", "new!"));
     fs::write(scene.dir().join("source"), "new!").unwrap();
-    let script = "mount --bind \"$1/source\" \"$1/tree/file\" && \"$2\" restore \"$1/snap\" --before";
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh"])
-        .arg(scene.dir())
-        .arg(env!("CARGO_BIN_EXE_agent-snapshot"))
-        .output();
-    let Ok(output) = output else { return println!("skipped: no unshare") };
-    let run = Run::from(output);
-    if run.stderr.contains("unshare") || run.stderr.contains("mount:") {
-        return println!("skipped: no mounts: {}", run.stderr);
-    }
+    let script = r#"
+        mount --bind "$1/source" "$1/tree/file" || exit 77
+        "$2" restore "$1/snap" --before
+    "#;
+    let Some(run) = run_unshared(&scene, script) else { return };
     let run = run.expect(0);
     assert!(run.stdout.starts_with("write "), "{}", run.stdout);
     assert_eq!(fs::read_to_string(scene.dir().join("source")).unwrap(), "old");

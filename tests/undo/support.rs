@@ -5,12 +5,16 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, StoreLimit, blob_key};
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::*;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 /// What is at one path.
 #[derive(Debug, Clone)]
@@ -123,19 +127,7 @@ fn fastrand_like() -> u64 {
 
 /// A record with two states; the blobs are not in it yet.
 pub fn file_record(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
-    FileRecord {
-        path: path.to_vec(),
-        operations,
-        processes: vec![1],
-        process_count: None,
-        inherited: false,
-        renamed_from: None,
-        renamed_to: None,
-        before,
-        after,
-        git: None,
-        git_after: None,
-    }
+    FileRecord { processes: vec![1], ..FileRecord::new(path, before, after, operations) }
 }
 
 /// Writes a bundle of `files`; their blobs are stored by `fill`.
@@ -380,6 +372,53 @@ impl States {
         verb("restore", &scene.dir().join("snap-rescue-4"), &["--before"]).expect(0);
         self.expect(scene, true);
     }
+}
+
+/// Runs a restore with `flags` and calls `each` at every stop of its first thread, with the process and how
+/// many system calls it has made; how many it made in all, and its exit status unless it was killed.
+pub fn trace_restore(scene: &Scene, flags: &[&str], mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
+    let mut command = agent_snapshot();
+    command.arg("restore").arg(scene.snap()).args(flags);
+    #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    // Refused for a moment while the child becomes the program.
+    while let Err(error) = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
+        assert_eq!(error, nix::errno::Errno::EPERM);
+    }
+    // It may have come to its end already.
+    let _ = ptrace::interrupt(pid);
+    let mut stops = 0;
+    loop {
+        match waitpid(pid, None).unwrap() {
+            WaitStatus::Exited(_, status) => return (stops / 2, Some(status)),
+            WaitStatus::Signaled(..) => return (stops / 2, None),
+            WaitStatus::PtraceSyscall(_) => stops += 1,
+            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
+                let _ = ptrace::syscall(pid, signal);
+                continue;
+            }
+            _ => {}
+        }
+        each(pid, stops / 2);
+        let _ = ptrace::syscall(pid, None);
+    }
+}
+
+/// Runs `script` in a mount namespace of its own, the scene's directory as `$1` and the binary as `$2`;
+/// none where there are no such namespaces, or it ends with 77 because it may not mount.
+pub fn run_unshared(scene: &Scene, script: &str) -> Option<Run> {
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh"])
+        .arg(scene.dir())
+        .arg(env!("CARGO_BIN_EXE_agent-snapshot"))
+        .output();
+    let run = output.ok().map(Run::from);
+    let run = run.filter(|run| run.status != 77 && !run.stderr.contains("unshare"));
+    if run.is_none() {
+        println!("skipped: no mounts");
+    }
+    run
 }
 
 /// Whether the tests run as root.

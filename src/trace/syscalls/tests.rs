@@ -471,7 +471,7 @@ fn calls_by_descriptor_change_its_file() {
     assert_eq!(call("ioctl").int(3).word(0x4008_6602).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x401c_5820).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x5000_940e).special(), Some(Special::Unmodelled));
-    assert!(call("ioctl").int(3).word(0x5413).decode().is_nothing(), "TIOCGWINSZ");
+    assert_eq!(call("ioctl").int(3).word(0x5413).decode(), Decoded::default(), "TIOCGWINSZ");
 }
 
 #[test]
@@ -562,10 +562,14 @@ fn the_new_mount_calls_name_what_they_mount() {
     assert_eq!(config(1, "source", "tmpfs"), []);
     assert_eq!(config(1, "subvol", "/x"), []);
     assert_eq!(config(3, "lowerdir+", "low"), [at(Dirfd::Fd(5), "low", Effect::MountPoint)]);
-    assert!(call("fsconfig").int(3).int(6).decode().is_nothing(), "FSCONFIG_CMD_CREATE");
+    assert_eq!(call("fsconfig").int(3).int(6).decode(), Decoded::default(), "FSCONFIG_CMD_CREATE");
     let quota = call("quotactl").int(0x8000_0200u32.cast_signed()).path("/dev/sda1").int(0).path("quota");
     assert_eq!(quota.accesses(), [cwd("/dev/sda1", Effect::MountPoint), cwd("quota", Effect::MountPoint)]);
-    assert!(call("quotactl").int(0x8000_0100u32.cast_signed()).word(0).decode().is_nothing(), "Q_SYNC");
+    assert_eq!(
+        call("quotactl").int(0x8000_0100u32.cast_signed()).word(0).decode(),
+        Decoded::default(),
+        "Q_SYNC"
+    );
 }
 
 #[test]
@@ -578,7 +582,7 @@ fn a_pin_of_a_bpf_object_makes_a_node() {
     assert_eq!(bpf(6, 16, 0), [nofollow(cwd("pin", Effect::MakeNode))]);
     assert_eq!(bpf(7, 128, 0), [cwd("pin", Effect::Query)]);
     assert_eq!(bpf(7, 20, 1 << 14), [at(Dirfd::Fd(9), "pin", Effect::Query)]);
-    assert!(call("bpf").int(5).word(64).decode().is_nothing(), "BPF_PROG_LOAD");
+    assert_eq!(call("bpf").int(5).word(64).decode(), Decoded::default(), "BPF_PROG_LOAD");
 }
 
 #[test]
