@@ -41,7 +41,7 @@ const fn of(
 const WORKLOADS: [Workload; 16] = [
     of("start-up (true)", "sh", ":", "exec true", NO_CONTENT),
     of("200,000 stats of one path", "sh", ":", "exec ./stats 200000 Makefile", NO_CONTENT),
-    of("300 short processes", "seq", ":", "for i in $(seq 300); do /bin/true; done", NO_CONTENT),
+    of("600 short processes", "seq", ":", "for i in $(seq 600); do /bin/true; done", NO_CONTENT),
     of(
         "Python start with imports",
         "python3",
