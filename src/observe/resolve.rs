@@ -42,7 +42,8 @@ pub struct Resolved {
     pub stat: Option<FileStat>,
     /// The links that were crossed, in order.
     pub crossed: Vec<Crossed>,
-    /// Whether the path as named ended in a slash, so that it must be a directory.
+    /// Whether the path as named, or the target of the link that it names, ended in a slash, so that it
+    /// must be a directory.
     pub must_be_directory: bool,
 }
 
@@ -103,12 +104,16 @@ impl Resolver {
         if path.len() >= PATH_MAX {
             return Err(Unresolved::TooLong);
         }
-        if names.prefix.is_empty()
-            && let Some(resolved) = self.resolve_in_known(base, path, follow)
-        {
-            return Ok(resolved);
+        if names.prefix.is_empty() {
+            if let Some(resolved) = self.resolve_in_known(base, path, follow) {
+                return Ok(resolved);
+            }
+            // An error is judged by what is there now.
+            if let Ok(resolved) = Walk::new(self, names, true).run(base, path, follow) {
+                return Ok(resolved);
+            }
         }
-        Walk { resolver: self, names, crossed: Vec::new(), links: 0 }.run(base, path, follow)
+        Walk::new(self, names, false).run(base, path, follow)
     }
 
     /// The short way: no dots, and a parent that is known to be a real directory.
@@ -162,16 +167,22 @@ impl Resolver {
 struct Walk<'a> {
     resolver: &'a mut Resolver,
     names: &'a Names,
+    /// Whether a directory that is known to be a real one is not looked at again.
+    trusting: bool,
     crossed: Vec<Crossed>,
     links: u32,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(resolver: &'a mut Resolver, names: &'a Names, trusting: bool) -> Self {
+        Walk { resolver, names, trusting, crossed: Vec::new(), links: 0 }
+    }
+
     fn run(mut self, base: &[u8], path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
         // The components still to come, the next one last.
         let mut todo: Vec<Vec<u8>> = Vec::new();
         push_components(&mut todo, path);
-        let must_be_directory = path.ends_with(b"/") || last_is_dots(path);
+        let mut must_be_directory = path.ends_with(b"/") || last_is_dots(path);
         let follow = follow || path.ends_with(b"/");
         let mut real = if path.starts_with(b"/") { Vec::new() } else { trim_root(base).to_vec() };
         loop {
@@ -193,6 +204,9 @@ impl Walk<'_> {
             real.push(b'/');
             real.extend_from_slice(&component);
             let last = todo.is_empty();
+            if self.trusting && !last && self.resolver.known.contains(real.as_slice()) {
+                continue;
+            }
             let Some(stat) = self.lstat(&real)? else {
                 // Nothing is there: the rest of the name is as named, up to a `..`.
                 while let Some(rest) = todo.pop() {
@@ -224,6 +238,7 @@ impl Walk<'_> {
                 } else {
                     real.truncate(parent);
                 }
+                must_be_directory |= last && target.ends_with(b"/");
                 push_components(&mut todo, &target);
             } else if is_directory(&stat) {
                 if self.names.prefix.is_empty() {

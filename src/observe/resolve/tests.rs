@@ -114,6 +114,15 @@ fn check(
     Ok(())
 }
 
+#[test]
+fn a_link_whose_target_ends_in_a_slash_leads_to_a_directory() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    fs::write(root.join("file"), "x").unwrap();
+    std::os::unix::fs::symlink("file/", root.join("link")).unwrap();
+    check(&mut Resolver::default(), &root, ".", "link", true).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
@@ -122,7 +131,9 @@ proptest! {
         asked in vec((spelling(), spelling(), any::<bool>(), any::<bool>()), 1..12),
     ) {
         let place = tempfile::tempdir().unwrap();
-        let root = place.path().canonicalize().unwrap();
+        // So deep that no `..` leads out to what others have made.
+        let root = place.path().canonicalize().unwrap().join("d/".repeat(20));
+        fs::create_dir_all(&root).unwrap();
         make(&root, &nodes);
         // One resolver, which remembers, for all of them; and each twice.
         let mut resolver = Resolver::default();
