@@ -303,7 +303,7 @@ fn capture_all(capture: Capture, paths: &[PathBuf], fate: Fate, store: bool) -> 
 fn capture(criterion: &mut Criterion) {
     let files = Files::new();
     let directory = Arc::new(SnapshotDir::create(&files.directory.path().join("snapshot")).unwrap());
-    let start = || Capture::start(writer(Compression::Snappy), Arc::clone(&directory)).unwrap();
+    let start = || Capture::new(writer(Compression::Snappy), Arc::clone(&directory));
     let small = ("5,000 small files", files.small_bytes(), files.small.as_slice());
     let large = ("64 MiB", Throughput::Bytes(LARGE as u64), std::slice::from_ref(&files.large));
     let (survive, overwritten) = (Fate::Survive, Fate::Overwritten);
