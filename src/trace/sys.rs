@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 use super::filter::Instruction;
 use super::memory::{Fault, Memory};
@@ -213,6 +214,19 @@ pub fn wait_any() -> io::Result<(Tid, i32)> {
             return Err(error);
         }
     }
+}
+
+/// The same, but for so long it asks again and again before it sleeps: waking a CPU that has nothing
+/// else to do may cost more than all else of a stop. Whoever else wants this CPU gets it.
+pub fn wait_any_awake(awake: Duration) -> io::Result<(Tid, i32)> {
+    let since = Instant::now();
+    while since.elapsed() < awake {
+        if let Some(changed) = changed_by_now() {
+            return Ok(changed);
+        }
+        std::thread::yield_now();
+    }
+    wait_any()
 }
 
 /// The same, without waiting: none where no child or tracee has changed.

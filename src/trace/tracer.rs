@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::time::Duration;
 
 use super::call::{self, Meaning};
 use super::lane::Threads;
@@ -12,6 +13,8 @@ use super::stop::{End, Report, Stop, Stopped};
 use super::sys::{self, Register, Resume, SyscallStop, Tid, TraceeMemory};
 use super::syscalls::{Decoded, Special};
 
+/// So long after a report the next one is likely.
+const AWAKE: Duration = Duration::from_micros(50);
 /// After so many reports each thread that waits is served once.
 const UNFAIR_TURNS: u32 = 16;
 
@@ -128,7 +131,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let mut reports = VecDeque::new();
         loop {
             for turn in 0..UNFAIR_TURNS {
-                match sys::wait_any() {
+                match sys::wait_any_awake(AWAKE) {
                     Ok(reported) => reports.push_back(reported),
                     Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
                     Err(error) => return Err(error),
