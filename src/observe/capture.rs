@@ -153,7 +153,7 @@ pub struct Capture {
 enum Worker {
     /// A thread, which is started when it has something to do: what fits one batch is stored at the end.
     Started(Sender<Batch>, JoinHandle<Finished>),
-    NotYet(Store),
+    NotYet(Box<Store>),
     /// It could not be started.
     Failed(io::Error),
 }
@@ -192,7 +192,7 @@ impl Capture {
         Capture {
             batch: Batch::default(),
             progress: Arc::new(Progress::default()),
-            worker: Worker::NotYet(Store::new(writer, Arc::clone(&directory))),
+            worker: Worker::NotYet(Box::new(Store::new(writer, Arc::clone(&directory)))),
             directory,
             queued_files,
             next: 0,
