@@ -212,10 +212,10 @@ impl Observer for Recorder {
         self.events.started(process);
     }
 
-    fn shares_memory(&self, process: Tid) {
+    fn shares_memory(&self, process: Tid, shares: bool) {
         self.guarded((), |state| {
             if let Some(standing) = state.processes.standing_mut(process) {
-                standing.shares_memory = true;
+                standing.shares_memory = shares;
             }
         });
     }

@@ -71,8 +71,9 @@ pub trait Observer {
     fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
     /// A process has started; told again when its parent turns out to be another.
     fn started(&self, process: Tid, parent: Tid);
-    /// A process has another thread now, which can write its memory while a call is held.
-    fn shares_memory(&self, process: Tid);
+    /// A process has more than one thread now, or one alone again: another can write its memory while a
+    /// call is held.
+    fn shares_memory(&self, process: Tid, shares: bool);
     /// A process has ended.
     fn ended(&self, process: Tid, end: End);
     /// A process was stopped by a signal, with all its threads.
@@ -114,6 +115,8 @@ pub struct Tracer<'a, O: Observer> {
     mechanism: Mechanism,
     shared: &'a Threads<O::Pending>,
     threads: HashMap<Tid, Thread<O::Pending>, foldhash::fast::RandomState>,
+    /// How many threads beside the leader each process has that has any.
+    beside_leader: HashMap<Tid, usize, foldhash::fast::RandomState>,
     /// Threads that ended before their creator's event told of them.
     ended_early: HashSet<Tid, foldhash::fast::RandomState>,
 }
@@ -123,7 +126,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
     pub fn new(command: Tid, mechanism: Mechanism, shared: &'a Threads<O::Pending>, observer: &'a O) -> Self {
         let mut threads = HashMap::default();
         threads.insert(command, Thread::new(command));
-        Tracer { observer, mechanism, shared, threads, ended_early: HashSet::default() }
+        Tracer {
+            observer,
+            mechanism,
+            shared,
+            threads,
+            beside_leader: HashMap::default(),
+            ended_early: HashSet::default(),
+        }
     }
 
     /// Follows the tree until its last thread has ended.
@@ -166,15 +176,22 @@ impl<'a, O: Observer> Tracer<'a, O> {
             return;
         }
         let (tgid, parent) = process_and_parent(tid).unwrap_or((tid, Tid(0)));
-        self.shared.add(tid, tgid);
-        self.threads.insert(tid, Thread { announced: false, ..Thread::new(tgid) });
+        self.add(tid, tgid).announced = false;
         // One of that name whose creator never told of it is long gone.
         self.ended_early.remove(&tid);
         if tgid == tid {
             self.observer.started(tid, parent);
-        } else {
-            self.observer.shares_memory(tgid);
         }
+    }
+
+    /// The record of a thread of `tgid`, made where there is none.
+    fn add(&mut self, tid: Tid, tgid: Tid) -> &mut Thread<O::Pending> {
+        if !self.threads.contains_key(&tid) && tid != tgid {
+            self.shared.add(tid, tgid);
+            *self.beside_leader.entry(tgid).or_default() += 1;
+            self.observer.shares_memory(tgid, true);
+        }
+        self.threads.entry(tid).or_insert_with(|| Thread::new(tgid))
     }
 
     /// Does what a stop asks for; how the thread goes on, and with which signal.
@@ -297,11 +314,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let creator = self.thread(tid).tgid;
         if is_thread_of(creator, child) {
-            self.shared.add(child, creator);
-            self.threads.entry(child).or_insert_with(|| Thread::new(creator)).announced = true;
-            self.observer.shares_memory(creator);
+            self.add(child, creator).announced = true;
         } else {
-            self.threads.entry(child).or_insert_with(|| Thread::new(child)).announced = true;
+            self.add(child, child).announced = true;
             self.observer.started(child, creator);
         }
     }
@@ -330,6 +345,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         for (other, pending) in lost {
             self.observer.after(Caller { tid: other, tgid }, pending, None);
         }
+        self.beside_leader.remove(&tgid);
         let announced = self.thread(tid).announced;
         *self.thread(tid) = Thread { announced, ..Thread::new(tgid) };
         self.observer.executed(Caller { tid, tgid }, pending);
@@ -349,7 +365,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.observer.after(Caller { tid, tgid: thread.tgid }, pending, None);
         }
         if thread.tgid == tid {
+            self.beside_leader.remove(&tid);
             self.observer.ended(tid, end);
+        } else if let Some(beside) = self.beside_leader.get_mut(&thread.tgid) {
+            *beside -= 1;
+            if *beside == 0 {
+                self.beside_leader.remove(&thread.tgid);
+                self.observer.shares_memory(thread.tgid, false);
+            }
         }
     }
 }
