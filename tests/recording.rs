@@ -517,3 +517,36 @@ fn a_file_that_was_moved_has_its_bytes_stored_once_and_one_written_to_since_has_
     }
     assert!(lost(&snapshot).is_empty());
 }
+
+#[test]
+fn what_git_knows_at_the_end_is_told_of_files_that_nobody_touched() {
+    let place = Place::new();
+    let git = |script: &str| {
+        let mut command = Command::new("sh");
+        place.isolate(&mut command);
+        let status = command.args(["-ec", script]).current_dir(&place.work).status().unwrap();
+        assert!(status.success());
+    };
+    git("git init -q; for f in kept added excluded dropped; do echo $f > $f; done; git add kept dropped; \
+         git -c user.name=a -c user.email=a@example.org commit -qm one");
+    let known = |script: &str, names: &[&str]| -> Vec<_> {
+        let snapshot = place.record(&format!("cat {}; {script}", names.join(" ")));
+        let of = |git: &Option<agent_snapshot::snapshot::GitState>| {
+            git.as_ref().map(|git| (git.tracked, git.ignored))
+        };
+        let file = |name: &&str| {
+            let file = place.file(&snapshot, name);
+            (of(&file.git), of(&file.git_after))
+        };
+        names.iter().map(file).collect()
+    };
+    let (tracked, untracked, ignored) = (Some((true, false)), Some((false, false)), Some((false, true)));
+    assert_eq!(
+        known("echo excluded > .gitignore", &["kept", "added", "excluded"]),
+        [(tracked, None), (untracked, None), (untracked, ignored)]
+    );
+    assert_eq!(
+        known("git add added; git rm -q --cached dropped", &["kept", "added", "dropped"]),
+        [(tracked, None), (untracked, tracked), (tracked, untracked)]
+    );
+}

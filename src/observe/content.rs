@@ -49,7 +49,9 @@ impl State {
         }
         if !std::mem::replace(&mut observation.pin_asked, true) {
             let facts = self.repositories.classify_again(self.table.path(record), now, true);
-            self.table.get_mut(record).git = facts;
+            let observation = self.table.get_mut(record);
+            observation.git = facts;
+            observation.git_epoch = self.repositories.epoch();
         }
     }
 

@@ -113,8 +113,9 @@ impl Recorder {
         let records = known.table.sorted();
         let mut afters = Vec::with_capacity(records.len());
         let mut parents = Parents::default();
+        let git_epoch = known.repositories.settled_epoch();
         for record in records {
-            let after = known.after(record, &mut parents);
+            let after = known.after(record, &mut parents, git_epoch);
             afters.push((record, after));
         }
         let afters = known.leave_out_misfits(afters);
@@ -243,7 +244,7 @@ impl Known {
         afters
     }
 
-    fn after(&mut self, record: RecordId, parents: &mut Parents) -> After {
+    fn after(&mut self, record: RecordId, parents: &mut Parents, git_epoch: u32) -> After {
         let path = self.table.path(record).to_vec();
         let Ok(mut found) = parents.lstat(&path) else { return self.hidden(record) };
         let mut target = None;
@@ -259,11 +260,11 @@ impl Known {
         let observation = self.table.get(record);
         // What nobody has asked to pin is compared without.
         let pin = observation.pin_asked || observation.before != stat;
-        let git = observation
-            .git
-            .is_some()
-            .then(|| self.repositories.classify_again(&path, found.as_ref(), pin))
-            .flatten();
+        let git = match observation.git {
+            Some(facts) if observation.git_epoch == git_epoch && observation.before == stat => Some(facts),
+            Some(_) => self.repositories.classify_again(&path, found.as_ref(), pin),
+            None => None,
+        };
         self.tell_external_change(record, stat.as_ref());
         let observation = self.table.get(record);
         let extra = observation.extra.as_deref();

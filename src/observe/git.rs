@@ -59,6 +59,8 @@ pub struct Repositories {
     /// were any.
     new_git_dirs: Vec<Vec<u8>>,
     has_git_dirs_elsewhere: bool,
+    /// Counts what may have changed an answer.
+    epoch: u32,
     /// Whether the blob is wanted that has the bytes of the path that is asked about.
     pin: bool,
     /// The one that is being asked, to be blamed for a panic.
@@ -124,6 +126,19 @@ impl Repositories {
         let facts = self.guarded(|all| all.known(path, stat))?;
         self.repositories.get_mut(facts.repository as usize)?.observed = true;
         Some(facts)
+    }
+
+    /// A number that stays the same while no answer about a path of the same state can have become another.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The same, when the files of every repository have been looked at.
+    pub fn settled_epoch(&mut self) -> u32 {
+        for id in 0..u32::try_from(self.repositories.len()).unwrap_or(u32::MAX) {
+            self.guarded(|all| all.asked(id).map(drop));
+        }
+        self.epoch
     }
 
     /// Learns that `path` was changed, in whatever way: every traced change may be told, most cost
@@ -243,7 +258,12 @@ impl Repositories {
     fn asked(&mut self, id: u32) -> Option<&mut Repository> {
         self.busy = Some(id);
         let repository = self.repositories.get_mut(id as usize)?;
-        repository.settle()?;
+        let generation = repository.generation;
+        let settled = repository.settle();
+        if settled.is_none() || repository.generation != generation {
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        settled?;
         Some(repository)
     }
 
@@ -283,27 +303,38 @@ impl Repositories {
     }
 
     fn note(&mut self, path: &[u8]) {
+        if self.takes_note(path) {
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+    }
+
+    /// Takes note of a change of `path`; whether it may change an answer about another path.
+    fn takes_note(&mut self, path: &[u8]) -> bool {
+        let mut matters = false;
         let name = &path[path.len() - name_length(path)..];
         let parent = &path[..path.len() - name.len()];
         if matches!(name, b".gitignore" | b".gitattributes") {
             let holder = self.directories.existing(parent).and_then(|node| self.directories.holder(node));
             if let Some(repository) = holder.and_then(|id| self.repositories.get_mut(id as usize)) {
                 repository.generation += 1;
+                matters = true;
             }
         }
         if self.watched.contains(path) {
             self.repositories.iter_mut().for_each(|repository| repository.stale = true);
+            matters = true;
         }
         // Whatever is a directory here: it may have gone, or another may have come.
-        self.directories.forget(path);
+        matters |= self.directories.forget(path);
         let dot_git = components(path).find(|(component, _)| *component == b".git");
         if let Some((component, at)) = dot_git {
             let directory = &at[..at.len() - component.len()];
             let directory = directory.strip_suffix(b"/").filter(|directory| !directory.is_empty());
             self.note_below_dot_git(directory.unwrap_or(b"/"), at == path);
+            matters = true;
         }
         if dot_git.is_none() && !self.has_git_dirs_elsewhere {
-            return;
+            return matters;
         }
         for repository in &mut self.repositories {
             let inside = repository.opened.git_dirs.iter().find_map(|directory| below(directory, path));
@@ -311,9 +342,11 @@ impl Repositories {
                 Some(b"") => repository.stale = true,
                 Some(b"index") => repository.forget_index(),
                 Some(inside) if changes_answers(inside) => repository.stale = true,
-                _ => {}
+                _ => continue,
             }
+            matters = true;
         }
+        matters
     }
 
     /// Takes note of a change of, or below, the entry `.git` of `directory`.
@@ -335,7 +368,7 @@ impl Repositories {
                 repository.stale |= itself;
             }
             // Perhaps a repository in the making: to be looked at again.
-            None => self.directories.forget(directory),
+            None => drop(self.directories.forget(directory)),
         }
     }
 }

@@ -570,7 +570,9 @@ impl State {
         let stat = stat.as_ref();
         let before = stat.map(Stat::from);
         let extra = target.map(|target| Box::new(Extra { target: Some(target), ..Extra::default() }));
-        let mut observation = PathObservation { before, git, foreign, extra, ..PathObservation::default() };
+        let git_epoch = self.repositories.epoch();
+        let mut observation =
+            PathObservation { before, git, git_epoch, foreign, extra, ..PathObservation::default() };
         self.meet_names(&mut observation, stat);
         let record = self.table.add(path, observation);
         self.keep_names(record);

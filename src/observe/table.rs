@@ -197,6 +197,8 @@ pub struct PathObservation {
     pub content: Content,
     /// How Git knew it.
     pub git: Option<Facts>,
+    /// When that was asked (`Repositories::epoch`).
+    pub git_epoch: u32,
     /// What few records have.
     pub extra: Option<Box<Extra>>,
     /// Used through a descriptor from before the launch.

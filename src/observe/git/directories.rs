@@ -82,16 +82,16 @@ impl Directories {
         self.nodes[node].patterns = Some((generation, patterns));
     }
 
-    /// Forgets the directory at `at` and all below it.
-    pub(super) fn forget(&mut self, at: &[u8]) {
-        let Some(slash) = at.iter().rposition(|byte| *byte == b'/') else { return };
+    /// Forgets the directory at `at` and all below it; whether it was known.
+    pub(super) fn forget(&mut self, at: &[u8]) -> bool {
+        let Some(slash) = at.iter().rposition(|byte| *byte == b'/') else { return false };
         let (parent, name) = (&at[..slash], &at[slash + 1..]);
         if name.is_empty() && parent.is_empty() {
             *self = Directories::default();
-            return;
+            return true;
         }
-        let Some(parent) = self.existing(parent) else { return };
-        let Some(gone) = self.nodes[parent].children.remove(name) else { return };
+        let Some(parent) = self.existing(parent) else { return false };
+        let Some(gone) = self.nodes[parent].children.remove(name) else { return false };
         self.last = None;
         let mut pending = vec![gone];
         while let Some(node) = pending.pop() {
@@ -99,6 +99,7 @@ impl Directories {
             pending.extend(node_was.children.into_values());
             self.free.push(node);
         }
+        true
     }
 
     fn add(&mut self, parent: NodeId, name: &[u8], holder: Holder) -> NodeId {
