@@ -45,31 +45,49 @@ fn take() {
     use_descriptor(i32::try_from(fd).unwrap());
 }
 
-/// Opens `a` or `b` for reading many times, while another thread rewrites which.
+static RACED: [AtomicU8; 2] = [AtomicU8::new(b'a'), AtomicU8::new(0)];
+static DONE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn rewrite(_: *mut std::ffi::c_void) -> c_int {
+    let mut other = false;
+    while !DONE.load(Ordering::Relaxed) {
+        RACED[0].store(if other { b'b' } else { b'a' }, Ordering::Relaxed);
+        other = !other;
+    }
+    0
+}
+
+/// Opens `a` or `b` for reading many times, while another thread, or a process with the same memory,
+/// rewrites which.
 fn race() {
-    static PATH: [AtomicU8; 2] = [AtomicU8::new(b'a'), AtomicU8::new(0)];
-    static DONE: AtomicBool = AtomicBool::new(false);
     let flags = if argument(2) == "write" { O_WRONLY } else { O_RDONLY };
-    let writer = std::thread::spawn(|| {
-        let mut other = false;
-        while !DONE.load(Ordering::Relaxed) {
-            PATH[0].store(if other { b'b' } else { b'a' }, Ordering::Relaxed);
-            other = !other;
-        }
-    });
+    let in_process = argument(3) == "process";
+    let mut stack = vec![0u8; 64 << 10];
+    let (mut thread, mut process) = (None, 0);
+    if in_process {
+        let top = stack.as_mut_ptr_range().end;
+        process = c!(clone(rewrite, top.cast(), CLONE_VM | SIGCHLD, std::ptr::null_mut()));
+        assert!(process > 0);
+    } else {
+        thread = Some(std::thread::spawn(|| rewrite(std::ptr::null_mut())));
+    }
     let [mut a, mut b] = [false; 2];
     // Until both were opened, and often enough for the kernel to have seen another path than anyone else.
     let mut left = 3000;
     while left > 0 && !(a && b && left < 1000) {
         left -= 1;
-        let fd = c!(open(PATH.as_ptr().cast(), flags));
+        let fd = c!(open(RACED.as_ptr().cast(), flags));
         let mut found: stat = c!(std::mem::zeroed());
         assert_eq!(c!(fstat(fd, &raw mut found)), 0);
         *(if found.st_size == 2 { &mut a } else { &mut b }) = true;
         c!(close(fd));
     }
     DONE.store(true, Ordering::Relaxed);
-    writer.join().unwrap();
+    if let Some(thread) = thread {
+        thread.join().unwrap();
+    } else {
+        assert_eq!(c!(waitpid(process, std::ptr::null_mut(), 0)), process);
+    }
     line(&format!("a {a} b {b}"));
 }
 

@@ -46,7 +46,10 @@ pub enum Stop {
     /// The entry or exit of a call; the kernel is asked which.
     Syscall,
     /// It made a thread or process; the message is the new tid.
-    Clone,
+    Clone {
+        /// Whether it waits until the new process has executed or ended (CLONE_VFORK).
+        waits: bool,
+    },
     /// It executed a program; the message is the tid that it had before.
     Exec,
     /// Another event of ptrace that needs nothing.
@@ -74,7 +77,8 @@ impl Report {
             0 if signal == libc::SIGTRAP | 0x80 => Stop::Syscall,
             0 => Stop::Signal(signal),
             libc::PTRACE_EVENT_SECCOMP => Stop::Syscall,
-            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => Stop::Clone,
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE => Stop::Clone { waits: false },
+            libc::PTRACE_EVENT_VFORK => Stop::Clone { waits: true },
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
             libc::PTRACE_EVENT_STOP => match signal {
                 libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Stop::Group(signal),

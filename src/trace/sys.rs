@@ -258,6 +258,13 @@ pub fn interrupt(tid: Tid) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid.0, 0usize, 0usize) }).map(drop)
 }
 
+/// Whether two processes have one memory (KCMP_VM, kcmp(2)); not so where the kernel can't tell.
+pub fn have_one_memory(one: Tid, other: Tid) -> bool {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: kcmp with integers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_VM, 0, 0) == 0 }
+}
+
 /// The signal that asks the tracing thread for an interruption; no program of Linux sends it.
 const INTERRUPTER: libc::c_int = libc::SIGSTKFLT;
 

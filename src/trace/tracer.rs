@@ -71,8 +71,8 @@ pub trait Observer {
     fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
     /// A process has started; told again when its parent turns out to be another.
     fn started(&self, process: Tid, parent: Tid);
-    /// A process has more than one thread now, or one alone again: another can write its memory while a
-    /// call is held.
+    /// A process has more than one thread now, or its memory is another process's too; or it has one thread
+    /// alone again. Another thread can write its memory while a call is held.
     fn shares_memory(&self, process: Tid, shares: bool);
     /// A process has ended.
     fn ended(&self, process: Tid, end: End);
@@ -117,6 +117,8 @@ pub struct Tracer<'a, O: Observer> {
     threads: HashMap<Tid, Thread<O::Pending>, foldhash::fast::RandomState>,
     /// How many threads beside the leader each process has that has any.
     beside_leader: HashMap<Tid, usize, foldhash::fast::RandomState>,
+    /// Processes whose memory may be another one's, too, until they execute or end.
+    one_memory: HashSet<Tid, foldhash::fast::RandomState>,
     /// Threads that ended before their creator's event told of them.
     ended_early: HashSet<Tid, foldhash::fast::RandomState>,
 }
@@ -132,6 +134,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             shared,
             threads,
             beside_leader: HashMap::default(),
+            one_memory: HashSet::default(),
             ended_early: HashSet::default(),
         }
     }
@@ -205,7 +208,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         match stop {
             Stop::Syscall => self.call_stop(tid),
-            Stop::Clone => self.cloned(tid),
+            Stop::Clone { waits } => self.cloned(tid, waits),
             Stop::Exec => self.executed(tid),
             Stop::Group(stopping) => {
                 let thread = self.thread(tid);
@@ -307,7 +310,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
     }
 
-    fn cloned(&mut self, tid: Tid) {
+    fn cloned(&mut self, tid: Tid, waits: bool) {
         let Some(child) = message_tid(tid) else { return };
         if self.ended_early.remove(&child) {
             return;
@@ -318,6 +321,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
         } else {
             self.add(child, child).announced = true;
             self.observer.started(child, creator);
+            // A creator that waits writes nothing, but its other threads may.
+            let others = self.beside_leader.contains_key(&creator);
+            if (!waits || others) && sys::have_one_memory(creator, child) {
+                for process in [creator, child] {
+                    if process == child || !waits {
+                        self.one_memory.insert(process);
+                        self.observer.shares_memory(process, true);
+                    }
+                }
+            }
         }
     }
 
@@ -346,6 +359,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.observer.after(Caller { tid: other, tgid }, pending, None);
         }
         self.beside_leader.remove(&tgid);
+        self.one_memory.remove(&tgid);
         let announced = self.thread(tid).announced;
         *self.thread(tid) = Thread { announced, ..Thread::new(tgid) };
         self.observer.executed(Caller { tid, tgid }, pending);
@@ -366,12 +380,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         if thread.tgid == tid {
             self.beside_leader.remove(&tid);
+            self.one_memory.remove(&tid);
             self.observer.ended(tid, end);
         } else if let Some(beside) = self.beside_leader.get_mut(&thread.tgid) {
             *beside -= 1;
             if *beside == 0 {
                 self.beside_leader.remove(&thread.tgid);
-                self.observer.shares_memory(thread.tgid, false);
+                self.observer.shares_memory(thread.tgid, self.one_memory.contains(&thread.tgid));
             }
         }
     }
