@@ -4,7 +4,7 @@ use std::fs;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
@@ -72,9 +72,12 @@ fn is_stopped(group: i32) -> bool {
 }
 
 /// Waits for the end of a process that should end.
-fn wait(child: &mut Child) {
+pub fn wait(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() {
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
         assert!(Instant::now() < deadline, "{} does not end", child.id());
         std::thread::yield_now();
     }

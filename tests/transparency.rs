@@ -2,11 +2,17 @@
 //! same output and the same end.
 
 use std::env;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use crate::support::{BINARY, Place, is_root, stderr};
+use crate::terminal::wait;
 
 /// A test program.
 pub fn program(name: &str) -> PathBuf {
@@ -200,4 +206,25 @@ fn a_program_without_a_libc_is_as_alone() {
         place.snapshot()
     };
     assert_eq!(place.recorded(&snapshot), ["made write", "tiny read+execute"]);
+}
+
+#[test]
+fn a_command_that_is_killed_while_it_is_stopped_has_ended() {
+    for signal in ["STOP", "TSTP"] {
+        let place = Place::new();
+        let mut command = place.command();
+        let script = format!("echo $$; kill -{signal} $$");
+        command.args(["--snapshot-dir", place.out.to_str().unwrap(), "sh", "-c", &script]);
+        // Its group has a leader whose parent is in another group of the session: it is no orphan.
+        let mut front = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(front.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let shell: i32 = line.trim().parse().unwrap();
+        let stops = WaitPidFlag::WUNTRACED;
+        let stopped = waitpid(Pid::from_raw(front.id().cast_signed()), Some(stops)).unwrap();
+        assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
+        kill(Pid::from_raw(shell), Signal::SIGKILL).unwrap();
+        assert_eq!(wait(&mut front).signal(), Some(Signal::SIGKILL as i32));
+        assert_eq!(place.snapshot().header().exit_signal.as_deref(), Some("SIGKILL"));
+    }
 }

@@ -148,8 +148,12 @@ fn prepare(
         allow_io_uring: setup.options.allow_io_uring,
     };
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
-    let front = Tid(nix::unistd::getppid().as_raw());
-    let events = TreeEvents { tree: Arc::clone(&tree), link: Arc::clone(link), front };
+    let events = TreeEvents {
+        tree: Arc::clone(&tree),
+        link: Arc::clone(link),
+        front: Tid(nix::unistd::getppid().as_raw()),
+        stopped: AtomicBool::new(false),
+    };
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     let listener = Listener { tree: Arc::clone(&tree), link: Arc::clone(link), signals, recent: Vec::new() };
     std::thread::Builder::new().name("listener".into()).spawn(move || listener.run())?;
@@ -331,6 +335,8 @@ struct TreeEvents {
     tree: Arc<Tree>,
     link: Arc<Link>,
     front: Tid,
+    /// Whether the command is stopped, and the front with it.
+    stopped: AtomicBool,
 }
 
 impl TreeEvents {
@@ -368,6 +374,10 @@ impl Events for TreeEvents {
             End::Exited(status) => CommandEnd::Exited(status),
             End::Killed { signal, .. } => CommandEnd::Killed(signal),
         }));
+        if self.stopped.load(Ordering::Relaxed) {
+            // It was killed while it was stopped, which a shell learns of at once.
+            self.signal_front(libc::SIGCONT);
+        }
         if others > 0 {
             match self.tree.survivors {
                 Survivors::Wait => {}
@@ -384,6 +394,7 @@ impl Events for TreeEvents {
         if process != self.tree.root {
             return;
         }
+        self.stopped.store(true, Ordering::Relaxed);
         match signal {
             // Nobody can hold it back, so one thread sends both this and what ends it, in order.
             libc::SIGSTOP => self.signal_front(libc::SIGSTOP),
@@ -393,6 +404,7 @@ impl Events for TreeEvents {
 
     fn continued(&self, process: Tid) {
         if process == self.tree.root {
+            self.stopped.store(false, Ordering::Relaxed);
             self.link.send(&ToFront::Continued);
             self.signal_front(libc::SIGCONT);
         }
