@@ -54,6 +54,8 @@ pub struct Files {
 enum After {
     /// What was there before, by everything that a record tells of it.
     AsBefore(AfterContent),
+    /// Nothing, and nothing more to tell.
+    Absent,
     /// Something else, or what it was with something more to tell.
     Now(Box<Now>),
 }
@@ -64,16 +66,29 @@ const _: () = assert!(size_of::<(RecordId, After)>() <= 24);
 struct Now {
     stat: Option<Stat>,
     content: AfterContent,
+    more: Option<Box<More>>,
+}
+
+/// What few states have.
+#[derive(Debug, Default, PartialEq)]
+struct More {
     git: Option<Facts>,
     target: Option<Vec<u8>>,
     entries: Option<Digest>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+impl Now {
+    fn git(&self) -> Option<&Facts> {
+        self.more.as_ref()?.git.as_ref()
+    }
+}
+
 impl After {
     fn stat(&self, record: RecordId, table: &Table) -> Option<Stat> {
         match self {
             After::AsBefore(_) => table.get(record).before,
+            After::Absent => None,
             After::Now(now) => now.stat,
         }
     }
@@ -81,6 +96,7 @@ impl After {
     fn content(&self) -> AfterContent {
         match self {
             After::AsBefore(content) => *content,
+            After::Absent => AfterContent::None,
             After::Now(now) => now.content,
         }
     }
@@ -88,8 +104,11 @@ impl After {
     /// Whether it is a link whose target could not be read.
     fn is_unread(&self) -> bool {
         match self {
-            After::AsBefore(_) => false,
-            After::Now(now) => now.stat.is_some_and(|stat| stat.is_link()) && now.target.is_none(),
+            After::AsBefore(_) | After::Absent => false,
+            After::Now(now) => {
+                now.stat.is_some_and(|stat| stat.is_link())
+                    && now.more.as_ref().is_none_or(|more| more.target.is_none())
+            }
         }
     }
 }
@@ -290,7 +309,12 @@ impl Known {
         if as_before {
             After::AsBefore(content)
         } else {
-            After::Now(Box::new(Now { stat, content, git, target, entries, xattrs }))
+            let more = More { git, target, entries, xattrs };
+            let more = (more != More::default()).then(|| Box::new(more));
+            match (stat, &more) {
+                (None, None) => After::Absent,
+                _ => After::Now(Box::new(Now { stat, content, more })),
+            }
         }
     }
 
@@ -316,7 +340,7 @@ impl Known {
                 String::from_utf8_lossy(path)
             )
         });
-        After::Now(Box::default())
+        After::Absent
     }
 
     fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {
@@ -364,7 +388,7 @@ impl Known {
     /// former name.
     fn moved_content(&self, record: RecordId, now: &Stat) -> Option<Ticket> {
         let observation = self.table.get(record);
-        let from = observation.extra.as_ref()?.renamed_from?;
+        let from = self.table.renamed_from(record)?;
         let former = self.table.get(from);
         let keeper = self.table.get(self.table.keeper(from));
         let by_the_rename_alone = |known: &PathObservation| known.changes == 1 && !known.inherited;
@@ -414,7 +438,6 @@ impl Files {
     fn record(&self, record: RecordId, after: &After) -> FileRecord {
         let observation = self.table.get(record);
         let path = self.table.path(record).to_vec();
-        let extra = observation.extra.as_deref();
         let path_of = |other: Option<RecordId>| {
             other
                 .filter(|other| !self.table.get(*other).operations.is_empty())
@@ -426,16 +449,15 @@ impl Files {
             processes: observation.processes.named(),
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             inherited: observation.inherited,
-            renamed_from: path_of(extra.and_then(|extra| extra.renamed_from)),
-            renamed_to: path_of(extra.and_then(|extra| extra.renamed_to)),
+            renamed_from: path_of(self.table.renamed_from(record)),
+            renamed_to: path_of(self.table.renamed_to(record)),
             before: self.before(record, observation),
             after: self.after(record, observation, after),
             git: observation.git.as_ref().map(|facts| self.repositories.state(facts, &path)),
             git_after: match after {
-                After::AsBefore(_) => None,
+                After::AsBefore(_) | After::Absent => None,
                 After::Now(now) => now
-                    .git
-                    .as_ref()
+                    .git()
                     .filter(|facts| observation.git.as_ref() != Some(facts))
                     .map(|facts| self.repositories.state(facts, &path)),
             },
@@ -481,10 +503,13 @@ impl Files {
                 }
             }
             After::Now(now) => {
-                present.target.clone_from(&now.target);
-                present.entries_digest = now.entries;
-                present.xattrs.clone_from(&now.xattrs);
+                if let Some(more) = now.more.as_deref() {
+                    present.target.clone_from(&more.target);
+                    present.entries_digest = more.entries;
+                    present.xattrs.clone_from(&more.xattrs);
+                }
             }
+            After::Absent => {}
         }
         match after.content() {
             AfterContent::None => {}

@@ -145,11 +145,9 @@ impl State {
 
     fn link_records(&mut self, from: &Sight, to: &Sight, exchange: bool) {
         if let (Sight::Record(from), Sight::Record(to)) = (from, to) {
-            self.table.get_mut(*from).extra_mut().renamed_to = Some(*to);
-            self.table.get_mut(*to).extra_mut().renamed_from = Some(*from);
+            self.table.note_renamed(*from, *to);
             if exchange {
-                self.table.get_mut(*to).extra_mut().renamed_to = Some(*from);
-                self.table.get_mut(*from).extra_mut().renamed_from = Some(*to);
+                self.table.note_renamed(*to, *from);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! The first sight decides the before-state; operations and processes only grow. Neighbours:
 //! `recorder.rs` fills the table, `finish.rs` turns it into the records of a manifest.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 
 use nix::sys::stat::FileStat;
@@ -178,10 +178,6 @@ pub struct Extra {
     pub keeper: Option<RecordId>,
     /// What the file has become by being copied to an overlay's upper layer (dev, ino).
     pub copied_up: Option<(u64, u64)>,
-    /// The record that a rename moved here.
-    pub renamed_from: Option<RecordId>,
-    /// The record that a rename moved this to.
-    pub renamed_to: Option<RecordId>,
 }
 
 /// All that is known of a path while the tree runs.
@@ -261,6 +257,9 @@ pub struct Table {
     names: Names,
     /// The records by the hash of their paths.
     index: hashbrown::HashTable<RecordId>,
+    /// Which record a rename moved to each, and to which one it moved each.
+    renamed_from: HashMap<RecordId, RecordId, foldhash::fast::RandomState>,
+    renamed_to: HashMap<RecordId, RecordId, foldhash::fast::RandomState>,
     hasher: foldhash::fast::RandomState,
 }
 
@@ -308,6 +307,22 @@ impl Names {
 }
 
 impl Table {
+    /// Notes that a rename moved what was at `from` to `to`.
+    pub fn note_renamed(&mut self, from: RecordId, to: RecordId) {
+        self.renamed_to.insert(from, to);
+        self.renamed_from.insert(to, from);
+    }
+
+    /// The record that a rename moved here.
+    pub fn renamed_from(&self, record: RecordId) -> Option<RecordId> {
+        self.renamed_from.get(&record).copied()
+    }
+
+    /// The record that a rename moved this to.
+    pub fn renamed_to(&self, record: RecordId) -> Option<RecordId> {
+        self.renamed_to.get(&record).copied()
+    }
+
     /// The record of `path`, if there is one.
     pub fn find(&self, path: &[u8]) -> Option<RecordId> {
         self.index.find(self.hasher.hash_one(path), |record| self.path(*record) == path).copied()
