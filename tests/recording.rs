@@ -500,16 +500,21 @@ fn clean_tracked_files_are_pinned_and_what_is_destroyed_is_stored_all_the_same()
 fn a_file_that_was_moved_has_its_bytes_stored_once_and_one_written_to_since_has_its_own() {
     let place = Place::new();
     fs::create_dir(place.work.join("d")).unwrap();
-    for name in ["kept", "by-descriptor", "by-name"] {
+    for name in ["kept", "by-descriptor", "by-name", "by-link"] {
         fs::write(place.work.join("d").join(name), format!("1 {name}")).unwrap();
     }
     // All times are put back, and no size differs.
     let snapshot = place.record(
         "touch -r d/by-name t; exec 3<> d/by-descriptor; mv d e; printf 2 >&3; touch -r t /proc/self/fd/3; \
-         printf 2 1<> e/by-name; touch -r t e/by-name",
+         printf 2 1<> e/by-name; touch -r t e/by-name; \
+         ln e/by-link link; printf 2 1<> link; touch -r t link; rm link",
     );
-    for (name, after) in [("kept", "1 kept"), ("by-descriptor", "2 by-descriptor"), ("by-name", "2 by-name")]
-    {
+    for (name, after) in [
+        ("kept", "1 kept"),
+        ("by-descriptor", "2 by-descriptor"),
+        ("by-name", "2 by-name"),
+        ("by-link", "2 by-link"),
+    ] {
         let former = place.file(&snapshot, format!("d/{name}"));
         let moved = place.file(&snapshot, format!("e/{name}"));
         assert_eq!(bytes(&snapshot, former, true), format!("1 {name}").as_bytes());
@@ -549,4 +554,33 @@ fn what_git_knows_at_the_end_is_told_of_files_that_nobody_touched() {
         known("git add added; git rm -q --cached dropped", &["kept", "added", "dropped"]),
         [(tracked, None), (untracked, tracked), (tracked, untracked)]
     );
+    // As long as before, and with its time put back.
+    let snapshot = place.record("touch -r kept t; printf K 1<> kept; touch -r t kept");
+    let file = place.file(&snapshot, "kept");
+    let dirty = |git: &Option<agent_snapshot::snapshot::GitState>| git.as_ref().map(|git| git.dirty);
+    assert_eq!((dirty(&file.git), dirty(&file.git_after)), (Some(false), Some(true)));
+}
+
+#[test]
+fn a_path_that_turns_back_from_a_directory_that_is_gone_leads_nowhere() {
+    for end in ["", "; : > d"] {
+        for seen in ["", "test -e d/../f; "] {
+            let place = Place::new();
+            fs::write(place.work.join("f"), "f").unwrap();
+            let script = format!("mkdir d; : > d/x; {seen}rm d/x; rmdir d{end}; cat d/../f");
+            assert!(!place.record_with(&[], &script).status.success());
+            let snapshot = place.snapshot();
+            let recorded = place.recorded(&snapshot);
+            let expected = if seen.is_empty() { &[][..] } else { &["f existence"] };
+            assert_eq!(recorded.iter().filter(|name| name.starts_with("f ")).collect::<Vec<_>>(), expected);
+            assert!(recorded.iter().any(|name| name.starts_with("d ")), "{recorded:?}");
+        }
+    }
+}
+
+#[test]
+fn the_time_of_a_command_that_is_stopped_is_up_all_the_same() {
+    let place = Place::new();
+    assert_eq!(status(&place, &["--timeout", "1s"], "kill -STOP $$; exec sleep 1000"), 124);
+    assert!(place.snapshot().header().timed_out);
 }

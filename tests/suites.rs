@@ -134,8 +134,9 @@ fn stressors(class: &str) -> Vec<String> {
         println!("skipped: stress-ng is not here");
         return Vec::new();
     };
-    // It takes every processor at real-time priority, from the rest of the machine, too.
-    let starving = ["softlockup"];
+    // They take every processor at real-time priority, or all space of the disk, from the rest of the
+    // machine, too.
+    let starving = ["softlockup", "forkheavy"];
     let list = String::from_utf8_lossy(&[list.stdout, list.stderr].concat()).into_owned();
     let (_, names) = list.split_once("stressors:").unwrap_or_else(|| panic!("no list: {list}"));
     names.split_whitespace().filter(|name| !starving.contains(name)).map(str::to_owned).collect()

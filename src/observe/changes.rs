@@ -320,7 +320,7 @@ impl State {
                 if changes {
                     self.suppressed.write(*rule, topmost);
                     self.repositories.note_change(&part.path);
-                    self.forget_if_link(part);
+                    self.forget_if_led_on(part);
                 } else {
                     self.suppressed.read(*rule);
                 }
@@ -363,7 +363,7 @@ impl State {
         observation.touched |= operations.contains(Operation::Metadata);
         self.note_names(part, operations);
         self.repositories.note_change(&part.path);
-        self.forget_if_link(part);
+        self.forget_if_led_on(part);
     }
 
     /// Counts a change of a record, which makes what is known of looks at it doubtful.
@@ -387,12 +387,17 @@ impl State {
         }
     }
 
-    /// A link that comes or goes may change where any path leads.
-    fn forget_if_link(&mut self, part: &Part) {
-        if part.effect == Effect::MakeSymlink
-            || part.stat.as_ref().is_some_and(resolve::is_link) && part.effect == Effect::Remove
-        {
-            self.forget_names();
+    /// A link that comes or goes may change where any path leads; a directory that goes, where those lead
+    /// that went through it.
+    fn forget_if_led_on(&mut self, part: &Part) {
+        match part.effect {
+            Effect::MakeSymlink => self.forget_names(),
+            Effect::Remove if part.stat.as_ref().is_some_and(resolve::is_link) => self.forget_names(),
+            Effect::RemoveDirectory => {
+                self.resolver.forget_directory(&part.path);
+                self.lookups.forget_turns();
+            }
+            _ => {}
         }
     }
 

@@ -209,8 +209,12 @@ impl State {
     pub fn name_again(&mut self, record: RecordId, now: Option<&FileStat>) {
         let Some(now) = now.filter(|now| !resolve::is_directory(now)) else { return };
         let inode = (now.st_dev, now.st_ino);
-        if self.table.get(record).before.is_some_and(|before| before.inode() == inode) {
+        let observation = self.table.get(record);
+        if observation.before.is_some_and(|before| before.inode() == inode) {
             self.keepers.0.entry(inode).or_insert(record);
+        } else if observation.changes > 0 {
+            // What came here by a rename may now change by a name that nobody connects with this one.
+            self.count_change(record);
         }
     }
 

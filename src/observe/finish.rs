@@ -280,7 +280,15 @@ impl Known {
         // What nobody has asked to pin is compared without.
         let pin = observation.pin_asked || observation.before != stat;
         let git = match observation.git {
-            Some(facts) if observation.git_epoch == git_epoch && observation.before == stat => Some(facts),
+            // No call that is known has changed the file: its times may have been put back.
+            Some(facts)
+                if observation.git_epoch == git_epoch
+                    && observation.before == stat
+                    && observation.changes == 0
+                    && self.table.get(self.table.keeper(record)).changes == 0 =>
+            {
+                Some(facts)
+            }
             Some(_) => self.repositories.classify_again(&path, found.as_ref(), pin),
             None => None,
         };

@@ -298,8 +298,11 @@ impl Repositories {
 
     fn node(&mut self, at: &[u8]) -> NodeId {
         let Repositories { repositories, directories, watched, new_git_dirs, .. } = self;
-        directories
-            .node(at, &mut |directory, outer| discover(repositories, watched, new_git_dirs, directory, outer))
+        let node = directories.node(at, &mut |directory, outer| {
+            discover(repositories, watched, new_git_dirs, directory, outer)
+        });
+        self.has_git_dirs_elsewhere |= !self.new_git_dirs.is_empty();
+        node
     }
 
     fn note(&mut self, path: &[u8]) {

@@ -2,7 +2,8 @@
 //! one lookup.
 //!
 //! What invalidates it: a traced call that moves, makes or removes a link or moves a directory
-//! (all is forgotten, since any path may lead through it), a traced change of the record itself
+//! (all is forgotten, since any path may lead through it), one that removes a directory (where a
+//! path with `..` is known), a traced change of the record itself
 //! (its `changes` differ), and, for a path that was absent when it was opened, its presence now.
 //! Threads with another root, other mounts or other rights are never answered from here.
 
@@ -62,6 +63,8 @@ pub struct Lookups {
     bases: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
     looks: HashMap<Start, Looks, foldhash::fast::RandomState>,
     count: usize,
+    /// Whether a path is among them that turns back from a directory (`..`).
+    turns: bool,
 }
 
 impl Lookups {
@@ -123,6 +126,7 @@ impl Lookups {
             }
             _ => (0, false),
         };
+        self.turns |= place.path.windows(2).any(|two| two == b"..");
         let entry = Entry { known, changes, absent_open: place.opens && absent && opened_nothing };
         self.looks.entry(place.start).or_default().insert(place.path.into(), entry);
         self.count += 1;
@@ -133,6 +137,15 @@ impl Lookups {
         self.bases.clear();
         self.looks.clear();
         self.count = 0;
+        self.turns = false;
+    }
+
+    /// Forgets what a directory that is gone may have led to: nothing beneath it is there any more, but a
+    /// path that turned back from it led elsewhere.
+    pub fn forget_turns(&mut self) {
+        if self.turns {
+            self.forget();
+        }
     }
 }
 

@@ -93,6 +93,11 @@ impl Resolver {
         self.known.clear();
     }
 
+    /// Forgets one directory, which is gone.
+    pub fn forget_directory(&mut self, directory: &[u8]) {
+        self.known.remove(directory);
+    }
+
     /// Resolves `path` from the real directory `base`, the last component's link only if `follow`.
     pub fn resolve(
         &mut self,

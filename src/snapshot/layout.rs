@@ -122,6 +122,7 @@ impl SnapshotDir {
         sync_dir().map_err(failed("sync"))?;
         // From here to the last line there is no snapshot rather than a wrong one.
         remove(&home.dir, MANIFEST).map_err(failed("remove the old manifest in"))?;
+        sync_dir().map_err(failed("sync"))?;
         // A rename over an old file would have ext4 write all of the new one to the disk at once
         // (auto_da_alloc, ext4(5)), which is only `sync`'s to ask for.
         remove(&home.dir, BLOBS).map_err(failed("remove the old blobs.parquet in"))?;

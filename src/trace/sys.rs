@@ -258,11 +258,23 @@ pub fn interrupt(tid: Tid) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid.0, 0usize, 0usize) }).map(drop)
 }
 
-/// Whether two processes have one memory (KCMP_VM, kcmp(2)); not so where the kernel can't tell.
-pub fn have_one_memory(one: Tid, other: Tid) -> bool {
-    const KCMP_VM: libc::c_int = 1;
-    // SAFETY: kcmp with integers only.
-    unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_VM, 0, 0) == 0 }
+/// Whether the call that a stopped thread is in makes a process with its own memory (CLONE_VM, clone(2)).
+pub fn lends_its_memory(tid: Tid) -> bool {
+    let Ok((number, [first, ..], _)) = interrupted_call(tid) else { return false };
+    let flags = match libc::c_long::try_from(number) {
+        Ok(libc::SYS_clone) => first,
+        Ok(libc::SYS_clone3) => {
+            // The first field of struct clone_args.
+            let mut flags = [0; 8];
+            match TraceeMemory(tid).read(RemoteAddr(first), &mut flags) {
+                Ok(8) => u64::from_ne_bytes(flags),
+                _ => 0,
+            }
+        }
+        Ok(libc::SYS_vfork) => return true,
+        _ => 0,
+    };
+    flags & u64::from(libc::CLONE_VM.unsigned_abs()) != 0
 }
 
 /// The signal that asks the tracing thread for an interruption; no program of Linux sends it.

@@ -322,8 +322,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.add(child, child).announced = true;
             self.observer.started(child, creator);
             // A creator that waits writes nothing, but its other threads may.
-            let others = self.beside_leader.contains_key(&creator);
-            if (!waits || others) && sys::have_one_memory(creator, child) {
+            let others = self.beside_leader.contains_key(&creator) || self.one_memory.contains(&creator);
+            if (!waits || others) && sys::lends_its_memory(tid) {
                 for process in [creator, child] {
                     if process == child || !waits {
                         self.one_memory.insert(process);

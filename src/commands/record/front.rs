@@ -101,6 +101,8 @@ impl Front {
             if signal {
                 self.signals_came();
             }
+            // The time may have been up while we were stopped.
+            self.look_at_clock();
             if message {
                 match self.link.receive::<ToFront>() {
                     Some((message, listener)) => {
@@ -116,7 +118,6 @@ impl Front {
                     }
                 }
             }
-            self.look_at_clock();
             // What was told meanwhile comes first: it may be that the command goes on.
             if !message && !signal {
                 self.stop_if_due();

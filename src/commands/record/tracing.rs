@@ -155,7 +155,13 @@ fn prepare(
         stopped: AtomicBool::new(false),
     };
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
-    let listener = Listener { tree: Arc::clone(&tree), link: Arc::clone(link), signals, recent: Vec::new() };
+    let listener = Listener {
+        tree: Arc::clone(&tree),
+        link: Arc::clone(link),
+        signals,
+        recent: Vec::new(),
+        deadline: setup.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+    };
     std::thread::Builder::new().name("listener".into()).spawn(move || listener.run())?;
     // From here on the listener sees to it that we do not outlive the front unasked.
     sys::set_parent_death_signal(0);
@@ -418,6 +424,8 @@ struct Listener {
     signals: OwnedFd,
     /// Signals that came to us and not yet, or never, to the front.
     recent: Vec<Recent>,
+    /// When the time is up, which a front that is stopped can't tell.
+    deadline: Option<Instant>,
 }
 
 struct Recent {
@@ -430,7 +438,14 @@ impl Listener {
     fn run(mut self) {
         let mut connected = true;
         loop {
-            let timeout = if self.recent.is_empty() { PollTimeout::NONE } else { PollTimeout::from(50u16) };
+            let soon = (!self.recent.is_empty()).then_some(Duration::from_millis(50));
+            let up = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = match [soon, up].into_iter().flatten().min() {
+                Some(left) => {
+                    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+                }
+                None => PollTimeout::NONE,
+            };
             let mut fds = [
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.link.as_fd(), PollFlags::POLLIN),
@@ -448,6 +463,11 @@ impl Listener {
                 }
             }
             self.forward_own();
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.deadline = None;
+                self.tree.timed_out.store(true, Ordering::SeqCst);
+                self.tree.end();
+            }
         }
     }
 
@@ -464,8 +484,10 @@ impl Listener {
                 let sent = ReceivedSignal { signal, sender, code };
                 let stopped_since =
                     self.recent.iter().any(|recent| is_stop(recent.received.signal) && recent.at > at);
-                match self.recent.iter().position(|recent| recent.received == sent) {
-                    Some(same) => drop(self.recent.remove(same)),
+                let twin = self.recent.iter().position(|recent| recent.received == sent);
+                match twin.map(|twin| self.recent.remove(twin)) {
+                    Some(_) if self.is_command_in_our_group() => {}
+                    Some(_) => self.forward(signal),
                     // A later stop of our group took our own copy from the queue (signal(7)).
                     None if signal == libc::SIGCONT && stopped_since => {}
                     None => self.forward(signal),
@@ -480,6 +502,11 @@ impl Listener {
                 self.link.send(&ToFront::Detached);
             }
         }
+    }
+
+    fn is_command_in_our_group(&self) -> bool {
+        let command = nix::unistd::Pid::from_raw(self.tree.root.0);
+        nix::unistd::getpgid(Some(command)) == Ok(nix::unistd::getpgrp())
     }
 
     /// Signals that were sent to this process alone go on to the command, too.
