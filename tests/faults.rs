@@ -291,3 +291,24 @@ fn a_file_system_that_becomes_read_only_is_a_failure_of_ours_alone() {
     assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
     assert_eq!(fs::read(place.out.join("manifest.json")).unwrap(), before, "the older one is whole");
 }
+
+#[test]
+fn where_no_thread_can_be_started_any_more_contents_are_stored_all_the_same() {
+    if nix::unistd::geteuid().is_root() {
+        println!("skipped: root has no limit of processes");
+        return;
+    }
+    let place = Place::new();
+    let content = |number: usize| vec![b'a' + u8::try_from(number).unwrap(); 17 << 20];
+    for number in 0..3 {
+        fs::write(place.work.join(format!("f{number}")), content(number)).unwrap();
+    }
+    // The tracing process has its threads of the start by now, and gets no other.
+    let snapshot = place.record(
+        "prlimit --nproc=1 --pid $(sed -n 's/TracerPid:\\t//p' /proc/self/status); exec cat f0 f1 f2 > /dev/null",
+    );
+    for number in 0..3 {
+        let file = place.file(&snapshot, format!("f{number}"));
+        assert!(bytes(&snapshot, file, true) == content(number));
+    }
+}

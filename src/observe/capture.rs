@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -153,9 +153,8 @@ pub struct Capture {
 enum Worker {
     /// A thread, which is started when it has something to do: what fits one batch is stored at the end.
     Started(Sender<Batch>, JoinHandle<Finished>),
-    NotYet(Box<Store>),
-    /// It could not be started.
-    Failed(io::Error),
+    /// Whoever hands over, where no thread is needed yet, or none can be started.
+    Here(Box<Store>),
 }
 
 /// What the worker leaves.
@@ -192,7 +191,7 @@ impl Capture {
         Capture {
             batch: Batch::default(),
             progress: Arc::new(Progress::default()),
-            worker: Worker::NotYet(Box::new(Store::new(writer, Arc::clone(&directory)))),
+            worker: Worker::Here(Box::new(Store::new(writer, Arc::clone(&directory)))),
             directory,
             queued_files,
             next: 0,
@@ -274,15 +273,17 @@ impl Capture {
             queue.bytes += batch.bytes;
             queue.files += batch.files;
         }
-        let worker = std::mem::replace(&mut self.worker, Worker::Failed(io::ErrorKind::Other.into()));
-        self.worker = match worker {
-            Worker::NotYet(store) => store.start(&self.progress).unwrap_or_else(Worker::Failed),
-            worker => worker,
-        };
-        match &self.worker {
+        if let Worker::Here(_) = self.worker
+            && let Ok((stores, batches, thread)) = start(&self.progress)
+            && let Worker::Here(store) = std::mem::replace(&mut self.worker, Worker::Started(batches, thread))
+        {
+            // It waits for this.
+            let _ = stores.send(store);
+        }
+        match &mut self.worker {
             // One that is gone is told at the end; the command runs on.
             Worker::Started(batches, _) => drop(batches.send(batch)),
-            _ => self.progress.lock().worker_gone = true,
+            Worker::Here(store) => store.take_batch(batch, &self.progress),
         }
     }
 
@@ -298,7 +299,7 @@ impl Capture {
         let failed = |error| Finished { outcomes: Vec::new(), blobs: Err(error) };
         let last = std::mem::take(&mut self.batch);
         match self.worker {
-            Worker::NotYet(mut store) => {
+            Worker::Here(mut store) => {
                 store.take_all(last.jobs);
                 store.finish()
             }
@@ -308,7 +309,6 @@ impl Capture {
                 let gone = || failed(io::Error::other("the thread that stores contents failed"));
                 thread.join().unwrap_or_else(|_| gone())
             }
-            Worker::Failed(error) => failed(error),
         }
     }
 }
@@ -339,6 +339,24 @@ impl Drop for WorkerGone {
     }
 }
 
+type Start = (Sender<Box<Store>>, Sender<Batch>, JoinHandle<Finished>);
+
+/// Starts a thread that stores, and first waits for what it stores with: that is not lost where no thread
+/// can be started.
+fn start(progress: &Arc<Progress>) -> io::Result<Start> {
+    let (stores, store) = channel::<Box<Store>>();
+    let (batches, queue) = channel();
+    let progress = Arc::clone(progress);
+    let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
+        let _gone = WorkerGone(Arc::clone(&progress));
+        let gone = || Finished { outcomes: Vec::new(), blobs: Err(io::Error::other("nothing was stored")) };
+        let Ok(mut store) = store.recv() else { return gone() };
+        queue.iter().for_each(|batch| store.take_batch(batch, &progress));
+        store.finish()
+    })?;
+    Ok((stores, batches, thread))
+}
+
 /// Stores contents one after the other.
 struct Store {
     writer: BlobWriter,
@@ -357,29 +375,16 @@ impl Store {
         Store { writer, directory, full, since_asked: 0, failure: None, outcomes: Vec::new() }
     }
 
-    fn start(self, progress: &Arc<Progress>) -> io::Result<Worker> {
-        let (batches, queue) = channel();
-        let progress = Arc::clone(progress);
-        let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
-            let _gone = WorkerGone(Arc::clone(&progress));
-            self.work(&queue, &progress)
-        })?;
-        Ok(Worker::Started(batches, thread))
-    }
-
-    fn work(mut self, batches: &Receiver<Batch>, progress: &Progress) -> Finished {
-        for Batch { jobs, bytes, files } in batches {
-            let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-            self.take_all(jobs);
-            let mut queue = progress.lock();
-            // The last batch was not waited for.
-            queue.bytes = queue.bytes.saturating_sub(bytes);
-            queue.files = queue.files.saturating_sub(files);
-            queue.done += count;
-            drop(queue);
-            progress.changed.notify_all();
-        }
-        self.finish()
+    fn take_batch(&mut self, Batch { jobs, bytes, files }: Batch, progress: &Progress) {
+        let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+        self.take_all(jobs);
+        let mut queue = progress.lock();
+        // The last batch was not waited for.
+        queue.bytes = queue.bytes.saturating_sub(bytes);
+        queue.files = queue.files.saturating_sub(files);
+        queue.done += count;
+        drop(queue);
+        progress.changed.notify_all();
     }
 
     fn take_all(&mut self, jobs: Vec<Job>) {

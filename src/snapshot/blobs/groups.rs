@@ -44,21 +44,23 @@ type Written = (Group, Result<(), ParquetError>);
 /// Writes groups one after the other.
 pub(super) struct RowGroups(State);
 
+type Parquet = Box<SerializedFileWriter<File>>;
+
 enum State {
-    /// No group had to make room for another yet.
-    Here(SerializedFileWriter<File>),
-    There {
-        groups: SyncSender<Group>,
-        written: Receiver<Written>,
-        thread: JoinHandle<SerializedFileWriter<File>>,
-    },
-    /// The thread could not be started.
-    Lost,
+    /// No group had to make room for another yet, or no thread can be started.
+    Here(Parquet),
+    There(Thread),
+}
+
+struct Thread {
+    groups: SyncSender<Group>,
+    written: Receiver<Written>,
+    thread: JoinHandle<Option<Parquet>>,
 }
 
 impl RowGroups {
     pub fn new(file: File, compression: Compression) -> io::Result<RowGroups> {
-        Ok(RowGroups(State::Here(start(file, compression)?)))
+        Ok(RowGroups(State::Here(Box::new(start(file, compression)?))))
     }
 
     /// Hands a group over to be written, in exchange for an empty one.
@@ -66,36 +68,49 @@ impl RowGroups {
     /// # Errors
     /// The group before could not be written.
     pub fn write(&mut self, group: Group) -> io::Result<Group> {
-        let empty = match &mut self.0 {
-            State::There { written, .. } => {
-                let (empty, result) = written.recv().map_err(|_| gone())?;
-                result.map_err(io_error)?;
-                empty
-            }
-            here => {
-                let State::Here(parquet) = std::mem::replace(here, State::Lost) else { return Err(gone()) };
-                *here = spawn(parquet)?;
-                Group::new()
-            }
-        };
-        match &self.0 {
-            State::There { groups, .. } => groups.send(group).map_err(|_| gone())?,
-            State::Here(_) | State::Lost => return Err(gone()),
+        if let State::Here(_) = self.0
+            && let Ok((writers, there)) = spawn()
+            && let State::Here(parquet) = std::mem::replace(&mut self.0, State::There(there))
+        {
+            writers.send(parquet).map_err(|_| gone())?;
+            self.hand_over(group)?;
+            return Ok(Group::new());
         }
-        Ok(empty)
+        match &mut self.0 {
+            State::Here(parquet) => {
+                let (empty, result) = write(parquet, group);
+                result.map_err(io_error)?;
+                Ok(empty)
+            }
+            State::There(there) => {
+                let (empty, result) = there.written.recv().map_err(|_| gone())?;
+                result.map_err(io_error)?;
+                self.hand_over(group)?;
+                Ok(empty)
+            }
+        }
+    }
+
+    fn hand_over(&self, group: Group) -> io::Result<()> {
+        match &self.0 {
+            State::There(there) => there.groups.send(group).map_err(|_| gone()),
+            State::Here(_) => Err(gone()),
+        }
     }
 
     /// Writes the last group and ends the file; nothing where it would have no row.
     pub fn finish(self, last: Group) -> io::Result<Option<File>> {
         let (mut parquet, begun) = match self.0 {
-            State::Here(parquet) => (parquet, false),
-            State::There { groups, written, thread } => {
+            State::Here(parquet) => {
+                let begun = !parquet.flushed_row_groups().is_empty();
+                (parquet, begun)
+            }
+            State::There(Thread { groups, written, thread }) => {
                 let (_, result) = written.recv().map_err(|_| gone())?;
                 result.map_err(io_error)?;
                 drop(groups);
-                (thread.join().map_err(|_| gone())?, true)
+                (thread.join().ok().flatten().ok_or_else(gone)?, true)
             }
-            State::Lost => return Err(gone()),
         };
         if last.rows.is_empty() && !begun {
             return Ok(None);
@@ -111,18 +126,21 @@ fn gone() -> io::Error {
     io::Error::other("the thread that writes contents failed")
 }
 
-fn spawn(mut parquet: SerializedFileWriter<File>) -> io::Result<State> {
+/// Starts a thread that first waits for what it writes with: that is not lost where none can be started.
+fn spawn() -> io::Result<(SyncSender<Parquet>, Thread)> {
+    let (writers, writer) = sync_channel::<Parquet>(1);
     let (groups, queue) = sync_channel::<Group>(1);
     let (done, written) = sync_channel(1);
     let thread = std::thread::Builder::new().name("groups".into()).spawn(move || {
+        let mut parquet = writer.recv().ok()?;
         for group in queue {
             if done.send(write(&mut parquet, group)).is_err() {
                 break;
             }
         }
-        parquet
+        Some(parquet)
     })?;
-    Ok(State::There { groups, written, thread })
+    Ok((writers, Thread { groups, written, thread }))
 }
 
 fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<File>, ParquetError> {
