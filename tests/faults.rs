@@ -89,6 +89,17 @@ fn meddle(work: &Path, random: &mut Random) {
     let all = names(work);
     let path = &all[random.below(all.len())];
     let other = &all[random.below(all.len())];
+    // A link may lead out, by /proc/self/cwd for one, to where this process is.
+    let root = work.canonicalize().unwrap();
+    let within = |path: &Path| {
+        path.parent()
+            .and_then(|parent| parent.canonicalize().ok())
+            .is_some_and(|parent| parent.starts_with(&root))
+    };
+    if !within(path) || !within(other) {
+        return;
+    }
+    let is_free_or_file = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
     // Whatever of it fails, fails.
     let _ = match random.below(9) {
         0 => fs::remove_file(path),
@@ -99,7 +110,7 @@ fn meddle(work: &Path, random: &mut Random) {
         5 => fs::hard_link(path, other),
         6 if !path.is_dir() => fs::remove_file(path).and_then(|()| fs::create_dir(path)),
         7 => fs::remove_dir_all(path).and_then(|()| fs::write(path, "outside\n")),
-        _ if !path.exists() || path.is_file() => fs::write(path, vec![b'x'; random.below(1 << 17)]),
+        _ if is_free_or_file => fs::write(path, vec![b'x'; random.below(1 << 17)]),
         _ => Ok(()),
     };
 }
