@@ -166,6 +166,10 @@ pub struct Finished {
 }
 
 impl Finished {
+    fn failed(why: &str) -> Finished {
+        Finished { outcomes: Vec::new(), blobs: Err(io::Error::other(why)) }
+    }
+
     /// What became of the content of `ticket`, which was `size` bytes long when its state was taken.
     ///
     /// Bytes of another length were read after somebody else had changed the file: they are not
@@ -296,7 +300,6 @@ impl Capture {
 
     /// Waits until all is stored that was handed in.
     pub fn finish(mut self) -> Finished {
-        let failed = |error| Finished { outcomes: Vec::new(), blobs: Err(error) };
         let last = std::mem::take(&mut self.batch);
         match self.worker {
             Worker::Here(mut store) => {
@@ -306,8 +309,7 @@ impl Capture {
             Worker::Started(batches, thread) => {
                 let _ = batches.send(last);
                 drop(batches);
-                let gone = || failed(io::Error::other("the thread that stores contents failed"));
-                thread.join().unwrap_or_else(|_| gone())
+                thread.join().unwrap_or_else(|_| Finished::failed("the thread that stores contents failed"))
             }
         }
     }
@@ -349,8 +351,7 @@ fn start(progress: &Arc<Progress>) -> io::Result<Start> {
     let progress = Arc::clone(progress);
     let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
         let _gone = WorkerGone(Arc::clone(&progress));
-        let gone = || Finished { outcomes: Vec::new(), blobs: Err(io::Error::other("nothing was stored")) };
-        let Ok(mut store) = store.recv() else { return gone() };
+        let Ok(mut store) = store.recv() else { return Finished::failed("nothing was stored") };
         queue.iter().for_each(|batch| store.take_batch(batch, &progress));
         store.finish()
     })?;
