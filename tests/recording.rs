@@ -584,3 +584,15 @@ fn the_time_of_a_command_that_is_stopped_is_up_all_the_same() {
     assert_eq!(status(&place, &["--timeout", "1s"], "kill -STOP $$; exec sleep 1000"), 124);
     assert!(place.snapshot().header().timed_out);
 }
+
+#[test]
+fn the_time_is_of_no_matter_to_what_runs_on_in_the_background() {
+    let place = Place::new();
+    let options = ["--survivors", "background", "--timeout", "0.3"];
+    assert_eq!(status(&place, &options, "(sleep 1; echo late > file) > /dev/null 2>&1 & exit 3"), 3);
+    // The lock is free when the manifest is there.
+    fs::File::open(&place.out).unwrap().lock().unwrap();
+    let snapshot = place.snapshot();
+    assert_eq!((snapshot.header().exit_status, snapshot.header().timed_out), (3, false));
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), false), b"late\n");
+}

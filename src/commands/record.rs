@@ -276,7 +276,7 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
         Fork::Parent(tracer) => {
             drop(theirs);
             let options = &setup.options;
-            Ok(Front::new(ours, tracer, signals, options.timeout, options.survivors, options.quiet))
+            Ok(Front::new(ours, tracer, signals, options.survivors, options.quiet))
         }
     }
 }

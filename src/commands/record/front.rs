@@ -53,12 +53,10 @@ pub struct Front {
     link: Link,
     tracer: Tid,
     signals: OwnedFd,
-    deadline: Option<Instant>,
     survivors: Survivors,
     quiet: bool,
     ended: Option<(CommandEnd, Instant)>,
     told_of_survivors: bool,
-    timed_out: bool,
     /// The signal that the command is stopped by, and when we stop by it, too.
     stopping: Option<(i32, Instant)>,
     /// When the last SIGCONT came from outside.
@@ -69,25 +67,15 @@ pub struct Front {
 
 impl Front {
     /// A front for the tracing process at the other end of `link`. All signals are blocked.
-    pub fn new(
-        link: Link,
-        tracer: Tid,
-        signals: OwnedFd,
-        timeout: Option<Duration>,
-        survivors: Survivors,
-        quiet: bool,
-    ) -> Front {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    pub fn new(link: Link, tracer: Tid, signals: OwnedFd, survivors: Survivors, quiet: bool) -> Front {
         Front {
             link,
             tracer,
             signals,
-            deadline,
             survivors,
             quiet,
             ended: None,
             told_of_survivors: false,
-            timed_out: false,
             stopping: None,
             continued: None,
             listener: None,
@@ -101,8 +89,6 @@ impl Front {
             if signal {
                 self.signals_came();
             }
-            // The time may have been up while we were stopped.
-            self.look_at_clock();
             if message {
                 match self.link.receive::<ToFront>() {
                     Some((message, listener)) => {
@@ -118,6 +104,7 @@ impl Front {
                     }
                 }
             }
+            self.look_at_clock();
             // What was told meanwhile comes first: it may be that the command goes on.
             if !message && !signal {
                 self.stop_if_due();
@@ -127,7 +114,6 @@ impl Front {
 
     fn wait(&self) -> (bool, bool) {
         let next = [
-            self.deadline,
             self.ended.filter(|_| !self.told_of_survivors).map(|(_, since)| since + PATIENCE),
             self.stopping.map(|(_, due)| due),
         ];
@@ -150,15 +136,9 @@ impl Front {
     }
 
     fn look_at_clock(&mut self) {
-        let now = Instant::now();
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.deadline = None;
-            self.timed_out = true;
-            self.link.send(&ToTracer::EndTree { timed_out: true });
-        }
         if let Some((_, since)) = self.ended
             && !self.told_of_survivors
-            && now >= since + PATIENCE
+            && Instant::now() >= since + PATIENCE
         {
             self.told_of_survivors = true;
             if self.survivors == Survivors::Wait && !self.quiet {
@@ -185,7 +165,7 @@ impl Front {
                 // The shell's prompt is due; what runs on is recorded on.
                 (Some(_), libc::SIGINT | libc::SIGQUIT) => self.link.send(&ToTracer::Detach),
                 (Some(_), libc::SIGTERM | libc::SIGHUP) => {
-                    self.link.send(&ToTracer::EndTree { timed_out: false });
+                    self.link.send(&ToTracer::EndTree);
                 }
                 // From the keyboard or a hangup: the command has it too, if it would have had it alone.
                 _ if received.code > 0 => {}
@@ -244,11 +224,11 @@ impl Front {
                 self.ended = Some((end, Instant::now()));
                 None
             }
-            ToFront::Detached => {
+            ToFront::Detached { timed_out } => {
                 self.leave_keeper();
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
-                Some(if self.timed_out {
-                    Ending::TimedOut(Done { error: None, complete: true, report: String::new() })
+                Some(if timed_out {
+                    Ending::TimedOut(Done { error: None, timed_out, complete: true, report: String::new() })
                 } else {
                     Ending::Detached(end)
                 })
@@ -256,7 +236,7 @@ impl Front {
             ToFront::Done(done) => {
                 self.wait_for_tracer();
                 let end = self.ended.map_or(CommandEnd::Exited(125), |(end, _)| end);
-                Some(if self.timed_out { Ending::TimedOut(done) } else { Ending::Recorded(end, done) })
+                Some(if done.timed_out { Ending::TimedOut(done) } else { Ending::Recorded(end, done) })
             }
         }
     }

@@ -45,7 +45,10 @@ pub enum ToFront {
     /// The command has ended: its status, or the signal.
     Ended(CommandEnd),
     /// From now on the recording goes on without the front.
-    Detached,
+    Detached {
+        /// Whether `--timeout` is ending it.
+        timed_out: bool,
+    },
     /// The manifest is written, or it is not: why.
     Done(Done),
 }
@@ -74,6 +77,8 @@ impl CommandEnd {
 pub struct Done {
     /// Why there is no manifest.
     pub error: Option<String>,
+    /// Whether `--timeout` ended the tree.
+    pub timed_out: bool,
     /// Whether the manifest is complete.
     pub complete: bool,
     /// The report that was asked for.
@@ -94,11 +99,8 @@ pub enum ToTracer {
         /// When the front took it from its queue.
         at: Moment,
     },
-    /// The time is up, or nobody wants to wait: end every process of the tree.
-    EndTree {
-        /// Whether `--timeout` is the reason.
-        timed_out: bool,
-    },
+    /// Nobody wants to wait: end every process of the tree.
+    EndTree,
     /// Go on without the front.
     Detach,
 }

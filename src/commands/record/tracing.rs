@@ -110,8 +110,8 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         Err(error) => Err(format!("follow the command's processes: {error}")),
     };
     let done = match written {
-        Ok((complete, report)) => Done { error: None, complete, report },
-        Err(error) => Done { error: Some(error), complete: false, report: String::new() },
+        Ok((complete, report)) => Done { error: None, timed_out, complete, report },
+        Err(error) => Done { error: Some(error), timed_out, complete: false, report: String::new() },
     };
     link.send(&ToFront::Done(done));
     Ok(())
@@ -390,7 +390,8 @@ impl Events for TreeEvents {
                 Survivors::Kill => self.tree.end(),
                 Survivors::Background => {
                     self.tree.detached.store(true, Ordering::SeqCst);
-                    self.link.send(&ToFront::Detached);
+                    self.link
+                        .send(&ToFront::Detached { timed_out: self.tree.timed_out.load(Ordering::SeqCst) });
                 }
             }
         }
@@ -424,7 +425,7 @@ struct Listener {
     signals: OwnedFd,
     /// Signals that came to us and not yet, or never, to the front.
     recent: Vec<Recent>,
-    /// When the time is up, which a front that is stopped can't tell.
+    /// When the time is up for who waits; the front can't tell while it is stopped.
     deadline: Option<Instant>,
 }
 
@@ -465,8 +466,10 @@ impl Listener {
             self.forward_own();
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 self.deadline = None;
-                self.tree.timed_out.store(true, Ordering::SeqCst);
-                self.tree.end();
+                if !self.tree.detached.load(Ordering::SeqCst) {
+                    self.tree.timed_out.store(true, Ordering::SeqCst);
+                    self.tree.end();
+                }
             }
         }
     }
@@ -493,13 +496,10 @@ impl Listener {
                     None => self.forward(signal),
                 }
             }
-            ToTracer::EndTree { timed_out } => {
-                self.tree.timed_out.fetch_or(timed_out, Ordering::SeqCst);
-                self.tree.end();
-            }
+            ToTracer::EndTree => self.tree.end(),
             ToTracer::Detach => {
                 self.tree.detached.store(true, Ordering::SeqCst);
-                self.link.send(&ToFront::Detached);
+                self.link.send(&ToFront::Detached { timed_out: self.tree.timed_out.load(Ordering::SeqCst) });
             }
         }
     }
