@@ -89,8 +89,9 @@ fn meddle(work: &Path, random: &mut Random) {
     let all = names(work);
     let path = &all[random.below(all.len())];
     let other = &all[random.below(all.len())];
-    // A link may lead out, by /proc/self/cwd for one, to where this process is.
-    let root = work.canonicalize().unwrap();
+    // A link may lead out, by /proc/self/cwd for one, to where this process is; and the program may have
+    // removed the directory itself.
+    let Ok(root) = work.canonicalize() else { return };
     let within = |path: &Path| {
         path.parent()
             .and_then(|parent| parent.canonicalize().ok())
