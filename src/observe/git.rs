@@ -16,7 +16,7 @@
 //! - References in a reftable can't be read here: `head` is then unknown, nothing is pinned, and
 //!   dirty means different from the index.
 //! - Rules, attributes and configuration are read once; that they change is learnt from the traced
-//!   changes. The index is looked at each time.
+//!   changes. The index is looked at again, too, unless that was done a moment ago.
 //! - `assume-unchanged` and `skip-worktree` are not believed.
 //!
 //! Neighbours: `ignore` learns from here where git directories are; what reads a path's content
@@ -316,6 +316,8 @@ impl Repositories {
         let mut matters = false;
         let name = &path[path.len() - name_length(path)..];
         let parent = &path[..path.len() - name.len()];
+        // Git reads none of its lock files, and makes some even to look.
+        let is_lock = name.ends_with(b".lock");
         if matches!(name, b".gitignore" | b".gitattributes") {
             let holder = self.directories.existing(parent).and_then(|node| self.directories.holder(node));
             if let Some(repository) = holder.and_then(|id| self.repositories.get_mut(id as usize)) {
@@ -334,7 +336,7 @@ impl Repositories {
             let directory = &at[..at.len() - component.len()];
             let directory = directory.strip_suffix(b"/").filter(|directory| !directory.is_empty());
             self.note_below_dot_git(directory.unwrap_or(b"/"), at == path);
-            matters = true;
+            matters |= !is_lock;
         }
         if dot_git.is_none() && !self.has_git_dirs_elsewhere {
             return matters;

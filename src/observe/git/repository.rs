@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use gix::ObjectId;
 use gix::bstr::{BStr, ByteSlice};
@@ -18,6 +19,10 @@ use super::index::{Entry, Index, Lookup};
 use super::open::{Opened, Settings};
 use super::patterns::{Global, Patterns};
 use super::tree::Trees;
+
+/// An index that was looked at is not looked at again for this long: no program can be started after a
+/// question, change the index and end before the next one. The traced changes are told at once.
+const LOOKED_AT_FOR: Duration = Duration::from_micros(200);
 
 /// How Git knows a path, without whose path it is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,6 +60,8 @@ pub(super) struct Repository {
     pub(super) broken: bool,
     global: Global,
     index: Option<Index>,
+    /// When the index was last seen to be current.
+    looked_at: Option<Instant>,
     trees: Trees,
     sizes: RefCell<HashMap<ObjectId, Option<u64>, foldhash::fast::RandomState>>,
 }
@@ -126,6 +133,7 @@ impl Repository {
             broken: false,
             global: Global::read(&opened.sources),
             index: None,
+            looked_at: None,
             trees: Trees::default(),
             sizes: RefCell::default(),
             opened,
@@ -161,6 +169,11 @@ impl Repository {
             }
             self.replace(opened);
         }
+        let now = Instant::now();
+        if self.index.is_some() && self.looked_at.is_some_and(|then| now - then < LOOKED_AT_FOR) {
+            return Some(());
+        }
+        self.looked_at = Some(now);
         let path = &self.opened.index_path;
         if !self.index.as_ref().is_some_and(|index| index.is_current(path)) {
             self.index = None;

@@ -411,6 +411,20 @@ facts! {
         note(&mut all, "r/.gitignore");
     }
 
+    fn what_can_change_an_answer_starts_another_epoch(fixture) {
+        fixture.sh("git init -q r; cd r; echo a >a; git add .; git commit -qm 1");
+        let mut all = Repositories::new();
+        ask(&mut all, &fixture.path("r/a")).unwrap();
+        let mut changes = |path: &str| {
+            let before = all.settled_epoch();
+            all.note_change(fixture.path(path).as_os_str().as_encoded_bytes());
+            all.settled_epoch() != before
+        };
+        // `git status` makes and removes a lock.
+        assert!(!changes("r/.git/index.lock") && !changes("r/a"));
+        assert!(changes("r/.git/index") && changes("r/.git/HEAD") && changes("r/.gitignore"));
+    }
+
     fn an_object_that_is_packed_meanwhile_is_still_a_pin(fixture) {
         fixture.sh("git init -q r; cd r; for i in 1 2 3 4; do echo $i >f$i; done; git add .; git commit -qm 1");
         let mut all = Repositories::new();
