@@ -19,7 +19,7 @@ use nix::fcntl::OFlag;
 
 use crate::cli::{self, Report, Unavailable};
 use crate::observe::ignore::{Environment, Ignore};
-use crate::observe::inherited::InheritedFile;
+use crate::observe::inherited::Inherited;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::launch::Program;
@@ -40,7 +40,7 @@ pub(crate) struct Setup {
     program: Program,
     start_cwd: Vec<u8>,
     ignore: Ignore,
-    inherited: Vec<InheritedFile>,
+    inherited: Inherited,
     report: Report,
 }
 
@@ -175,7 +175,7 @@ fn is_open(fd: i32) -> bool {
 }
 
 fn set_up(options: cli::Record, mask: SignalMask) -> Result<(Setup, SnapshotDir), Refusal> {
-    let inherited = InheritedFile::of_this_process();
+    let inherited = Inherited::of_this_process();
     let start_cwd = rustix::fs::readlink("/proc/self/cwd", Vec::new())
         .map(|path| path.into_bytes())
         .map_err(|error| Refusal::ours(format!("find the current directory: {error}")))?;
@@ -275,26 +275,20 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
         }
         Fork::Parent(tracer) => {
             drop(theirs);
-            let options = &setup.options;
-            Ok(Front::new(ours, tracer, signals, options.survivors, options.quiet))
+            let Setup { options, inherited, .. } = setup;
+            Ok(Front::new(ours, tracer, signals, options.survivors, options.quiet, inherited.descriptors))
         }
     }
 }
 
 /// Drops the inherited descriptors that would only delay the end of a pipe, once the command has
 /// its own; standard error too if `all`.
-fn drop_inherited(all: bool) {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
-    let inherited: Vec<i32> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        // All of our own are closed at an execve.
-        .filter(|fd| sys::inherited_flags(*fd).is_some())
-        .collect();
+fn drop_inherited(descriptors: &[i32], all: bool) {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty());
-    for fd in inherited {
+    for fd in descriptors {
         match (fd, &null) {
             (2, _) if !all => {}
-            (0..=2, Ok(null)) => drop(sys::replace_descriptor(null, fd)),
+            (0..=2, Ok(null)) => drop(sys::replace_descriptor(null, *fd)),
             _ => drop(sys::close_range(fd.unsigned_abs(), fd.unsigned_abs())),
         }
     }

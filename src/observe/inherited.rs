@@ -20,27 +20,38 @@ pub struct InheritedFile {
     appends: bool,
 }
 
-impl InheritedFile {
-    /// All of this process's own descriptors that will survive an exec and stand for a regular
-    /// file with a name.
-    pub fn of_this_process() -> Vec<InheritedFile> {
-        let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-        entries
-            .filter_map(|entry| InheritedFile::of(entry.ok()?.file_name().to_str()?.parse().ok()?))
-            .collect()
-    }
+/// What the command inherits.
+#[derive(Debug, Clone, Default)]
+pub struct Inherited {
+    /// The descriptors that survive an exec.
+    pub descriptors: Vec<i32>,
+    /// Those of them that stand for a regular file with a name.
+    pub files: Vec<InheritedFile>,
+}
 
-    fn of(fd: i32) -> Option<InheritedFile> {
-        let flags = sys::inherited_flags(fd)?;
+impl Inherited {
+    /// What this process has inherited and opened nothing of its own beside, but what an exec closes.
+    pub fn of_this_process() -> Inherited {
+        let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Inherited::default() };
+        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let inherited: Vec<(i32, i32)> =
+            numbers.filter_map(|fd| sys::inherited_flags(fd).map(|flags| (fd, flags))).collect();
+        Inherited {
+            files: inherited.iter().filter_map(|(fd, flags)| InheritedFile::of(*fd, *flags)).collect(),
+            descriptors: inherited.into_iter().map(|(fd, _)| fd).collect(),
+        }
+    }
+}
+
+impl InheritedFile {
+    fn of(fd: i32, flags: i32) -> Option<InheritedFile> {
         if flags & libc::O_PATH != 0 {
             return None;
         }
-        let link = format!("/proc/self/fd/{fd}");
-        let object = nix::sys::stat::stat(link.as_str()).ok()?;
-        let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
+        let object = sys::status_of(fd).filter(resolve::is_regular)?;
+        let path = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).ok()?.into_bytes();
         let named = resolve::lstat(&path).ok()??;
-        let same = (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino);
-        if !same || !resolve::is_regular(&named) {
+        if (object.st_dev, object.st_ino) != (named.st_dev, named.st_ino) {
             return None;
         }
         let mode = flags & libc::O_ACCMODE;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 
 /// Two connected ends, for whole messages in both directions.
@@ -26,6 +26,14 @@ pub fn send(socket: impl AsFd, message: &[u8], descriptor: Option<BorrowedFd<'_>
         sendmsg(&socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)
     })?;
     Ok(())
+}
+
+/// Waits for a message, and tells how long it is.
+pub fn next_length(socket: impl AsFd) -> io::Result<usize> {
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
+    let nothing: &mut [u8] = &mut [];
+    let (_, length) = rustix::io::retry_on_intr(|| recv(&socket, &mut *nothing, flags))?;
+    Ok(length)
 }
 
 /// Receives one message: its length, 0 where the peer is gone, and the descriptor that came with it.

@@ -64,8 +64,7 @@ impl Launched {
 
     /// Ends a command that was not released.
     pub fn abandon(self) {
-        let _ = sys::kill(self.command, libc::SIGKILL);
-        let _ = sys::wait_any();
+        abandon(self.command);
     }
 
     /// The error of the command's execve, once the tree has ended; none where it succeeded.
@@ -76,49 +75,64 @@ impl Launched {
     }
 }
 
+/// A command that is seized and installs its filter, which takes it a while.
+pub struct Launching {
+    /// Its process.
+    pub command: Tid,
+    talk: OwnedFd,
+}
+
 /// Forks and seizes the command, which then waits for its release; its calls are caught by `wanted`, or
 /// by the next simpler mechanism that the kernel allows.
 ///
 /// This process must have one thread only.
-pub fn launch(program: &Program, wanted: Mechanism) -> Result<Launched, LaunchError> {
-    let filters = Filters {
-        lanes: (wanted == Mechanism::Lanes && has_lanes()).then(|| filter::program(Actions::LANES)),
-        stops: (wanted != Mechanism::EveryCall).then(|| filter::program(Actions::TRACE)),
-    };
+pub fn launch(program: &Program, wanted: Mechanism) -> Result<Launching, LaunchError> {
+    let lanes = (wanted == Mechanism::Lanes && has_lanes()).then(|| filter::program(Actions::LANES));
     let (talk, theirs) = handover::pair()?;
     let command = match sys::fork()? {
         Fork::Child => {
             drop(talk);
-            run_child(program, &filters, &theirs)
+            run_child(program, lanes.as_deref(), wanted, &theirs)
         }
         Fork::Parent(child) => child,
     };
     drop(theirs);
     if let Err(error) = sys::seize(command) {
-        let _ = sys::kill(command, libc::SIGKILL);
-        let _ = sys::wait_any();
+        abandon(command);
         return Err(LaunchError::Denied(error));
     }
     handover::send(&talk, GO, None)?;
-    let mut answer = [0; 16];
-    let (length, listener) = handover::receive(&talk, &mut answer)?;
-    let mechanism = match &answer[..length] {
-        LANES if listener.is_some() => Mechanism::Lanes,
-        STOPS => Mechanism::Filter,
-        NO_FILTER => Mechanism::EveryCall,
-        _ => return Err(io::Error::other("the command's process ended before it was started").into()),
-    };
-    if let Some(listener) = &listener {
-        // Where that is not to be had, calls are answered all the same.
-        let _ = sys::wake_on_one_cpu(listener.as_fd());
-    }
-    Ok(Launched { command, mechanism, listener, talk })
+    Ok(Launching { command, talk })
 }
 
-/// The programs to try, the best first.
-struct Filters {
-    lanes: Option<Vec<Instruction>>,
-    stops: Option<Vec<Instruction>>,
+impl Launching {
+    /// Waits until the filter is installed.
+    pub fn installed(self) -> Result<Launched, LaunchError> {
+        let Launching { command, talk } = self;
+        let mut answer = [0; 16];
+        let (length, listener) = handover::receive(&talk, &mut answer)?;
+        let mechanism = match &answer[..length] {
+            LANES if listener.is_some() => Mechanism::Lanes,
+            STOPS => Mechanism::Filter,
+            NO_FILTER => Mechanism::EveryCall,
+            _ => return Err(io::Error::other("the command's process ended before it was started").into()),
+        };
+        if let Some(listener) = &listener {
+            // Where that is not to be had, calls are answered all the same.
+            let _ = sys::wake_on_one_cpu(listener.as_fd());
+        }
+        Ok(Launched { command, mechanism, listener, talk })
+    }
+
+    /// Ends the command.
+    pub fn abandon(self) {
+        abandon(self.command);
+    }
+}
+
+fn abandon(command: Tid) {
+    let _ = sys::kill(command, libc::SIGKILL);
+    let _ = sys::wait_any();
 }
 
 /// Whether the kernel answers waiting calls fast (Linux 6.6), and in messages that we know.
@@ -130,13 +144,14 @@ fn has_lanes() -> bool {
     (major, minor) >= (6, 6) && sys::notification_sizes_known()
 }
 
-fn install(filters: &Filters) -> (&'static [u8], Option<OwnedFd>) {
-    let lanes = filters.lanes.as_ref().and_then(|lanes| sys::install_filter_with_listener(lanes).ok());
-    match (lanes, &filters.stops) {
-        (Some(listener), _) => (LANES, Some(listener)),
-        (None, Some(stops)) if sys::install_filter(stops).is_ok() => (STOPS, None),
-        _ => (NO_FILTER, None),
+fn install(lanes: Option<&[Instruction]>, wanted: Mechanism) -> (&'static [u8], Option<OwnedFd>) {
+    if let Some(listener) = lanes.and_then(|lanes| sys::install_filter_with_listener(lanes).ok()) {
+        return (LANES, Some(listener));
     }
+    if wanted != Mechanism::EveryCall && sys::install_filter(&filter::program(Actions::TRACE)).is_ok() {
+        return (STOPS, None);
+    }
+    (NO_FILTER, None)
 }
 
 /// Waits until the tracer says so; when it is dead there is nothing to run for.
@@ -148,9 +163,9 @@ fn wait_for_go(talk: &OwnedFd) {
     }
 }
 
-fn run_child(program: &Program, filters: &Filters, talk: &OwnedFd) -> ! {
+fn run_child(program: &Program, lanes: Option<&[Instruction]>, wanted: Mechanism, talk: &OwnedFd) -> ! {
     wait_for_go(talk);
-    let (answer, listener) = install(filters);
+    let (answer, listener) = install(lanes, wanted);
     if handover::send(talk, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {
         sys::exit_now(125);
     }

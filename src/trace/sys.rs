@@ -100,6 +100,17 @@ pub fn inherited_flags(fd: i32) -> Option<i32> {
     (flags != -1).then_some(flags)
 }
 
+/// What fstat(2) says of a descriptor that somebody else has opened.
+pub fn status_of(fd: i32) -> Option<libc::stat> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes one stat there.
+    if unsafe { libc::fstat(fd, status.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: it did.
+    Some(unsafe { status.assume_init() })
+}
+
 /// Gives `signal` its default disposition (signal(7)).
 pub fn default_disposition(signal: i32) {
     // SAFETY: SIG_DFL is a valid disposition for every signal.

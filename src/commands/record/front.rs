@@ -55,6 +55,8 @@ pub struct Front {
     signals: OwnedFd,
     survivors: Survivors,
     quiet: bool,
+    /// Descriptors of the command that we were started with.
+    inherited: Vec<i32>,
     ended: Option<(CommandEnd, Instant)>,
     told_of_survivors: bool,
     /// The signal that the command is stopped by, and when we stop by it, too.
@@ -67,13 +69,21 @@ pub struct Front {
 
 impl Front {
     /// A front for the tracing process at the other end of `link`. All signals are blocked.
-    pub fn new(link: Link, tracer: Tid, signals: OwnedFd, survivors: Survivors, quiet: bool) -> Front {
+    pub fn new(
+        link: Link,
+        tracer: Tid,
+        signals: OwnedFd,
+        survivors: Survivors,
+        quiet: bool,
+        inherited: Vec<i32>,
+    ) -> Front {
         Front {
             link,
             tracer,
             signals,
             survivors,
             quiet,
+            inherited,
             ended: None,
             told_of_survivors: false,
             stopping: None,
@@ -203,7 +213,7 @@ impl Front {
         match message {
             ToFront::Launched => {
                 // The command has its own; ours would only delay the end of a pipe.
-                super::drop_inherited(false);
+                super::drop_inherited(&self.inherited, false);
                 None
             }
             ToFront::Denied(why) => Some(Ending::Denied(why)),

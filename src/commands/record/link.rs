@@ -131,7 +131,7 @@ impl Link {
 
     /// Receives the next message, and the descriptor that came with it; none when the peer is gone.
     pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Option<(T, Option<OwnedFd>)> {
-        let mut bytes = vec![0; LONGEST];
+        let mut bytes = vec![0; handover::next_length(&self.0).ok()?];
         let (count, descriptor) = handover::receive(&self.0, &mut bytes).ok()?;
         let message = serde_json::from_slice(bytes.get(..count)?).ok()?;
         Some((message, descriptor))

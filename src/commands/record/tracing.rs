@@ -59,28 +59,30 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         cli::Mechanism::Stops => Mechanism::Filter,
         cli::Mechanism::EveryCall => Mechanism::EveryCall,
     };
-    let mut launched = launch(&setup.program, wanted).map_err(|error| match error {
+    let refused = |error: LaunchError| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
         LaunchError::Os(_) => ToFront::Failed(error.to_string()),
-    })?;
-    let prepared = prepare(setup, &directory, link, signals, launched.command);
-    let (recorder, tree) = match prepared {
+    };
+    let launching = launch(&setup.program, wanted).map_err(refused)?;
+    // While the command's process installs its filter.
+    let (recorder, tree) = match prepare(setup, &directory, link, signals, launching.command) {
         Ok(prepared) => prepared,
         Err(error) => {
-            launched.abandon();
+            launching.abandon();
             return Err(failed("prepare the recording")(error));
         }
     };
     sys::ignore_stops_of_children();
-    super::drop_inherited(true);
+    super::drop_inherited(&setup.inherited.descriptors, true);
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
     raise_descriptor_limit();
     // Made before the command runs: it may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
+    recorder.inherit(launching.command, &setup.inherited.files);
+    let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
-    recorder.inherit(launched.command, &setup.inherited);
     let threads = Arc::new(Threads::default());
     if let Some(listener) = launched.listener.take() {
         // The front holds it too: without a holder the kernel answers ENOSYS to what waits.
