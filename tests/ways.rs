@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
@@ -52,6 +53,23 @@ fn names_of_another_mount_namespace_are_recorded_only_where_they_are_ours() {
     let inner = place.file(&snapshot, "d/f");
     assert_eq!(bytes(&snapshot, inner, false), b"below\n");
     assert!(snapshot.find(&place.path("d/l")).is_none(), "a link that nobody sees out here");
+}
+
+#[test]
+fn what_root_may_not_read_without_its_capabilities_is_not_said_to_be_read() {
+    let place = Place::new();
+    // Dropped from the bounding set, they are gone after the exec: prctl(2), PR_CAPBSET_DROP.
+    let drop = "syscall(157, 24, 1, 0, 0, 0); syscall(157, 24, 2, 0, 0, 0); exec";
+    if !is_root("capabilities") || !works(&place, &["perl", "-e", "exit"]) {
+        return;
+    }
+    let file = place.work.join("f");
+    fs::write(&file, "of another\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
+    let (output, snapshot) = record(&place, &format!("perl -e '{drop} \"cat\", \"f\"'"));
+    assert!(stderr(&output).contains("Permission denied"), "{}", stderr(&output));
+    assert_eq!(place.recorded(&snapshot), ["f existence"]);
 }
 
 #[test]

@@ -104,6 +104,7 @@ impl State {
                 Some(
                     Special::UnnamedOpen { .. }
                         | Special::Received { .. }
+                        | Special::Credentials
                         | Special::Namespace
                         | Special::Unmodelled
                         | Special::Compat
@@ -188,6 +189,9 @@ impl State {
             self.check_looked(caller, process, fd);
         }
         self.not_decoded(caller, process, special, name, result);
+        if special == Some(Special::Credentials) && result.is_some() {
+            self.compare_credentials(caller);
+        }
         match judge(&parts, result) {
             Judgement::Nothing => {}
             Judgement::Refused => {
@@ -410,6 +414,7 @@ impl State {
     /// A process has executed a program: the call that did it has succeeded.
     pub fn executed(&mut self, caller: Caller, pending: Option<Pending>) {
         let process = self.processes.id(caller.tgid);
+        self.compare_credentials(caller);
         let Some(Pending { parts, exec: Some(exec), .. }) = pending else { return };
         let operations = Operations::from(Operation::Read).with(Operation::Execute);
         for part in parts {
@@ -456,11 +461,6 @@ impl State {
             self.warnings.note(WarningKind::Setuid, Some(process), || {
                 format!("{} ran without the privilege of its set-ID bit", String::from_utf8_lossy(path))
             });
-        }
-        if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
-            && let Some(standing) = self.processes.standing_of(process)
-        {
-            standing.other_rights = true;
         }
     }
 }

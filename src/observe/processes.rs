@@ -28,7 +28,7 @@ struct Process {
 pub struct Standing {
     /// Its root or mount namespace may not be ours.
     pub elsewhere: bool,
-    /// Its rights on files may not be ours: other credentials, or a Landlock domain.
+    /// Its rights on files are not ours, or were not once: other credentials, or a Landlock domain.
     pub other_rights: bool,
     /// Another thread may rewrite the path of a call between our look and the kernel's.
     pub shares_memory: bool,
@@ -105,12 +105,6 @@ impl ProcessTable {
     /// The same, to change.
     pub fn standing_mut(&mut self, pid: Tid) -> Option<&mut Standing> {
         self.living.get_mut(&pid).map(|living| &mut living.standing)
-    }
-
-    /// The same, by number.
-    pub fn standing_of(&mut self, id: ProcessId) -> Option<&mut Standing> {
-        let pid = self.all.get(index(id))?.pid;
-        self.standing_mut(pid)
     }
 
     /// Notes that `pid` now executes `image`; until then its image is its parent's.

@@ -13,6 +13,7 @@ use rustix::fs::{Access as Rights, AtFlags, CWD};
 use super::capture::Capture;
 use super::changes::Pending;
 use super::content::Keepers;
+use super::credentials::Credentials;
 use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
 use super::lookups::{Known, Lookups};
@@ -67,6 +68,8 @@ pub(super) struct State {
     /// The snapshot's own directory, which is never recorded.
     pub own_directory: Vec<u8>,
     pub uid: u32,
+    /// Our own, which those of the tree are compared with.
+    credentials: Option<Credentials>,
     pub resolver: Resolver,
     pub lookups: Lookups,
     pub repositories: Repositories,
@@ -111,6 +114,7 @@ impl Recorder {
             ignore,
             own_directory,
             uid: nix::unistd::geteuid().as_raw(),
+            credentials: Credentials::of(Tid(nix::unistd::getpid().as_raw())),
             resolver: Resolver::default(),
             lookups: Lookups::default(),
             repositories: Repositories::new(),
@@ -319,17 +323,26 @@ impl State {
             }
             // The tracer has mended it: the child is followed.
             Special::Untraced { .. } => return Some(Verdict::Continue),
-            Special::Credentials => {
+            Special::Landlock => {
                 if let Some(standing) = self.processes.standing_mut(caller.tgid) {
                     standing.other_rights = true;
                 }
                 return Some(Verdict::Continue);
             }
+            // What they have become is known by the result.
+            Special::Credentials => {}
             Special::UnnamedOpen { .. } | Special::Received { .. } => {}
             // Whether the kernel has the call at all, or refuses it, its result tells.
             Special::Unmodelled | Special::Compat | Special::Listener => {}
         }
         None
+    }
+
+    /// Compares the credentials of a thread with ours, after a call that may have changed them.
+    pub(super) fn compare_credentials(&mut self, caller: Caller) {
+        let Some(standing) = self.processes.standing_mut(caller.tgid) else { return };
+        let ours = &self.credentials;
+        standing.other_rights |= ours.is_none() || Credentials::of(caller.tid) != *ours;
     }
 
     /// Judges an access that only looks, at its entry; whether it may wait for something outside.

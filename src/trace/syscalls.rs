@@ -213,8 +213,10 @@ pub enum Special {
         /// Whether it is [`Special::Namespace`] too.
         namespace: bool,
     },
-    /// setuid family, capset, landlock_restrict_self: the caller's rights on files change.
+    /// setuid family, capset: the caller's rights on files may change.
     Credentials,
+    /// landlock_restrict_self: the caller's rights on files change.
+    Landlock,
     /// open_by_handle_at, pidfd_getfd: the result is a descriptor of a file that the call does not
     /// name; at the exit `/proc/TID/fd/N` and `fdinfo/N` tell which, and how it is open.
     UnnamedOpen {

@@ -581,7 +581,7 @@ pub(super) const ROWS: &[Row] = &[
     // mount_setattr(dirfd, path, flags, attr, size)
     row(442, "mount_setattr", &[at(0, 1).does(Effect::MountPoint).at_flags(2)]).special(Special::Namespace),
     // landlock_restrict_self(ruleset_fd, flags): from here on more is refused than credentials say
-    row(446, "landlock_restrict_self", &[]).special(Special::Credentials),
+    row(446, "landlock_restrict_self", &[]).special(Special::Landlock),
     // fchmodat2(dirfd, path, mode, flags)
     row(452, "fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]),
     // setxattrat(dirfd, path, at_flags, name, args, size)

@@ -1,0 +1,25 @@
+//! The credentials that decide what a thread may do with files (credentials(7), capabilities(7)).
+//!
+//! Programs set them to what they are already (make does so before each command): that a call was made
+//! says nothing.
+
+use crate::trace::sys::Tid;
+
+/// The lines of /proc/TID/status that tell of credentials (proc_pid_status(5)).
+const LINES: [&[u8]; 8] =
+    [b"Uid:", b"Gid:", b"Groups:", b"CapInh:", b"CapPrm:", b"CapEff:", b"CapBnd:", b"CapAmb:"];
+
+/// Credentials, to be compared with those of another thread.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Credentials(Vec<u8>);
+
+impl Credentials {
+    /// Those of a thread; none where they are not told.
+    pub fn of(tid: Tid) -> Option<Credentials> {
+        let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
+        let lines = status.split_inclusive(|byte| *byte == b'\n');
+        Some(Credentials(
+            lines.filter(|line| LINES.iter().any(|name| line.starts_with(name))).flatten().copied().collect(),
+        ))
+    }
+}
