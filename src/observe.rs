@@ -4,7 +4,7 @@
 //!   `core_dump.rs` and [`inherited`] judge what can change something, [`finish`] makes the manifest's records, `fit.rs`
 //!   leaves out those that contradict others.
 //! - [`view`], [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
-//! - `mounts.rs`: whether names can be trusted. `credentials.rs`: whether a thread may see what we see. [`lookups`]: the looks that need no second judgement.
+//! - `mounts.rs`: whether names can be trusted. `credentials.rs`: whether a thread may see what we see. [`lookups`]: the looks that need no second judgement, with `working.rs`.
 //! - [`table`]: one record a path. [`processes`], [`warnings`], [`suppressed`]: the other lists.
 //! - `content.rs`: what is needed of a before-state. [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
 //! - [`git`]: how Git knows a path. [`ignore`]: which paths are not recorded, and under which rule.
@@ -31,5 +31,6 @@ pub mod suppressed;
 pub mod table;
 pub mod view;
 pub mod warnings;
+mod working;
 
 pub use recorder::{Events, Options, Recorder};

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use libc::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, mode, ok, path_only, refused};
 
@@ -502,6 +504,43 @@ const DIRECTORIES: &[Case] = &[
             "d | directory | directory | directory
              d/f | read | file | file
              f | write | file | file",
+        ),
+    case("after_another_thread_went_elsewhere", &["chdir", "access", "open"])
+        .given(|| {
+            dir("d");
+            file("d/f");
+            file("g");
+        })
+        .when(|| {
+            const TURNS: usize = 40;
+            static TURN: AtomicUsize = AtomicUsize::new(0);
+            let wait = |turn| {
+                while TURN.load(Ordering::SeqCst) != turn {
+                    std::thread::yield_now();
+                }
+            };
+            let thread = std::thread::spawn(move || {
+                for at in 0..TURNS {
+                    wait(2 * at + 1);
+                    ok(sys!(SYS_chdir, [c"d", c".."][at % 2]));
+                    TURN.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            for at in 0..TURNS {
+                fails(ENOENT, sys!(SYS_access, c"n", F_OK));
+                TURN.fetch_add(1, Ordering::SeqCst);
+                wait(2 * at + 2);
+                ok(sys!(SYS_open, [c"f", c"g"][at % 2], O_RDONLY));
+            }
+            thread.join().unwrap();
+        })
+        .then(
+            ". | directory | directory | directory
+             d | directory | directory | directory
+             d/f | read | file | file
+             d/n | existence | absent | absent
+             g | read | file | file
+             n | existence | absent | absent",
         ),
     case("in_a_child_that_went_elsewhere", &["chdir", "open"])
         .given(|| {

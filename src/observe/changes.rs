@@ -34,12 +34,14 @@ pub struct Pending {
     name: &'static str,
     /// An open that was judged at its entry: whether the file is the one that was seen, is to be seen.
     opens: bool,
+    /// Whether it may change where relative paths start.
+    moves: bool,
 }
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
     pub(super) fn of_look(name: &'static str) -> Pending {
-        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true }
+        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true, moves: false }
     }
 }
 
@@ -98,20 +100,29 @@ impl State {
             _ => None,
         };
         let special = call.decoded.special;
-        let wanted = !parts.is_empty()
+        // Even one whose place has no name of ours.
+        let moves = special == Some(Special::Namespace)
+            || call.decoded.accesses.iter().any(|access| moves(access.effect));
+        let wanted = moves
+            || !parts.is_empty()
             || matches!(
                 special,
                 Some(
                     Special::UnnamedOpen { .. }
                         | Special::Received { .. }
                         | Special::Credentials
-                        | Special::Namespace
                         | Special::Unmodelled
                         | Special::Compat
                         | Special::Listener
                 )
             );
-        wanted.then_some(Pending { parts, exec, special, name: call.name, opens: false })
+        if !wanted {
+            return None;
+        }
+        if moves {
+            self.working.move_begins();
+        }
+        Some(Pending { parts, exec, special, name: call.name, opens: false, moves })
     }
 
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
@@ -184,7 +195,10 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens } = pending;
+        let Pending { mut parts, exec, special, name, opens, moves } = pending;
+        if moves {
+            self.working.move_ends();
+        }
         if opens && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) {
             self.check_looked(caller, process, fd);
         }
@@ -469,6 +483,18 @@ impl State {
 fn writes_to_device(part: &Part) -> bool {
     let device = |stat: &FileStat| !matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
     matches!(part.effect, Effect::Open(_)) && part.stat.as_ref().is_some_and(device)
+}
+
+/// Whether a call with this effect gives a thread another working directory, or that another name.
+fn moves(effect: Effect) -> bool {
+    matches!(
+        effect,
+        Effect::ChangeDirectory
+            | Effect::ChangeRoot
+            | Effect::RemoveDirectory
+            | Effect::RenameFrom { .. }
+            | Effect::RenameTo { .. }
+    )
 }
 
 /// Whether a call with this effect can change what a record tells of a path that exists.

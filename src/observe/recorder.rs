@@ -24,6 +24,7 @@ use super::suppressed::Counts;
 use super::table::{Extra, PathObservation, ProcessId, RecordId, Stat, Table};
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
+use super::working::WorkingDirectories;
 use crate::snapshot::live::{self, Filesystem};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::stop::End;
@@ -72,6 +73,7 @@ pub(super) struct State {
     credentials: Option<Credentials>,
     pub resolver: Resolver,
     pub lookups: Lookups,
+    pub working: WorkingDirectories,
     pub repositories: Repositories,
     pub processes: ProcessTable,
     pub table: Table,
@@ -117,6 +119,7 @@ impl Recorder {
             credentials: Credentials::of(Tid(nix::unistd::getpid().as_raw())),
             resolver: Resolver::default(),
             lookups: Lookups::default(),
+            working: WorkingDirectories::default(),
             repositories: Repositories::new(),
             processes: ProcessTable::default(),
             table: Table::default(),
@@ -349,7 +352,7 @@ impl State {
     fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) -> bool {
         let standing = self.processes.standing(caller.tgid);
         let plain = !self.is_elsewhere(caller) && !standing.other_rights;
-        let place = plain.then(|| self.lookups.place(caller, access)).flatten();
+        let place = plain.then(|| self.lookups.place(&mut self.working, caller, access)).flatten();
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.table)
         {
