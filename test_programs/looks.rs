@@ -21,14 +21,26 @@ fn interrupted(ticks: u64) {
         libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
         libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
     }
+    // What is absent, a device that never waits, what lies below a file, and a file after these.
+    let looks = [(c"looked-at", libc::ENOENT), (c"/dev/null", 0), (c"/dev/null/x", libc::ENOTDIR), (c"/", 0)];
     let (mut answered, mut other) = (0, 0);
+    let mut judge = |answer: i32, expected: i32| {
+        let errno = std::io::Error::last_os_error().raw_os_error().filter(|_| answer == -1).unwrap_or(0);
+        answered += u32::from(errno == libc::EINTR);
+        other += u32::from(errno != libc::EINTR && errno != expected);
+    };
     while TICKS.load(Ordering::Relaxed) < ticks {
-        // SAFETY: a path with its NUL.
-        if unsafe { libc::access(c"looked-at".as_ptr(), libc::F_OK) } == -1 {
-            match std::io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => answered += 1,
-                Some(libc::ENOENT) => {}
-                _ => other += 1,
+        for (path, expected) in looks {
+            // SAFETY: a path with its NUL.
+            judge(unsafe { libc::access(path.as_ptr(), libc::F_OK) }, expected);
+        }
+        for (path, expected) in looks {
+            // SAFETY: as above.
+            let opened = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY) };
+            judge(opened, expected);
+            if opened >= 0 {
+                // SAFETY: nobody else has it.
+                unsafe { libc::close(opened) };
             }
         }
     }

@@ -277,7 +277,7 @@ impl State {
         if reads
             && standing.other_rights
             && let Some(pending) = self.prepare(caller, call)
-            && !pending.parts.iter().any(|part| self.may_wait(&part.path, part.stat.as_ref()))
+            && !pending.parts.iter().any(|part| self.may_wait(part.effect, &part.path, part.stat.as_ref()))
         {
             return Verdict::AwaitResult(pending);
         }
@@ -376,11 +376,12 @@ impl State {
         let resolved = match located {
             Ok(resolved) => resolved,
             Err(unseen) => {
+                let may_wait = !unseen.is_refused();
                 self.unseen(process, unseen);
-                return true;
+                return may_wait;
             }
         };
-        let may_wait = self.may_wait(&resolved.path, resolved.stat.as_ref());
+        let may_wait = self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
         let mut known = self.cross(process, &resolved.crossed);
         let Some(operations) = self.judge_look(access.effect, &resolved) else { return may_wait };
         match self.sight(resolved.path, resolved.stat.as_ref()) {
@@ -605,12 +606,20 @@ impl State {
         self.filesystems.of(dev, path) == Filesystem::Overlay
     }
 
-    /// Whether an open of what is there, or a connect to it, may wait for its other end.
-    pub fn may_wait(&mut self, path: &[u8], stat: Option<&FileStat>) -> bool {
+    /// Whether a look at what is there may wait: an open for the other end of a FIFO or for a device, a
+    /// connect for room, any look for who serves the file system.
+    fn may_wait(&mut self, effect: Effect, path: &[u8], stat: Option<&FileStat>) -> bool {
+        /// Null, zero, random and the like (mem(4), null(4)).
+        const MEMORY_DEVICES: u32 = 1;
         let Some(stat) = stat else { return false };
-        let special = !(resolve::is_regular(stat) || resolve::is_directory(stat) || resolve::is_link(stat));
-        let filesystem = self.filesystems.of(stat.st_dev, path);
-        special || filesystem == Filesystem::Served
+        let waits = match (effect, stat.st_mode & libc::S_IFMT) {
+            (Effect::Open(open), _) if open.path_only => false,
+            (Effect::Open(_), libc::S_IFCHR) => libc::major(stat.st_rdev) != MEMORY_DEVICES,
+            (Effect::Open(_), libc::S_IFIFO | libc::S_IFBLK) => true,
+            (Effect::Query, libc::S_IFSOCK) => true,
+            _ => false,
+        };
+        waits || self.filesystems.of(stat.st_dev, path) == Filesystem::Served
     }
 }
 

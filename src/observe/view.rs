@@ -19,6 +19,16 @@ pub enum Unseen {
     Elsewhere(Vec<u8>),
 }
 
+impl Unseen {
+    /// Whether the kernel refuses the path, too.
+    pub fn is_refused(&self) -> bool {
+        matches!(
+            self,
+            Unseen::Unresolved(Unresolved::NotADirectory | Unresolved::Loop(_) | Unresolved::TooLong)
+        )
+    }
+}
+
 impl From<Unresolved> for Unseen {
     fn from(unresolved: Unresolved) -> Self {
         Unseen::Unresolved(unresolved)

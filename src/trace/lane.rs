@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::call::{self, Meaning};
 use super::sys::{self, Interrupter, Notification, Register, Tid, TraceeMemory};
-use super::syscalls::{self, Sysno};
+use super::syscalls::{self, Args, Sysno};
 use super::tracer::{Caller, HeldCall, Observer, Verdict};
 
 /// The kernel's internal results of a call that a signal interrupted (linux/errno.h): it is made again
@@ -30,8 +30,9 @@ pub struct Threads<P>(Mutex<Known<P>>);
 struct Known<P> {
     /// The process of each thread that is not its leader.
     process: HashMap<Tid, Tid, foldhash::fast::RandomState>,
-    /// Threads whose last look may wait for something outside, and may be interrupted in it.
-    waits: HashMap<Tid, u64, foldhash::fast::RandomState>,
+    /// Threads whose last call is a look that may wait for something outside, and may be interrupted in
+    /// it: its number and arguments.
+    waits: HashMap<Tid, (u64, Args), foldhash::fast::RandomState>,
     /// What is kept of looks whose result is wanted, until their thread stops behind them.
     awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
 }
@@ -75,10 +76,15 @@ impl<P> Threads<P> {
         Caller { tid, tgid: self.lock().process.get(&tid).copied().unwrap_or(tid) }
     }
 
-    fn waits(&self, tid: Tid, number: Option<u64>) {
+    /// Notes that `tid` makes a call that is no look: whatever it may have waited in is over.
+    pub fn calls(&self, tid: Tid) {
+        self.waits(tid, None);
+    }
+
+    fn waits(&self, tid: Tid, call: Option<(u64, Args)>) {
         let mut known = self.lock();
-        match number {
-            Some(number) => drop(known.waits.insert(tid, number)),
+        match call {
+            Some(call) => drop(known.waits.insert(tid, call)),
             None if known.waits.is_empty() => {}
             None => drop(known.waits.remove(&tid)),
         }
@@ -93,7 +99,7 @@ impl<P> Threads<P> {
         let row = Sysno::from_register(number).and_then(syscalls::row);
         let looks = row.is_some_and(|row| row.looks_only(&arguments));
         // One that had begun, and waits for the other end of a FIFO, is interrupted as it is alone.
-        if looks && self.lock().waits.get(&tid) != Some(&number) {
+        if looks && self.lock().waits.get(&tid) != Some(&(number, arguments)) {
             let _ = sys::set_register(tid, Register::Result, ERESTARTNOINTR);
         }
     }
@@ -156,7 +162,7 @@ fn answer<O: Observer>(
             observer.before(caller, &HeldCall { decoded: &decoded, name, memory: TraceeMemory(tid) })
         }
     };
-    threads.waits(tid, matches!(verdict, Verdict::MayWait).then_some(number));
+    threads.waits(tid, matches!(verdict, Verdict::MayWait).then_some((number, arguments)));
     if let Verdict::AwaitResult(pending) = verdict {
         threads.lock().awaited.insert(tid, pending);
         interrupter.interrupt(tid);

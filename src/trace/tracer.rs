@@ -259,7 +259,12 @@ impl<'a, O: Observer> Tracer<'a, O> {
         // ESRCH: it died while held, which its end tells.
         let Ok(stop) = sys::syscall_stop(tid) else { return };
         match stop {
-            SyscallStop::Entry { arch, number, arguments } => self.entry(tid, arch, number, &arguments),
+            SyscallStop::Entry { arch, number, arguments } => {
+                if self.mechanism == Mechanism::Lanes {
+                    self.shared.calls(tid);
+                }
+                self.entry(tid, arch, number, &arguments);
+            }
             SyscallStop::Exit { result } => {
                 let thread = self.thread(tid);
                 thread.in_call = false;
