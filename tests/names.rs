@@ -81,6 +81,92 @@ fn a_missing_directory_in_a_mount_namespace_of_its_own_is_missing_here_too() {
 }
 
 #[test]
+fn what_comes_out_of_a_place_that_is_left_out_is_recorded_where_it_comes() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.work.join("cache/d/sub")).unwrap();
+    std::fs::write(place.work.join("cache/d/sub/nested"), "content\n").unwrap();
+    place.record_with(
+        &["--ignore", place.work.join("cache").to_str().unwrap()],
+        "mv cache/d d && cat d/sub/nested",
+    );
+    let snapshot = place.snapshot();
+    let nested = place.file(&snapshot, "d/sub/nested");
+    assert_eq!(nested.before, State::Absent { tombstone: false });
+    assert_eq!(bytes(&snapshot, nested, false), b"content\n");
+}
+
+#[test]
+fn before_states_outlive_several_processes_that_destroy_them_at_once() {
+    let place = Place::new();
+    let names: Vec<String> = (0..40).map(|number| format!("f{number}")).collect();
+    names.iter().for_each(|name| std::fs::write(place.work.join(name), format!("before {name}\n")).unwrap());
+    let snapshot =
+        place.record("for f in f*; do (echo a > $f) & (echo b > $f) & (rm -f $f) & (cat $f) & done; wait");
+    for name in &names {
+        assert_eq!(
+            bytes(&snapshot, place.file(&snapshot, name), true),
+            format!("before {name}\n").as_bytes()
+        );
+    }
+    assert_eq!(lost(&snapshot), []);
+}
+
+#[test]
+fn what_another_process_finds_in_a_directory_that_just_came_was_not_there_before() {
+    for _ in 0..20 {
+        let place = Place::new();
+        std::fs::create_dir(place.work.join("d")).unwrap();
+        (0..20)
+            .for_each(|number| std::fs::write(place.work.join(format!("d/{number}")), "content\n").unwrap());
+        let snapshot = place.record(
+            "(until test -e e; do :; done; cat e/7 e/8 e/9 e/10 e/11 e/12) > /dev/null & sleep 0.01; mv d e; wait",
+        );
+        for number in 0..20 {
+            let found = place.file(&snapshot, format!("e/{number}"));
+            assert_eq!(found.before, State::Absent { tombstone: false }, "{number}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_gets_another_name_leads_on_by_it() {
+    let place = Place::new();
+    std::fs::create_dir(place.work.join("d")).unwrap();
+    std::fs::write(place.work.join("d/f"), "content\n").unwrap();
+    std::os::unix::fs::symlink("d", place.work.join("l")).unwrap();
+    let snapshot =
+        place.record(r#"perl -e '-e "n/f"; link("l", "n") or die; open(my $f, "<", "n/f") or die'"#);
+    assert!(place.recorded(&snapshot).contains(&"d/f read".to_owned()), "{:?}", place.recorded(&snapshot));
+}
+
+#[test]
+fn what_was_changed_by_a_name_for_a_moment_was_changed_by_its_own() {
+    let place = Place::new();
+    std::fs::write(place.work.join("f"), "before\n").unwrap();
+    let snapshot = place.record("ln f t; echo more >> t; chmod 600 t; rm t");
+    assert!(
+        place.recorded(&snapshot).contains(&"f write+existence+metadata".to_owned()),
+        "{:?}",
+        place.recorded(&snapshot)
+    );
+}
+
+#[test]
+fn the_attributes_of_a_file_are_there_as_long_as_one_of_its_names() {
+    let place = Place::new();
+    std::fs::write(place.work.join("p"), "content\n").unwrap();
+    std::fs::hard_link(place.work.join("p"), place.work.join("q")).unwrap();
+    if rustix::fs::setxattr(place.work.join("p"), "user.a", b"4", rustix::fs::XattrFlags::empty()).is_err() {
+        return println!("skipped: no extended attributes here");
+    }
+    let snapshot = place.record("stat q; rm p");
+    let q = place.file(&snapshot, "q");
+    let xattrs = |state: &State| state.present().unwrap().xattrs.clone();
+    assert_eq!(xattrs(&q.after), xattrs(&q.before));
+    assert_eq!(xattrs(&q.after).len(), 1);
+}
+
+#[test]
 fn what_can_not_be_looked_at_in_the_end_is_told() {
     let place = Place::new();
     std::fs::create_dir(place.work.join("d")).unwrap();

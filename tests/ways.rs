@@ -73,6 +73,35 @@ fn what_root_may_not_read_without_its_capabilities_is_not_said_to_be_read() {
 }
 
 #[test]
+fn what_a_user_namespace_lets_a_program_read_is_what_it_is_said_to_have_read() {
+    // unshare(2), CLONE_NEWUSER; and who is root in it.
+    let unshare = "use strict; syscall(272, 0x10000000) == 0 or exit 77;
+        sub put { open(my $f, '>', $_[0]) or die; print $f $_[1]; close $f }
+        put('/proc/self/setgroups', 'deny'); put('/proc/self/uid_map', \"0 $< 1\");
+        put('/proc/self/gid_map', '0 '.(0+$().' 1');";
+    let place = Place::new();
+    let file = place.work.join("f");
+    fs::write(&file, "content\n").unwrap();
+    let root = nix::unistd::geteuid().is_root();
+    // Root loses its power over the files of others, another user gets some over its own.
+    fs::set_permissions(&file, fs::Permissions::from_mode(if root { 0o600 } else { 0 })).unwrap();
+    if root {
+        std::os::unix::fs::chown(&file, Some(1000), Some(1000)).unwrap();
+    }
+    let script = format!(
+        "perl -e '{}'",
+        format!("{unshare} print open(my $g, \"<\", \"f\") ? 1 : 0").replace('\'', "'\\''")
+    );
+    let (output, snapshot) = record(&place, &script);
+    if !output.status.success() {
+        return println!("skipped: no user namespace can be made: {}", stderr(&output));
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, if root { "0" } else { "1" });
+    assert_eq!(place.recorded(&snapshot), [if root { "f existence" } else { "f read" }]);
+}
+
+#[test]
 fn what_is_reached_below_a_mount_is_no_record_of_what_is_above() {
     if !is_root("a mount in the namespace of all") {
         return;
@@ -225,9 +254,12 @@ fn a_descriptor_taken_from_a_process_outside_is_recorded() {
 
 #[test]
 fn a_path_that_another_thread_rewrites_is_told_and_both_files_are_recorded() {
-    for (mode, operations, by) in
-        [("read", "read", "thread"), ("write", "write", "thread"), ("read", "read", "process")]
-    {
+    for (mode, operations, by) in [
+        ("read", "read", "thread"),
+        ("write", "write", "thread"),
+        ("read", "read", "process"),
+        ("how", "read", "thread"),
+    ] {
         let place = Place::new();
         fs::write(place.work.join("a"), "a\n").unwrap();
         fs::write(place.work.join("b"), "b!\n").unwrap();

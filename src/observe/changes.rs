@@ -32,9 +32,9 @@ pub struct Pending {
     special: Option<Special>,
     /// The call's name, for messages.
     name: &'static str,
-    /// An open that was judged at its entry: whether the file is the one that was seen, is to be seen.
+    /// An open for reading whose path another thread may have rewritten: the file may be another one.
     opens: bool,
-    /// Whether it may change where relative paths start.
+    /// Whether it may change what a path leads to, or where relative ones start.
     moves: bool,
 }
 
@@ -102,7 +102,8 @@ impl State {
         let special = call.decoded.special;
         // Even one whose place has no name of ours.
         let moves = special == Some(Special::Namespace)
-            || call.decoded.accesses.iter().any(|access| moves(access.effect));
+            || call.decoded.accesses.iter().any(|access| moves(access.effect))
+            || parts.iter().any(moves_link);
         let wanted = moves
             || !parts.is_empty()
             || matches!(
@@ -120,9 +121,13 @@ impl State {
             return None;
         }
         if moves {
-            self.working.move_begins();
+            self.names_move(true);
         }
-        Some(Pending { parts, exec, special, name: call.name, opens: false, moves })
+        let reads =
+            |access: &Access| matches!(access.effect, Effect::Open(open) if open.looks_only() && open.read);
+        let opens =
+            self.processes.standing(caller.tgid).shares_memory && call.decoded.accesses.iter().any(reads);
+        Some(Pending { parts, exec, special, name: call.name, opens, moves })
     }
 
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
@@ -197,13 +202,10 @@ impl State {
         let process = self.processes.id(caller.tgid);
         let Pending { mut parts, exec, special, name, opens, moves } = pending;
         if moves {
-            self.working.move_ends();
-        }
-        if opens && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) {
-            self.check_looked(caller, process, fd);
+            self.names_move(false);
         }
         self.not_decoded(caller, process, special, name, result);
-        if special == Some(Special::Credentials) && result.is_some() {
+        if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
             self.compare_credentials(caller);
         }
         match judge(&parts, result) {
@@ -235,6 +237,9 @@ impl State {
                         }
                     }
                 }
+                if opens && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) {
+                    self.check_looked(caller, process, fd);
+                }
                 if special == Some(Special::Namespace) {
                     self.mounts.look();
                     self.root_changed();
@@ -242,6 +247,7 @@ impl State {
                 }
             }
         }
+        self.release_all(parts.into_iter().filter_map(|part| part.held));
     }
 
     /// A call that is not decoded may have done anything, unless the kernel does not have it
@@ -332,13 +338,13 @@ impl State {
     pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
         let operations = operations_of(part);
         let changes = operations.intersects(Operations::CHANGES) && !writes_to_device(part);
+        self.forget_if_led_on(part);
         let record = match &part.sight {
             Sight::Record(record) => *record,
             Sight::Suppressed(rule, topmost) => {
                 if changes {
                     self.suppressed.write(*rule, topmost);
                     self.repositories.note_change(&part.path);
-                    self.forget_if_led_on(part);
                 } else {
                     self.suppressed.read(*rule);
                 }
@@ -362,12 +368,12 @@ impl State {
         }
         self.table.get_mut(record).merge(operations, process);
         if changes {
-            self.changed(record, part, operations);
+            self.changed(process, record, part, operations);
         }
     }
 
     /// Notes that a record's path, or what it stands for, has changed.
-    fn changed(&mut self, record: RecordId, part: &mut Part, operations: Operations) {
+    fn changed(&mut self, process: ProcessId, record: RecordId, part: &mut Part, operations: Operations) {
         if let Some(held) = part.held.take() {
             self.keep_content(held);
         }
@@ -379,9 +385,8 @@ impl State {
         observation.append_only &= !operations.contains(Operation::Write);
         observation.deleted |= operations.contains(Operation::Delete);
         observation.touched |= operations.contains(Operation::Metadata);
-        self.note_names(part, operations);
+        self.note_names(process, part, operations);
         self.repositories.note_change(&part.path);
-        self.forget_if_led_on(part);
     }
 
     /// Counts a change of a record, which makes what is known of looks at it doubtful.
@@ -395,10 +400,10 @@ impl State {
     }
 
     /// A change in place is one of all names; one of a name may leave the file without any.
-    fn note_names(&mut self, part: &Part, operations: Operations) {
+    fn note_names(&mut self, process: ProcessId, part: &Part, operations: Operations) {
         match part.effect {
             Effect::Open(_) | Effect::Truncate | Effect::Metadata => {
-                self.changed_in_place(part.stat.as_ref(), operations);
+                self.changed_in_place(process, part.stat.as_ref(), operations);
             }
             Effect::Remove => self.unnamed(part.stat.as_ref()),
             _ => {}
@@ -410,13 +415,24 @@ impl State {
     fn forget_if_led_on(&mut self, part: &Part) {
         match part.effect {
             Effect::MakeSymlink => self.forget_names(),
-            Effect::Remove if part.stat.as_ref().is_some_and(resolve::is_link) => self.forget_names(),
+            Effect::Remove | Effect::LinkFrom if moves_link(part) => self.forget_names(),
             Effect::RemoveDirectory => {
                 self.resolver.forget_directory(&part.path);
                 self.lookups.forget_turns();
             }
             _ => {}
         }
+    }
+
+    /// Notes that a call which may change what paths lead to begins, or is over: meanwhile the kernel may
+    /// have done it already, and nothing that is known of names is used, nor anything learnt.
+    fn names_move(&mut self, begins: bool) {
+        if begins {
+            self.working.move_begins();
+        } else {
+            self.working.move_ends();
+        }
+        self.resolver.pause(self.working.moves());
     }
 
     /// Forgets what is known of names: a link, a directory or a mount has moved.
@@ -485,16 +501,23 @@ fn writes_to_device(part: &Part) -> bool {
     matches!(part.effect, Effect::Open(_)) && part.stat.as_ref().is_some_and(device)
 }
 
-/// Whether a call with this effect gives a thread another working directory, or that another name.
+/// Whether a call with this effect may change what a path leads to, or where relative ones start.
 fn moves(effect: Effect) -> bool {
     matches!(
         effect,
         Effect::ChangeDirectory
             | Effect::ChangeRoot
             | Effect::RemoveDirectory
+            | Effect::MakeSymlink
             | Effect::RenameFrom { .. }
             | Effect::RenameTo { .. }
     )
+}
+
+/// Whether a call takes a symbolic link away, or gives it another name.
+fn moves_link(part: &Part) -> bool {
+    matches!(part.effect, Effect::Remove | Effect::LinkFrom)
+        && part.stat.as_ref().is_some_and(resolve::is_link)
 }
 
 /// Whether a call with this effect can change what a record tells of a path that exists.

@@ -13,7 +13,7 @@ use super::capture::{Fate, Held, Ticket};
 use super::changes::Part;
 use super::recorder::State;
 use super::resolve;
-use super::table::{Content, PathObservation, RecordId, Stat, Table};
+use super::table::{Content, PathObservation, ProcessId, RecordId, Stat, Table};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{BlobOmitted, Operation, Operations, WarningKind, live};
 use crate::trace::syscalls::Effect;
@@ -37,6 +37,22 @@ impl Keepers {
 pub(super) struct Holding {
     keeper: RecordId,
     held: Held,
+}
+
+/// The bytes that calls under way hold, by keeper: whether another call relies on them.
+///
+/// Such a call finds the file as the first one may have left it already.
+#[derive(Debug, Default)]
+pub(super) struct Holdings(HashMap<RecordId, bool, foldhash::fast::RandomState>);
+
+impl Holdings {
+    /// Whether a call under way holds the bytes of `keeper`; they are then kept whatever comes of it.
+    fn share(&mut self, keeper: RecordId) -> bool {
+        self.0.get_mut(&keeper).is_some_and(|shared| {
+            *shared = true;
+            true
+        })
+    }
 }
 
 impl State {
@@ -68,7 +84,10 @@ impl State {
             return;
         }
         let Some((keeper, before)) = self.keeper(record, now) else { return };
-        if self.table.get(keeper).content != Content::NotNeeded || self.is_pseudo(before.dev, record) {
+        if self.table.get(keeper).content != Content::NotNeeded
+            || self.is_pseudo(before.dev, record)
+            || self.holdings.share(keeper)
+        {
             return;
         }
         self.check_late(keeper, &before, now);
@@ -101,10 +120,11 @@ impl State {
             }
             _ => {}
         }
-        if self.is_pseudo(before.dev, record) {
+        if self.is_pseudo(before.dev, record) || self.holdings.share(keeper) {
             return None;
         }
         self.check_late(keeper, &before, now);
+        self.holdings.0.insert(keeper, false);
         Some(Holding { keeper, held: self.capture.hold(self.table.path(record), fate) })
     }
 
@@ -121,8 +141,20 @@ impl State {
         (!observation.replaced).then_some((record, before))
     }
 
+    /// Drops the bytes that a call held which has changed nothing, unless another call relies on them.
+    pub fn release_all(&mut self, holdings: impl IntoIterator<Item = Holding>) {
+        for holding in holdings {
+            if self.holdings.0.get(&holding.keeper) == Some(&true) {
+                self.keep_content(holding);
+            } else {
+                self.holdings.0.remove(&holding.keeper);
+            }
+        }
+    }
+
     /// Hands in bytes that the tree may now destroy.
     pub fn keep_content(&mut self, Holding { keeper, held }: Holding) {
+        self.holdings.0.remove(&keeper);
         let Some(before) = self.table.get(keeper).before else { return };
         self.table.get_mut(keeper).content = match held {
             Held::Omitted(reason) => {
@@ -251,9 +283,12 @@ impl State {
     }
 
     /// Notes that a file was changed in place: what its other names show has changed, too.
-    pub fn changed_in_place(&mut self, stat: Option<&FileStat>, operations: Operations) {
+    pub fn changed_in_place(&mut self, process: ProcessId, stat: Option<&FileStat>, operations: Operations) {
         let Some(keeper) = stat.and_then(|stat| self.keepers.find(stat)) else { return };
         let observation = self.table.get_mut(keeper);
+        let told =
+            [Operation::Write, Operation::Metadata].into_iter().filter(|one| operations.contains(*one));
+        told.for_each(|one| observation.merge(one.into(), process));
         observation.overwritten |= operations.contains(Operation::Write);
         observation.touched = true;
         self.count_change(keeper);

@@ -68,20 +68,23 @@ impl State {
             Sight::Record(record) => self.hold_content(record, stat.as_ref(), Fate::Overwritten),
             _ => None,
         };
-        self.core_dumps.insert(caller.tgid, Expected { path, stat, sight, held });
+        let former = self.core_dumps.insert(caller.tgid, Expected { path, stat, sight, held });
+        self.release_all(former.and_then(|former| former.held));
     }
 
     /// Records the core dump of a process that has ended, if it left one.
     pub fn core_dump_settled(&mut self, process: Tid, end: End) {
         let expected = self.core_dumps.remove(&process);
         if !matches!(end, End::Killed { core_dumped: true, .. }) {
-            return;
+            return self.release_all(expected.and_then(|expected| expected.held));
         }
         let id = self.processes.id(process);
         if let Some(Expected { path, stat, sight, held }) = expected {
             let now = resolve::lstat(&path).ok().flatten();
             let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
-            if now.as_ref().map(key) != stat.as_ref().map(key) {
+            if now.as_ref().map(key) == stat.as_ref().map(key) {
+                self.release_all(held);
+            } else {
                 match sight {
                     Sight::Record(record) => {
                         if let Some(held) = held {

@@ -1,4 +1,5 @@
-//! The credentials that decide what a thread may do with files (credentials(7), capabilities(7)).
+//! The credentials that decide what a thread may do with files (credentials(7), capabilities(7)), and in
+//! which user namespace they count.
 //!
 //! Programs set them to what they are already (make does so before each command): that a call was made
 //! says nothing.
@@ -17,9 +18,10 @@ impl Credentials {
     /// Those of a thread; none where they are not told.
     pub fn of(tid: Tid) -> Option<Credentials> {
         let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
+        // What they are worth outside of it, only the first namespace tells (user_namespaces(7)).
+        let namespace = rustix::fs::readlink(format!("/proc/{tid}/ns/user"), Vec::new()).ok()?;
         let lines = status.split_inclusive(|byte| *byte == b'\n');
-        Some(Credentials(
-            lines.filter(|line| LINES.iter().any(|name| line.starts_with(name))).flatten().copied().collect(),
-        ))
+        let lines = lines.filter(|line| LINES.iter().any(|name| line.starts_with(name)));
+        Some(Credentials(lines.chain([namespace.to_bytes()]).flatten().copied().collect()))
     }
 }

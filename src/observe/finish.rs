@@ -301,7 +301,9 @@ impl Known {
             _ => None,
         };
         let xattrs = match stat {
-            Some(now) if !now.is_link() && observation.changes > 0 => live::xattrs(&path).unwrap_or_default(),
+            Some(now) if !now.is_link() && self.may_have_xattrs(record) => {
+                live::xattrs(&path).unwrap_or_default()
+            }
             _ => BTreeMap::new(),
         };
         let target = target.map(|target| target.into_bytes());
@@ -324,6 +326,13 @@ impl Known {
                 _ => After::Now(Box::new(Now { stat, content, more })),
             }
         }
+    }
+
+    /// Whether a file has been changed by one of its names, or had extended attributes before.
+    fn may_have_xattrs(&self, record: RecordId) -> bool {
+        let keeper = self.table.get(self.table.keeper(record));
+        let had = keeper.extra.as_ref().is_some_and(|extra| !extra.xattrs.is_empty());
+        had || keeper.changes > 0 || self.table.get(record).changes > 0
     }
 
     /// What is said of a path that the tree has left behind a directory that we may not search: its state

@@ -103,7 +103,7 @@ impl State {
             observation.replaced = true;
             observation.append_only = file.appends && !observation.written;
             observation.written |= !file.appends;
-            self.changed_in_place(Some(&file.stat), Operation::Write.into());
+            self.changed_in_place(process, Some(&file.stat), Operation::Write.into());
         }
     }
 }

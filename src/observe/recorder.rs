@@ -12,7 +12,7 @@ use rustix::fs::{Access as Rights, AtFlags, CWD};
 
 use super::capture::Capture;
 use super::changes::Pending;
-use super::content::Keepers;
+use super::content::{Holdings, Keepers};
 use super::credentials::Credentials;
 use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
@@ -83,6 +83,8 @@ pub(super) struct State {
     filesystems: Filesystems,
     /// Who keeps the before-states of files with several names.
     pub keepers: Keepers,
+    /// The before-states that calls under way hold.
+    pub holdings: Holdings,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, super::core_dump::Expected, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.
@@ -128,6 +130,7 @@ impl Recorder {
             suppressed: Counts::default(),
             filesystems: Filesystems::default(),
             keepers: Keepers::default(),
+            holdings: Holdings::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
             failure: None,
@@ -320,7 +323,11 @@ impl State {
                 if let Some(standing) = self.processes.standing_mut(caller.tgid) {
                     standing.elsewhere = true;
                 }
-                if call.decoded.accesses.is_empty() {
+                // What a process may do that is made in another namespace, no result tells.
+                if matches!(call.name, "clone" | "clone3") {
+                    if let Some(standing) = self.processes.standing_mut(caller.tgid) {
+                        standing.other_rights = true;
+                    }
                     return Some(Verdict::Continue);
                 }
             }
@@ -352,7 +359,9 @@ impl State {
     fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) -> bool {
         let standing = self.processes.standing(caller.tgid);
         let plain = !self.is_elsewhere(caller) && !standing.other_rights;
-        let place = plain.then(|| self.lookups.place(&mut self.working, caller, access)).flatten();
+        let place = (plain && !self.working.moves())
+            .then(|| self.lookups.place(&mut self.working, caller, access))
+            .flatten();
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.table)
         {

@@ -23,6 +23,8 @@ pub(super) struct Moved {
     /// Its name below the directory, with a slash in front.
     relative: Vec<u8>,
     sight: Sight,
+    /// That of the name which it gets.
+    target: Sight,
 }
 
 impl State {
@@ -34,13 +36,21 @@ impl State {
         if will_be_refused(&from_stat, from, to, exchange) {
             return;
         }
-        from.moved = self.walk(from);
+        from.moved = self.walk(from, &to.path);
         if exchange {
-            to.moved = self.walk(to);
+            to.moved = self.walk(to, &from.path);
+        }
+        // Another process may look at the new names before the result is known.
+        for (moved, path) in [(&mut from.moved, &to.path), (&mut to.moved, &from.path)] {
+            for moved in moved {
+                // Nothing is there: a directory that is replaced is empty, and what is in one that is
+                // exchanged was seen just now.
+                moved.target = self.sight_of_change([path.as_slice(), &moved.relative].concat(), None);
+            }
         }
     }
 
-    fn walk(&mut self, part: &Part) -> Vec<Moved> {
+    fn walk(&mut self, part: &Part, to: &[u8]) -> Vec<Moved> {
         if !part.stat.as_ref().is_some_and(resolve::is_directory) {
             return Vec::new();
         }
@@ -74,11 +84,12 @@ impl State {
                         self.keep_content(held);
                     }
                 }
-                // What a rule leaves out is not looked into; it is counted once.
+                // What a rule leaves out is not looked into, and counted once, unless it comes where none does.
+                Sight::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {}
                 Sight::Suppressed(..) | Sight::Own if resolve::is_directory(&stat) => walk.skip_current_dir(),
                 Sight::Suppressed(..) | Sight::Own => {}
             }
-            moved.push(Moved { relative, sight });
+            moved.push(Moved { relative, sight, target: Sight::Own });
         }
         moved
     }
@@ -159,19 +170,13 @@ impl State {
                 Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
                 Sight::Own => continue,
             }
-            let path = [to.path.as_slice(), &moved.relative].concat();
-            self.repositories.note_change(&path);
-            // Nothing was there: a directory that is replaced is empty, and one that is exchanged
-            // was walked itself.
-            let sight = self.sight_of_change(path, None);
-            match &sight {
-                Sight::Record(record) => {
-                    self.move_record(process, *record, Operation::Write.into());
-                }
+            self.repositories.note_change(&[to.path.as_slice(), &moved.relative].concat());
+            match &moved.target {
+                Sight::Record(record) => self.move_record(process, *record, Operation::Write.into()),
                 Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
                 Sight::Own => {}
             }
-            self.link_records(&moved.sight, &sight, false);
+            self.link_records(&moved.sight, &moved.target, false);
         }
     }
 }

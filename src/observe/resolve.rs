@@ -82,12 +82,19 @@ pub enum Unresolved {
 pub struct Resolver {
     /// Real directories of our own names; cleared when a traced call may have changed one.
     known: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
+    /// Whether a call is under way that may change one: none is used or learnt.
+    paused: bool,
 }
 
 /// How many real directories are remembered at most.
 const KNOWN_LIMIT: usize = 100_000;
 
 impl Resolver {
+    /// Has nothing that is known used, or anything learnt, until the contrary.
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
     /// Forgets what is known of directories: a rename, a link or a mount may have changed it.
     pub fn forget(&mut self) {
         self.known.clear();
@@ -109,7 +116,7 @@ impl Resolver {
         if path.len() >= PATH_MAX {
             return Err(Unresolved::TooLong);
         }
-        if names.prefix.is_empty() {
+        if names.prefix.is_empty() && !self.paused {
             if let Some(resolved) = self.resolve_in_known(base, path, follow) {
                 return Ok(resolved);
             }
@@ -160,7 +167,7 @@ impl Resolver {
 
     /// Remembers a real directory of our own names.
     fn learn(&mut self, directory: &[u8]) {
-        if !self.known.contains(directory) {
+        if !self.paused && !self.known.contains(directory) {
             if self.known.len() >= KNOWN_LIMIT {
                 self.known.clear();
             }

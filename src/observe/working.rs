@@ -27,7 +27,7 @@ pub struct WorkingDirectories {
 impl WorkingDirectories {
     /// The directory of a thread; `ask` asks /proc.
     pub fn of<E>(&mut self, tid: Tid, ask: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
-        if self.moves > 0 {
+        if self.moves() {
             return ask();
         }
         let now = Instant::now();
@@ -48,6 +48,11 @@ impl WorkingDirectories {
     pub fn move_begins(&mut self) {
         self.moves += 1;
         self.told.clear();
+    }
+
+    /// Whether such a call is under way.
+    pub fn moves(&self) -> bool {
+        self.moves > 0
     }
 
     /// Notes that it is over.
