@@ -152,6 +152,20 @@ fn what_was_changed_by_a_name_for_a_moment_was_changed_by_its_own() {
 }
 
 #[test]
+fn a_directory_that_is_listed_after_it_has_changed_had_the_entries_of_before() {
+    let place = Place::new();
+    std::fs::create_dir(place.work.join("d")).unwrap();
+    for name in ["kept", "moved", "removed", "again"] {
+        std::fs::write(place.work.join("d").join(name), "").unwrap();
+    }
+    let snapshot = place.record("cd d; touch new; rm removed again; mv moved ../elsewhere; touch again; ls");
+    let entries = ["again", "kept", "moved", "removed"].map(|name| name.as_bytes().to_vec());
+    let digest = agent_snapshot::snapshot::live::digest_of_entries(&entries);
+    let before = place.file(&snapshot, "d").before.clone();
+    assert_eq!(before.present().unwrap().entries_digest, Some(digest));
+}
+
+#[test]
 fn the_attributes_of_a_file_are_there_as_long_as_one_of_its_names() {
     let place = Place::new();
     std::fs::write(place.work.join("p"), "content\n").unwrap();

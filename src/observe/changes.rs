@@ -385,6 +385,9 @@ impl State {
         observation.append_only &= !operations.contains(Operation::Write);
         observation.deleted |= operations.contains(Operation::Delete);
         observation.touched |= operations.contains(Operation::Metadata);
+        if operations.contains(Operation::Delete) {
+            self.note_gone(record);
+        }
         self.note_names(process, part, operations);
         self.repositories.note_change(&part.path);
     }

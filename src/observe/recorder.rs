@@ -83,6 +83,8 @@ pub(super) struct State {
     filesystems: Filesystems,
     /// Who keeps the before-states of files with several names.
     pub keepers: Keepers,
+    /// Names that are gone from directories which were not listed yet.
+    gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
     /// The before-states that calls under way hold.
     pub holdings: Holdings,
     /// The file that each process may leave as its core dump.
@@ -130,6 +132,7 @@ impl Recorder {
             suppressed: Counts::default(),
             filesystems: Filesystems::default(),
             keepers: Keepers::default(),
+            gone: HashMap::default(),
             holdings: Holdings::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
@@ -459,7 +462,7 @@ impl State {
         }
     }
 
-    /// Takes the digest of a directory's entries, once, before the tree changes them.
+    /// Takes the digest of the entries that a directory had before the tree changed any, once.
     pub fn list_entries(&mut self, record: RecordId) {
         let observation = self.table.get(record);
         if observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some())
@@ -467,8 +470,28 @@ impl State {
         {
             return;
         }
-        if let Ok(digest) = live::entries_digest(self.table.path(record)) {
-            self.table.get_mut(record).extra_mut().entries = Some(digest);
+        let path = self.table.path(record).to_vec();
+        let Ok(mut names) = live::entries(&path) else { return };
+        let start = path.strip_suffix(b"/").unwrap_or(&path);
+        names.retain(|name| {
+            let known = self.table.find(&[start, name].join(&b'/')).map(|record| self.table.get(record));
+            known.is_none_or(|known| known.before.is_some() || known.changes == 0)
+        });
+        names.extend(self.gone.remove(&path).unwrap_or_default());
+        names.sort_unstable();
+        names.dedup();
+        self.table.get_mut(record).extra_mut().entries = Some(live::digest_of_entries(&names));
+    }
+
+    /// Remembers that a name is gone which was there before, for when its directory is listed.
+    pub(super) fn note_gone(&mut self, record: RecordId) {
+        let path = self.table.path(record);
+        let Some(parent) = resolve::parent_of(path) else { return };
+        let listed = self.table.find(parent).and_then(|parent| self.table.get(parent).extra.as_ref());
+        if self.table.get(record).before.is_some() && listed.is_none_or(|extra| extra.entries.is_none()) {
+            let name = &path[parent.len()..];
+            let name = name.strip_prefix(b"/").unwrap_or(name).to_vec();
+            self.gone.entry(parent.to_vec()).or_default().push(name);
         }
     }
 

@@ -152,6 +152,9 @@ impl State {
         observation.replaced = true;
         observation.written |= operations.contains(Operation::Write);
         observation.deleted |= operations.contains(Operation::Delete);
+        if operations.contains(Operation::Delete) {
+            self.note_gone(record);
+        }
     }
 
     fn link_records(&mut self, from: &Sight, to: &Sight, exchange: bool) {
