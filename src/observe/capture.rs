@@ -244,7 +244,9 @@ impl Capture {
         match copy(&file, &spool, size) {
             Ok(copied) if copied == size => Ok(Held::File(spool)),
             Ok(_) => Ok(Held::Omitted(BlobOmitted::ChangedWhileReading)),
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge) =>
+            {
                 Ok(Held::Omitted(BlobOmitted::NoSpace))
             }
             Err(error) => Err(error),
@@ -361,6 +363,8 @@ fn start(progress: &Arc<Progress>) -> io::Result<Start> {
 /// Stores contents one after the other.
 struct Store {
     writer: BlobWriter,
+    /// How long a file of ours may be (RLIMIT_FSIZE, setrlimit(2)).
+    longest: u64,
     directory: Arc<SnapshotDir>,
     full: bool,
     /// Bytes since the free space was asked for.
@@ -373,7 +377,8 @@ struct Store {
 impl Store {
     fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Store {
         let full = is_full(&directory, 0);
-        Store { writer, directory, full, since_asked: 0, failure: None, outcomes: Vec::new() }
+        let longest = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(limit, _)| limit);
+        Store { writer, longest, directory, full, since_asked: 0, failure: None, outcomes: Vec::new() }
     }
 
     fn take_batch(&mut self, Batch { jobs, bytes, files }: Batch, progress: &Progress) {
@@ -413,7 +418,8 @@ impl Store {
         if let Held::Omitted(reason) = held {
             return Outcome::omitted(reason);
         }
-        let store = store && !self.full && self.failure.is_none();
+        let no_space = self.full || self.writer.length_with(&key, size) > self.longest;
+        let store = store && !no_space && self.failure.is_none();
         let stored = if store { put(&mut self.writer, &key, &held) } else { digest(&self.writer, &held) };
         match stored {
             Ok(Stored { digest, size, blob: Some(blob) }) => {
@@ -423,7 +429,7 @@ impl Store {
                 digest: Some(stored.digest),
                 size: stored.size,
                 blob: None,
-                omitted: Some(if self.full { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
+                omitted: Some(if no_space { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
             },
             Err(StoreError::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
             Err(StoreError::Read(_)) => Outcome::omitted(BlobOmitted::Unreadable),

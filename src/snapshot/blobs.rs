@@ -26,6 +26,17 @@ pub const CHUNK: usize = 16 << 20;
 /// The most rows that one row group holds.
 pub const GROUP_ROWS: usize = 64;
 
+/// What the magic numbers, the schema and the other facts of the file take, at most.
+const END_BYTES: u64 = 4 << 10;
+/// Bytes that can't be compressed become longer by less than one in so many; a group of few rows has
+/// large ones, so that this is enough for its headers, too.
+const POOR_COMPRESSION: u64 = 64;
+
+/// What a row takes beside its content, at most.
+fn row_bytes(key: &str) -> u64 {
+    128 + 2 * key.len() as u64
+}
+
 /// The columns, in order.
 pub const COLUMNS: [&str; 3] = ["key", "offset", "content"];
 
@@ -141,6 +152,8 @@ pub struct BlobWriter {
     /// The rows that are pending; their contents fill the buffer without gaps.
     group: Group,
     filled: usize,
+    /// What the file may come to, all rows and its end included.
+    length: u64,
     keys: std::collections::HashMap<Digest, Arc<str>, RandomState>,
     /// Hashes of the keys that have rows: a false match only costs a key its plain form.
     taken: HashSet<u64, RandomState>,
@@ -158,6 +171,7 @@ impl BlobWriter {
             groups: RowGroups::new(file, compression)?,
             group: Group::new(),
             filled: 0,
+            length: END_BYTES,
             keys: Default::default(),
             taken: Default::default(),
             long: Default::default(),
@@ -192,6 +206,15 @@ impl BlobWriter {
             Ok(len) if len <= CHUNK => self.store_short(key, file, &before, len),
             _ => self.store_long(key, file, &before),
         }
+    }
+
+    /// How long the file may come to be, at most, with a content of `size` bytes more under `key`.
+    pub fn length_with(&self, key: &str, size: u64) -> u64 {
+        let rows = 1 + size / CHUNK as u64;
+        self.length
+            .saturating_add(size)
+            .saturating_add(size / POOR_COMPRESSION)
+            .saturating_add(rows * row_bytes(key))
     }
 
     /// The key that holds the content with `digest`, if it is stored.
@@ -303,6 +326,7 @@ impl BlobWriter {
     }
 
     fn push_row(&mut self, key: &Arc<str>, offset: u64, len: usize) -> Result<(), StoreError> {
+        self.length = self.length_with(key, len as u64);
         self.group.rows.push(Row { key: Arc::clone(key), offset, len });
         self.filled += len;
         if self.group.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {

@@ -80,7 +80,7 @@ fn told(reason: BlobOmitted) -> &'static str {
         BlobOmitted::TooLarge => "it was larger than the limit of the recording (too_large)",
         BlobOmitted::Unreadable => "it could not be read at the recording (unreadable)",
         BlobOmitted::ChangedWhileReading => "it changed while it was recorded (changed_while_reading)",
-        BlobOmitted::NoSpace => "the disk of the snapshot was nearly full (no_space)",
+        BlobOmitted::NoSpace => "there was no space for it (no_space)",
         BlobOmitted::Withheld => "it was withheld (withheld)",
     }
 }

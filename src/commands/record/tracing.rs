@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use super::Setup;
 use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
@@ -64,6 +64,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         LaunchError::Os(_) => ToFront::Failed(error.to_string()),
     };
     let launching = launch(&setup.program, wanted).map_err(refused)?;
+    raise_limits();
     // While the command's process installs its filter.
     let (recorder, tree) = match prepare(setup, &directory, link, signals, launching.command) {
         Ok(prepared) => prepared,
@@ -76,7 +77,6 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     super::drop_inherited(&setup.inherited.descriptors, true);
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
-    raise_descriptor_limit();
     // Made before the command runs: it may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
     recorder.inherit(launching.command, &setup.inherited.files);
@@ -172,10 +172,17 @@ fn prepare(
     Ok((Arc::new(recorder), tree))
 }
 
-/// Descriptors of ours must not run out because the command's limit is low.
-fn raise_descriptor_limit() {
+/// Neither descriptors nor the length of our files must run out because the command's limit is low; its
+/// process has its own limits by now.
+fn raise_limits() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+    // Only with CAP_SYS_RESOURCE above the hard limit.
+    if setrlimit(Resource::RLIMIT_FSIZE, RLIM_INFINITY, RLIM_INFINITY).is_err()
+        && let Ok((_, hard)) = getrlimit(Resource::RLIMIT_FSIZE)
+    {
+        let _ = setrlimit(Resource::RLIMIT_FSIZE, hard, hard);
     }
 }
 
