@@ -126,6 +126,24 @@ fn what_is_reached_below_a_mount_is_no_record_of_what_is_above() {
 }
 
 #[test]
+fn a_file_system_whose_large_file_was_just_read_can_be_unmounted() {
+    let place = Place::new();
+    if !works(&place, &["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/tmp"]) {
+        return;
+    }
+    fs::create_dir(place.work.join("d")).unwrap();
+    let script = "mount -t tmpfs x d && head -c 30000000 /dev/zero > d/big && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    place.isolate(&mut command);
+    command.args(["-rm", "sh", "-c", script, "sh", crate::support::BINARY, "--snapshot-dir"]);
+    let output = command.arg(&place.out).args(["sh", "-c", "cat d/big > /dev/null; umount d"]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let snapshot = place.snapshot();
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "d/big"), true).len(), 30_000_000);
+}
+
+#[test]
 fn a_pivoted_root_gives_no_file_a_wrong_name() {
     if !is_root("pivot_root") {
         return;

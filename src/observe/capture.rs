@@ -208,7 +208,7 @@ impl Capture {
         let mut opened = live::open_regular(path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
-            drop(self.progress.wait_until(|queue| queue.files == 0));
+            self.let_go_of_files();
             opened = live::open_regular(path);
         }
         match opened {
@@ -291,6 +291,12 @@ impl Capture {
             Worker::Started(batches, _) => drop(batches.send(batch)),
             Worker::Here(store) => store.take_batch(batch, &self.progress),
         }
+    }
+
+    /// Waits until no descriptor of a file is held any more: it would keep a file system from being unmounted.
+    pub fn let_go_of_files(&self) {
+        // A batch with a file was handed over at once.
+        drop(self.progress.wait_until(|queue| queue.files == 0));
     }
 
     /// Waits until no content of `inode` is still to be read from the file itself.

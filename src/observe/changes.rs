@@ -81,6 +81,9 @@ enum Judgement {
 impl State {
     /// Makes everything safe that the held call may destroy.
     pub fn prepare(&mut self, caller: Caller, call: &HeldCall<'_>) -> Option<Pending> {
+        if unmounts(call.decoded) {
+            self.capture.let_go_of_files();
+        }
         let process = self.processes.id(caller.tgid);
         let mut parts = SmallVec::new();
         for access in &call.decoded.accesses {
@@ -502,6 +505,12 @@ impl State {
 fn writes_to_device(part: &Part) -> bool {
     let device = |stat: &FileStat| !matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
     matches!(part.effect, Effect::Open(_)) && part.stat.as_ref().is_some_and(device)
+}
+
+/// Whether a call may be refused where a file of a mount is open.
+fn unmounts(decoded: &Decoded) -> bool {
+    decoded.special == Some(Special::Namespace)
+        && decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint)
 }
 
 /// Whether a call with this effect may change what a path leads to, or where relative ones start.
