@@ -205,8 +205,34 @@ fn many() {
     }
 }
 
+/// Executes a program without a name, by the call that is named: a script in memory, which names its
+/// interpreter, or this very program, which was removed.
+fn unnamed() {
+    let fd = if argument(3) == "script" {
+        let fd = c!(memfd_create(c"s".as_ptr(), 0));
+        let script = "#!./i word\n";
+        assert_eq!(c!(write(fd, script.as_ptr().cast(), script.len())), script.len() as isize);
+        fd
+    } else {
+        let fd = c!(open(c"p".as_ptr(), O_RDONLY | O_CLOEXEC));
+        assert_eq!(c!(unlink(c"p".as_ptr())), 0);
+        fd
+    };
+    let argv = [c"named".as_ptr(), c"--list".as_ptr(), std::ptr::null()];
+    let environment: [*const c_char; 1] = [std::ptr::null()];
+    if argument(2) == "execve" {
+        let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap();
+        c!(execve(path.as_ptr(), argv.as_ptr(), environment.as_ptr()));
+    } else {
+        let flags = AT_EMPTY_PATH;
+        c!(syscall(SYS_execveat, fd, c"".as_ptr(), argv.as_ptr(), environment.as_ptr(), flags));
+    }
+    line(&error());
+}
+
 fn main() {
     scenario::run(&[
+        ("unnamed", unnamed),
         ("catches", catches),
         ("many", many),
         ("receive", receive),

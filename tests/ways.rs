@@ -302,6 +302,29 @@ fn a_path_that_another_thread_rewrites_is_told_and_both_files_are_recorded() {
 }
 
 #[test]
+fn a_program_without_a_name_has_its_interpreter_and_its_image() {
+    for call in ["execve", "execveat"] {
+        for what in ["script", "program"] {
+            let place = Place::new();
+            fs::write(place.work.join("i"), "#!/bin/sh\necho ran $1\n").unwrap();
+            fs::set_permissions(place.work.join("i"), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::copy(program("ways"), place.work.join("p")).unwrap();
+            let Some((said, snapshot)) = record_way(&place, &[], &["unnamed", call, what]) else { return };
+            let (seen, recorded, exe) = match what {
+                "script" => ("ran word\n", ["i read+execute"], b"/memfd:s (deleted)".to_vec()),
+                _ => ("unnamed\n", ["p read+delete"], [&place.path("p"), b" (deleted)".as_slice()].concat()),
+            };
+            assert!(said.starts_with(seen), "{call} {what}: {said}");
+            assert_eq!(place.recorded(&snapshot), recorded, "{call} {what}");
+            assert_eq!(lost(&snapshot), []);
+            let image = &snapshot.header().processes[0].image;
+            assert_eq!(String::from_utf8_lossy(&image.exe), String::from_utf8_lossy(&exe), "{call} {what}");
+            assert_eq!(image.argv, [b"named".to_vec(), b"--list".to_vec()]);
+        }
+    }
+}
+
+#[test]
 fn a_process_that_is_not_dumpable_is_told() {
     let place = Place::new();
     fs::write(place.work.join("f"), "content\n").unwrap();

@@ -4,6 +4,8 @@
 //! succeeded, or failed in a way that says something. Neighbours: `recorder.rs` calls in here,
 //! `rename.rs` knows what a moved directory takes along.
 
+use std::fs::File;
+
 use nix::sys::stat::FileStat;
 use smallvec::SmallVec;
 
@@ -86,22 +88,28 @@ impl State {
         }
         let process = self.processes.id(caller.tgid);
         let mut parts = SmallVec::new();
+        let mut unnamed = None;
         for access in &call.decoded.accesses {
             match self.locate(caller, access) {
                 Ok(resolved) => {
                     let part = self.prepare_part(access.effect, resolved);
                     parts.push(Part { strict: access.resolve.strict, ..part });
                 }
-                Err(unseen) => self.unseen(process, unseen),
+                Err(unseen) => {
+                    self.unseen(process, unseen);
+                    unnamed = self.unnamed_program(caller, access);
+                }
             }
         }
         self.prepare_moves(&mut parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
-                Some(Box::new(self.prepare_exec(caller, call.decoded, &call.memory, part)))
+                Some((part.path.clone(), live::open_regular(&part.path).ok()))
             }
-            _ => None,
+            _ => unnamed,
         };
+        let exec = exec
+            .map(|(exe, file)| Box::new(self.prepare_exec(caller, call.decoded, &call.memory, exe, file)));
         let special = call.decoded.special;
         // Even one whose place has no name of ours.
         let moves = special == Some(Special::Namespace)
@@ -109,6 +117,7 @@ impl State {
             || parts.iter().any(moves_link);
         let wanted = moves
             || !parts.is_empty()
+            || exec.is_some()
             || matches!(
                 special,
                 Some(
@@ -168,13 +177,14 @@ impl State {
         caller: Caller,
         decoded: &Decoded,
         memory: &dyn Memory,
-        part: &Part,
+        exe: Vec<u8>,
+        file: Option<File>,
     ) -> PendingExec {
         let (argv, argv_truncated) =
             decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
-        let image = Exec { exe: part.path.clone(), argv, argv_truncated };
+        let image = Exec { exe, argv, argv_truncated };
         let mut interpreters: Vec<Resolved> = Vec::new();
-        let mut next = live::open_regular(&part.path).ok();
+        let mut next = file;
         while let Some(file) = next.take()
             && interpreters.len() < MAX_INTERPRETERS
             && let Some(path) = program::interpreter(&file)
@@ -187,6 +197,25 @@ impl State {
             interpreters.push(resolved);
         }
         PendingExec { image, interpreters }
+    }
+
+    /// A program that is executed without having a name, by a descriptor or a magic link: the link's text,
+    /// and the file where it may be read.
+    fn unnamed_program(&mut self, caller: Caller, access: &Access) -> Option<(Vec<u8>, Option<File>)> {
+        if access.effect != Effect::Execute {
+            return None;
+        }
+        let link = match &access.place {
+            Place::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
+            Place::Path { .. } => {
+                let link = self.locate(caller, &Access { follow: false, ..access.clone() }).ok()?;
+                let magic = link.stat.as_ref().is_some_and(resolve::is_on_procfs);
+                magic.then_some(link.path)?
+            }
+            Place::WorkingDirectory => return None,
+        };
+        let text = resolve::read_magic_link(&link).ok()?;
+        Some((text, live::open_regular_behind(&link).ok()))
     }
 
     /// Resolves a path that the kernel opens by itself for `caller`.

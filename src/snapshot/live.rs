@@ -19,7 +19,17 @@ use super::manifest::{self, Digest, Present};
 /// O_NOFOLLOW and O_NONBLOCK, so that neither a link nor a FIFO is opened (open(2)); O_NOATIME
 /// where we own the file.
 pub fn open_regular(path: &[u8]) -> io::Result<File> {
-    let fd = open_quietly(path, OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    open_if_regular(path, OFlags::NOFOLLOW)
+}
+
+/// Opens the regular file that a magic link of procfs stands for, which may have no name; anything else
+/// there is `InvalidInput`.
+pub fn open_regular_behind(link: &[u8]) -> io::Result<File> {
+    open_if_regular(link, OFlags::empty())
+}
+
+fn open_if_regular(path: &[u8], flags: OFlags) -> io::Result<File> {
+    let fd = open_quietly(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = rustix::fs::fstat(&fd)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -28,7 +38,7 @@ pub fn open_regular(path: &[u8]) -> io::Result<File> {
 }
 
 fn open_quietly(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, path, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::openat(CWD, path, flags, Mode::empty()),
         other => other,
@@ -79,7 +89,7 @@ pub fn present(stat: &Stat, path: &[u8]) -> io::Result<Present> {
 
 /// The names in the directory at `path`, sorted by their bytes, without `.` and `..`.
 pub fn entries(path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let fd = open_quietly(path, OFlags::DIRECTORY)?;
+    let fd = open_quietly(path, OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::new(fd)? {
         let entry = entry?;
