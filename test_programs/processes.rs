@@ -123,6 +123,30 @@ fn clones() {
     line(&format!("{ends:?}"));
 }
 
+/// Which registers a clone leaves as they were, in the caller and in the child, and where it fails.
+fn clones_keep_their_flags() {
+    let untraced = CLONE_UNTRACED | SIGCHLD;
+    // CLONE_SIGHAND without CLONE_VM is refused.
+    for flags in [SIGCHLD, untraced, untraced | CLONE_SIGHAND, untraced | CLONE_VFORK] {
+        for _ in 0..100 {
+            let mut first = u64::from(flags.unsigned_abs());
+            let mut answer = SYS_clone;
+            // SAFETY: the child has its own memory, and ends.
+            unsafe {
+                std::arch::asm!(
+                    "syscall", inout("rax") answer, inout("rdi") first,
+                    in("rsi") 0, in("rdx") 0, in("r10") 0, in("r8") 0, out("rcx") _, out("r11") _,
+                );
+            }
+            if answer == 0 {
+                end(c_int::from(first != u64::from(flags.unsigned_abs())));
+            }
+            let ended = if answer > 0 { wait(answer as pid_t) } else { format!("{answer}") };
+            line(&format!("{flags:#x} {first:#x} {ended}"));
+        }
+    }
+}
+
 fn shared_directory_and_descriptors() {
     fs::create_dir("sub").unwrap();
     let child = clone(CLONE_FS);
@@ -446,6 +470,7 @@ fn main() {
         ("vforks", vforks),
         ("spawns", spawns),
         ("clones", clones),
+        ("clones_keep_their_flags", clones_keep_their_flags),
         ("shared_directory_and_descriptors", shared_directory_and_descriptors),
         ("exec_from_a_thread", exec_from_a_thread),
         ("leader_ends_first", leader_ends_first),

@@ -121,6 +121,10 @@ pub struct Tracer<'a, O: Observer> {
     one_memory: HashSet<Tid, foldhash::fast::RandomState>,
     /// Threads that ended before their creator's event told of them.
     ended_early: HashSet<Tid, foldhash::fast::RandomState>,
+    /// The first argument of each thread that we have changed: it is put back at the thread's next stop.
+    changed: HashMap<Tid, u64, foldhash::fast::RandomState>,
+    /// The first stop of threads whose creator may be one of those: they wait for its event.
+    parked: HashMap<Tid, i32, foldhash::fast::RandomState>,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -136,6 +140,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
             beside_leader: HashMap::default(),
             one_memory: HashSet::default(),
             ended_early: HashSet::default(),
+            changed: HashMap::default(),
+            parked: HashMap::default(),
         }
     }
 
@@ -154,6 +160,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 }
                 while let Some((tid, status)) = reports.pop_front() {
                     self.reported(tid, status)?;
+                    self.unpark(&mut reports);
                 }
             }
         }
@@ -165,11 +172,25 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 self.ended(tid, end);
                 Ok(())
             }
+            Report::Stopped(_) if !self.changed.is_empty() && !self.threads.contains_key(&tid) => {
+                self.parked.insert(tid, status);
+                Ok(())
+            }
             Report::Stopped(stop) => {
                 self.meet(tid);
                 let (how, signal) = self.act(tid, stop);
                 Stopped::new(tid).resume(how, signal)
             }
+        }
+    }
+
+    /// Takes up the first stops that need not wait any more: their creator's event has come, or no creator
+    /// is left that they could have a changed argument from.
+    fn unpark(&mut self, reports: &mut VecDeque<(Tid, i32)>) {
+        if !self.parked.is_empty() {
+            let (changed, threads) = (&self.changed, &self.threads);
+            let due = |tid: &Tid, _: &mut i32| changed.is_empty() || threads.contains_key(tid);
+            reports.extend(self.parked.extract_if(due));
         }
     }
 
@@ -206,9 +227,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
         {
             self.looked(tid, pending);
         }
+        let changed = if self.changed.is_empty() { None } else { self.changed.remove(&tid) };
+        // A program that was just executed has registers of its own.
+        if let Some(argument) = changed
+            && stop != Stop::Exec
+        {
+            let _ = sys::set_register(tid, Register::FirstArgument, argument);
+        }
         match stop {
             Stop::Syscall => self.call_stop(tid),
-            Stop::Clone { waits } => self.cloned(tid, waits),
+            Stop::Clone { waits } => self.cloned(tid, waits, changed),
             Stop::Exec => self.executed(tid),
             Stop::Group(stopping) => {
                 let thread = self.thread(tid);
@@ -292,7 +320,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             // The child would run unseen, with a filter that answers ENOSYS to every path call.
             Some(Special::Untraced { clone3: false, .. }) => {
                 let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
-                let _ = sys::set_register(tid, Register::FirstArgument, flags);
+                if sys::set_register(tid, Register::FirstArgument, flags).is_ok() {
+                    // The kernel keeps a call's arguments. Its event or its exit is the next stop.
+                    self.changed.insert(tid, arguments[0]);
+                    self.thread(tid).in_call = true;
+                }
             }
             // Its flags are in memory, perhaps read-only: libc falls back to clone at ENOSYS.
             Some(Special::Untraced { clone3: true, .. }) => {
@@ -315,10 +347,15 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
     }
 
-    fn cloned(&mut self, tid: Tid, waits: bool) {
+    /// A thread has made another; `changed` is the first argument of its call, where we changed that: the
+    /// new thread has it, too.
+    fn cloned(&mut self, tid: Tid, waits: bool, changed: Option<u64>) {
         let Some(child) = message_tid(tid) else { return };
         if self.ended_early.remove(&child) {
             return;
+        }
+        if let Some(argument) = changed {
+            self.changed.insert(child, argument);
         }
         let creator = self.thread(tid).tgid;
         if is_thread_of(creator, child) {
@@ -371,6 +408,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     fn ended(&mut self, tid: Tid, end: End) {
+        self.changed.remove(&tid);
+        self.parked.remove(&tid);
         let Some(thread) = self.threads.remove(&tid) else {
             // Killed before its first stop.
             self.ended_early.insert(tid);
