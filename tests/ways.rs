@@ -324,6 +324,55 @@ fn a_program_without_a_name_has_its_interpreter_and_its_image() {
     }
 }
 
+/// A copy of a test program, whose loader is `ld` in the working directory, copied there.
+fn program_with_its_own_loader(place: &Place, name: &str) -> bool {
+    let mut bytes = fs::read(program("ways")).unwrap();
+    let loader = b"/lib64/ld-linux-x86-64.so.2";
+    let Some(at) = bytes.windows(loader.len()).position(|window| window == loader) else {
+        println!("skipped: programs have another loader here");
+        return false;
+    };
+    fs::copy(std::str::from_utf8(loader).unwrap(), place.work.join("ld")).unwrap();
+    bytes[at..at + loader.len()].fill(0);
+    bytes[at..at + 4].copy_from_slice(b"./ld");
+    fs::write(place.work.join(name), bytes).unwrap();
+    fs::set_permissions(place.work.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    true
+}
+
+#[test]
+fn an_interpreter_that_binfmt_misc_names_is_executed() {
+    // Linux 6.7: a user namespace has interpreters of its own.
+    let register = "mount -t binfmt_misc x bm && echo \":t:E::foo::$PWD/i:\" > bm/register";
+    for inside in [false, true] {
+        let place = Place::new();
+        fs::create_dir(place.work.join("bm")).unwrap();
+        if !works(&place, &["unshare", "-Urm", "sh", "-c", register])
+            || !program_with_its_own_loader(&place, "i")
+        {
+            return;
+        }
+        fs::write(place.work.join("x.foo"), "what only its interpreter knows\n").unwrap();
+        fs::set_permissions(place.work.join("x.foo"), fs::Permissions::from_mode(0o755)).unwrap();
+        let (run, binary) = ("./x.foo 2> /dev/null; echo $?", crate::support::BINARY);
+        let record = format!("{binary} --snapshot-dir {}", place.out.display());
+        let script = if inside {
+            format!("{record} unshare -Urm sh -c '{register} && {run}'")
+        } else {
+            format!("unshare -Urm sh -c '{register} && {record} sh -c \"$1\"' sh '{run}'")
+        };
+        let mut command = Command::new("sh");
+        place.isolate(&mut command);
+        let output = command.args(["-c", &script]).output().unwrap();
+        assert_eq!(output.stdout, b"2\n", "{}", stderr(&output));
+        let snapshot = place.snapshot();
+        let mut recorded = place.recorded(&snapshot);
+        recorded.retain(|record| !record.starts_with("bm"));
+        let expected = ["i", "ld", "x.foo"].map(|name| format!("{name} read+execute"));
+        assert_eq!(recorded, expected, "inside: {inside}");
+    }
+}
+
 #[test]
 fn a_process_that_is_not_dumpable_is_told() {
     let place = Place::new();

@@ -67,6 +67,18 @@ pub(super) struct Part {
 struct PendingExec {
     image: Exec,
     interpreters: Vec<Resolved>,
+    /// How many of them scripts name; the one after those is an ELF file's loader.
+    of_scripts: usize,
+}
+
+impl PendingExec {
+    /// The program that runs in the end, where no other format of the kernel takes it.
+    fn runs(&self) -> &[u8] {
+        match self.interpreters[..self.of_scripts].last() {
+            Some(interpreter) => &interpreter.path,
+            None => &self.image.exe,
+        }
+    }
 }
 
 /// What the result of a call says.
@@ -183,8 +195,14 @@ impl State {
         let (argv, argv_truncated) =
             decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
         let image = Exec { exe, argv, argv_truncated };
-        let mut interpreters: Vec<Resolved> = Vec::new();
-        let mut next = file;
+        let (interpreters, of_scripts) = self.interpreters(caller, file);
+        PendingExec { image, interpreters, of_scripts }
+    }
+
+    /// The interpreters that the kernel opens for a program, and how many of them scripts name.
+    fn interpreters(&mut self, caller: Caller, program: Option<File>) -> (Vec<Resolved>, usize) {
+        let (mut interpreters, mut of_scripts) = (Vec::new(), 0);
+        let mut next = program;
         while let Some(file) = next.take()
             && interpreters.len() < MAX_INTERPRETERS
             && let Some(path) = program::interpreter(&file)
@@ -193,10 +211,35 @@ impl State {
             // An ELF file's loader is the last; a script's interpreter may have one itself.
             if program::is_script(&file) {
                 next = live::open_regular(&resolved.path).ok();
+                of_scripts += 1;
             }
             interpreters.push(resolved);
         }
-        PendingExec { image, interpreters }
+        (interpreters, of_scripts)
+    }
+
+    /// Mends the interpreters of a program that was executed: binfmt_misc has others than the files name.
+    fn find_what_runs(&mut self, caller: Caller, exec: &mut PendingExec) {
+        let link = format!("/proc/{}/exe", caller.tid).into_bytes();
+        if resolve::read_magic_link(&link).is_ok_and(|runs| runs == exec.runs()) {
+            return;
+        }
+        // Of another mount namespace it may be the same file by another name, or one that has none here.
+        let Ok((path, stat)) = resolve::named_object(&link) else { return };
+        let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
+        let expected = resolve::lstat(exec.runs()).ok().flatten();
+        if expected.as_ref().map(identity) == Some(identity(&stat)) {
+            return;
+        }
+        exec.interpreters.truncate(exec.of_scripts);
+        let (its, _) = self.interpreters(caller, live::open_regular(&path).ok());
+        exec.interpreters.push(Resolved {
+            path,
+            stat: Some(stat),
+            crossed: Vec::new(),
+            must_be_directory: false,
+        });
+        exec.interpreters.extend(its);
     }
 
     /// A program that is executed without having a name, by a descriptor or a magic link: the link's text,
@@ -480,7 +523,8 @@ impl State {
     pub fn executed(&mut self, caller: Caller, pending: Option<Pending>) {
         let process = self.processes.id(caller.tgid);
         self.compare_credentials(caller);
-        let Some(Pending { parts, exec: Some(exec), .. }) = pending else { return };
+        let Some(Pending { parts, exec: Some(mut exec), .. }) = pending else { return };
+        self.find_what_runs(caller, &mut exec);
         let operations = Operations::from(Operation::Read).with(Operation::Execute);
         for part in parts {
             self.cross(process, &part.crossed);
