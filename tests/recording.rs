@@ -566,6 +566,29 @@ fn a_file_that_was_moved_has_its_bytes_stored_once_and_one_written_to_since_has_
 }
 
 #[test]
+fn attributes_and_rules_that_are_written_after_they_were_opened_count() {
+    let place = Place::new();
+    let mut git = Command::new("sh");
+    place.isolate(&mut git);
+    // The index is written well after the file, so that its stat data proves what it is the data of.
+    let script = "git init -q && git config filter.rot.clean 'tr a-z n-za-m' && git config filter.rot.smudge 'tr a-z n-za-m' &&
+        echo '*.txt filter=rot' > .gitattributes && cp .gitattributes attributes && echo '*.log' > rules &&
+        echo hello > f.txt && sleep 0.1 && git add . && git -c user.name=a -c user.email=a@example.org commit -qm one &&
+        sleep 0.1 && touch .git/index";
+    if !git.args(["-c", script]).status().is_ok_and(|status| status.success()) {
+        println!("skipped: git is missing");
+        return;
+    }
+    let snapshot = place
+        .record("cat attributes > .gitattributes; cat f.txt; cat rules > .gitignore; echo hello > x.log");
+    let file = place.file(&snapshot, "f.txt");
+    let git = file.git.as_ref().unwrap();
+    assert_eq!((git.tracked, git.dirty, git.oid.as_deref()), (true, false, None));
+    assert_eq!(bytes(&snapshot, file, true), b"hello\n");
+    assert!(place.file(&snapshot, "x.log").git.as_ref().unwrap().ignored);
+}
+
+#[test]
 fn what_git_knows_at_the_end_is_told_of_files_that_nobody_touched() {
     let place = Place::new();
     let git = |script: &str| {

@@ -16,7 +16,8 @@
 //! - References in a reftable can't be read here: `head` is then unknown, nothing is pinned, and
 //!   dirty means different from the index.
 //! - Rules, attributes and configuration are read once; that they change is learnt from the traced
-//!   changes. The index is looked at again, too, unless that was done a moment ago.
+//!   changes. Those that were changed, and the index, are looked at again, unless that was done a
+//!   moment ago.
 //! - `assume-unchanged` and `skip-worktree` are not believed.
 //!
 //! Neighbours: `ignore` learns from here where git directories are; what reads a path's content
@@ -24,6 +25,7 @@
 
 mod convert;
 mod directories;
+mod edited;
 mod files;
 mod index;
 mod open;
@@ -42,6 +44,7 @@ use gix::ObjectId;
 use crate::snapshot::{GitRepository, GitState};
 
 use directories::{Directories, Holder, NodeId, components};
+use edited::Edited;
 use open::Opened;
 use patterns::Patterns;
 use repository::{Known, Query, Repository};
@@ -55,6 +58,8 @@ pub struct Repositories {
     directories: Directories,
     /// Files outside of any repository that change what is known in all of them.
     watched: HashSet<Vec<u8>>,
+    /// Those of the files with rules and settings that the tree has changed.
+    edited: Edited,
     /// Git directories without a component `.git` that nobody has asked for yet, and whether there
     /// were any.
     new_git_dirs: Vec<Vec<u8>>,
@@ -135,7 +140,15 @@ impl Repositories {
 
     /// The same, when the files of every repository have been looked at.
     pub fn settled_epoch(&mut self) -> u32 {
+        self.edited.look_again();
+        self.guarded(|all| {
+            all.note_edited();
+            Some(())
+        });
         for id in 0..u32::try_from(self.repositories.len()).unwrap_or(u32::MAX) {
+            if let Some(repository) = self.repositories.get_mut(id as usize) {
+                repository.look_again();
+            }
             self.guarded(|all| all.asked(id).map(drop));
         }
         self.epoch
@@ -219,6 +232,7 @@ impl Repositories {
         if components(path).any(|(component, _)| component == b".git") {
             return None;
         }
+        self.note_edited();
         let parent = path.iter().rposition(|byte| *byte == b'/').map(|slash| &path[..slash]);
         let parent = parent.filter(|_| path != b"/").map(|parent| self.node(parent));
         let holder = parent.and_then(|parent| self.directories.holder(parent));
@@ -305,6 +319,13 @@ impl Repositories {
         node
     }
 
+    /// Takes note of what has been written to files that were opened some time ago.
+    fn note_edited(&mut self) {
+        for path in self.edited.changed() {
+            self.note(&path);
+        }
+    }
+
     fn note(&mut self, path: &[u8]) {
         if self.takes_note(path) {
             self.epoch = self.epoch.wrapping_add(1);
@@ -319,14 +340,16 @@ impl Repositories {
         // Git reads none of its lock files, and makes some even to look.
         let is_lock = name.ends_with(b".lock");
         if matches!(name, b".gitignore" | b".gitattributes") {
-            let holder = self.directories.existing(parent).and_then(|node| self.directories.holder(node));
+            let holder = self.directories.nearest(parent).and_then(|node| self.directories.holder(node));
             if let Some(repository) = holder.and_then(|id| self.repositories.get_mut(id as usize)) {
                 repository.generation += 1;
+                self.edited.note(path);
                 matters = true;
             }
         }
         if self.watched.contains(path) {
             self.repositories.iter_mut().for_each(|repository| repository.stale = true);
+            self.edited.note(path);
             matters = true;
         }
         // Whatever is a directory here: it may have gone, or another may have come.
@@ -336,6 +359,9 @@ impl Repositories {
             let directory = &at[..at.len() - component.len()];
             let directory = directory.strip_suffix(b"/").filter(|directory| !directory.is_empty());
             self.note_below_dot_git(directory.unwrap_or(b"/"), at == path);
+            if at == path {
+                self.edited.note(path);
+            }
             matters |= !is_lock;
         }
         if dot_git.is_none() && !self.has_git_dirs_elsewhere {
@@ -346,7 +372,12 @@ impl Repositories {
             match inside {
                 Some(b"") => repository.stale = true,
                 Some(b"index") => repository.forget_index(),
-                Some(inside) if changes_answers(inside) => repository.stale = true,
+                Some(inside) if changes_answers(inside) => {
+                    repository.stale = true;
+                    if !is_lock && !inside.starts_with(b"objects/pack/") {
+                        self.edited.note(path);
+                    }
+                }
                 _ => continue,
             }
             matters = true;

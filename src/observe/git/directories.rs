@@ -67,6 +67,17 @@ impl Directories {
         Some(node)
     }
 
+    /// The directory at `at`, or the nearest one above it that was met.
+    pub(super) fn nearest(&self, at: &[u8]) -> Option<NodeId> {
+        let mut node = 0;
+        self.nodes.first()?;
+        for (component, _) in components(at) {
+            let Some(child) = self.nodes[node].children.get(component) else { break };
+            node = *child;
+        }
+        Some(node)
+    }
+
     /// The working tree that holds the entries of the directory.
     pub(super) fn holder(&self, node: NodeId) -> Holder {
         self.nodes[node].holder

@@ -50,6 +50,11 @@ impl Signature {
     pub(super) fn mtime(&self) -> (i64, i64) {
         self.mtime
     }
+
+    /// The time of the last change, in seconds and nanoseconds.
+    pub(super) fn ctime(&self) -> (i64, i64) {
+        self.ctime
+    }
 }
 
 /// The size of the file; `st_size` is signed only for the sake of other uses of `off_t`.

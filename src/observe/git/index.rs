@@ -15,10 +15,10 @@ use super::files::{self, Signature};
 /// As much as the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100, and
 /// as much again). What was changed this shortly before the index was written can have been changed
 /// after Git had looked, without a trace in its times.
-const CLOCK_STEP: i64 = 20_000_000;
+pub(super) const CLOCK_STEP: i64 = 20_000_000;
 
 /// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
-const COARSE_STEP: i64 = 2_000_000_000;
+pub(super) const COARSE_STEP: i64 = 2_000_000_000;
 
 /// An index, as it was when its file had a certain signature.
 pub(super) struct Index {

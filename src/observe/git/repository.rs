@@ -155,6 +155,11 @@ impl Repository {
         self.index = None;
     }
 
+    /// Lets the next question be answered by a look at the index, however soon it comes.
+    pub(super) fn look_again(&mut self) {
+        self.looked_at = None;
+    }
+
     /// Makes sure that what is asked next is answered from the current files.
     ///
     /// None where Git could not work here: what it would say is then not known.

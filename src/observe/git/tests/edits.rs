@@ -1,5 +1,6 @@
 //! Change after change, always compared with git.
 
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -409,6 +410,74 @@ facts! {
             compare(fixture, &mut all, "r", script);
         }
         note(&mut all, "r/.gitignore");
+    }
+
+    fn what_is_written_long_after_the_file_was_opened_is_noticed(fixture) {
+        fixture.sh("git init -q r; cd r; git config filter.rot.clean 'tr a-z n-za-m'; git config filter.rot.smudge cat
+            mkdir d; echo abc >d/f.txt; echo x >d/x.log; echo l >other; git add d/f.txt; git commit -qm 1; touch d/f.txt
+            printf '[user]\n' >../../.gitconfig");
+        let mut all = Repositories::new();
+        compare(fixture, &mut all, "r", "at first");
+        for (name, text) in [
+            ("r/.gitignore", "*.log\n"),
+            ("r/d/.gitignore", "!*.log\n"),
+            ("r/.git/info/exclude", "other\n"),
+            ("r/.git/config", "[core]\nrepositoryformatversion = 0\nfileMode = false\n"),
+            ("../.gitconfig", "[core]\nignoreCase = true\n"),
+            ("r/.gitattributes", "*.txt text\n"),
+            ("r/.git/info/attributes", "*.txt -text\n"),
+        ] {
+            let path = fixture.root.join(name.strip_prefix("../").map_or(name.to_owned(), |name| {
+                fixture.root.parent().unwrap().join(name).to_str().unwrap().to_owned()
+            }));
+            for text in [text.to_owned(), String::new(), text.replace('\n', "\n\n"), text.to_owned()] {
+                let mut file = std::fs::File::create(&path).unwrap();
+                all.note_change(path.as_os_str().as_encoded_bytes());
+                // Everything is cached as the empty file has it.
+                ask(&mut all, &fixture.path("r/d/x.log"));
+                ask(&mut all, &fixture.path("r/d/f.txt"));
+                let before = all.epoch();
+                let settled = all.settled_epoch();
+                assert_eq!(before, settled, "nothing was written to {name} yet");
+                file.write_all(text.as_bytes()).unwrap();
+                assert!(text.is_empty() || all.settled_epoch() != settled, "{name}");
+                compare(fixture, &mut all, "r", &format!("{name}: {text:?}"));
+            }
+        }
+    }
+
+    fn what_is_written_in_the_clock_tick_of_a_look_is_noticed(fixture) {
+        fixture.sh("git init -q r; cd r; touch a.log b.log; git add a.log; git commit -qm 1");
+        let path = fixture.path("r/.gitignore");
+        let mut all = Repositories::new();
+        ask(&mut all, &fixture.path("r/a.log"));
+        let mut same = 0;
+        for round in 0..60 {
+            std::fs::write(&path, "a.log\n").unwrap();
+            all.note_change(path.as_os_str().as_encoded_bytes());
+            assert!(!ask(&mut all, &fixture.path("r/b.log")).unwrap().0.ignored);
+            let before = super::lstat(&path).unwrap();
+            std::fs::write(&path, "b.log\n").unwrap();
+            let after = super::lstat(&path).unwrap();
+            same += u32::from((before.st_ctime, before.st_ctime_nsec) == (after.st_ctime, after.st_ctime_nsec));
+            all.settled_epoch();
+            assert!(ask(&mut all, &fixture.path("r/b.log")).unwrap().0.ignored, "round {round}");
+        }
+        eprintln!("{same} edits left the times as they were");
+    }
+
+    fn an_index_that_was_looked_at_a_moment_ago_is_looked_at_for_the_end(fixture) {
+        fixture.sh("git init -q r; cd r; echo a >a; git add .; git commit -qm 1; cp .git/index one; echo b >b; git add b");
+        let (index, one) = (fixture.path("r/.git/index"), fixture.path("r/one"));
+        let mut all = Repositories::new();
+        for _ in 0..20 {
+            ask(&mut all, &fixture.path("r/b"));
+            let before = all.epoch();
+            std::fs::rename(&one, fixture.path("r/.git/next")).unwrap();
+            std::fs::rename(&index, &one).unwrap();
+            std::fs::rename(fixture.path("r/.git/next"), &index).unwrap();
+            assert_ne!(all.settled_epoch(), before);
+        }
     }
 
     fn what_can_change_an_answer_starts_another_epoch(fixture) {
