@@ -343,12 +343,16 @@ impl Repositories {
             let holder = self.directories.nearest(parent).and_then(|node| self.directories.holder(node));
             if let Some(repository) = holder.and_then(|id| self.repositories.get_mut(id as usize)) {
                 repository.generation += 1;
+                repository.converted_otherwise |= name == b".gitattributes";
                 self.edited.note(path);
                 matters = true;
             }
         }
         if self.watched.contains(path) {
-            self.repositories.iter_mut().for_each(|repository| repository.stale = true);
+            for repository in &mut self.repositories {
+                repository.stale = true;
+                repository.converted_otherwise = true;
+            }
             self.edited.note(path);
             matters = true;
         }
@@ -372,9 +376,10 @@ impl Repositories {
             match inside {
                 Some(b"") => repository.stale = true,
                 Some(b"index") => repository.forget_index(),
-                Some(inside) if changes_answers(inside) => {
+                Some(inside) if changes_answers(inside) && !is_lock => {
                     repository.stale = true;
-                    if !is_lock && !inside.starts_with(b"objects/pack/") {
+                    repository.converted_otherwise |= !inside.starts_with(b"objects");
+                    if !inside.starts_with(b"objects/pack/") {
                         self.edited.note(path);
                     }
                 }

@@ -24,6 +24,9 @@ use super::tree::Trees;
 /// question, change the index and end before the next one. The traced changes are told at once.
 const LOOKED_AT_FOR: Duration = Duration::from_micros(200);
 
+/// A pointer of Git LFS is shorter than that, as its specification has it.
+const POINTER_LIMIT: u64 = 1024;
+
 /// How Git knows a path, without whose path it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known {
@@ -54,6 +57,9 @@ pub(super) struct Repository {
     pub(super) dirty: bool,
     /// Counts what invalidates the patterns of its directories.
     pub(super) generation: u32,
+    /// Whether the tree has changed what converts files: those of before may have been added by other
+    /// rules.
+    pub(super) converted_otherwise: bool,
     /// Whether it must be opened anew before it is asked again.
     pub(super) stale: bool,
     /// Whether asking it made the library panic: it is not asked again.
@@ -129,6 +135,7 @@ impl Repository {
             observed: false,
             dirty: false,
             generation: 0,
+            converted_otherwise: false,
             stale: false,
             broken: false,
             global: Global::read(&opened.sources),
@@ -290,10 +297,13 @@ impl Repository {
         let proven = self.index.as_ref().is_some_and(|index| index.proves(entry, stat));
         let content = self.content(query, stat);
         // Stat data tells that the file still has what was added from it; that this is the blob
-        // byte by byte follows only if nothing but line endings can have been converted, and then
-        // only together with the length.
-        let as_blob =
-            proven && conversion.only_shortens() && head == AtHead::Something(entry.mode, entry.oid);
+        // byte by byte follows only if nothing but line endings can have been converted, then or now,
+        // and then only together with the length.
+        let as_blob = proven
+            && conversion.only_shortens()
+            && !self.converted_otherwise
+            && !settings.may_keep_length(stat)
+            && head == AtHead::Something(entry.mode, entry.oid);
         let oid = self.pin(head, &content, as_blob);
         let dirty = staged
             || (!proven && self.differs(&content, entry, &conversion))
@@ -408,6 +418,15 @@ impl Content<'_> {
 impl Settings {
     fn driver(&self, name: &BStr) -> Option<Driver> {
         self.drivers.get(name.as_bytes()).copied()
+    }
+
+    /// Whether a driver, one that attributes have ceased to name perhaps, can have made another blob of
+    /// the same length from a file.
+    fn may_keep_length(&self, stat: &libc::stat) -> bool {
+        self.drivers.values().any(|driver| match driver {
+            Driver::Lfs => files::size(stat) < POINTER_LIMIT,
+            Driver::Unknown => true,
+        })
     }
 }
 

@@ -132,6 +132,32 @@ facts! {
         assert!(!fixture.path("ran").exists(), "a filter driver was run");
     }
 
+    fn a_file_that_was_added_through_a_driver_is_not_its_blob_when_the_driver_is_named_no_more(fixture) {
+        // The index is written long after the files, it seems: Git looks into none of them.
+        let add = "git config filter.rot.clean 'tr a-z n-za-m'; git config filter.rot.smudge cat; echo '*.txt filter=rot' >.gitattributes
+            echo hello >f.txt; echo plain >plain; git add .; git commit -qm 1; touch -d '+1 minute' .git/index";
+        for (name, before, after, changed) in [
+            ("before", ": >.gitattributes", "true", vec![]),
+            ("since", "true", ": >.gitattributes; git config --remove-section filter.rot", vec![".gitattributes", ".git/config"]),
+            ("of_the_user", "git config --remove-section filter.rot; git config --global filter.rot.clean 'tr a-z n-za-m'
+                echo '*.txt filter=rot' >.gitattributes", "rm ~/.gitconfig", vec!["~/.gitconfig"]),
+        ] {
+            fixture.sh(&format!("git init -q {name}; cd {name}; {add}; {before}"));
+            let root = fixture.path(name);
+            let mut all = super::Repositories::new();
+            assert!(super::ask(&mut all, &root.join("plain")).unwrap().0.oid.is_some());
+            fixture.sh(&format!("cd {name}; {after}"));
+            for changed in changed {
+                let of_home = changed.strip_prefix("~/").map(|name| fixture.root.parent().unwrap().join(name));
+                let path = of_home.unwrap_or_else(|| root.join(changed));
+                all.note_change(path.as_os_str().as_encoded_bytes());
+            }
+            let said = super::ask(&mut all, &root.join("f.txt")).unwrap().0;
+            assert_eq!((said.tracked, said.dirty, said.oid), (true, false, None), "{name}");
+            assert!(super::ask(&mut all, &root.join("plain")).unwrap().0.oid.is_some());
+        }
+    }
+
     fn an_lfs_file_is_clean_and_not_pinned(fixture) {
         fixture.sh(
             "mkdir r; cd r; git init -q
