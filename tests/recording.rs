@@ -600,7 +600,7 @@ fn what_git_knows_at_the_end_is_told_of_files_that_nobody_touched() {
     git("git init -q; for f in kept added excluded dropped; do echo $f > $f; done; git add kept dropped; \
          git -c user.name=a -c user.email=a@example.org commit -qm one");
     let known = |script: &str, names: &[&str]| -> Vec<_> {
-        let snapshot = place.record(&format!("cat {}; {script}", names.join(" ")));
+        let snapshot = place.record(script);
         let of = |git: &Option<agent_snapshot::snapshot::GitState>| {
             git.as_ref().map(|git| (git.tracked, git.ignored))
         };
@@ -612,12 +612,21 @@ fn what_git_knows_at_the_end_is_told_of_files_that_nobody_touched() {
     };
     let (tracked, untracked, ignored) = (Some((true, false)), Some((false, false)), Some((false, true)));
     assert_eq!(
-        known("echo excluded > .gitignore", &["kept", "added", "excluded"]),
+        known("cat kept added excluded; echo excluded > .gitignore", &["kept", "added", "excluded"]),
         [(tracked, None), (untracked, None), (untracked, ignored)]
     );
     assert_eq!(
-        known("git add added; git rm -q --cached dropped", &["kept", "added", "dropped"]),
+        known(
+            "cat kept added dropped; git add added; git rm -q --cached dropped",
+            &["kept", "added", "dropped"]
+        ),
         [(tracked, None), (untracked, tracked), (tracked, untracked)]
+    );
+    // Read, and so asked for a pin, when the index has changed.
+    let script = "stat kept added dropped; git add dropped; git rm -q --cached added; cat kept added dropped";
+    assert_eq!(
+        known(script, &["kept", "added", "dropped"]),
+        [(tracked, None), (tracked, untracked), (untracked, tracked)]
     );
     // As long as before, and with its time put back.
     let snapshot = place.record("touch -r kept t; printf K 1<> kept; touch -r t kept");

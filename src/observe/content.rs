@@ -64,10 +64,13 @@ impl State {
             return;
         }
         if !std::mem::replace(&mut observation.pin_asked, true) {
-            let facts = self.repositories.classify_again(self.table.path(record), now, true);
+            let found = self.repositories.classify_again(self.table.path(record), now, true);
             let observation = self.table.get_mut(record);
-            observation.git = facts;
-            observation.git_epoch = self.repositories.epoch();
+            let first = observation.git.as_mut().expect("it was asked what is known");
+            // All else stays as at first sight; what has become of it is asked at the end.
+            if first.take_pin(found.as_ref()) {
+                observation.git_epoch = self.repositories.epoch();
+            }
         }
     }
 

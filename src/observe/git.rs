@@ -90,6 +90,14 @@ impl Facts {
         self.oid.as_ref()
     }
 
+    /// Takes the pin over from what was told of the same bytes `later`; whether all else is told alike.
+    pub fn take_pin(&mut self, later: Option<&Facts>) -> bool {
+        // Another working tree, inside of the one before, has another head.
+        let later = later.filter(|later| later.repository == self.repository);
+        self.oid = later.and_then(|later| later.oid);
+        later == Some(self)
+    }
+
     /// Whether the path is in the index.
     pub fn tracked(&self) -> bool {
         self.tracked
