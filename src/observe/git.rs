@@ -281,7 +281,11 @@ impl Repositories {
         self.busy = Some(id);
         let repository = self.repositories.get_mut(id as usize)?;
         let generation = repository.generation;
+        let was_stale = repository.stale;
         let settled = repository.settle();
+        if was_stale {
+            self.watched.extend(repository.opened.watched.iter().cloned());
+        }
         if settled.is_none() || repository.generation != generation {
             self.epoch = self.epoch.wrapping_add(1);
         }

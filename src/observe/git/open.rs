@@ -5,7 +5,7 @@
 //! configuration names is ever run. The user's and the system's configuration count as they do for
 //! Git.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,13 @@ use super::convert::{Driver, Eol};
 use super::files;
 use super::patterns::Sources;
 use super::repository::{Head, drivers, path_of};
+use super::{below, changes_answers};
 
 /// A `.git` file or a reference is no longer than that.
 const LIMIT: u64 = 64 << 10;
+
+/// As many links as the kernel follows (path_resolution(7)).
+const LINKS: usize = 40;
 
 /// As many symbolic references as Git follows (`SYMREF_MAXDEPTH`).
 const DEPTH: usize = 5;
@@ -39,7 +43,7 @@ pub(super) struct Opened {
     pub(super) index_path: PathBuf,
     pub(super) settings: Settings,
     pub(super) sources: Sources,
-    /// The files outside of it that its answers depend on.
+    /// The files outside of it that its answers depend on, and the links that lead to files.
     pub(super) watched: Vec<Vec<u8>>,
     /// Its private and its common directory, resolved.
     pub(super) git_dirs: [Vec<u8>; 2],
@@ -77,10 +81,15 @@ impl Opened {
         git.objects.refresh_never();
         let root = git.workdir().and_then(|root| root.canonicalize().ok());
         let root = root.map(|root| root.into_os_string().into_encoded_bytes());
-        let (settings, sources, watched) = configuration(&git, root.as_deref().map(path_of).as_deref());
+        let (settings, sources, mut watched) = configuration(&git, root.as_deref().map(path_of).as_deref());
         let resolved = |path: &Path| {
             path.canonicalize().unwrap_or_else(|_| path.to_owned()).into_os_string().into_encoded_bytes()
         };
+        let git_dirs = [resolved(git.git_dir()), resolved(git.common_dir())];
+        // A change of these is one of this repository alone.
+        watched.retain(|path| {
+            !git_dirs.iter().filter_map(|directory| below(directory, path)).any(changes_answers)
+        });
         Some(Opened {
             directory: directory.to_vec(),
             root,
@@ -89,7 +98,7 @@ impl Opened {
             settings,
             sources,
             watched,
-            git_dirs: [resolved(git.git_dir()), resolved(git.common_dir())],
+            git_dirs,
             git,
         })
     }
@@ -189,15 +198,37 @@ fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Settings, Sourc
         ignore_case: config.boolean("core.ignoreCase").unwrap_or(false),
     };
     let loaded = plumbing.sections().filter_map(|section| section.meta().path.clone());
-    let mut watched: Vec<Vec<u8>> = loaded
+    let of_info = ["attributes", "exclude"].map(|name| sources.info.join(name));
+    // Each section tells where it is from.
+    let files: BTreeSet<PathBuf> = loaded
         .chain(global_configuration())
         .chain(sources.attributes.iter().cloned())
         .chain(sources.excludes.iter().cloned())
-        .map(|path| path.into_os_string().into_encoded_bytes())
+        .chain(of_info)
         .collect();
-    watched.sort();
-    watched.dedup();
+    let names = files.into_iter().flat_map(names);
+    let watched = names.map(|path| path.into_os_string().into_encoded_bytes()).collect();
     (settings, sources, watched)
+}
+
+/// The resolved names of the file at `path`: its own, and where it is a link, those that it leads to.
+fn names(path: PathBuf) -> Vec<PathBuf> {
+    let mut names = Vec::new();
+    let mut next = Some(path);
+    while let Some(path) = next.take()
+        && names.len() <= LINKS
+    {
+        let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+        let (Some(parent), Some(name)) = (parent, path.file_name()) else {
+            // Perhaps its directory is made later.
+            names.push(path);
+            break;
+        };
+        let own = parent.join(name);
+        next = own.read_link().ok().map(|target| parent.join(target));
+        names.push(own);
+    }
+    names
 }
 
 /// The directory that Git has its own configuration below.

@@ -412,6 +412,30 @@ facts! {
         note(&mut all, "r/.gitignore");
     }
 
+    fn a_changed_file_behind_links_is_noticed(fixture) {
+        fixture.sh("mkdir -p ~/dotfiles/deep; ln -s dotfiles/config ~/.gitconfig; ln -s deep/config ~/dotfiles/config
+            mkdir ~/there; ln -s there ~/here
+            git config --global core.excludesFile ~/here/rules; echo rules2 >~/dotfiles/rules; ln -s ../dotfiles/rules ~/there/rules
+            git init -q r; cd r; mkdir -p .git/info; ln -sf ../../../dotfiles/exclude .git/info/exclude
+            touch a.log b.log c.log x; git add x; git commit -qm 1");
+        let home = fixture.root.parent().unwrap();
+        let mut all = Repositories::new();
+        compare(fixture, &mut all, "r", "at first");
+        for (script, changed) in [
+            ("echo a.log >~/there/rules", "dotfiles/rules"),
+            ("ln -sf ../dotfiles/rules2 ~/there/rules; echo b.log >~/dotfiles/rules2", "there/rules"),
+            ("echo c.log >~/dotfiles/rules2", "dotfiles/rules2"),
+            ("echo a.log >~/dotfiles/exclude", "dotfiles/exclude"),
+            ("git config --global core.excludesFile ~/more", "dotfiles/deep/config"),
+            ("echo b.log >~/more", "more"),
+            ("printf '[core]\\nexcludesFile = ~/there/rules\\n' >~/dotfiles/other; ln -sf other ~/dotfiles/config", "dotfiles/config"),
+        ] {
+            fixture.sh(script);
+            all.note_change(home.join(changed).as_os_str().as_encoded_bytes());
+            compare(fixture, &mut all, "r", script);
+        }
+    }
+
     fn what_is_written_long_after_the_file_was_opened_is_noticed(fixture) {
         fixture.sh("git init -q r; cd r; git config filter.rot.clean 'tr a-z n-za-m'; git config filter.rot.smudge cat
             mkdir d; echo abc >d/f.txt; echo x >d/x.log; echo l >other; git add d/f.txt; git commit -qm 1; touch d/f.txt
