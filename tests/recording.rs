@@ -636,6 +636,32 @@ fn what_git_knows_at_the_end_is_told_of_files_that_nobody_touched() {
 }
 
 #[test]
+fn a_repository_that_is_made_holds_what_was_seen_before_it() {
+    let place = Place::new();
+    if Command::new("git").arg("--version").output().is_err() {
+        println!("skipped: git is missing");
+        return;
+    }
+    for name in ["r/added", "r/d/untracked", "r/ignored", "outside"] {
+        let path = place.work.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    let snapshot = place.record(
+        "cat r/added r/d/untracked r/ignored outside; git init -q r; cd r; echo ignored > .git/info/exclude; git add added",
+    );
+    let after = |name: &str| {
+        let file = place.file(&snapshot, name);
+        assert_eq!(file.git, None, "{name}");
+        file.git_after.as_ref().map(|git| (git.tracked, git.ignored))
+    };
+    assert_eq!(after("r/added"), Some((true, false)));
+    assert_eq!(after("r/d/untracked"), Some((false, false)));
+    assert_eq!(after("r/ignored"), Some((false, true)));
+    assert_eq!(after("outside"), None);
+}
+
+#[test]
 fn a_path_that_turns_back_from_a_directory_that_is_gone_leads_nowhere() {
     for end in ["", "; : > d"] {
         for seen in ["", "test -e d/../f; "] {

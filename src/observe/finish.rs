@@ -290,6 +290,10 @@ impl Known {
                 Some(facts)
             }
             Some(_) => self.repositories.classify_again(&path, found.as_ref(), pin),
+            // A working tree may have come to hold it since.
+            None if observation.git_epoch != git_epoch && self.repositories.may_hold(&path) => {
+                self.repositories.classify_again(&path, found.as_ref(), pin)
+            }
             None => None,
         };
         self.tell_external_change(record, stat.as_ref());

@@ -162,6 +162,12 @@ impl Repositories {
         self.epoch
     }
 
+    /// Whether `path` lies where a working tree is, or was: a look at what is known alone.
+    pub fn may_hold(&self, path: &[u8]) -> bool {
+        let mut roots = self.repositories.iter().filter_map(|repository| repository.opened.root.as_deref());
+        roots.any(|root| below(root, path).is_some())
+    }
+
     /// Learns that `path` was changed, in whatever way: every traced change may be told, most cost
     /// next to nothing.
     ///
