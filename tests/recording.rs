@@ -586,6 +586,17 @@ fn attributes_and_rules_that_are_written_after_they_were_opened_count() {
     assert_eq!((git.tracked, git.dirty, git.oid.as_deref()), (true, false, None));
     assert_eq!(bytes(&snapshot, file, true), b"hello\n");
     assert!(place.file(&snapshot, "x.log").git.as_ref().unwrap().ignored);
+    // The same by a descriptor from before the launch.
+    for name in [".gitignore", ".git/info/exclude"] {
+        fs::create_dir_all(place.work.join(".git/info")).unwrap();
+        fs::write(place.work.join(".gitignore"), "").unwrap();
+        let rules = fs::File::create(place.work.join(name)).unwrap();
+        let mut command = place.command();
+        command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", "cat rules; echo hello > x.log"]);
+        assert!(command.stdout(rules).status().unwrap().success());
+        let snapshot = place.snapshot();
+        assert!(place.file(&snapshot, "x.log").git.as_ref().unwrap().ignored, "{name}");
+    }
 }
 
 #[test]

@@ -74,6 +74,9 @@ impl State {
         } else {
             self.sight(file.path.clone(), Some(&file.stat))
         };
+        if file.writes {
+            self.repositories.note_change(&file.path);
+        }
         let record = match sight {
             Sight::Record(record) => record,
             Sight::Suppressed(rule, topmost) if file.writes => return self.suppressed.write(rule, &topmost),
