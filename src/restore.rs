@@ -21,3 +21,4 @@ pub mod rescue;
 pub mod run;
 pub mod targets;
 pub mod times;
+pub mod torn;

@@ -30,8 +30,10 @@ pub struct Request<'a> {
     pub links: [&'a Links; 2],
     /// What was found at the targets and at the other names of their files.
     pub looks: &'a HashMap<usize, io::Result<Look>>,
-    /// The records of the rescues of a restore of this snapshot that did not come to its end, by path.
-    pub unfinished: &'a HashMap<&'a [u8], &'a FileRecord>,
+    /// The records of the rescues of restores of this snapshot that did not come to their end, by path.
+    pub unfinished: &'a HashMap<&'a [u8], Vec<&'a FileRecord>>,
+    /// The records whose files such a restore was changing in place, by their bytes.
+    pub half_done: &'a HashSet<usize>,
 }
 
 /// What becomes of one target.
@@ -238,20 +240,23 @@ impl<'a> Planner<'a> {
 
     /// Whether a restore that was killed can have left the path so: what it then was is in its rescue.
     fn is_half_done(&self, index: usize, look: &Look) -> bool {
-        let Some(rescued) = self.request.unfinished.get(self.record(index).path.as_slice()) else {
-            return false;
-        };
-        let Some(live) = &look.live else { return true };
-        let Some(before) = rescued.before.present() else {
-            return live.file_type == FileType::Directory && rescued.after.present().is_some();
-        };
         let is_directory = |at: Option<&Present>| at.is_some_and(|at| at.file_type == FileType::Directory);
-        let one_file = (before.dev, before.ino) == (live.dev, live.ino);
-        // Untouched, or written in place and not to its end, or a directory on its way.
-        is_unchanged(before, live)
-            || one_file && live.file_type == FileType::File
-            || is_directory(Some(live))
-                && (is_directory(Some(before)) || is_directory(rescued.after.present()))
+        let is_left = |rescued: &&FileRecord| {
+            let Some(live) = &look.live else { return true };
+            let Some(before) = rescued.before.present() else {
+                return is_directory(Some(live)) && rescued.after.present().is_some();
+            };
+            // Untouched, or a directory on its way.
+            is_unchanged(before, live)
+                || is_directory(Some(live))
+                    && (is_directory(Some(before)) || is_directory(rescued.after.present()))
+        };
+        self.request.half_done.contains(&index) || self.rescued(index).iter().any(is_left)
+    }
+
+    /// What the rescues of killed restores have of the path.
+    fn rescued(&self, index: usize) -> &'a [&'a FileRecord] {
+        self.request.unfinished.get(self.record(index).path.as_slice()).map_or(&[], Vec::as_slice)
     }
 
     fn file(&self, goal: &Present, look: &Look) -> Action {
@@ -268,11 +273,11 @@ impl<'a> Planner<'a> {
     /// state has them: an attribute that someone else changed since is not of the command's doing.
     fn attributes(&self, index: usize, goal: &Present, live: &Present) -> Option<Attributes> {
         let record = self.record(index);
-        let rescued = self.request.unfinished.get(record.path.as_slice());
-        let was = rescued.and_then(|rescued| rescued.before.present());
+        let rescued = self.rescued(index);
+        let mut was = rescued.iter().filter_map(|rescued| rescued.before.present());
         let other = self.other(index).filter(|other| other.file_type == goal.file_type);
         // Of a file that was half done, all that is not as it should be is of our own doing.
-        let is_half_done = rescued.is_some() && was.is_none_or(|before| !is_unchanged(before, live));
+        let is_half_done = !rescued.is_empty() && !was.any(|before| is_unchanged(before, live));
         let ours = |same_as: &dyn Fn(&Present) -> bool| is_half_done || other.is_some_and(same_as);
         let mut wanted = Attributes::default();
         let policy = self.request.policy;

@@ -6,7 +6,7 @@
 //! restore puts back, whose content stays where it is. Neighbours: `plan.rs` has the steps,
 //! `apply.rs` carries them out.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -21,6 +21,7 @@ use super::place::{Place, Spot};
 use super::plan::{Action, Request, Step, is_unchanged};
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
+use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{self, *};
@@ -125,6 +126,13 @@ fn is_ours(path: &Path, snapshot: &Snapshot) -> io::Result<bool> {
         && header.host.machine == live::machine_id_hash().to_string()
         && !header.id.is_empty()
         && header.id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The snapshot that the restore of the rescue with `header` was putting back, if it is still there.
+pub fn origin(header: &Header) -> Option<Snapshot> {
+    let path = header.command.get(2)?;
+    let origin = Snapshot::open(Path::new(OsStr::from_bytes(path))).ok()?;
+    (header.name.as_ref() == Some(&name(&origin.header().id))).then_some(origin)
 }
 
 /// The name of the rescues of the snapshot `id`, which tells it from a later one in its directory.
@@ -281,12 +289,29 @@ fn new_directory() -> Present {
     }
 }
 
-/// Whether what a step overwrites is kept already in the rescue of the run that was killed.
-pub fn is_kept(unfinished: &HashMap<&[u8], &FileRecord>, path: &[u8], live: Option<&Present>) -> bool {
-    unfinished.get(path).is_some_and(|record| match (record.before.present(), live) {
+/// Whether what a step overwrites is kept already in the rescue of the run that was killed, of which
+/// `records` are those of the path.
+///
+/// Bytes that are not the kept ones are never taken for them, whatever the metadata says.
+pub fn is_kept(records: &[&FileRecord], step: &Step, live: Option<&Present>, place: &Place) -> bool {
+    let has_content = |before: &Present, live: &Present| {
+        live.file_type != FileType::File
+            || matches!(step.action, Action::Attributes(_))
+            || before.digest.is_some_and(|kept| {
+                // What can't be read is no reason to stop: to keep it once more will be.
+                (before.blob.is_some() || before.size == 0) && {
+                    let spot = place.spot(&records[0].path).ok().flatten();
+                    let file = spot.and_then(|spot| open_for_reading(&spot).ok());
+                    file.and_then(|file| digest_file(&file).ok()).is_some_and(|(found, _)| found == kept)
+                }
+            })
+    };
+    records.iter().any(|record| match (record.before.present(), live) {
         (_, None) => true,
         (Some(before), Some(live)) => {
-            is_unchanged(before, live) || (before.dev, before.ino) == (live.dev, live.ino)
+            let is_one = (before.dev, before.ino) == (live.dev, live.ino);
+            let is_file = live.file_type == FileType::File;
+            (is_unchanged(before, live) || is_one && !is_file) && has_content(before, live)
         }
         (None, Some(live)) => live.file_type == FileType::Directory,
     })

@@ -3,7 +3,7 @@
 //! Neighbours: the other rooms of `restore`, each for its part; `commands::restore` tells what came
 //! of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -18,10 +18,11 @@ use super::loosen::Loosener;
 use super::make::Policy;
 use super::parallel;
 use super::place::Place;
-use super::plan::{self, Action, Left, Obstacle, Plan, Request, needs_content};
+use super::plan::{self, Action, Left, Obstacle, Plan, Request, Step, needs_content};
 use super::rescue::{self, Rescue, Unfinished};
 use super::targets::{Choice, Links, opposite, same_file, select};
 use super::times::{self, Times};
+use super::torn::{self, Remains};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::{ContentError, Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, printable};
@@ -192,6 +193,9 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     indices.dedup();
     let looks = look(wish, files, links, &indices, &place, &mut loosener, progress);
     let unfinished = killed.records();
+    let own_half_done = torn::half_done(files, &looks, &killed.remains_of_own(snapshot), &place);
+    let mut half_done = torn::half_done(files, &looks, &killed.remains_of_others(snapshot), &place);
+    half_done.extend(&own_half_done);
     let request = Request {
         files,
         goal: wish.goal,
@@ -201,6 +205,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
         links,
         looks: &looks,
         unfinished: &unfinished,
+        half_done: &half_done,
     };
     let plan = plan::plan(&request);
     let contents = Contents::new(snapshot);
@@ -226,7 +231,17 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
         answer.applied = true;
         return Ok(answer);
     }
-    let rescues = write_rescues(snapshot, wish, &request, &plan, &directories, &times, &killed, &place)?;
+    let rescues = write_rescues(
+        snapshot,
+        wish,
+        &request,
+        &plan,
+        &directories,
+        &times,
+        &killed,
+        &own_half_done,
+        &place,
+    )?;
     let id = rescues.id.clone();
     let job = Job {
         request: &request,
@@ -282,6 +297,8 @@ struct Killed {
     /// The records of the snapshot itself, where it is the rescue of a restore that was killed.
     itself: Vec<FileRecord>,
     itself_id: Option<String>,
+    /// The snapshot that that restore was putting back.
+    origin: Option<Snapshot>,
 }
 
 impl Killed {
@@ -299,6 +316,7 @@ impl Killed {
             others: others.into_iter().chain(own).collect(),
             itself: if is_unfinished { snapshot.files().to_vec() } else { Vec::new() },
             itself_id: is_unfinished.then(|| header.id.clone()),
+            origin: if is_unfinished { rescue::origin(header) } else { None },
         })
     }
 
@@ -308,12 +326,20 @@ impl Killed {
         itself.into_iter().chain(found.map(|one| (one.rescue.id(), one.snapshot.files())))
     }
 
-    fn records(&self) -> HashMap<&[u8], &FileRecord> {
-        self.sources()
-            .flat_map(|(_, files)| files)
-            .filter(|record| record.operations.intersects(snapshot::Operations::CHANGES))
-            .map(|record| (record.path.as_slice(), record))
-            .collect()
+    fn records(&self) -> HashMap<&[u8], Vec<&FileRecord>> {
+        let records = self.sources().flat_map(|(_, files)| files);
+        by_path(records.filter(|record| record.operations.intersects(snapshot::Operations::CHANGES)))
+    }
+
+    fn remains_of_own<'a>(&'a self, snapshot: &'a Snapshot) -> Vec<Remains<'a>> {
+        self.own.iter().map(|one| Remains { rescue: &one.snapshot, origin: Some(snapshot) }).collect()
+    }
+
+    fn remains_of_others<'a>(&'a self, snapshot: &'a Snapshot) -> Vec<Remains<'a>> {
+        let itself = Remains { rescue: snapshot, origin: self.origin.as_ref() };
+        let itself = self.itself_id.is_some().then_some(itself);
+        let others = self.others.iter().map(|one| Remains { rescue: &one.snapshot, origin: Some(snapshot) });
+        itself.into_iter().chain(others).collect()
     }
 
     fn remove_leftovers(&self, place: &Place) {
@@ -335,6 +361,14 @@ impl Killed {
         }
         Ok(())
     }
+}
+
+fn by_path<'a>(records: impl Iterator<Item = &'a FileRecord>) -> HashMap<&'a [u8], Vec<&'a FileRecord>> {
+    let mut found: HashMap<&[u8], Vec<&FileRecord>> = HashMap::new();
+    for record in records {
+        found.entry(&record.path).or_default().push(record);
+    }
+    found
 }
 
 fn look(
@@ -492,19 +526,27 @@ fn write_rescues(
     directories: &BTreeMap<Vec<u8>, Present>,
     times: &Times,
     killed: &Killed,
+    half_done: &HashSet<usize>,
     place: &Place,
 ) -> Result<Rescues, Error> {
-    let own: HashMap<&[u8], &FileRecord> = killed
-        .own
-        .iter()
-        .flat_map(|one| one.snapshot.files())
-        .map(|record| (record.path.as_slice(), record))
+    let own = by_path(killed.own.iter().flat_map(|one| one.snapshot.files()));
+    // Bytes of our own over such a file are no loss.
+    let stored: HashSet<_> = own
+        .values()
+        .flatten()
+        .filter_map(|record| record.before.present().filter(|before| before.digest.is_some()))
+        .map(|before| (before.dev, before.ino))
         .collect();
-    let is_kept = |index: usize| {
+    let is_kept = |step: &Step| {
+        let index = step.record;
         let live = request.looks.get(&index).and_then(|look| look.as_ref().ok()?.live.as_ref());
-        rescue::is_kept(&own, &request.files[index].path, live)
+        let is_stored = live.is_some_and(|live| stored.contains(&(live.dev, live.ino)));
+        half_done.contains(&index) && (is_stored || matches!(step.action, Action::Attributes(_)))
+            || own
+                .get(request.files[index].path.as_slice())
+                .is_some_and(|records| rescue::is_kept(records, step, live, place))
     };
-    let steps: Vec<_> = plan.steps.iter().filter(|step| !is_kept(step.record)).cloned().collect();
+    let steps: Vec<_> = plan.steps.iter().filter(|step| !is_kept(step)).cloned().collect();
     let parents = plan.parents.iter().filter(|path| !own.contains_key(path.as_slice())).cloned();
     let new_directories: BTreeMap<Vec<u8>, Present> = directories
         .iter()

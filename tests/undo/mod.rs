@@ -6,6 +6,7 @@
 mod branch;
 mod full;
 mod hostile;
+mod interrupted;
 mod killed;
 mod programs;
 mod real;
