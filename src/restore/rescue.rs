@@ -15,6 +15,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::make::Policy;
 use super::place::{Place, Spot};
@@ -342,7 +343,8 @@ pub fn write(
     kept: BTreeMap<Vec<u8>, Kept>,
     place: &Place,
 ) -> Result<Rescue, Error> {
-    let path = free_name(snap).map_err(snapshot::Error::io("find a name for the rescue beside", snap))?;
+    let made = new_directory_beside(snap);
+    let path = made.map_err(snapshot::Error::io("make a directory for the rescue beside", snap))?;
     let written = write_to(&path, header, kept, place);
     if written.is_err() {
         // Nothing of it has a name yet but the directory.
@@ -405,8 +407,8 @@ fn open_for_reading(spot: &Spot) -> io::Result<File> {
     }
 }
 
-/// The next name beside `snap` that no rescue has.
-fn free_name(snap: &Path) -> io::Result<PathBuf> {
+/// Makes a directory beside `snap` under the next name that no rescue has.
+fn new_directory_beside(snap: &Path) -> io::Result<PathBuf> {
     let (directory, base) = family(snap)?;
     let name = |number: u32, end: &str| {
         let mut name = base.clone();
@@ -414,14 +416,26 @@ fn free_name(snap: &Path) -> io::Result<PathBuf> {
         directory.join(OsStr::from_bytes(&name))
     };
     for number in 1..=u32::MAX {
+        if std::fs::symlink_metadata(name(number, "")).is_ok() {
+            continue;
+        }
         let candidate = name(number, UNFINISHED);
-        // A directory without a manifest is what a run that was killed early has left.
-        let is_free = !candidate.exists() || !candidate.join(snapshot::layout::MANIFEST).exists();
-        if is_free && !name(number, "").exists() {
-            return Ok(candidate);
+        match rustix::fs::mkdir(&candidate, Mode::RWXU) {
+            Err(Errno::EXIST) if !is_abandoned(&candidate) => {}
+            Ok(()) | Err(Errno::EXIST) => return Ok(candidate),
+            Err(error) => return Err(error.into()),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Whether `path` is a directory that a run of ours which was killed early has left: it has no manifest.
+///
+/// What another user put there is never written to, be it a directory or a link to one of ours.
+fn is_abandoned(path: &Path) -> bool {
+    let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
+    let is_ours = stat.is_dir() && stat.uid() == nix::unistd::geteuid().as_raw();
+    is_ours && std::fs::symlink_metadata(path.join(snapshot::layout::MANIFEST)).is_err()
 }
 
 /// The header of a rescue.

@@ -384,3 +384,27 @@ fn a_rescue_that_someone_else_planted_is_not_believed() {
     let run = verb("restore", &scene.snap(), &["--before"]).expect(1);
     assert!(run.stderr.contains("dir/edited: a file of 4 bytes"), "{}", run.stderr);
 }
+
+#[test]
+fn a_rescue_is_written_into_no_directory_that_someone_else_planted() {
+    let scene = scene();
+    let elsewhere = scene.dir().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let planted = |number: u32| scene.dir().join(format!("snap-rescue-{number}.unfinished"));
+    symlink(&elsewhere, planted(1)).unwrap();
+    symlink(scene.dir().join("nowhere"), planted(2)).unwrap();
+    fs::create_dir(planted(3)).unwrap();
+    let is_theirs = is_root();
+    if is_theirs {
+        std::os::unix::fs::chown(planted(3), Some(65534), Some(65534)).unwrap();
+    }
+    let run = verb("restore", &scene.snap(), &["--before"]).expect(0);
+    // One of our own is what a run that was killed early has left.
+    let rescue = scene.dir().join(if is_theirs { "snap-rescue-4" } else { "snap-rescue-3" });
+    assert!(run.stdout.contains(rescue.to_str().unwrap()), "{run:#?}");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    assert!(!scene.dir().join("nowhere").exists());
+    assert!(!is_theirs || fs::read_dir(planted(3)).unwrap().count() == 0);
+    verb("restore", &rescue, &["--before"]).expect(0);
+    assert_eq!(fs::read_to_string(scene.at("dir/edited")).unwrap(), "new");
+}
