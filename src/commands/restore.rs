@@ -70,14 +70,20 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<Policy> {
     let user = User::effective();
     let is_of_machine = header.host.machine == live::machine_id_hash().to_string();
     let is_of_user = header.uid == user.uid;
-    if is_of_machine && is_of_user {
+    // The header is what anyone may write into a file; whose file it is tells the kernel.
+    let is_own = snapshot.owner() == Some(user.uid);
+    if is_of_machine && is_of_user && is_own {
         return Ok(Policy::all(user));
     }
     if !args.foreign {
-        let whose =
-            if is_of_machine { format!("by user {}", header.uid) } else { "on another machine".to_owned() };
+        let whose = match snapshot.owner() {
+            _ if !is_of_machine => "was recorded on another machine".to_owned(),
+            _ if !is_of_user => format!("was recorded by user {}", header.uid),
+            Some(owner) => format!("belongs to user {owner}"),
+            None => format!("may have been written by others than user {}", user.uid),
+        };
         let message = format!(
-            "{} was recorded {whose}: it is restored in place with --foreign only, or into a new directory with --into",
+            "{} {whose}: it is restored in place with --foreign only, or into a new directory with --into",
             printable(args.snap.as_os_str().as_encoded_bytes())
         );
         return Err(snapshot::Error::Unsafe(message).into());

@@ -123,6 +123,7 @@ fn is_ours(path: &Path, snapshot: &Snapshot) -> io::Result<bool> {
     let user = nix::unistd::geteuid().as_raw();
     Ok(header.kind == Kind::Rescue
         && header.uid == user
+        && snapshot.owner() == Some(user)
         && std::fs::symlink_metadata(path)?.uid() == user
         && header.host.machine == live::machine_id_hash().to_string()
         && !header.id.is_empty()

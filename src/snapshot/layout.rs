@@ -161,6 +161,11 @@ fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf, Made), Error> {
         let locked = rustix::fs::fstat(&dir).map_err(|error| Error::io("stat", path)(error.into()))?;
         let same = |named: &rustix::fs::Stat| (named.st_dev, named.st_ino) == (locked.st_dev, locked.st_ino);
         if rustix::fs::stat(path).is_ok_and(|named| same(&named)) {
+            // Its owner could put another snapshot into its place, or read this one.
+            if locked.st_uid != rustix::process::geteuid().as_raw() {
+                let reason = format!("belongs to user {}: name a new directory or your own", locked.st_uid);
+                return Err(refused(path, &reason));
+            }
             let real = path.canonicalize().map_err(Error::io("resolve", path))?;
             return Ok((dir, real, made));
         }
@@ -185,10 +190,10 @@ fn exists(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
-/// Sets mode 0700 on a directory of our own; a shared one (sticky, or another's) is left alone.
+/// Sets mode 0700 on the directory; a shared one (sticky) is left alone.
 fn make_private(dir: &OwnedFd) -> io::Result<()> {
     let stat = rustix::fs::fstat(dir)?;
-    let shared = stat.st_mode & libc::S_ISVTX != 0 || stat.st_uid != rustix::process::geteuid().as_raw();
+    let shared = stat.st_mode & libc::S_ISVTX != 0;
     if !shared && stat.st_mode & 0o7777 != 0o700 {
         rustix::fs::fchmod(dir, Mode::RWXU)?;
     }

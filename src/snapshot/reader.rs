@@ -12,7 +12,7 @@ mod json;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -32,6 +32,7 @@ pub struct Snapshot {
     path: PathBuf,
     manifest: Manifest,
     content: Option<Content>,
+    owner: Option<u32>,
 }
 
 impl Snapshot {
@@ -54,16 +55,26 @@ impl Snapshot {
                 Err(_) => return Err(no_manifest(path)),
             }
 
+            let stat = |file| rustix::fs::fstat(file).map_err(|error| Error::io("stat", path)(error.into()));
+            let files = [Some(manifest_file.as_fd()), blobs.as_ref().map(AsFd::as_fd)];
+            let files = files.into_iter().flatten().map(stat).collect::<Result<Vec<_>, _>>()?;
+            let owner = only_writer(&stat(dir.as_fd())?, &files);
             let manifest = parse(manifest_file, &path.join(MANIFEST))?;
             let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
             let content = open_content(blobs, wanted).map_err(|error| with_path(error, path))?;
-            return Ok(Snapshot { path: path.to_owned(), manifest, content });
+            return Ok(Snapshot { path: path.to_owned(), manifest, content, owner });
         }
     }
 
     /// The directory of the bundle, as it was given to `open`.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The user who alone may have written what is in the bundle, root apart: the owner of its directory
+    /// and files. None where they have several, or others may write to them.
+    pub fn owner(&self) -> Option<u32> {
+        self.owner
     }
 
     /// Everything but the files.
@@ -106,6 +117,15 @@ fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
         Errno::NOTDIR => Error::Format(format!("{} is not a directory", shown(path))),
         error => Error::io("open", path)(error.into()),
     })
+}
+
+/// The owner of a directory and of its files if nobody else may write to them.
+fn only_writer(dir: &rustix::fs::Stat, files: &[rustix::fs::Stat]) -> Option<u32> {
+    let of_others = libc::S_IWGRP | libc::S_IWOTH;
+    // In a sticky directory only their owners, and its own, rename and remove files.
+    let is_closed = dir.st_mode & of_others == 0 || dir.st_mode & libc::S_ISVTX != 0;
+    let is_own = |file: &rustix::fs::Stat| file.st_uid == dir.st_uid && file.st_mode & of_others == 0;
+    (is_closed && files.iter().all(is_own)).then_some(dir.st_uid)
 }
 
 fn shown(path: &Path) -> String {

@@ -408,3 +408,63 @@ fn a_rescue_is_written_into_no_directory_that_someone_else_planted() {
     verb("restore", &rescue, &["--before"]).expect(0);
     assert_eq!(fs::read_to_string(scene.at("dir/edited")).unwrap(), "new");
 }
+
+#[test]
+fn a_snapshot_that_another_user_can_have_written_is_foreign_whatever_its_header_says() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let scene = scene();
+    let snap = scene.snap();
+    let paths = [snap.clone(), manifest(&scene), snap.join("blobs.parquet")];
+    let expect_foreign = |why: &str| {
+        let run = verb("restore", &snap, &["--before"]).expect(3);
+        let told = format!("{} {why}: it is restored in place with --foreign only", snap.display());
+        assert!(run.stderr.contains(&told), "{run:#?}");
+        assert_eq!(fs::read_to_string(scene.at("dir/edited")).unwrap(), "new");
+    };
+    let chmod = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let own = format!("may have been written by others than user {}", nix::unistd::geteuid());
+    for path in &paths {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        for bit in [0o020, 0o002] {
+            chmod(path, mode | bit);
+            expect_foreign(&own);
+        }
+        chmod(path, mode);
+    }
+    if needs_root("to give files away") {
+        for path in &paths {
+            chown(path, Some(65534), None).unwrap();
+            expect_foreign(&own);
+            chown(path, Some(0), None).unwrap();
+        }
+        paths.iter().for_each(|path| chown(path, Some(65534), None).unwrap());
+        expect_foreign("belongs to user 65534");
+        verb("restore", &snap, &["--before", "--foreign", "--dry-run"]).expect(0);
+        paths.iter().for_each(|path| chown(path, Some(0), None).unwrap());
+    }
+    verb("restore", &snap, &["--before"]).expect(0);
+}
+
+#[test]
+fn nothing_is_recorded_into_a_directory_of_another_user() {
+    if !needs_root("to give a directory away") {
+        return;
+    }
+    let scene = Scene::new();
+    let home = scene.dir().join("home");
+    let theirs = home.join("theirs");
+    fs::create_dir_all(&theirs).unwrap();
+    for path in [&home, &theirs] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    let record = |dir: &std::path::Path| {
+        run(["--snapshot-dir".as_ref(), dir.as_os_str(), "--quiet".as_ref(), "true".as_ref()])
+    };
+    let refused = record(&theirs).expect(125);
+    let told = "theirs belongs to user 65534: name a new directory or your own";
+    assert!(refused.stderr.contains(told), "{refused:#?}");
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+    // One that is new is ours, whoever has its parent.
+    record(&home.join("new")).expect(0);
+    verb("restore", &home.join("new"), &["--before"]).expect(0);
+}
