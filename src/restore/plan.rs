@@ -274,10 +274,11 @@ impl<'a> Planner<'a> {
     fn attributes(&self, index: usize, goal: &Present, live: &Present) -> Option<Attributes> {
         let record = self.record(index);
         let rescued = self.rescued(index);
-        let mut was = rescued.iter().filter_map(|rescued| rescued.before.present());
+        // A later one has what an earlier one of the killed restores had begun.
+        let was = rescued.first().and_then(|rescued| rescued.before.present());
         let other = self.other(index).filter(|other| other.file_type == goal.file_type);
         // Of a file that was half done, all that is not as it should be is of our own doing.
-        let is_half_done = !rescued.is_empty() && !was.any(|before| is_unchanged(before, live));
+        let is_half_done = !rescued.is_empty() && was.is_none_or(|before| !is_unchanged(before, live));
         let ours = |same_as: &dyn Fn(&Present) -> bool| is_half_done || other.is_some_and(same_as);
         let mut wanted = Attributes::default();
         let policy = self.request.policy;

@@ -86,13 +86,11 @@ fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
 /// The rescues of the snapshot `snap` whose restores did not come to their end.
 pub fn unfinished(snap: &Path) -> io::Result<Vec<Unfinished>> {
     let (directory, base) = family(snap)?;
-    let prefix = [base.as_slice(), RESCUE.as_bytes()].concat();
     let own = snap.canonicalize()?;
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        let name = entry.file_name();
-        let is_one = name.as_bytes().starts_with(&prefix) && name.as_bytes().ends_with(UNFINISHED.as_bytes());
+        let is_one = is_unfinished_name(&base, &entry.file_name());
         let path = entry.path();
         // One without a manifest never came so far that anything was changed.
         let Some(snapshot) = is_one.then(|| Snapshot::open(&path).ok()).flatten() else { continue };
@@ -101,8 +99,33 @@ pub fn unfinished(snap: &Path) -> io::Result<Vec<Unfinished>> {
             found.push(Unfinished { rescue: Rescue { path, id }, snapshot });
         }
     }
-    found.sort_by(|one, other| one.rescue.path.cmp(&other.rescue.path));
+    // In the order of their numbers.
+    let key = |one: &Unfinished| (one.rescue.path.as_os_str().len(), one.rescue.path.clone());
+    found.sort_by_key(key);
     Ok(found)
+}
+
+/// Removes the directories of rescues of `snap` that were never written.
+pub fn remove_abandoned(snap: &Path) -> io::Result<()> {
+    let (directory, base) = family(snap)?;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if is_unfinished_name(&base, &entry.file_name()) && is_abandoned(&entry.path()) {
+            // One that is not empty is of a run that is not done with it, or no business of ours.
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// Whether `name` is that of an unfinished rescue of the snapshots called `base`.
+fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
+    let number = name
+        .as_bytes()
+        .strip_prefix(base)
+        .and_then(|rest| rest.strip_prefix(RESCUE.as_bytes()))
+        .and_then(|rest| rest.strip_suffix(UNFINISHED.as_bytes()));
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
 /// Whether `snapshot` is itself a rescue of ours whose restore did not come to its end.

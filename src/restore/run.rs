@@ -3,7 +3,7 @@
 //! Neighbours: the other rooms of `restore`, each for its part; `commands::restore` tells what came
 //! of it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -150,7 +150,7 @@ pub enum Error {
     #[error(
         "{failure}; {} of {steps} changes were made, what they overwrote is in {}, and the same command completes them",
         done,
-        printable(rescue.as_os_str().as_encoded_bytes())
+        names(rescues)
     )]
     Stopped {
         /// Why.
@@ -159,9 +159,14 @@ pub enum Error {
         done: usize,
         /// Of how many.
         steps: usize,
-        /// The unfinished rescue.
-        rescue: PathBuf,
+        /// The unfinished rescues.
+        rescues: Vec<PathBuf>,
     },
+}
+
+fn names(paths: &[PathBuf]) -> String {
+    let names: Vec<_> = paths.iter().map(|path| printable(path.as_os_str().as_encoded_bytes())).collect();
+    names.join(" and ")
 }
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Error {
@@ -225,7 +230,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     let records = killed.sources().flat_map(|(_, files)| files);
     let times = times::times(&request, &plan, &directories, records);
     let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
-    let nothing_to_do = plan.steps.is_empty() && killed.own.is_none() && !is_undone;
+    let nothing_to_do = plan.steps.is_empty() && killed.own.is_empty() && !is_undone;
     if nothing_to_do {
         loosener.close().map_err(failed("change back the mode of a directory"))?;
         answer.applied = true;
@@ -249,7 +254,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
         place: &place,
         contents: &contents,
         id: &id,
-        stage: &rescues.first,
+        stage: &rescues.last,
         times: &times,
     };
     let mut done = Done::default();
@@ -259,14 +264,19 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     if let Err(failure) = applied {
         let steps = plan.steps.len();
         let done = done.changed + done.removed;
-        return Err(Error::Stopped { failure, done, steps, rescue: rescues.first });
+        let rescues = rescues.all.iter().map(|rescue| rescue.path().to_owned()).collect();
+        return Err(Error::Stopped { failure, done, steps, rescues });
     }
     answer.completed = rescues.completed;
     if is_undone {
         rescue::finish(snapshot).map_err(failed("give the rescue its final name"))?;
     }
-    for rescue in rescues.all {
-        answer.rescues.push(rescue.finish().map_err(failed("give the rescue its final name"))?);
+    // The oldest is the last: without it a later one would tell what was half done as what was.
+    for rescue in rescues.all.into_iter().rev() {
+        answer.rescues.insert(0, rescue.finish().map_err(failed("give the rescue its final name"))?);
+    }
+    if rescues.completed {
+        rescue::remove_abandoned(snapshot.path()).map_err(failed("look for unfinished rescues"))?;
     }
     answer.left.append(&mut done.left);
     answer.shortfalls = done.shortfalls;
@@ -290,8 +300,8 @@ fn lock(snapshot: &Snapshot) -> Result<File, Error> {
 
 /// Restores of the same snapshot that were killed.
 struct Killed {
-    /// That of the same command, which is completed.
-    own: Option<Unfinished>,
+    /// Those of the same command, which is completed, in the order of their paths.
+    own: Vec<Unfinished>,
     /// Those of others: what they left half done is known.
     others: Vec<Unfinished>,
     /// The records of the snapshot itself, where it is the rescue of a restore that was killed.
@@ -308,12 +318,12 @@ impl Killed {
         let found = rescue::unfinished(snapshot.path())?;
         let name = Some(rescue::name(&header.id));
         let concerned = found.into_iter().filter(|one| one.snapshot.header().name == name);
-        let (mut own, others): (Vec<_>, Vec<_>) =
+        let (own, others): (Vec<_>, Vec<_>) =
             concerned.partition(|one| one.snapshot.header().command == command);
         let is_unfinished = header.kind == Kind::Rescue && rescue::is_unfinished(snapshot)?;
         Ok(Killed {
-            own: own.pop(),
-            others: others.into_iter().chain(own).collect(),
+            own,
+            others,
             itself: if is_unfinished { snapshot.files().to_vec() } else { Vec::new() },
             itself_id: is_unfinished.then(|| header.id.clone()),
             origin: if is_unfinished { rescue::origin(header) } else { None },
@@ -343,10 +353,14 @@ impl Killed {
     }
 
     fn remove_leftovers(&self, place: &Place) {
-        for (id, files) in self.sources() {
-            for record in files {
+        // A run that was killed may have named its files after one rescue and worked on the paths of all.
+        let ids: Vec<&str> = self.sources().map(|(id, _)| id).collect();
+        let paths: BTreeSet<&[u8]> =
+            self.sources().flat_map(|(_, files)| files).map(|record| record.path.as_slice()).collect();
+        for path in paths {
+            for id in &ids {
                 // What can't be removed now is met again, and told, where it is in the way.
-                let _ = apply::remove_leftover(place, id, &record.path);
+                let _ = apply::remove_leftover(place, id, path);
             }
         }
     }
@@ -512,8 +526,8 @@ struct Rescues {
     all: Vec<Rescue>,
     /// The number in the names of temporary files.
     id: String,
-    /// The one that is told where the work stops.
-    first: PathBuf,
+    /// The one that the number is of.
+    last: PathBuf,
     completed: bool,
 }
 
@@ -562,11 +576,8 @@ fn write_rescues(
             (after.mtime, after.mtime_nsec) = (*mtime, *mtime_nsec);
         }
     }
-    let completed = killed.own.is_some();
-    let mut all: Vec<Rescue> = Vec::new();
-    if let Some(own) = &killed.own {
-        all.push(own.rescue.clone());
-    }
+    let completed = !killed.own.is_empty();
+    let mut all: Vec<Rescue> = killed.own.iter().map(|one| one.rescue.clone()).collect();
     if !kept.is_empty() {
         let header = snapshot.header();
         let command = rescue::command(snapshot.path(), wish.goal, wish.paths)
@@ -574,7 +585,7 @@ fn write_rescues(
         let header = rescue::header(header, command);
         all.push(rescue::write(snapshot.path(), &header, kept, place)?);
     }
-    let first = all.last().map(|rescue| (rescue.id().to_owned(), rescue.path().to_owned()));
-    let (id, first) = first.unwrap_or_default();
-    Ok(Rescues { all, id, first, completed })
+    let last = all.last().map(|rescue| (rescue.id().to_owned(), rescue.path().to_owned()));
+    let (id, last) = last.unwrap_or_default();
+    Ok(Rescues { all, id, last, completed })
 }

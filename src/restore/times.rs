@@ -68,9 +68,12 @@ pub fn times<'a>(
         .filter(|(path, _)| touched.contains(*path))
         .map(|(path, at)| (path.as_slice(), at))
         .collect();
+    let mut of_killed = HashSet::new();
     for record in killed {
         let before = record.before.present();
+        let is_first = of_killed.insert(&record.path);
         if let Some(before) = before
+            && is_first
             && before.file_type == FileType::Directory
             && stays_directory(request, &record.path)
         {

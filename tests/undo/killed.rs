@@ -128,3 +128,33 @@ fn a_killed_restore_can_be_undone_by_its_rescue() {
     }
     fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+#[test]
+fn what_was_killed_twice_is_completed_without_leftovers() {
+    let (scene, states) = scene();
+    let (calls, _) = run_until(&scene, &["--before"], u64::MAX);
+    verb("restore", &scene.snap(), &[]).expect(0);
+    let unfinished = |scene: &Scene| {
+        let names = fs::read_dir(scene.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().ends_with(".unfinished")).count()
+    };
+    let mut several = 0;
+    for round in 0..u64::from(cases(10)) {
+        let is_before = round % 2 == 0;
+        let flags: &[&str] = if is_before { &["--before"] } else { &[] };
+        for part in [40 + round * 7 % 50, 45 + round * 11 % 50, 50 + round * 13 % 45] {
+            run_until(&scene, flags, calls * part / 100);
+        }
+        several += u32::from(unfinished(&scene) > 1);
+        verb("restore", &scene.snap(), flags).expect(0);
+        states.expect(&scene, is_before);
+        assert_eq!(unfinished(&scene), 0, "in round {round}");
+        let left = |path: &&Vec<u8>| path.windows(16).any(|part| part == b".agent-snapshot-");
+        assert_eq!(scan(&scene.root()).keys().find(left), None, "in round {round}");
+        let again = verb("restore", &scene.snap(), flags).expect(0);
+        assert!(again.stdout.starts_with("nothing to do"), "{again:#?} in round {round}");
+    }
+    println!("{several} times several rescues were unfinished");
+    assert!(several > 0);
+    fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+}
