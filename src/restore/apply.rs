@@ -19,11 +19,11 @@ use rustix::io::Errno;
 pub use self::disk::remove_leftover;
 use self::disk::{exchange, open_for_writing, remove_temporary, sync_directory, temporary, unnamed_file};
 use super::loosen::Loosener;
-use super::make::{self, Attributes, Shortfall};
+use super::make::{self, Attributes, Shortfall, Xattrs};
 use super::parallel::Tick;
 use super::place::{Handle, Place, Spot, split};
 use super::plan::{Action, Left, Plan, Request, Step, is_unchanged, needs_content};
-use super::targets::same_file;
+use super::targets::{opposite, same_file};
 use super::times::Times;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, locate};
@@ -313,6 +313,22 @@ impl Worker<'_, '_> {
         self.give_to(record, &attributes, held)
     }
 
+    /// The extended attributes that a file which stays has from the other state and that the goal has not.
+    fn surplus(&self, record: usize) -> Xattrs {
+        let request = self.job.request;
+        let other = state(&request.files[record], opposite(request.goal)).present();
+        let (Some(goal), Some(other), Some(live)) = (self.goal(record), other, self.looked(record)) else {
+            return Xattrs::new();
+        };
+        let is_surplus = |name: &Vec<u8>| {
+            !goal.xattrs.contains_key(name)
+                && live.xattrs.get(name) == other.xattrs.get(name)
+                && request.policy.allows(name)
+                && request.policy.user.may_set(name)
+        };
+        other.xattrs.keys().filter(|name| is_surplus(name)).map(|name| (name.clone(), None)).collect()
+    }
+
     fn give_to(&mut self, record: usize, attributes: &Attributes, held: &Handle) -> Result<(), Failure> {
         let path = self.path(record).to_vec();
         let shortfalls = attributes.give(held).map_err(failed("set the attributes of", &path))?;
@@ -493,6 +509,8 @@ impl Worker<'_, '_> {
         });
         let file = written.map_err(failed("write", &path))?;
         self.give_all(record, &spot, &held)?;
+        let surplus = Attributes { xattrs: self.surplus(record), ..Attributes::default() };
+        self.give_to(record, &surplus, &held)?;
         file.sync_all().map_err(failed("sync", &path))?;
         self.changed();
         Ok(())

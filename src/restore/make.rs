@@ -37,6 +37,11 @@ impl User {
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
+
+    /// Whether an extended attribute of a file of the user's own can be changed.
+    pub fn may_set(&self, name: &[u8]) -> bool {
+        self.is_root() || name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+    }
 }
 
 /// What of a recorded state is put back beyond content and permission bits, and by whom.

@@ -309,7 +309,7 @@ impl<'a> Planner<'a> {
             if live.xattrs.get(name) != value
                 && ours(&|at| at.xattrs.get(name) == live.xattrs.get(name))
                 && policy.allows(name)
-                && self.may_set(name)
+                && policy.user.may_set(name)
             {
                 wanted.xattrs.push((name.clone(), value.cloned()));
             }
@@ -327,12 +327,6 @@ impl<'a> Planner<'a> {
     fn may_give(&self, live: &Present, (uid, gid): (u32, u32)) -> bool {
         let user = &self.request.policy.user;
         user.is_root() || live.uid == uid && (live.gid == gid || user.gids.contains(&gid))
-    }
-
-    fn may_set(&self, name: &[u8]) -> bool {
-        self.request.policy.user.is_root()
-            || name.starts_with(b"user.")
-            || name.starts_with(b"system.posix_acl_")
     }
 
     /// Makes one file again of the names that were one, and files of their own of those that were not.

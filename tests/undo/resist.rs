@@ -437,3 +437,26 @@ fn what_the_rules_left_out_is_named() {
     let told = "/repo/.git was changed by the command and not recorded (.git): it is not brought back";
     assert!(run.stderr.contains(told), "{}", run.stderr);
 }
+
+#[test]
+fn an_attribute_that_the_command_gave_to_a_file_with_other_names_goes_at_once() {
+    let scene = Scene::new();
+    fs::write(scene.at("one"), "old").unwrap();
+    fs::hard_link(scene.at("one"), scene.at("two")).unwrap();
+    fs::hard_link(scene.at("one"), scene.dir().join("store")).unwrap();
+    if set_xattr(&scene.at("one"), "user.kept", b"x").is_err() {
+        return println!("skipped: the file system has no extended attributes");
+    }
+    let states = States::of(&scene, || {
+        scene.write("one", "new");
+        set_xattr(&scene.at("one"), "user.mark", b"x").unwrap();
+    });
+    states.there_and_back(&scene);
+    set_xattr(&scene.at("one"), "user.mine", b"x").unwrap();
+    verb("restore", &scene.snap(), &[]).expect(0);
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    let path = scene.at("two").into_os_string().into_encoded_bytes();
+    let now = scan(&scene.root())[&path].present.xattrs.clone();
+    let names: Vec<_> = now.into_keys().collect();
+    assert_eq!(names, [b"user.kept".to_vec(), b"user.mine".to_vec()]);
+}
