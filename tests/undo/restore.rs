@@ -248,7 +248,7 @@ fn content_that_can_not_be_had_is_named_and_nothing_changes() {
     });
     for flags in [&["--before"][..], &["--before", "--force"]] {
         let run = verb("restore", &scene.snap(), flags).expect(1);
-        assert!(run.stderr.contains("/tree/b: the disk of the snapshot was nearly full"), "{}", run.stderr);
+        assert!(run.stderr.contains("/tree/b: there was no space for it"), "{}", run.stderr);
         assert_eq!(fs::read_to_string(scene.at("a")).unwrap(), "new");
     }
     verb("restore", &scene.snap(), &[]).expect(0);
