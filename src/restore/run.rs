@@ -145,7 +145,7 @@ pub enum Error {
     Snapshot(#[from] snapshot::Error),
     /// The rescue could not be written; nothing was changed.
     #[error("{0}; nothing was changed")]
-    Rescue(#[from] rescue::Error),
+    Rescue(rescue::Error),
     /// The work stopped on the way.
     #[error(
         "{failure}; {} of {steps} changes were made, what they overwrote is in {}, and the same command completes them",
@@ -162,6 +162,13 @@ pub enum Error {
         /// The unfinished rescues.
         rescues: Vec<PathBuf>,
     },
+}
+
+impl From<rescue::Error> for Error {
+    fn from(error: rescue::Error) -> Error {
+        // Not as its source: its text is all in the message.
+        Error::Rescue(error)
+    }
 }
 
 fn names(paths: &[PathBuf]) -> String {
