@@ -149,6 +149,8 @@ fn harms() -> Vec<(&'static str, Harm)> {
         ("a negative length", in_state("before", "/gone", |state| state["size"] = json!(-1))),
         ("a mode of another type", in_state("before", "/gone", |state| state["mode"] = json!(0o40755))),
         ("a mode beyond all modes", in_state("before", "/gone", |state| state["mode"] = json!(0o1_100_644))),
+        ("a user that nobody is", in_state("before", "/gone", |state| state["uid"] = json!(u32::MAX))),
+        ("a group that nobody is", in_state("after", "/made", |state| state["gid"] = json!(u32::MAX))),
         ("an unknown type", in_state("before", "/gone", |state| state["type"] = json!("wormhole"))),
         (
             "a second of too many nanoseconds",

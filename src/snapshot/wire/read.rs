@@ -342,14 +342,21 @@ impl StateWire {
         fn need<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
             value.ok_or_else(|| format!("missing key `{key}` of a state that exists"))
         }
+        fn owner(value: Option<u32>, key: &str) -> Result<u32, Fault> {
+            match need(value, key)? {
+                // To chown(2) it means to leave the owner as it is.
+                u32::MAX => Err(format!("`{key}` is the number of nobody")),
+                number => Ok(number),
+            }
+        }
         Ok(State::Present(Box::new(Present {
             file_type: need(self.file_type, "type")?,
             mode: need(self.mode, "mode")?,
             mtime: need(self.mtime, "mtime")?,
             mtime_nsec: need(self.mtime_nsec, "mtime_nsec")?,
             size: need(self.size, "size")?,
-            uid: need(self.uid, "uid")?,
-            gid: need(self.gid, "gid")?,
+            uid: owner(self.uid, "uid")?,
+            gid: owner(self.gid, "gid")?,
             dev: need(self.dev, "dev")?,
             ino: need(self.ino, "ino")?,
             nlink: need(self.nlink, "nlink")?,
