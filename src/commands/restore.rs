@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::branch::{Reasons, Wish as Build, build};
 use super::out::{Console, style};
-use super::paths::Selection;
+use super::paths::{Selection, shell_word};
 use super::{Outcome, UsageError, Verdict, json, progress};
 use crate::cli::Restore;
 use crate::restore::make::{Policy, User};
@@ -174,8 +174,12 @@ fn print(answer: &Answer, side: Side, dry_run: bool, console: &mut Console) -> a
         (count, false) => writeln!(console, "{} put back to {state}", paths(count))?,
     }
     for rescue in &answer.rescues {
-        let rescue = printable(rescue.as_os_str().as_encoded_bytes()).into_owned();
-        writeln!(console, "what was overwritten is in {rescue} (undo with: restore {rescue} --before)")?;
+        let bytes = rescue.as_os_str().as_encoded_bytes();
+        let (shown, word) = (printable(bytes), shell_word(bytes));
+        writeln!(
+            console,
+            "what was overwritten is in {shown} (undo with: agent-snapshot restore --before {word})"
+        )?;
     }
     if answer.completed {
         console.say(format_args!("a restore that had been interrupted was completed"));

@@ -1,7 +1,8 @@
 //! Where a thread's paths start, and what its names are called from here.
 //!
 //! Working directories and descriptors are read from /proc at the moment of the call, never
-//! modelled: threads share and unshare them. Neighbours: `resolve.rs` walks from there.
+//! modelled: threads share and unshare them. Neighbours: `resolve.rs` walks from there, `working.rs`
+//! keeps for a moment what was said of a working directory.
 
 use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
