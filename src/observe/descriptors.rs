@@ -146,6 +146,7 @@ impl State {
             });
         }
         self.apply_part(caller, process, &mut part, None);
+        self.release_all(part.held);
     }
 
     /// A file that has a name, though not out here; not what is a pipe, or was deleted.

@@ -338,8 +338,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Verdict::Continue | Verdict::MayWait => {}
             Verdict::AwaitResult(pending) => {
                 let thread = self.thread(tid);
-                thread.pending = Some(pending);
                 thread.in_call = true;
+                // One whose exit was not seen has come to an end all the same.
+                if let Some(former) = thread.pending.replace(pending) {
+                    self.observer.after(caller, former, None);
+                }
             }
             Verdict::Refuse => {
                 let _ = sys::set_register(tid, Register::Number, u64::MAX);
