@@ -14,6 +14,7 @@ mod storm;
 mod suites;
 mod support;
 mod terminal;
+mod tracing;
 mod transparency;
 mod truth;
 mod truth_cases;

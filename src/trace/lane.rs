@@ -5,17 +5,23 @@
 //! the tree and tells which process a thread belongs to. Where the result of a look is wanted after all,
 //! that thread is asked to interrupt the caller, which the kernel does when the call is over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::call::{self, Meaning};
 use super::sys::{self, Interrupter, Notification, Register, Tid, TraceeMemory};
 use super::syscalls::{self, Args, Sysno};
-use super::tracer::{Caller, HeldCall, Observer, Verdict};
+use super::tracer::{Caller, HeldCall, JUDGED_AGAIN, Observer, Verdict};
+
+/// A read-only call that has been postponed for this long must be judged.
+const POSTPONED_AT_MOST: Duration = Duration::from_millis(20);
 
 /// The kernel's internal results of a call that a signal interrupted (linux/errno.h): it is made again
 /// unless a handler without SA_RESTART runs, or in any case.
@@ -24,7 +30,13 @@ const ERESTARTNOINTR: u64 = (-513_i64).cast_unsigned();
 
 /// What the two lanes tell each other of threads.
 #[derive(Debug)]
-pub struct Threads<P>(Mutex<Known<P>>);
+pub struct Threads<P> {
+    known: Mutex<Known<P>>,
+    /// Whether postponed calls wait here for another to be over.
+    postponed: AtomicBool,
+    /// Readable once one is over.
+    settled: EventFd,
+}
 
 #[derive(Debug)]
 struct Known<P> {
@@ -37,19 +49,26 @@ struct Known<P> {
     awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
 }
 
-impl<P> Default for Threads<P> {
-    fn default() -> Self {
-        Threads(Mutex::new(Known {
-            process: HashMap::default(),
-            waits: HashMap::default(),
-            awaited: HashMap::default(),
-        }))
-    }
-}
-
 impl<P> Threads<P> {
+    /// Nothing is known yet.
+    pub fn new() -> io::Result<Self> {
+        let known =
+            Known { process: HashMap::default(), waits: HashMap::default(), awaited: HashMap::default() };
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let settled = EventFd::from_flags(flags)?;
+        Ok(Threads { known: Mutex::new(known), postponed: AtomicBool::new(false), settled })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known<P>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a call is over, which postponed ones may wait for.
+    pub fn settle(&self) {
+        if self.postponed.load(Ordering::SeqCst) {
+            // It can't fail but where it is readable already.
+            let _ = self.settled.write(1);
+        }
     }
 
     /// Notes that `tid` is a thread of `process`.
@@ -117,6 +136,12 @@ impl Drop for HeldLook<'_> {
     }
 }
 
+/// A look whose answer is postponed, and since when.
+struct Postponed<'a> {
+    look: HeldLook<'a>,
+    since: Instant,
+}
+
 /// Answers looks until no process has the filter any more.
 pub fn serve<O: Observer>(
     listener: &OwnedFd,
@@ -124,48 +149,103 @@ pub fn serve<O: Observer>(
     interrupter: &Interrupter,
     observer: &O,
 ) {
-    loop {
-        match sys::receive_notification(listener.as_fd()) {
-            Ok(notification) => answer(&HeldLook { listener, notification }, threads, interrupter, observer),
-            // One was interrupted before we had it, or the last process is gone.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                if hung_up(listener) {
-                    return;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
-        }
-    }
+    Server { listener, threads, interrupter, observer, postponed: VecDeque::new(), judged: Instant::now() }
+        .run();
 }
 
-fn answer<O: Observer>(
-    look: &HeldLook<'_>,
-    threads: &Threads<O::Pending>,
-    interrupter: &Interrupter,
-    observer: &O,
-) {
-    let Notification { id, tid, arch, number, arguments } = look.notification;
-    let caller = threads.caller(tid);
-    let meaning = call::read(arch, number, &arguments, TraceeMemory(tid));
-    // The memory that was read is the caller's only if it still waits.
-    if !sys::notification_waits(look.listener.as_fd(), id) {
-        return;
+struct Server<'a, O: Observer> {
+    listener: &'a OwnedFd,
+    threads: &'a Threads<O::Pending>,
+    interrupter: &'a Interrupter,
+    observer: &'a O,
+    /// In the order in which they came.
+    postponed: VecDeque<Postponed<'a>>,
+    /// When the postponed ones were last judged.
+    judged: Instant,
+}
+
+impl<'a, O: Observer> Server<'a, O> {
+    fn run(mut self) {
+        let listener = self.listener;
+        loop {
+            if !self.postponed.is_empty() && !self.judge_postponed() {
+                continue;
+            }
+            match sys::receive_notification(listener.as_fd()) {
+                Ok(notification) => self.answer(HeldLook { listener, notification }, None),
+                // One was interrupted before we had it, or the last process is gone.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                    if hung_up(listener) {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
     }
-    let verdict = match meaning {
-        Meaning::Nothing => Verdict::Continue,
-        Meaning::Unreadable(name) => {
-            observer.unreadable(caller, name);
-            Verdict::MayWait
+
+    /// Waits for a notification, for the end of a call or for a moment, and judges the postponed ones
+    /// again where that is due; whether there is a notification.
+    fn judge_postponed(&mut self) -> bool {
+        let left = JUDGED_AGAIN.saturating_sub(self.judged.elapsed());
+        let timeout = if left.is_zero() { PollTimeout::ZERO } else { PollTimeout::from(1_u8) };
+        let mut fds = [
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.threads.settled.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut fds, timeout);
+        let [notified, settled] =
+            fds.each_ref().map(|fd| fd.revents().is_some_and(|events| !events.is_empty()));
+        if settled {
+            let _ = self.threads.settled.read();
         }
-        Meaning::Call(name, decoded) => {
-            observer.before(caller, &HeldCall { decoded: &decoded, name, memory: TraceeMemory(tid) })
+        if settled || self.judged.elapsed() >= JUDGED_AGAIN {
+            self.judged = Instant::now();
+            for Postponed { look, since } in std::mem::take(&mut self.postponed) {
+                self.answer(look, Some(since));
+            }
+            self.threads.postponed.store(!self.postponed.is_empty(), Ordering::SeqCst);
         }
-    };
-    threads.waits(tid, matches!(verdict, Verdict::MayWait).then_some((number, arguments)));
-    if let Verdict::AwaitResult(pending) = verdict {
-        threads.lock().awaited.insert(tid, pending);
-        interrupter.interrupt(tid);
+        notified
+    }
+
+    /// Judges a look, which was first postponed at `since`, and answers or postpones it.
+    fn answer(&mut self, look: HeldLook<'a>, since: Option<Instant>) {
+        let Notification { id, tid, arch, number, arguments } = look.notification;
+        let threads = self.threads;
+        let caller = threads.caller(tid);
+        let meaning = call::read(arch, number, &arguments, TraceeMemory(tid));
+        // The memory that was read is the caller's only if it still waits.
+        if !sys::notification_waits(look.listener.as_fd(), id) {
+            return;
+        }
+        let overdue = since.is_some_and(|since| since.elapsed() >= POSTPONED_AT_MOST);
+        let verdict = match meaning {
+            Meaning::Nothing => Verdict::Continue,
+            Meaning::Unreadable(name) => {
+                self.observer.unreadable(caller, name);
+                Verdict::MayWait
+            }
+            Meaning::Call(name, decoded) => {
+                let memory = TraceeMemory(tid);
+                self.observer.before(caller, &HeldCall { decoded: &decoded, name, memory, overdue })
+            }
+        };
+        if matches!(verdict, Verdict::Postpone) && !overdue {
+            let now = Instant::now();
+            if self.postponed.is_empty() {
+                self.judged = now;
+            }
+            self.postponed.push_back(Postponed { look, since: since.unwrap_or(now) });
+            threads.postponed.store(true, Ordering::SeqCst);
+            return;
+        }
+        threads.waits(tid, matches!(verdict, Verdict::MayWait).then_some((number, arguments)));
+        if let Verdict::AwaitResult(pending) = verdict {
+            threads.lock().awaited.insert(tid, pending);
+            self.interrupter.interrupt(tid);
+        }
     }
 }
 

@@ -229,23 +229,33 @@ pub fn wait_any() -> io::Result<(Tid, i32)> {
 
 /// The same, but for so long it asks again and again before it sleeps: waking a CPU that has nothing
 /// else to do may cost more than all else of a stop. Whoever else wants this CPU gets it.
-pub fn wait_any_awake(awake: Duration) -> io::Result<(Tid, i32)> {
+///
+/// Returns none at `deadline`, where there is one: until then it sleeps in short steps, since waitpid
+/// has no timeout.
+pub fn wait_any_awake(awake: Duration, deadline: Option<Instant>) -> io::Result<Option<(Tid, i32)>> {
+    const STEP: Duration = Duration::from_micros(100);
     let since = Instant::now();
-    while since.elapsed() < awake {
-        if let Some(changed) = changed_by_now() {
-            return Ok(changed);
+    loop {
+        if let Some(changed) = changed_by_now()? {
+            return Ok(Some(changed));
         }
-        std::thread::yield_now();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match left {
+            Some(Duration::ZERO) => return Ok(None),
+            _ if since.elapsed() < awake => std::thread::yield_now(),
+            Some(left) => std::thread::sleep(left.min(STEP)),
+            None => return wait_any().map(Some),
+        }
     }
-    wait_any()
 }
 
 /// The same, without waiting: none where no child or tracee has changed.
-pub fn changed_by_now() -> Option<(Tid, i32)> {
+pub fn changed_by_now() -> io::Result<Option<(Tid, i32)>> {
     let mut status = 0;
     // SAFETY: `status` is writable.
     let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
-    (tid > 0).then_some((Tid(tid), status))
+    check(libc::c_long::from(tid))?;
+    Ok((tid > 0).then_some((Tid(tid), status)))
 }
 
 /// The options that every tracee of ours has (ptrace(2)); EXITKILL first of all.

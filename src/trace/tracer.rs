@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::time::Duration;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use super::call::{self, Meaning};
 use super::lane::Threads;
@@ -17,6 +18,10 @@ use super::syscalls::{Decoded, Special};
 const AWAKE: Duration = Duration::from_micros(50);
 /// After so many reports each thread that waits is served once.
 const UNFAIR_TURNS: u32 = 16;
+/// Postponed calls are judged again after each result, and at least this often.
+pub(super) const JUDGED_AGAIN: Duration = Duration::from_millis(1);
+/// A call that has been postponed for this long must be judged.
+const POSTPONED_AT_MOST: Duration = Duration::from_millis(100);
 
 /// The thread that makes a call, and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,6 +41,8 @@ pub struct HeldCall<'a> {
     pub name: &'static str,
     /// The caller's memory.
     pub memory: TraceeMemory,
+    /// Whether the call has been postponed for so long that it may not be postponed again.
+    pub overdue: bool,
 }
 
 /// What becomes of a held call.
@@ -50,6 +57,9 @@ pub enum Verdict<P> {
     AwaitResult(P),
     /// It is not made; the program gets ENOSYS.
     Refuse,
+    /// It stays at its entry until another call is over, and is then decoded and judged again from the
+    /// start. Of a call that is overdue this means [`Verdict::Continue`].
+    Postpone,
 }
 
 /// What is told of a tree of threads, and asked about its calls.
@@ -109,6 +119,13 @@ impl<P> Thread<P> {
     }
 }
 
+/// A thread that stays at the entry of a postponed call.
+#[derive(Debug, Clone, Copy)]
+struct Postponed {
+    tid: Tid,
+    since: Instant,
+}
+
 /// The threads that are followed.
 pub struct Tracer<'a, O: Observer> {
     observer: &'a O,
@@ -125,6 +142,12 @@ pub struct Tracer<'a, O: Observer> {
     changed: HashMap<Tid, u64, foldhash::fast::RandomState>,
     /// The first stop of threads whose creator may be one of those: they wait for its event.
     parked: HashMap<Tid, i32, foldhash::fast::RandomState>,
+    /// The threads whose call is postponed, in the order in which they came.
+    postponed: VecDeque<Postponed>,
+    /// When the postponed calls were last judged.
+    judged: Instant,
+    /// Whether a call has come to an end since then.
+    settled: bool,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -142,6 +165,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             ended_early: HashSet::default(),
             changed: HashMap::default(),
             parked: HashMap::default(),
+            postponed: VecDeque::new(),
+            judged: Instant::now(),
+            settled: false,
         }
     }
 
@@ -150,8 +176,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let mut reports = VecDeque::new();
         loop {
             for turn in 0..UNFAIR_TURNS {
-                match sys::wait_any_awake(AWAKE) {
-                    Ok(reported) => reports.push_back(reported),
+                let deadline = (!self.postponed.is_empty()).then(|| self.judged + JUDGED_AGAIN);
+                match sys::wait_any_awake(AWAKE, deadline) {
+                    Ok(reported) => reports.extend(reported),
                     Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
                     Err(error) => return Err(error),
                 }
@@ -161,7 +188,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 while let Some((tid, status)) = reports.pop_front() {
                     self.reported(tid, status)?;
                     self.unpark(&mut reports);
+                    self.judge_postponed()?;
                 }
+                self.judge_postponed()?;
             }
         }
     }
@@ -178,8 +207,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             Report::Stopped(stop) => {
                 self.meet(tid);
-                let (how, signal) = self.act(tid, stop);
-                Stopped::new(tid).resume(how, signal)
+                match self.act(tid, stop) {
+                    Some((how, signal)) => Stopped::new(tid).resume(how, signal),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -218,8 +249,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.threads.entry(tid).or_insert_with(|| Thread::new(tgid))
     }
 
-    /// Does what a stop asks for; how the thread goes on, and with which signal.
-    fn act(&mut self, tid: Tid, stop: Stop) -> (Resume, i32) {
+    /// Does what a stop asks for; how the thread goes on, and with which signal, unless its call is
+    /// postponed.
+    fn act(&mut self, tid: Tid, stop: Stop) -> Option<(Resume, i32)> {
         let mut signal = 0;
         if self.mechanism == Mechanism::Lanes
             && matches!(stop, Stop::Trap | Stop::Group(_))
@@ -235,7 +267,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             let _ = sys::set_register(tid, Register::FirstArgument, argument);
         }
         match stop {
-            Stop::Syscall => self.call_stop(tid),
+            Stop::Syscall => {
+                if self.call_stop(tid, None).is_break() {
+                    return None;
+                }
+            }
             Stop::Clone { waits } => self.cloned(tid, waits, changed),
             Stop::Exec => self.executed(tid),
             Stop::Group(stopping) => {
@@ -244,7 +280,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 if thread.tgid == tid {
                     self.observer.stopped(tid, stopping);
                 }
-                return (Resume::Listen, 0);
+                return Some((Resume::Listen, 0));
             }
             Stop::Trap => {
                 let thread = self.thread(tid);
@@ -263,91 +299,147 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             Stop::Other => {}
         }
+        Some((self.way_on(tid), signal))
+    }
+
+    /// How a thread goes on so that its next stop is the one that matters.
+    fn way_on(&self, tid: Tid) -> Resume {
         let awaits_exit = self.threads.get(&tid).is_some_and(|thread| thread.in_call);
-        let how = match self.mechanism {
+        match self.mechanism {
             Mechanism::EveryCall => Resume::Syscall,
             Mechanism::Filter | Mechanism::Lanes if awaits_exit => Resume::Syscall,
             Mechanism::Filter | Mechanism::Lanes => Resume::Continue,
-        };
-        (how, signal)
+        }
+    }
+
+    /// Judges the postponed calls again, from the start and in order, where that is due.
+    fn judge_postponed(&mut self) -> io::Result<()> {
+        let settled = std::mem::take(&mut self.settled);
+        if self.postponed.is_empty() || !settled && self.judged.elapsed() < JUDGED_AGAIN {
+            return Ok(());
+        }
+        self.judged = Instant::now();
+        for Postponed { tid, since } in std::mem::take(&mut self.postponed) {
+            if self.call_stop(tid, Some(since)).is_continue() {
+                Stopped::new(tid).resume(self.way_on(tid), 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the observer that an awaited call is over, which is what postponed ones wait for.
+    fn over(&mut self, caller: Caller, pending: O::Pending, result: Option<i64>) {
+        self.observer.after(caller, pending, result);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.settled = true;
+        self.shared.settle();
     }
 
     /// A look whose result is awaited is over: the thread was interrupted behind it.
     fn looked(&mut self, tid: Tid, pending: O::Pending) {
         let caller = Caller { tid, tgid: self.thread(tid).tgid };
         let result = sys::interrupted_call(tid).ok().map(|(_, _, result)| result);
-        self.observer.after(caller, pending, result);
+        self.over(caller, pending, result);
     }
 
     fn thread(&mut self, tid: Tid) -> &mut Thread<O::Pending> {
         self.threads.entry(tid).or_insert_with(|| Thread::new(tid))
     }
 
-    fn call_stop(&mut self, tid: Tid) {
+    /// Acts on the entry or exit of a call; breaks where the call is postponed, and the thread stays there.
+    ///
+    /// `since` is when it was first postponed.
+    fn call_stop(&mut self, tid: Tid, since: Option<Instant>) -> ControlFlow<()> {
         // ESRCH: it died while held, which its end tells.
-        let Ok(stop) = sys::syscall_stop(tid) else { return };
+        let Ok(stop) = sys::syscall_stop(tid) else { return ControlFlow::Continue(()) };
         match stop {
             SyscallStop::Entry { arch, number, arguments } => {
                 if self.mechanism == Mechanism::Lanes {
                     self.shared.calls(tid);
                 }
-                self.entry(tid, arch, number, &arguments);
+                return self.entry(tid, arch, number, &arguments, since);
             }
             SyscallStop::Exit { result } => {
                 let thread = self.thread(tid);
                 thread.in_call = false;
                 let caller = Caller { tid, tgid: thread.tgid };
                 if let Some(pending) = thread.pending.take() {
-                    self.observer.after(caller, pending, Some(result));
+                    self.over(caller, pending, Some(result));
                 }
             }
             SyscallStop::None => {}
         }
+        ControlFlow::Continue(())
     }
 
-    fn entry(&mut self, tid: Tid, arch: u32, number: u64, arguments: &[u64; 6]) {
+    fn entry(
+        &mut self,
+        tid: Tid,
+        arch: u32,
+        number: u64,
+        arguments: &[u64; 6],
+        since: Option<Instant>,
+    ) -> ControlFlow<()> {
         let caller = Caller { tid, tgid: self.thread(tid).tgid };
         match call::read(arch, number, arguments, TraceeMemory(tid)) {
             Meaning::Nothing => {}
             Meaning::Unreadable(name) => self.observer.unreadable(caller, name),
-            Meaning::Call(name, decoded) => self.judge(caller, name, &decoded, arguments),
+            Meaning::Call(name, decoded) => return self.judge(caller, name, &decoded, arguments, since),
         }
+        ControlFlow::Continue(())
     }
 
-    fn judge(&mut self, caller: Caller, name: &'static str, decoded: &Decoded, arguments: &[u64; 6]) {
+    fn judge(
+        &mut self,
+        caller: Caller,
+        name: &'static str,
+        decoded: &Decoded,
+        arguments: &[u64; 6],
+        since: Option<Instant>,
+    ) -> ControlFlow<()> {
         let tid = caller.tid;
-        match decoded.special {
-            // The child would run unseen, with a filter that answers ENOSYS to every path call.
-            Some(Special::Untraced { clone3: false, .. }) => {
-                let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
-                if sys::set_register(tid, Register::FirstArgument, flags).is_ok() {
-                    // The kernel keeps a call's arguments. Its event or its exit is the next stop.
-                    self.changed.insert(tid, arguments[0]);
-                    self.thread(tid).in_call = true;
-                }
-            }
-            // Its flags are in memory, perhaps read-only: libc falls back to clone at ENOSYS.
-            Some(Special::Untraced { clone3: true, .. }) => {
-                let _ = sys::set_register(tid, Register::Number, u64::MAX);
-                return;
-            }
-            _ => {}
+        // Its flags are in memory, perhaps read-only: libc falls back to clone at ENOSYS.
+        if let Some(Special::Untraced { clone3: true, .. }) = decoded.special {
+            let _ = sys::set_register(tid, Register::Number, u64::MAX);
+            return ControlFlow::Continue(());
         }
-        let call = HeldCall { decoded, name, memory: TraceeMemory(tid) };
+        let overdue = since.is_some_and(|since| since.elapsed() >= POSTPONED_AT_MOST);
+        let call = HeldCall { decoded, name, memory: TraceeMemory(tid), overdue };
         match self.observer.before(caller, &call) {
-            Verdict::Continue | Verdict::MayWait => {}
+            Verdict::Postpone if !overdue => {
+                let now = Instant::now();
+                if self.postponed.is_empty() {
+                    self.judged = now;
+                }
+                self.postponed.push_back(Postponed { tid, since: since.unwrap_or(now) });
+                return ControlFlow::Break(());
+            }
+            Verdict::Continue | Verdict::MayWait | Verdict::Postpone => {}
             Verdict::AwaitResult(pending) => {
                 let thread = self.thread(tid);
                 thread.in_call = true;
                 // One whose exit was not seen has come to an end all the same.
                 if let Some(former) = thread.pending.replace(pending) {
-                    self.observer.after(caller, former, None);
+                    self.over(caller, former, None);
                 }
             }
             Verdict::Refuse => {
                 let _ = sys::set_register(tid, Register::Number, u64::MAX);
             }
         }
+        // The child would run unseen, with a filter that answers ENOSYS to every path call.
+        if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
+            let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
+            if sys::set_register(tid, Register::FirstArgument, flags).is_ok() {
+                // The kernel keeps a call's arguments. Its event or its exit is the next stop.
+                self.changed.insert(tid, arguments[0]);
+                self.thread(tid).in_call = true;
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// A thread has made another; `changed` is the first argument of its call, where we changed that: the
@@ -400,19 +492,23 @@ impl<'a, O: Observer> Tracer<'a, O> {
         if former != tid {
             lost.extend(self.thread(tid).pending.take().map(|pending| (tid, pending)));
         }
+        self.postponed.retain(|postponed| postponed.tid != tid && self.threads.contains_key(&postponed.tid));
         for (other, pending) in lost {
-            self.observer.after(Caller { tid: other, tgid }, pending, None);
+            self.over(Caller { tid: other, tgid }, pending, None);
         }
         self.beside_leader.remove(&tgid);
         self.one_memory.remove(&tgid);
         let announced = self.thread(tid).announced;
         *self.thread(tid) = Thread { announced, ..Thread::new(tgid) };
         self.observer.executed(Caller { tid, tgid }, pending);
+        self.settle();
     }
 
     fn ended(&mut self, tid: Tid, end: End) {
         self.changed.remove(&tid);
         self.parked.remove(&tid);
+        self.postponed.retain(|postponed| postponed.tid != tid);
+        self.settle();
         let Some(thread) = self.threads.remove(&tid) else {
             // Killed before its first stop.
             self.ended_early.insert(tid);
@@ -423,7 +519,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.ended_early.insert(tid);
         }
         if let Some(pending) = thread.pending.or(awaited) {
-            self.observer.after(Caller { tid, tgid: thread.tgid }, pending, None);
+            self.over(Caller { tid, tgid: thread.tgid }, pending, None);
         }
         if thread.tgid == tid {
             self.beside_leader.remove(&tid);
@@ -444,7 +540,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 /// The kernel names the youngest tracee that has something to report: a few that stop again and again
 /// would keep all others waiting forever.
 fn collect(reports: &mut VecDeque<(Tid, i32)>) {
-    while let Some((tid, status)) = sys::changed_by_now() {
+    while let Ok(Some((tid, status))) = sys::changed_by_now() {
         // Another thread took this tid with its exec: the stop of the one that had it is over.
         if matches!(Report::from_raw(status), Report::Stopped(Stop::Exec)) {
             reports.retain(|(other, _)| *other != tid);

@@ -83,7 +83,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
-    let threads = Arc::new(Threads::default());
+    let threads = Arc::new(Threads::new().map_err(failed("start the recording"))?);
     if let Some(listener) = launched.listener.take() {
         // The front holds it too: without a holder the kernel answers ENOSYS to what waits.
         link.send_with(&ToFront::Launched, Some(listener.as_fd()));

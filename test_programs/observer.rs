@@ -1,0 +1,138 @@
+//! Traces a command with an observer of its own, which answers as the tests want it: `RULE MECHANISM
+//! COMMAND...`. Prints what it was told.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use agent_snapshot::trace::lane::{self, Threads};
+use agent_snapshot::trace::launch::{Program, launch};
+use agent_snapshot::trace::stop::End;
+use agent_snapshot::trace::sys::{self, Interrupter, SignalMask, Tid};
+use agent_snapshot::trace::syscalls::Place;
+use agent_snapshot::trace::tracer::{Caller, HeldCall, Mechanism, Observer, Tracer, Verdict};
+
+/// What happens to a call whose path ends in `second`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// It is postponed as long as it may be.
+    Forever,
+    /// It is postponed three times.
+    Thrice,
+    /// It is postponed until a call on `first` is over.
+    AfterFirst,
+    /// It is postponed, and its thread is killed when it is judged again.
+    Killed,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// How often each call was judged.
+    judged: BTreeMap<String, u32>,
+    over: Vec<String>,
+    overdue: bool,
+    killed: u32,
+    ended: u32,
+}
+
+struct Scripted {
+    rule: Rule,
+    seen: Mutex<Seen>,
+}
+
+impl Scripted {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+}
+
+/// The last component of a call's only path, if it is one of those that the rules are about.
+fn subject(call: &HeldCall<'_>) -> Option<String> {
+    let Some(Place::Path { path, .. }) = call.decoded.accesses.first().map(|access| &access.place) else {
+        return None;
+    };
+    let name = String::from_utf8_lossy(path.rsplit(|byte| *byte == b'/').next()?).into_owned();
+    matches!(name.as_str(), "first" | "second").then(|| format!("{} {name}", call.name))
+}
+
+impl Observer for Scripted {
+    type Pending = String;
+
+    fn before(&self, caller: Caller, call: &HeldCall<'_>) -> Verdict<String> {
+        let Some(subject) = subject(call) else { return Verdict::Continue };
+        let mut seen = self.seen();
+        let judged = seen.judged.entry(subject.clone()).or_default();
+        *judged += 1;
+        let judged = *judged;
+        let postponed = subject.ends_with("second")
+            && match self.rule {
+                Rule::Forever => true,
+                Rule::Thrice => judged <= 3,
+                Rule::AfterFirst => !seen.over.iter().any(|over| over.ends_with("first")),
+                Rule::Killed => {
+                    if judged == 2 {
+                        seen.killed += 1;
+                        sys::kill(caller.tgid, libc::SIGKILL).unwrap();
+                    }
+                    true
+                }
+            };
+        if postponed && call.overdue {
+            seen.overdue = true;
+        } else if postponed {
+            return Verdict::Postpone;
+        }
+        Verdict::AwaitResult(subject)
+    }
+
+    fn after(&self, _: Caller, pending: String, result: Option<i64>) {
+        let result = result.map_or("none".to_owned(), |result| result.to_string());
+        self.seen().over.push(format!("{result} {pending}"));
+    }
+
+    fn ended(&self, _: Tid, _: End) {
+        self.seen().ended += 1;
+    }
+
+    fn unreadable(&self, _: Caller, _: &'static str) {}
+    fn signal(&self, _: Caller, _: i32) {}
+    fn executed(&self, _: Caller, _: Option<String>) {}
+    fn started(&self, _: Tid, _: Tid) {}
+    fn shares_memory(&self, _: Tid, _: bool) {}
+    fn stopped(&self, _: Tid, _: i32) {}
+    fn continued(&self, _: Tid) {}
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let rule = match arguments.next().unwrap().as_str() {
+        "forever" => Rule::Forever,
+        "thrice" => Rule::Thrice,
+        "after-first" => Rule::AfterFirst,
+        "killed" => Rule::Killed,
+        other => panic!("{other} is no rule"),
+    };
+    let mechanism = match arguments.next().unwrap().as_str() {
+        "auto" => Mechanism::Lanes,
+        "stops" => Mechanism::Filter,
+        "every-call" => Mechanism::EveryCall,
+        other => panic!("{other} is no mechanism"),
+    };
+    let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
+    let program = Program { path: argv[0].clone(), argv, mask: SignalMask::block_all() };
+    let mut launched = launch(&program, mechanism).unwrap().installed().unwrap();
+    assert_eq!(launched.mechanism, mechanism);
+    let observer = Arc::new(Scripted { rule, seen: Mutex::default() });
+    let threads = Arc::new(Threads::new().unwrap());
+    if let Some(listener) = launched.listener.take() {
+        let interrupter = Interrupter::of_this_thread().unwrap();
+        let (observer, threads) = (Arc::clone(&observer), Arc::clone(&threads));
+        std::thread::spawn(move || lane::serve(&listener, &threads, &interrupter, &*observer));
+    }
+    launched.release().unwrap();
+    Tracer::new(launched.command, mechanism, &threads, &*observer).run().unwrap();
+    let seen = observer.seen();
+    seen.judged.iter().for_each(|(call, times)| println!("judged {call}: {times}"));
+    seen.over.iter().for_each(|call| println!("over {call}"));
+    println!("overdue: {}; killed: {}; ended: {}", seen.overdue, seen.killed, seen.ended);
+}
