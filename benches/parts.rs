@@ -15,9 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_snapshot::observe::capture::{Capture, Fate, Finished};
+use std::os::unix::fs::MetadataExt as _;
+
+use agent_snapshot::observe::capture::{Capture, Finished, Source};
+use agent_snapshot::observe::ledger::names::{Name, Names as Ledger, ProcessId};
+use agent_snapshot::observe::ledger::protect::Threat;
 use agent_snapshot::observe::resolve::{Names, Resolver};
-use agent_snapshot::observe::table::{PathObservation, ProcessId, Table};
 use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, StoreLimit, blob_key};
 use agent_snapshot::snapshot::digest::digest_file;
 use agent_snapshot::snapshot::layout::SnapshotDir;
@@ -154,10 +157,9 @@ fn table(criterion: &mut Criterion) {
     };
     let paths: Vec<Vec<u8>> = (0..RECORDS).map(path).collect();
     let fill = |paths: Vec<Vec<u8>>| {
-        let mut table = Table::default();
+        let mut table = Ledger::default();
         for path in paths {
-            table
-                .add(path, PathObservation { operations: Operation::Existence.into(), ..Default::default() });
+            table.add(path, Name { operations: Operation::Existence.into(), ..Default::default() });
         }
         table
     };
@@ -287,10 +289,13 @@ fn blobs(criterion: &mut Criterion) {
 }
 
 /// Hands `paths` in as the recorder does before a call, and waits for the last one.
-fn capture_all(capture: Capture, paths: &[PathBuf], fate: Fate, store: bool) -> Finished {
+fn capture_all(capture: Capture, paths: &[PathBuf], threat: Threat, store: bool) -> Finished {
     let mut capture = capture;
     for path in paths {
-        let held = capture.hold(path.as_os_str().as_bytes(), fate);
+        let metadata = path.symlink_metadata().unwrap();
+        let identity = (metadata.dev(), metadata.ino());
+        let source = Source { path: path.as_os_str().as_bytes(), identity, length: None };
+        let held = capture.hold(source, threat);
         capture.submit(key(path), held, None, store);
     }
     let finished = capture.finish();
@@ -306,10 +311,10 @@ fn capture(criterion: &mut Criterion) {
     let start = || Capture::new(writer(Compression::Snappy), Arc::clone(&directory));
     let small = ("5,000 small files", files.small_bytes(), files.small.as_slice());
     let large = ("64 MiB", Throughput::Bytes(LARGE as u64), std::slice::from_ref(&files.large));
-    let (survive, overwritten) = (Fate::Survive, Fate::Overwritten);
+    let (survive, overwritten) = (Threat::Unlink, Threat::Overwrite);
     let mut group = criterion.benchmark_group("capture");
     group.sampling_mode(SamplingMode::Flat);
-    // What is small is read into memory whatever its fate.
+    // What is small is read into memory whatever the threat.
     for ((name, throughput, paths), how, fate, store) in [
         (&small, "stored", survive, true),
         (&small, "digest only", survive, false),

@@ -4,14 +4,14 @@
 //!   `core_dump.rs` and [`inherited`] judge what can change something, [`finish`] makes the manifest's records, `fit.rs`
 //!   leaves out those that contradict others.
 //! - [`view`], [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
-//! - `mounts.rs`: whether names can be trusted. `credentials.rs`: whether a thread may see what we see. [`lookups`]: the looks that need no second judgement, with `working.rs`.
-//! - [`table`]: one record a path. [`processes`], [`warnings`], [`suppressed`]: the other lists.
-//! - `content.rs`: what is needed of a before-state. [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
+//! - `mounts.rs`: whether names can be trusted. `credentials.rs`: whether a thread may see what we see. [`lookups`]: the read-only calls that need no second judgement.
+//! - [`ledger`]: what is known of names and inodes, and the one way in which a change is applied.
+//! - [`processes`], [`warnings`], [`suppressed`]: the other lists.
+//! - [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
 //! - [`git`]: how Git knows a path. [`ignore`]: which paths are not recorded, and under which rule.
 
 pub mod capture;
 mod changes;
-mod content;
 mod core_dump;
 mod credentials;
 mod descriptors;
@@ -20,6 +20,7 @@ mod fit;
 pub mod git;
 pub mod ignore;
 pub mod inherited;
+pub mod ledger;
 pub mod lookups;
 mod mounts;
 pub mod processes;
@@ -28,9 +29,7 @@ pub mod recorder;
 mod rename;
 pub mod resolve;
 pub mod suppressed;
-pub mod table;
 pub mod view;
 pub mod warnings;
-mod working;
 
 pub use recorder::{Events, Options, Recorder};

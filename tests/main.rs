@@ -5,6 +5,7 @@
 mod bytes;
 mod calls;
 mod faults;
+mod inherited;
 mod lanes;
 mod names;
 mod readme;

@@ -1,4 +1,4 @@
-//! Bytes on their way into the bundle: held while a call is held, stored on a worker thread.
+//! Bytes on their way into the bundle: held until a call is over, stored on a worker thread.
 //!
 //! A small file is read at once. A large one keeps a descriptor and is read later, since a
 //! deletion or a rename destroys no bytes while it is held; before a change in place, its bytes
@@ -9,11 +9,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::sys::resource::{Resource, getrlimit};
+
+use super::ledger::protect::Threat;
 
 use crate::snapshot::blobs::{BlobWriter, StoreError, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
@@ -61,13 +64,15 @@ impl Outcome {
     }
 }
 
-/// Whether the bytes of a file survive the call that is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// They do, as long as a descriptor is open: a read, a deletion, a rename.
-    Survive,
-    /// They are changed in place.
-    Overwritten,
+/// A regular file whose bytes are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// Where it is.
+    pub path: &'a [u8],
+    /// Its device and inode number: what else is there by now is another file.
+    pub identity: (u64, u64),
+    /// How many of its first bytes are wanted; all, if none.
+    pub length: Option<u64>,
 }
 
 /// Bytes that are safe but not handed in yet.
@@ -203,45 +208,61 @@ impl Capture {
         }
     }
 
-    /// Makes the bytes of the regular file at `path` safe from the call that is held.
-    pub fn hold(&self, path: &[u8], fate: Fate) -> Held {
-        let mut opened = live::open_regular(path);
+    /// Makes the bytes of a file safe from a call that is about to be made.
+    pub fn hold(&self, source: Source<'_>, threat: Threat) -> Held {
+        let mut opened = live::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
             self.let_go_of_files();
-            opened = live::open_regular(path);
+            opened = live::open_regular(source.path);
         }
-        match opened {
-            Ok(file) => self.hold_file(file, fate),
-            Err(_) => Held::Omitted(BlobOmitted::Unreadable),
-        }
+        let Ok(file) = opened else { return Held::Omitted(BlobOmitted::Unreadable) };
+        self.hold_file(file, source, threat).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
     }
 
-    /// Makes the bytes of an open file safe from the call that is held.
-    pub fn hold_file(&self, file: File, fate: Fate) -> Held {
-        self.try_hold(file, fate).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
-    }
-
-    fn try_hold(&self, mut file: File, fate: Fate) -> io::Result<Held> {
-        let size = file.metadata()?.len();
-        let small = if fate == Fate::Overwritten { SMALL_IN_PLACE } else { SMALL };
+    fn hold_file(&self, mut file: File, source: Source<'_>, threat: Threat) -> io::Result<Held> {
+        let metadata = file.metadata()?;
+        if (metadata.dev(), metadata.ino()) != source.identity {
+            return Ok(Held::Omitted(BlobOmitted::ChangedWhileReading));
+        }
+        let size = source.length.unwrap_or(metadata.len());
+        let small = if threat == Threat::Overwrite { SMALL_IN_PLACE } else { SMALL };
         if size <= small {
             let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
-            (&mut file).take(size + 1).read_to_end(&mut bytes)?;
+            // One byte more than expected shows that the file has grown.
+            let most = source.length.unwrap_or(size + 1);
+            (&mut file).take(most).read_to_end(&mut bytes)?;
             return Ok(if bytes.len() as u64 == size {
                 Held::Bytes(bytes)
             } else {
                 Held::Omitted(BlobOmitted::ChangedWhileReading)
             });
         }
-        if fate == Fate::Survive {
+        // The worker reads whole files.
+        if threat == Threat::Unlink && source.length.is_none() {
             return Ok(Held::File(file));
         }
+        self.copy(&file, size)
+    }
+
+    /// Copies the bytes that were safe from the loss of a name, before they are changed in place.
+    pub fn copy_held(&self, held: Held) -> Held {
+        match held {
+            Held::File(file) => {
+                let copied = file.metadata().and_then(|metadata| self.copy(&file, metadata.len()));
+                copied.unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
+            }
+            held => held,
+        }
+    }
+
+    /// Copies the first `size` bytes of a file to one of our own.
+    fn copy(&self, file: &File, size: u64) -> io::Result<Held> {
         if is_full(&self.directory, size) {
             return Ok(Held::Omitted(BlobOmitted::NoSpace));
         }
         let spool = self.directory.unnamed_file()?;
-        match copy(&file, &spool, size) {
+        match copy(file, &spool, size) {
             Ok(copied) if copied == size => Ok(Held::File(spool)),
             Ok(_) => Ok(Held::Omitted(BlobOmitted::ChangedWhileReading)),
             Err(error)
@@ -474,7 +495,8 @@ fn is_full(directory: &SnapshotDir, more: u64) -> bool {
 /// Copies `size` bytes: a clone of the extents where the file system can, else in the kernel.
 fn copy(from: &File, to: &File, size: u64) -> io::Result<u64> {
     if rustix::fs::ioctl_ficlone(to, from).is_ok() {
-        return Ok(to.metadata()?.len());
+        to.set_len(size)?;
+        return Ok(size);
     }
     let mut from = from;
     from.seek(SeekFrom::Start(0))?;

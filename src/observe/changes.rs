@@ -1,27 +1,31 @@
-//! Calls that can change something: prepared while they are held, judged by their result.
+//! Calls that can change something: prepared at their entry, judged by their result.
 //!
 //! What a call may destroy is safe before it goes on; nothing is recorded before it has
-//! succeeded, or failed in a way that says something. Neighbours: `recorder.rs` calls in here,
-//! `rename.rs` knows what a moved directory takes along.
+//! succeeded, or failed in a way that says something. A call that conflicts with one in flight is postponed.
+//! Neighbours: `recorder.rs` calls in here, `rename.rs` knows what a moved directory takes along, the ledger
+//! takes what has changed.
 
 use std::fs::File;
 
 use nix::sys::stat::FileStat;
 use smallvec::SmallVec;
 
-use super::capture::Fate;
-use super::content::Holding;
 use super::ignore::RuleId;
+use super::ledger::apply::{Change, CopyUp, Kind};
+use super::ledger::in_flight::{CallId, Footprint};
+use super::ledger::names::{NameId, ProcessId};
+use super::ledger::protect::{Protected, Threat};
 use super::program;
 use super::recorder::{Sight, State};
 use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved};
-use super::table::{ProcessId, RecordId, Stat};
+use super::view::Unseen;
+use crate::observe::ledger::inodes::Stat;
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Open, Place, Resolve, Special};
-use crate::trace::tracer::{Caller, HeldCall};
+use crate::trace::tracer::{Caller, HeldCall, Verdict};
 
 /// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
 const MAX_INTERPRETERS: usize = 6;
@@ -36,14 +40,14 @@ pub struct Pending {
     name: &'static str,
     /// An open for reading whose path another thread may have rewritten: the file may be another one.
     opens: bool,
-    /// Whether it may change what a path leads to, or where relative ones start.
-    moves: bool,
+    /// Its place among the calls in flight, where others may have to wait for it.
+    call: Option<CallId>,
 }
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
     pub(super) fn of_look(name: &'static str) -> Pending {
-        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true, moves: false }
+        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true, call: None }
     }
 }
 
@@ -58,7 +62,7 @@ pub(super) struct Part {
     /// openat2 may stop at a link or a mount before it comes to the path.
     strict: bool,
     /// Bytes that the call may destroy.
-    pub held: Option<Holding>,
+    pub protected: Option<Protected>,
     /// What lies beneath a directory that moves.
     pub moved: Vec<Moved>,
 }
@@ -93,16 +97,38 @@ enum Judgement {
 }
 
 impl State {
-    /// Makes everything safe that the held call may destroy.
-    pub fn prepare(&mut self, caller: Caller, call: &HeldCall<'_>) -> Option<Pending> {
+    /// Makes everything safe that a call may destroy, unless it has to wait for another one.
+    pub fn prepare(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
+        let located: SmallVec<[(&Access, Result<Resolved, Unseen>); 2]> =
+            call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
+        let mut footprint = Footprint::default();
+        let mut waits = false;
+        for (access, resolved) in &located {
+            if let Ok(resolved) = resolved {
+                waits |= self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
+                add_to_footprint(&mut footprint, access.effect, resolved);
+            }
+        }
+        if call.decoded.accesses.iter().all(|access| access.effect == Effect::Rewrite)
+            && !self.ledger.appends
+            && !call.decoded.accesses.is_empty()
+        {
+            return Verdict::Continue;
+        }
+        let process = self.processes.id(caller.tgid);
+        if self.ledger.in_flight.conflicts(&footprint) {
+            if !call.overdue {
+                return Verdict::Postpone;
+            }
+            self.tell_overtaken(process, &footprint);
+        }
         if unmounts(call.decoded) {
             self.capture.let_go_of_files();
         }
-        let process = self.processes.id(caller.tgid);
         let mut parts = SmallVec::new();
         let mut unnamed = None;
-        for access in &call.decoded.accesses {
-            match self.locate(caller, access) {
+        for (access, resolved) in located {
+            match resolved {
                 Ok(resolved) => {
                     let part = self.prepare_part(access.effect, resolved);
                     parts.push(Part { strict: access.resolve.strict, ..part });
@@ -142,46 +168,57 @@ impl State {
                 )
             );
         if !wanted {
-            return None;
-        }
-        if moves {
-            self.names_move(true);
+            return Verdict::Continue;
         }
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.looks_only() && open.read);
         let opens =
             self.processes.standing(caller.tgid).shares_memory && call.decoded.accesses.iter().any(reads);
-        Some(Pending { parts, exec, special, name: call.name, opens, moves })
+        // Nobody waits for a call that may wait for something outside.
+        let footprint = if waits { Footprint::default() } else { footprint };
+        let id = self.ledger.in_flight.begin(footprint, moves);
+        self.resolver.pause(self.ledger.in_flight.moves());
+        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: Some(id) })
+    }
+
+    /// Tells that a call went on though another one, which takes too long, may change what it names.
+    fn tell_overtaken(&mut self, process: ProcessId, footprint: &Footprint) {
+        self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
+            let path = footprint.walked.first().map_or(&b""[..], Vec::as_slice);
+            let path = String::from_utf8_lossy(path);
+            format!("{path} was used while a call that did not end was changing names on the way to it")
+        });
     }
 
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
-        let mut held = None;
         if let Sight::Suppressed(RuleId::GIT, _) = sight
             && may_change(effect)
         {
             // A repository's first head is the one before any change of ours.
             self.repositories.note_change(&path);
         }
-        if let Sight::Record(record) = sight {
-            let fate = match effect {
-                Effect::Open(open) if open.write || open.truncate => Some(Fate::Overwritten),
-                Effect::Truncate => Some(Fate::Overwritten),
-                Effect::Remove | Effect::RenameFrom { .. } | Effect::RenameTo { .. } => Some(Fate::Survive),
-                _ => None,
-            };
-            if let Some(fate) = fate {
-                held = self.hold_content(record, stat.as_ref(), fate);
+        let mut protected = None;
+        if let (Some(stat), true) = (&stat, sight != Sight::Own) {
+            if let Sight::Record(name) = sight
+                && (threat_of(effect).is_some() || matches!(effect, Effect::RenameFrom { .. }))
+            {
+                self.pin(name, &path, stat);
+            }
+            // By whichever name: the bytes are those of all.
+            let appended =
+                || self.ledger.inodes.of(stat).is_some_and(|id| self.ledger.inodes.get(id).appended);
+            if let Some(threat) = threat_of(effect)
+                && (effect != Effect::Rewrite || appended())
+            {
+                protected = self.protect(&path, stat, threat);
             }
             if may_change(effect) {
-                self.take_xattrs(record, stat.as_ref());
-            }
-            if effect == Effect::LinkFrom {
-                self.name_again(record, stat.as_ref());
+                self.take_attributes(&path, stat);
             }
         }
-        Part { effect, path, sight, stat, crossed, strict: false, held, moved: Vec::new() }
+        Part { effect, path, sight, stat, crossed, strict: false, protected, moved: Vec::new() }
     }
 
     fn prepare_exec(
@@ -233,12 +270,7 @@ impl State {
         }
         exec.interpreters.truncate(exec.of_scripts);
         let (its, _) = self.interpreters(caller, live::open_regular(&path).ok());
-        exec.interpreters.push(Resolved {
-            path,
-            stat: Some(stat),
-            crossed: Vec::new(),
-            must_be_directory: false,
-        });
+        exec.interpreters.push(Resolved::object(path, stat));
         exec.interpreters.extend(its);
     }
 
@@ -273,12 +305,9 @@ impl State {
     }
 
     /// Records what a call did, now that its result is known; none where its thread died in it.
-    pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
+    pub fn conclude(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens, moves } = pending;
-        if moves {
-            self.names_move(false);
-        }
+        let Pending { mut parts, exec, special, name, opens, call } = pending;
         self.not_decoded(caller, process, special, name, result);
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
             self.compare_credentials(caller);
@@ -322,7 +351,16 @@ impl State {
                 }
             }
         }
-        self.release_all(parts.into_iter().filter_map(|part| part.held));
+        self.end_call(parts, call);
+    }
+
+    /// Notes that a call is over: others need not wait for it, and what it did not destroy need not be kept.
+    fn end_call(&mut self, parts: SmallVec<[Part; 2]>, call: Option<CallId>) {
+        self.release(parts.into_iter().filter_map(|part| part.protected));
+        if let Some(call) = call {
+            self.ledger.in_flight.end(call);
+            self.resolver.pause(self.ledger.in_flight.moves());
+        }
     }
 
     /// A call that is not decoded may have done anything, unless the kernel does not have it
@@ -386,7 +424,7 @@ impl State {
             self.cross(process, &interpreter.crossed);
             match self.sight(interpreter.path, interpreter.stat.as_ref()) {
                 Sight::Record(record) => {
-                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
                 Sight::Suppressed(rule, _) => self.suppressed.read(rule),
                 Sight::Own => {}
@@ -398,11 +436,10 @@ impl State {
     fn refused(&mut self, process: ProcessId, part: &Part) {
         match &part.sight {
             Sight::Record(record) => {
-                let observation = self.table.get(*record);
-                if observation.foreign && observation.changes == 0 {
+                if self.is_left_out(*record) {
                     self.suppressed.read(RuleId::FOREIGN_OWNER);
                 } else {
-                    self.table.get_mut(*record).merge(Operation::Existence.into(), process);
+                    self.ledger.names.get_mut(*record).merge(Operation::Existence.into(), process);
                 }
             }
             Sight::Suppressed(rule, _) => self.suppressed.read(*rule),
@@ -412,80 +449,66 @@ impl State {
 
     pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
         let operations = operations_of(part);
-        let changes = operations.intersects(Operations::CHANGES) && !writes_to_device(part);
+        let kind = kind_of(part);
+        if kind == Kind::Used && part.effect == Effect::Rewrite {
+            return;
+        }
         self.forget_if_led_on(part);
-        let record = match &part.sight {
-            Sight::Record(record) => *record,
-            Sight::Suppressed(rule, topmost) => {
-                if changes {
-                    self.suppressed.write(*rule, topmost);
-                    self.repositories.note_change(&part.path);
-                } else {
-                    self.suppressed.read(*rule);
-                }
-                return;
+        let name = match &part.sight {
+            Sight::Record(name) => Some(*name),
+            Sight::Suppressed(rule, topmost) if kind != Kind::Used => {
+                self.suppressed.write(*rule, topmost);
+                None
             }
+            Sight::Suppressed(rule, _) => return self.suppressed.read(*rule),
             Sight::Own => return,
         };
-        if !changes && self.table.get(record).foreign && self.table.get(record).changes == 0 {
-            return self.suppressed.read(RuleId::FOREIGN_OWNER);
-        }
-        self.note_copy_up(record, part);
-        if let Effect::Open(open) = part.effect {
-            if (open.write || open.truncate || open.create)
-                && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
-            {
-                self.check_opened(caller, process, record, part, open, fd);
+        if let Some(name) = name {
+            if kind == Kind::Used && self.is_left_out(name) {
+                return self.suppressed.read(RuleId::FOREIGN_OWNER);
             }
-            if operations.contains(Operation::Read) && !changes {
-                self.read_content(record, part.stat.as_ref());
+            if let (Some(effect), Some(stat)) = (copy_up_of(part.effect), &part.stat) {
+                self.note_copy_up(&part.path, stat, effect);
+            }
+            if let Effect::Open(open) = part.effect {
+                if (open.write || open.truncate || open.create)
+                    && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
+                {
+                    self.check_opened(caller, process, part, open, fd);
+                }
+                if operations.contains(Operation::Read)
+                    && kind == Kind::Used
+                    && let Some(stat) = &part.stat
+                {
+                    self.read_content(name, &part.path, stat);
+                }
             }
         }
-        self.table.get_mut(record).merge(operations, process);
-        if changes {
-            self.changed(process, record, part, operations);
-        }
+        self.change(process, part, name, kind, operations);
     }
 
-    /// Notes that a record's path, or what it stands for, has changed.
-    fn changed(&mut self, process: ProcessId, record: RecordId, part: &mut Part, operations: Operations) {
-        if let Some(held) = part.held.take() {
-            self.keep_content(held);
-        }
-        let replaces = operations.contains(Operation::Write) || operations.contains(Operation::Delete);
-        self.count_change(record);
-        let observation = self.table.get_mut(record);
-        observation.replaced |= replaces;
-        observation.written |= operations.contains(Operation::Write);
-        observation.append_only &= !operations.contains(Operation::Write);
-        observation.deleted |= operations.contains(Operation::Delete);
-        observation.touched |= operations.contains(Operation::Metadata);
-        if operations.contains(Operation::Delete) {
-            self.note_gone(record);
-        }
-        self.note_names(process, part, operations);
-        self.repositories.note_change(&part.path);
-    }
-
-    /// Counts a change of a record, which makes what is known of looks at it doubtful.
-    pub fn count_change(&mut self, record: RecordId) {
-        let observation = self.table.get_mut(record);
-        observation.changes = observation.changes.wrapping_add(1);
-        if observation.foreign && observation.changes == 1 {
-            // From now on it is recorded; looks at it were known as left out.
-            self.lookups.forget();
-        }
-    }
-
-    /// A change in place is one of all names; one of a name may leave the file without any.
-    fn note_names(&mut self, process: ProcessId, part: &Part, operations: Operations) {
-        match part.effect {
-            Effect::Open(_) | Effect::Truncate | Effect::Metadata => {
-                self.changed_in_place(process, part.stat.as_ref(), operations);
+    /// Applies what has happened to the name of a part, or to what it stands for by a name that is left out.
+    pub fn change(
+        &mut self,
+        by: ProcessId,
+        part: &mut Part,
+        name: Option<NameId>,
+        kind: Kind,
+        operations: Operations,
+    ) {
+        if kind != Kind::Used {
+            if let Some(protected) = part.protected.take() {
+                self.keep(protected);
             }
-            Effect::Remove => self.unnamed(part.stat.as_ref()),
-            _ => {}
+            self.repositories.note_change(&part.path);
         }
+        self.apply(Change { name, stat: part.stat.as_ref(), kind, operations, by });
+    }
+
+    /// Whether a name is another user's that nobody has changed yet.
+    pub fn is_left_out(&self, name: NameId) -> bool {
+        let name = self.ledger.names.get(name);
+        name.foreign && name.changes == 0
     }
 
     /// A link that comes or goes may change where any path leads; a directory that goes, where those lead
@@ -502,17 +525,6 @@ impl State {
         }
     }
 
-    /// Notes that a call which may change what paths lead to begins, or is over: meanwhile the kernel may
-    /// have done it already, and nothing that is known of names is used, nor anything learnt.
-    fn names_move(&mut self, begins: bool) {
-        if begins {
-            self.working.move_begins();
-        } else {
-            self.working.move_ends();
-        }
-        self.resolver.pause(self.working.moves());
-    }
-
     /// Forgets what is known of names: a link, a directory or a mount has moved.
     pub fn forget_names(&mut self) {
         self.resolver.forget();
@@ -523,42 +535,37 @@ impl State {
     pub fn executed(&mut self, caller: Caller, pending: Option<Pending>) {
         let process = self.processes.id(caller.tgid);
         self.compare_credentials(caller);
-        let Some(Pending { parts, exec: Some(mut exec), .. }) = pending else { return };
-        self.find_what_runs(caller, &mut exec);
-        let operations = Operations::from(Operation::Read).with(Operation::Execute);
-        for part in parts {
-            self.cross(process, &part.crossed);
-            if let Some(stat) = &part.stat {
-                self.note_set_id(process, &part.path, stat);
+        let Some(Pending { parts, exec, call, .. }) = pending else { return };
+        if let Some(mut exec) = exec {
+            self.find_what_runs(caller, &mut exec);
+            for part in &parts {
+                self.cross(process, &part.crossed);
+                if let Some(stat) = &part.stat {
+                    self.note_set_id(process, &part.path, stat);
+                }
+                self.executed_file(process, &part.sight, &part.path, part.stat.as_ref());
             }
-            self.executed_file(process, part.sight, part.stat.as_ref(), operations);
+            for interpreter in exec.interpreters {
+                self.cross(process, &interpreter.crossed);
+                let sight = self.sight(interpreter.path.clone(), interpreter.stat.as_ref());
+                self.executed_file(process, &sight, &interpreter.path, interpreter.stat.as_ref());
+            }
+            self.processes.execute(caller.tgid, exec.image);
         }
-        for interpreter in exec.interpreters {
-            self.cross(process, &interpreter.crossed);
-            let sight = self.sight(interpreter.path, interpreter.stat.as_ref());
-            self.executed_file(process, sight, interpreter.stat.as_ref(), operations);
-        }
-        self.processes.execute(caller.tgid, exec.image);
+        self.end_call(parts, call);
     }
 
-    fn executed_file(
-        &mut self,
-        process: ProcessId,
-        sight: Sight,
-        stat: Option<&FileStat>,
-        operations: Operations,
-    ) {
+    fn executed_file(&mut self, process: ProcessId, sight: &Sight, path: &[u8], stat: Option<&FileStat>) {
+        let operations = Operations::from(Operation::Read).with(Operation::Execute);
         match sight {
-            Sight::Record(record)
-                if self.table.get(record).foreign && self.table.get(record).changes == 0 =>
-            {
-                self.suppressed.read(RuleId::FOREIGN_OWNER);
+            Sight::Record(name) if self.is_left_out(*name) => self.suppressed.read(RuleId::FOREIGN_OWNER),
+            Sight::Record(name) => {
+                if let Some(stat) = stat {
+                    self.read_content(*name, path, stat);
+                }
+                self.ledger.names.get_mut(*name).merge(operations, process);
             }
-            Sight::Record(record) => {
-                self.read_content(record, stat);
-                self.table.get_mut(record).merge(operations, process);
-            }
-            Sight::Suppressed(rule, _) => self.suppressed.read(rule),
+            Sight::Suppressed(rule, _) => self.suppressed.read(*rule),
             Sight::Own => {}
         }
     }
@@ -574,10 +581,112 @@ impl State {
     }
 }
 
-/// What goes into a pipe, a terminal or another device changes no file.
-fn writes_to_device(part: &Part) -> bool {
-    let device = |stat: &FileStat| !matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
-    matches!(part.effect, Effect::Open(_)) && part.stat.as_ref().is_some_and(device)
+/// Adds what a call does to one place to its footprint.
+fn add_to_footprint(footprint: &mut Footprint, effect: Effect, resolved: &Resolved) {
+    footprint.walked.push(resolved.path.clone());
+    footprint.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
+    let changes_name = match effect {
+        Effect::Open(open) => open.create && !open.temporary && resolved.stat.is_none(),
+        Effect::Remove
+        | Effect::RemoveDirectory
+        | Effect::MakeDirectory
+        | Effect::MakeNode
+        | Effect::MakeSymlink
+        | Effect::RenameFrom { .. }
+        | Effect::RenameTo { .. }
+        | Effect::LinkTo
+        | Effect::MountPoint => true,
+        Effect::Query
+        | Effect::List
+        | Effect::ChangeDirectory
+        | Effect::ChangeRoot
+        | Effect::Execute
+        | Effect::Truncate
+        | Effect::Rewrite
+        | Effect::LinkFrom
+        | Effect::Metadata => false,
+    };
+    if changes_name {
+        footprint.changed.push(resolved.path.clone());
+    }
+    let Some(stat) = resolved.stat.as_ref().filter(|stat| !resolve::is_directory(stat)) else { return };
+    let changes_links = match effect {
+        Effect::LinkFrom => true,
+        Effect::Remove | Effect::RenameTo { .. } => stat.st_nlink > 1,
+        _ => false,
+    };
+    if changes_links {
+        footprint.links.push((stat.st_dev, stat.st_ino));
+    }
+}
+
+/// What a call with this effect may do to the bytes of the file that is there.
+fn threat_of(effect: Effect) -> Option<Threat> {
+    match effect {
+        Effect::Open(open) if open.write || open.truncate => Some(Threat::Overwrite),
+        Effect::Truncate | Effect::Rewrite => Some(Threat::Overwrite),
+        Effect::Remove | Effect::RenameTo { exchange: false, .. } => Some(Threat::Unlink),
+        // What is renamed keeps its bytes.
+        Effect::RenameFrom { .. } | Effect::RenameTo { exchange: true, .. } => None,
+        Effect::Open(_)
+        | Effect::Query
+        | Effect::List
+        | Effect::ChangeDirectory
+        | Effect::ChangeRoot
+        | Effect::Execute
+        | Effect::RemoveDirectory
+        | Effect::MakeDirectory
+        | Effect::MakeNode
+        | Effect::MakeSymlink
+        | Effect::LinkFrom
+        | Effect::LinkTo
+        | Effect::Metadata
+        | Effect::MountPoint => None,
+    }
+}
+
+/// What a call that has succeeded has done to the name of a part, or to what it stands for.
+fn kind_of(part: &Part) -> Kind {
+    match part.effect {
+        Effect::Open(open) => match &part.stat {
+            _ if open.path_only || open.temporary => Kind::Used,
+            None => Kind::Bound,
+            // What goes into a pipe, a terminal or another device changes no file.
+            Some(stat) if !resolve::is_regular(stat) => Kind::Used,
+            Some(_) if open.write || open.truncate => Kind::Written,
+            Some(_) => Kind::Used,
+        },
+        Effect::Query
+        | Effect::List
+        | Effect::ChangeDirectory
+        | Effect::ChangeRoot
+        | Effect::Execute
+        | Effect::LinkFrom
+        | Effect::MountPoint => Kind::Used,
+        Effect::Truncate => Kind::Written,
+        // The bytes of before are at stake where it has only been appended to so far.
+        Effect::Rewrite if part.protected.is_some() => Kind::Written,
+        Effect::Rewrite => Kind::Used,
+        Effect::MakeDirectory
+        | Effect::MakeNode
+        | Effect::MakeSymlink
+        | Effect::LinkTo
+        | Effect::RenameTo { .. } => Kind::Bound,
+        Effect::Remove | Effect::RemoveDirectory | Effect::RenameFrom { .. } => Kind::Removed,
+        Effect::Metadata => Kind::Attributes,
+    }
+}
+
+/// What else a call does with this effect that lets an overlay copy a file up; none of one that does not.
+fn copy_up_of(effect: Effect) -> Option<CopyUp> {
+    match effect {
+        Effect::Open(open) if open.truncate => Some(CopyUp::Truncates),
+        Effect::Open(open) if open.write => Some(CopyUp::Only),
+        Effect::Truncate => Some(CopyUp::Truncates),
+        Effect::Metadata => Some(CopyUp::SetsTimes),
+        Effect::LinkFrom => Some(CopyUp::Only),
+        _ => None,
+    }
 }
 
 /// Whether a call may be refused where a file of a mount is open.
@@ -661,6 +770,8 @@ fn operations_of(part: &Part) -> Operations {
     match part.effect {
         Effect::Query | Effect::LinkFrom | Effect::MountPoint => Operation::Existence.into(),
         Effect::Open(open) => operations_of_open(open, part.stat.as_ref()),
+        // What the open of the descriptor, or its inheritance, has told.
+        Effect::Rewrite => Operations::NONE,
         Effect::List | Effect::ChangeDirectory | Effect::ChangeRoot => directory,
         Effect::Execute => Operations::from(Operation::Read).with(Operation::Execute),
         Effect::Truncate

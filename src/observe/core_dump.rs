@@ -5,8 +5,8 @@
 
 use nix::sys::stat::FileStat;
 
-use super::capture::Fate;
-use super::content::Holding;
+use super::ledger::apply::{Change, Kind};
+use super::ledger::protect::{Protected, Threat};
 use super::recorder::{Sight, State};
 use super::resolve::{self, Resolved};
 use crate::snapshot::{Operation, WarningKind};
@@ -21,7 +21,7 @@ pub(super) struct Expected {
     path: Vec<u8>,
     stat: Option<FileStat>,
     sight: Sight,
-    held: Option<Holding>,
+    protected: Option<Protected>,
 }
 
 /// What `core_pattern` says.
@@ -64,42 +64,41 @@ impl State {
         // Where it has no name out here, the dump is one that was not foreseen.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
-        let held = match sight {
-            Sight::Record(record) => self.hold_content(record, stat.as_ref(), Fate::Overwritten),
+        let protected = match &stat {
+            Some(stat) if sight != Sight::Own => self.protect(&path, stat, Threat::Overwrite),
             _ => None,
         };
-        let former = self.core_dumps.insert(caller.tgid, Expected { path, stat, sight, held });
-        self.release_all(former.and_then(|former| former.held));
+        let former = self.core_dumps.insert(caller.tgid, Expected { path, stat, sight, protected });
+        self.release(former.and_then(|former| former.protected));
     }
 
     /// Records the core dump of a process that has ended, if it left one.
     pub fn core_dump_settled(&mut self, process: Tid, end: End) {
         let expected = self.core_dumps.remove(&process);
         if !matches!(end, End::Killed { core_dumped: true, .. }) {
-            return self.release_all(expected.and_then(|expected| expected.held));
+            return self.release(expected.and_then(|expected| expected.protected));
         }
         let id = self.processes.id(process);
-        if let Some(Expected { path, stat, sight, held }) = expected {
+        if let Some(Expected { path, stat, sight, protected }) = expected {
             let now = resolve::lstat(&path).ok().flatten();
             let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
             if now.as_ref().map(key) == stat.as_ref().map(key) {
-                self.release_all(held);
+                self.release(protected);
             } else {
-                match sight {
-                    Sight::Record(record) => {
-                        if let Some(held) = held {
-                            self.keep_content(held);
-                        }
-                        let observation = self.table.get_mut(record);
-                        observation.merge(Operation::Write.into(), id);
-                        observation.changes += 1;
-                        observation.replaced = true;
-                        observation.written = true;
-                    }
-                    Sight::Suppressed(rule, topmost) => self.suppressed.write(rule, &topmost),
-                    Sight::Own => {}
+                if let Some(protected) = protected {
+                    self.keep(protected);
                 }
-                return;
+                let name = match sight {
+                    Sight::Record(name) => Some(name),
+                    Sight::Suppressed(rule, topmost) => {
+                        self.suppressed.write(rule, &topmost);
+                        None
+                    }
+                    Sight::Own => return,
+                };
+                let kind = if stat.is_some() { Kind::Written } else { Kind::Bound };
+                let operations = Operation::Write.into();
+                return self.apply(Change { name, stat: stat.as_ref(), kind, operations, by: id });
             }
         }
         let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();

@@ -7,9 +7,10 @@
 use rustix::fs::{AtFlags, CWD};
 
 use super::changes::Part;
-use super::recorder::State;
+use super::ledger::names::ProcessId;
+use super::recorder::{Sight, State};
 use super::resolve::{self, Unresolved};
-use super::table::{ProcessId, RecordId};
+
 use super::view;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::Memory;
@@ -59,15 +60,7 @@ impl State {
 
     /// Compares the file that an open returned with the one that was prepared: another thread may
     /// have rewritten the path, or moved what it names.
-    pub fn check_opened(
-        &mut self,
-        caller: Caller,
-        process: ProcessId,
-        record: RecordId,
-        part: &Part,
-        open: Open,
-        fd: i32,
-    ) {
+    pub fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
         if open.temporary {
             return;
         }
@@ -80,7 +73,8 @@ impl State {
         if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
             return;
         }
-        if self.table.get(record).copied_up() == Some((opened.st_dev, opened.st_ino)) {
+        let inode = part.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));
+        if inode.is_some() && inode == self.ledger.inodes.find((opened.st_dev, opened.st_ino)) {
             return;
         }
         let path = String::from_utf8_lossy(&part.path).into_owned();
@@ -95,12 +89,12 @@ impl State {
         let Ok(opened) = view::path_of_descriptor(caller, fd) else {
             return self.hidden_file(caller, process, fd);
         };
-        let seen = match self.table.find(&opened.path) {
+        let seen = match self.ledger.names.find(&opened.path) {
             Some(record) => {
                 // What another thread has just moved or made is known as well.
                 let looks = Operations::from(Operation::Read).with(Operation::Directory);
-                let known = self.table.get(record).operations;
-                self.table.get(record).foreign
+                let known = self.ledger.names.get(record).operations;
+                self.ledger.names.get(record).foreign
                     || known.intersects(looks)
                     || known.intersects(Operations::CHANGES)
             }
@@ -136,17 +130,18 @@ impl State {
             Err(Unresolved::Nameless) => return self.hidden_file(caller, process, fd),
             Err(unresolved) => return self.unseen(process, unresolved.into()),
         };
-        let new = self.table.find(&resolved.path).is_none();
+        let new = self.ledger.names.find(&resolved.path).is_none();
+        let regular = resolved.stat.as_ref().is_some_and(resolve::is_regular);
         let open = Open { read, write, ..Open::default() };
         let mut part = self.prepare_part(Effect::Open(open), resolved);
-        if late && new && write {
+        if late && new && write && regular && matches!(part.sight, Sight::Record(_)) {
             let path = String::from_utf8_lossy(&part.path).into_owned();
             self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
                 format!("{path} was first seen when it was open for writing already")
             });
         }
         self.apply_part(caller, process, &mut part, None);
-        self.release_all(part.held);
+        self.release(part.protected);
     }
 
     /// A file that has a name, though not out here; not what is a pipe, or was deleted.

@@ -1,7 +1,7 @@
 //! The end of a recording: the states after, and the manifest's records of it all.
 //!
-//! Nothing of the tree runs any more, so every path is looked at once. Neighbours: `table.rs`
-//! says what is known, `capture.rs` what became of the bytes.
+//! Nothing of the tree runs any more, so every path is looked at once. Neighbours: the ledger
+//! has what is known, `capture.rs` what became of the bytes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,12 +13,15 @@ use nix::sys::stat::FileStat;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::capture::{Fate, Finished, Held, Outcome, Ticket};
+use super::capture::{Finished, Held, Outcome, Source, Ticket};
 use super::fit;
 use super::git::{Facts, Repositories};
+use super::ledger::Ledger;
+use super::ledger::inodes::{Content, InodeId, Stat};
+use super::ledger::names::{Name, NameId};
+use super::ledger::protect::Threat;
 use super::recorder::{Recorder, State as Known};
 use super::resolve;
-use super::table::{Content, PathObservation, RecordId, Stat, Table};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{
     BlobOmitted, Digest, FileRecord, FileType, GitRepository, Operations, Present, ProcessRecord, State,
@@ -43,10 +46,10 @@ pub struct Recorded {
 
 /// The records of a recording, made one by one.
 pub struct Files {
-    table: Table,
+    ledger: Ledger,
     repositories: Repositories,
     finished: Finished,
-    afters: Vec<(RecordId, After)>,
+    afters: Vec<(NameId, After)>,
 }
 
 /// What was found at a path at the end. Small, since there is one for each path.
@@ -60,7 +63,7 @@ enum After {
     Now(Box<Now>),
 }
 
-const _: () = assert!(size_of::<(RecordId, After)>() <= 24);
+const _: () = assert!(size_of::<(NameId, After)>() <= 24);
 
 #[derive(Debug, Default)]
 struct Now {
@@ -85,9 +88,9 @@ impl Now {
 }
 
 impl After {
-    fn stat(&self, record: RecordId, table: &Table) -> Option<Stat> {
+    fn stat(&self, name: NameId, ledger: &Ledger) -> Option<Stat> {
         match self {
-            After::AsBefore(_) => table.get(record).before,
+            After::AsBefore(_) => ledger.before(name).map(|inode| inode.before),
             After::Absent => None,
             After::Now(now) => now.stat,
         }
@@ -117,7 +120,8 @@ impl After {
 enum AfterContent {
     #[default]
     None,
-    SameAsBefore,
+    /// The bytes that this inode had before.
+    OfInode(InodeId),
     Taken(Ticket),
     Omitted(BlobOmitted),
 }
@@ -129,23 +133,25 @@ impl Recorder {
     /// A sentence, where a fault of ours has ended the recording early.
     pub fn finish(&self) -> Result<Recorded, String> {
         let mut known = self.take_state()?;
-        let records = known.table.sorted();
-        let mut afters = Vec::with_capacity(records.len());
+        let names = known.ledger.names.sorted();
+        let mut afters = Vec::with_capacity(names.len());
         let mut parents = Parents::default();
         let git_epoch = known.repositories.settled_epoch();
-        for record in records {
-            let after = known.after(record, &mut parents, git_epoch);
-            afters.push((record, after));
+        for name in names {
+            let after = known.after(name, &mut parents, git_epoch);
+            afters.push((name, after));
         }
+        known.omit_what_is_gone(&afters);
         let afters = known.leave_out_misfits(afters);
-        let Known { ignore, table, mut repositories, processes, capture, mut warnings, suppressed, .. } =
+        let Known { ignore, ledger, mut repositories, processes, capture, mut warnings, suppressed, .. } =
             known;
         let mut finished = capture.finish();
-        for (record, after) in &afters {
-            let size_before = table.get(*record).before.map_or(0, |before| before.size);
-            let size_after = after.stat(*record, &table).map_or(0, |stat| stat.size);
+        for (name, after) in &afters {
+            let content_before = ledger.before(*name).map_or(Content::Unneeded, |inode| inode.content);
+            let size_before = ledger.before(*name).map_or(0, |inode| inode.before.size);
+            let size_after = after.stat(*name, &ledger).map_or(0, |stat| stat.size);
             let taken = [
-                match table.content(*record) {
+                match content_before {
                     Content::Read(ticket) => Some((ticket, size_before, false)),
                     Content::Kept(ticket) => Some((ticket, size_before, true)),
                     _ => None,
@@ -157,7 +163,7 @@ impl Recorder {
             ];
             for (ticket, size, needed) in taken.into_iter().flatten() {
                 let Some(reason) = finished.outcome(ticket, size).omitted else { continue };
-                let path = table.path(*record);
+                let path = ledger.names.path(*name);
                 let detail = || {
                     format!(
                         "the bytes of {} are not stored ({})",
@@ -179,7 +185,7 @@ impl Recorder {
             repositories: repositories.repositories(),
             processes: processes.into_records(),
             blobs,
-            files: Files { table, repositories, finished, afters },
+            files: Files { ledger, repositories, finished, afters },
         })
     }
 }
@@ -228,31 +234,42 @@ impl Parents {
 }
 
 impl Known {
+    /// Tells of inodes that were renamed, and whose bytes are at no recorded name any more.
+    fn omit_what_is_gone(&mut self, afters: &[(NameId, After)]) {
+        for (name, _) in afters {
+            if let Some(id) = self.ledger.names.get(*name).before
+                && self.ledger.inodes.get(id).content == Content::InPlace
+            {
+                self.tell_omitted(id, BlobOmitted::Unreadable);
+                self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Unreadable);
+            }
+        }
+    }
+
     /// Leaves out the records that can't be true beside others, and says so.
-    fn leave_out_misfits(&mut self, mut afters: Vec<(RecordId, After)>) -> Vec<(RecordId, After)> {
-        let table = &self.table;
-        let mut misfits: Vec<RecordId> = Vec::new();
-        afters.retain(|(record, after)| {
+    fn leave_out_misfits(&mut self, mut afters: Vec<(NameId, After)>) -> Vec<(NameId, After)> {
+        let ledger = &self.ledger;
+        let before = |name: NameId| ledger.before(name).map(|inode| inode.before);
+        let mut misfits: Vec<NameId> = Vec::new();
+        afters.retain(|(name, after)| {
             // A link whose target nobody can read any more is none that could be made again.
-            let known = table.get(*record);
-            let link = known.before.is_some_and(|stat| stat.is_link());
-            let unread = link && known.extra.as_ref().is_none_or(|extra| extra.target.is_none());
+            let unread =
+                ledger.before(*name).is_some_and(|inode| inode.before.is_link() && inode.target().is_none());
             if unread || after.is_unread() {
-                misfits.push(*record);
+                misfits.push(*name);
             }
             !(unread || after.is_unread())
         });
-        let found =
-            fit::beneath_no_directory(table, &afters, |(record, _)| (*record, table.get(*record).before));
-        afters.retain(|(record, _)| !found.contains(record));
+        let found = fit::beneath_no_directory(&ledger.names, &afters, |(name, _)| (*name, before(*name)));
+        afters.retain(|(name, _)| !found.contains(name));
         misfits.extend(found);
-        let found = fit::beneath_no_directory(table, &afters, |(record, after)| {
-            (*record, after.stat(*record, table))
+        let found = fit::beneath_no_directory(&ledger.names, &afters, |(name, after)| {
+            (*name, after.stat(*name, ledger))
         });
-        afters.retain(|(record, _)| !found.contains(record));
+        afters.retain(|(name, _)| !found.contains(name));
         misfits.extend(found);
-        for record in misfits {
-            let path = table.path(record);
+        for name in misfits {
+            let path = ledger.names.path(name);
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
                     "{} was changed from outside while it was looked at, and is left out",
@@ -263,63 +280,58 @@ impl Known {
         afters
     }
 
-    fn after(&mut self, record: RecordId, parents: &mut Parents, git_epoch: u32) -> After {
-        let path = self.table.path(record).to_vec();
-        let Ok(mut found) = parents.lstat(&path) else { return self.hidden(record) };
+    fn after(&mut self, name: NameId, parents: &mut Parents, git_epoch: u32) -> After {
+        let path = self.ledger.names.path(name).to_vec();
+        let Ok(mut found) = parents.lstat(&path) else { return self.hidden(name) };
         let mut target = None;
         if found.as_ref().is_some_and(resolve::is_link) {
             target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
             if target.is_none() {
                 // Somebody has replaced it since.
-                let Ok(now) = parents.lstat(&path) else { return self.hidden(record) };
+                let Ok(now) = parents.lstat(&path) else { return self.hidden(name) };
                 found = now;
             }
         }
         let stat = found.as_ref().map(Stat::from);
-        let observation = self.table.get(record);
+        let before = self.ledger.before(name).map(|inode| inode.before);
+        let known = self.ledger.names.get(name);
         // What nobody has asked to pin is compared without.
-        let pin = observation.pin_asked || observation.before != stat;
-        let git = match observation.git {
+        let pin = known.pin_asked || before != stat;
+        let git = match known.git {
             // No call that is known has changed the file: its times may have been put back.
             Some(facts)
-                if observation.git_epoch == git_epoch
-                    && observation.before == stat
-                    && observation.changes == 0
-                    && self.table.get(self.table.keeper(record)).changes == 0 =>
+                if known.git_epoch == git_epoch && before == stat && self.ledger.changes(name) == 0 =>
             {
                 Some(facts)
             }
             Some(_) => self.repositories.classify_again(&path, found.as_ref(), pin),
             // A working tree may have come to hold it since.
-            None if observation.git_epoch != git_epoch && self.repositories.may_hold(&path) => {
+            None if known.git_epoch != git_epoch && self.repositories.may_hold(&path) => {
                 self.repositories.classify_again(&path, found.as_ref(), pin)
             }
             None => None,
         };
-        self.tell_external_change(record, stat.as_ref());
-        let observation = self.table.get(record);
-        let extra = observation.extra.as_deref();
-        let listed = extra.is_some_and(|extra| extra.entries.is_some());
+        self.tell_external_change(name, stat.as_ref());
+        let known = self.ledger.names.get(name);
         let entries = match stat {
-            Some(now) if listed && now.is_directory() => live::entries_digest(&path).ok(),
+            Some(now) if known.entries().is_some() && now.is_directory() => live::entries_digest(&path).ok(),
             _ => None,
         };
-        let xattrs = match stat {
-            Some(now) if !now.is_link() && self.may_have_xattrs(record) => {
-                live::xattrs(&path).unwrap_or_default()
-            }
-            _ => BTreeMap::new(),
-        };
-        let target = target.map(|target| target.into_bytes());
-        let as_before = stat == observation.before
-            && (git.is_none() || git == observation.git)
-            && target.as_ref() == extra.and_then(|extra| extra.target.as_ref())
-            && entries == extra.and_then(|extra| extra.entries)
-            && xattrs.is_empty();
-        let content = match stat {
-            Some(now) if now.is_regular() => self.content_after(record, &path, &now),
+        let content = match &found {
+            Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now),
             _ => AfterContent::None,
         };
+        let xattrs = match &found {
+            Some(now) => self.xattrs_after(name, &path, now),
+            None => BTreeMap::new(),
+        };
+        let target = target.map(|target| target.into_bytes());
+        let known = self.ledger.names.get(name);
+        let as_before = stat == before
+            && (git.is_none() || git == known.git)
+            && target.as_ref() == self.ledger.before(name).and_then(|inode| inode.target())
+            && entries == known.entries()
+            && xattrs.is_empty();
         if as_before {
             After::AsBefore(content)
         } else {
@@ -332,29 +344,34 @@ impl Known {
         }
     }
 
-    /// Whether a file has been changed by one of its names, or had extended attributes before.
-    fn may_have_xattrs(&self, record: RecordId) -> bool {
-        let keeper = self.table.get(self.table.keeper(record));
-        let had = keeper.extra.as_ref().is_some_and(|extra| !extra.xattrs.is_empty());
-        had || keeper.changes > 0 || self.table.get(record).changes > 0
+    /// The extended attributes of what is at a path, where a call may have changed them or has moved it.
+    fn xattrs_after(&mut self, name: NameId, path: &[u8], now: &FileStat) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let inode = self.ledger.inodes.of(now).map(|id| self.ledger.inodes.get(id));
+        let had =
+            inode.is_some_and(|inode| inode.extra.as_ref().is_some_and(|extra| !extra.xattrs.is_empty()));
+        if !had && inode.is_none_or(|inode| inode.changes == 0) && self.ledger.names.get(name).changes == 0 {
+            return BTreeMap::new();
+        }
+        // Those of a file that was renamed and not changed are the ones that it had before.
+        self.take_attributes(path, now);
+        live::xattrs(path).unwrap_or_default()
     }
 
     /// What is said of a path that the tree has left behind a directory that we may not search: its state
     /// is the one before, unless some call has changed it.
-    fn hidden(&mut self, record: RecordId) -> After {
-        let observation = self.table.get(record);
-        let file = self.table.get(self.table.keeper(record));
-        let changed = observation.operations.intersects(Operations::CHANGES)
-            || observation.replaced
-            || observation.overwritten
-            || file.overwritten;
+    fn hidden(&mut self, name: NameId) -> After {
+        let known = self.ledger.names.get(name);
+        let inode = self.ledger.before(name);
+        let changed = known.operations.intersects(Operations::CHANGES)
+            || known.rebound
+            || inode.is_some_and(|inode| inode.written);
         if !changed {
-            return After::AsBefore(match observation.before {
-                Some(stat) if stat.is_regular() => AfterContent::SameAsBefore,
+            return After::AsBefore(match known.before {
+                Some(id) if self.ledger.inodes.get(id).before.is_regular() => AfterContent::OfInode(id),
                 _ => AfterContent::None,
             });
         }
-        let path = self.table.path(record);
+        let path = self.ledger.names.path(name);
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
             format!(
                 "what the command left at {} is in a directory that may not be searched",
@@ -364,87 +381,70 @@ impl Known {
         After::Absent
     }
 
-    fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {
-        let observation = self.table.get(record);
-        let keeper = self.table.keeper(record);
-        let file = self.table.get(keeper);
-        let replaced = observation.replaced || observation.overwritten || file.overwritten;
-        let now = &observation.as_known(*now);
-        let before = observation.before.filter(|_| !replaced);
-        if before.is_some_and(|before| before.same_state(now)) {
-            return AfterContent::SameAsBefore;
+    /// The bytes of the regular file that is at a name at the end.
+    fn content_after(&mut self, name: NameId, path: &[u8], now: &FileStat) -> AfterContent {
+        let stat = Stat::from(now);
+        if let Some(id) = self.ledger.inodes.of(now) {
+            let inode = self.ledger.inodes.get(id);
+            if inode.appended && inode.content == Content::InPlace {
+                self.read_in_place(id, path, now);
+            }
+            let (known, inode) = (self.ledger.names.get(name), self.ledger.inodes.get(id));
+            if inode.has_bytes_of_before(&stat) {
+                // What nobody has used but to ask for it needs no bytes.
+                let is_as_before = known.before == Some(id) && inode.before.same_state(&inode.as_known(stat));
+                if inode.content == Content::InPlace || !is_as_before {
+                    self.read_in_place(id, path, now);
+                }
+                return AfterContent::OfInode(id);
+            }
+            if inode.appended && !known.rebound {
+                return AfterContent::None;
+            }
         }
-        if observation.append_only {
+        if self.is_pseudo(stat.dev, path) {
             return AfterContent::None;
         }
-        // Only metadata changed: these are the bytes of the before-state, too.
-        let untouched = before.is_some_and(|before| before.same_content(now, file.touched));
-        if untouched && self.table.content(record) != Content::NotNeeded {
-            return AfterContent::SameAsBefore;
-        }
-        if self.is_pseudo(now.dev, record) {
-            return AfterContent::None;
-        }
-        if let Some(ticket) = self.moved_content(record, now) {
-            return AfterContent::Taken(ticket);
-        }
-        match self.capture.hold(path, Fate::Survive) {
+        let source = Source { path, identity: stat.identity(), length: None };
+        match self.capture.hold(source, Threat::Unlink) {
             Held::Omitted(reason) => {
-                self.omitted(record, reason);
+                let path = String::from_utf8_lossy(path);
+                self.warnings.lost(WarningKind::ContentOmitted, None, || {
+                    format!("the bytes of {path} are not stored ({})", reason.name())
+                });
                 AfterContent::Omitted(reason)
             }
             held => {
-                let side = if untouched { Side::Before } else { Side::After };
-                let store = self.options.max_blob_bytes.is_none_or(|limit| now.size <= limit);
-                let ticket = self.capture.submit(blob_key(side, path), held, None, store);
-                if untouched {
-                    self.table.get_mut(keeper).content = Content::Kept(ticket);
-                }
-                AfterContent::Taken(ticket)
+                let store = self.options.max_blob_bytes.is_none_or(|limit| stat.size <= limit);
+                AfterContent::Taken(self.capture.submit(blob_key(Side::After, path), held, None, store))
             }
-        }
-    }
-
-    /// The bytes of a file that was renamed to here and not changed otherwise: those that it had by its
-    /// former name.
-    fn moved_content(&self, record: RecordId, now: &Stat) -> Option<Ticket> {
-        let observation = self.table.get(record);
-        let from = self.table.renamed_from(record)?;
-        let former = self.table.get(from);
-        let keeper = self.table.get(self.table.keeper(from));
-        let by_the_rename_alone = |known: &PathObservation| known.changes == 1 && !known.inherited;
-        let unchanged = by_the_rename_alone(observation)
-            && by_the_rename_alone(former)
-            && !(keeper.overwritten || keeper.touched)
-            && former.before?.same_content(now, false);
-        match self.table.content(from) {
-            Content::Kept(ticket) if unchanged => Some(ticket),
-            _ => None,
         }
     }
 
     /// A file that changed though no traced call changed it.
-    fn tell_external_change(&mut self, record: RecordId, now: Option<&Stat>) {
-        let observation = self.table.get(record);
-        let file = self.table.get(self.table.keeper(record));
-        let overwritten = observation.overwritten || file.overwritten;
-        if observation.operations.intersects(Operations::CHANGES) || observation.replaced || overwritten {
+    fn tell_external_change(&mut self, name: NameId, now: Option<&Stat>) {
+        let known = self.ledger.names.get(name);
+        let inode = self.ledger.before(name);
+        if known.operations.intersects(Operations::CHANGES)
+            || known.rebound
+            || inode.is_some_and(|inode| inode.written)
+        {
             return;
         }
-        let known = now.map(|now| observation.as_known(*now));
-        let now = known.as_ref();
-        let changed = match (&observation.before, now) {
+        let changed = match (inode, now) {
             (None, None) => false,
-            (Some(before), Some(now)) if before.is_regular() => !before.same_content(now, file.touched),
-            (Some(before), Some(now)) => (before.mode ^ now.mode) & libc::S_IFMT != 0,
+            (Some(inode), Some(now)) if inode.before.is_regular() => {
+                !inode.before.same_content(&inode.as_known(*now), inode.touched)
+            }
+            (Some(inode), Some(now)) => (inode.before.mode ^ now.mode) & libc::S_IFMT != 0,
             _ => true,
         };
-        let dev = now.or(observation.before.as_ref()).map(|stat| stat.dev);
+        let dev = now.map(|now| now.dev).or(inode.map(|inode| inode.before.dev));
+        let path = self.ledger.names.path(name).to_vec();
         // Files of the kernel's own file systems change by themselves.
-        if changed && !dev.is_some_and(|dev| self.is_pseudo(dev, record)) {
-            let path = self.table.path(record);
+        if changed && !dev.is_some_and(|dev| self.is_pseudo(dev, &path)) {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
-                format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(path))
+                format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(&path))
             });
         }
     }
@@ -456,53 +456,54 @@ impl Files {
         self.afters.iter().map(|(record, after)| self.record(*record, after))
     }
 
-    fn record(&self, record: RecordId, after: &After) -> FileRecord {
-        let observation = self.table.get(record);
-        let path = self.table.path(record).to_vec();
-        let path_of = |other: Option<RecordId>| {
+    fn record(&self, id: NameId, after: &After) -> FileRecord {
+        let names = &self.ledger.names;
+        let name = names.get(id);
+        let path = names.path(id).to_vec();
+        let path_of = |other: Option<NameId>| {
             other
-                .filter(|other| !self.table.get(*other).operations.is_empty())
-                .map(|other| self.table.path(other).to_vec())
+                .filter(|other| !names.get(*other).operations.is_empty())
+                .map(|other| names.path(other).to_vec())
         };
-        let count = observation.processes.count_beyond_named();
+        let count = name.processes.count_beyond_named();
         FileRecord {
-            operations: observation.operations,
-            processes: observation.processes.named(),
+            operations: name.operations,
+            processes: name.processes.named(),
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
-            inherited: observation.inherited,
-            renamed_from: path_of(self.table.renamed_from(record)),
-            renamed_to: path_of(self.table.renamed_to(record)),
-            before: self.before(record, observation),
-            after: self.after(record, observation, after),
-            git: observation.git.as_ref().map(|facts| self.repositories.state(facts, &path)),
+            inherited: name.inherited,
+            renamed_from: path_of(names.renamed_from(id)),
+            renamed_to: path_of(names.renamed_to(id)),
+            before: self.before(name),
+            after: self.after(id, name, after),
+            git: name.git.as_ref().map(|facts| self.repositories.state(facts, &path)),
             git_after: match after {
                 After::AsBefore(_) | After::Absent => None,
                 After::Now(now) => now
                     .git()
-                    .filter(|facts| observation.git.as_ref() != Some(facts))
+                    .filter(|facts| name.git.as_ref() != Some(facts))
                     .map(|facts| self.repositories.state(facts, &path)),
             },
             path,
         }
     }
 
-    fn before(&self, record: RecordId, observation: &PathObservation) -> State {
-        let Some(stat) = observation.before else { return State::Absent { tombstone: false } };
-        let mut present = present(&stat);
-        if let Some(extra) = observation.extra.as_deref() {
+    fn before(&self, name: &Name) -> State {
+        let Some(id) = name.before else { return State::Absent { tombstone: false } };
+        let inode = self.ledger.inodes.get(id);
+        let mut present = present(&inode.before);
+        present.entries_digest = name.entries();
+        if let Some(extra) = inode.extra.as_deref() {
             present.target.clone_from(&extra.target);
-            present.entries_digest = extra.entries;
-        }
-        if let Some(extra) = self.table.get(self.table.keeper(record)).extra.as_deref() {
             present.xattrs.clone_from(&extra.xattrs);
         }
-        self.put_before_content(record, &mut present);
+        self.put_content_of(id, &mut present);
         State::Present(Box::new(present))
     }
 
-    fn put_before_content(&self, record: RecordId, present: &mut Present) {
-        match self.table.content(record) {
-            Content::NotNeeded | Content::Pinned => {}
+    /// The bytes that an inode had before.
+    fn put_content_of(&self, id: InodeId, present: &mut Present) {
+        match self.ledger.inodes.get(id).content {
+            Content::Unneeded | Content::InPlace | Content::Pinned => {}
             Content::Read(ticket) | Content::Kept(ticket) => {
                 let outcome = self.finished.outcome(ticket, present.size);
                 put(present, outcome);
@@ -511,17 +512,15 @@ impl Files {
         }
     }
 
-    fn after(&self, record: RecordId, observation: &PathObservation, after: &After) -> State {
-        let Some(stat) = after.stat(record, &self.table) else {
-            return State::Absent { tombstone: observation.deleted };
+    fn after(&self, id: NameId, name: &Name, after: &After) -> State {
+        let Some(stat) = after.stat(id, &self.ledger) else {
+            return State::Absent { tombstone: name.removed };
         };
         let mut present = present(&stat);
         match after {
             After::AsBefore(_) => {
-                if let Some(extra) = observation.extra.as_deref() {
-                    present.target.clone_from(&extra.target);
-                    present.entries_digest = extra.entries;
-                }
+                present.target = self.ledger.before(id).and_then(|inode| inode.target().cloned());
+                present.entries_digest = name.entries();
             }
             After::Now(now) => {
                 if let Some(more) = now.more.as_deref() {
@@ -534,7 +533,7 @@ impl Files {
         }
         match after.content() {
             AfterContent::None => {}
-            AfterContent::SameAsBefore => self.put_before_content(record, &mut present),
+            AfterContent::OfInode(id) => self.put_content_of(id, &mut present),
             AfterContent::Taken(ticket) => {
                 let outcome = self.finished.outcome(ticket, present.size);
                 put(&mut present, outcome);

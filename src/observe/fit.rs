@@ -6,27 +6,28 @@
 
 use std::collections::HashSet;
 
+use super::ledger::inodes::Stat;
+use super::ledger::names::{NameId, Names};
 use super::resolve;
-use super::table::{RecordId, Stat, Table};
 
 /// Finds the misfits among entries that are sorted by their records' paths.
 ///
 /// `show` says whose entry it is, and what it tells of one state.
 pub(super) fn beneath_no_directory<T>(
-    table: &Table,
+    names: &Names,
     entries: &[T],
-    show: impl Fn(&T) -> (RecordId, Option<Stat>),
-) -> HashSet<RecordId, foldhash::fast::RandomState> {
+    show: impl Fn(&T) -> (NameId, Option<Stat>),
+) -> HashSet<NameId, foldhash::fast::RandomState> {
     let mut misfits = HashSet::default();
     let at = |path: &[u8]| {
-        let found = entries.binary_search_by(|entry| table.path(show(entry).0).cmp(path)).ok()?;
+        let found = entries.binary_search_by(|entry| names.path(show(entry).0).cmp(path)).ok()?;
         let (record, stat) = show(&entries[found]);
         Some((record, stat?))
     };
     // Everything in a directory whose ancestors are directories has directories as its ancestors.
     let mut checked: &[u8] = b"/";
     for (record, stat) in entries.iter().map(&show) {
-        let directory = resolve::parent_of(table.path(record)).unwrap_or(b"/");
+        let directory = resolve::parent_of(names.path(record)).unwrap_or(b"/");
         if stat.is_none() || directory == checked {
             continue;
         }
@@ -58,23 +59,22 @@ pub(super) fn beneath_no_directory<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::table::PathObservation;
+    use crate::observe::ledger::names::Name;
 
     /// The paths that are left of those that were met in this order, files but for those that end in
     /// a slash.
     fn left(met: &[&str]) -> Vec<String> {
-        let mut table = Table::default();
+        let mut names = Names::default();
         let mut records = Vec::new();
         for path in met {
             let mode = if path.ends_with('/') { libc::S_IFDIR } else { libc::S_IFREG };
-            let before = Some(Stat { mode, ..Stat::default() });
             let path = path.trim_end_matches('/').as_bytes().to_vec();
-            records.push(table.add(path, PathObservation { before, ..PathObservation::default() }));
+            records.push((names.add(path, Name::default()), Some(Stat { mode, ..Stat::default() })));
         }
-        records.sort_by_key(|record| table.path(*record));
-        let misfits = beneath_no_directory(&table, &records, |record| (*record, table.get(*record).before));
-        records.retain(|record| !misfits.contains(record));
-        records.iter().map(|record| String::from_utf8(table.path(*record).to_vec()).unwrap()).collect()
+        records.sort_by_key(|(name, _)| names.path(*name));
+        let misfits = beneath_no_directory(&names, &records, |entry| *entry);
+        records.retain(|(name, _)| !misfits.contains(name));
+        records.iter().map(|(name, _)| String::from_utf8(names.path(*name).to_vec()).unwrap()).collect()
     }
 
     #[test]

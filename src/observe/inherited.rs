@@ -4,7 +4,8 @@
 
 use nix::sys::stat::FileStat;
 
-use super::capture::Fate;
+use super::ledger::apply::{Change, Kind};
+use super::ledger::protect::Threat;
 use super::recorder::{Sight, State};
 use super::resolve;
 use crate::snapshot::{Operation, Operations};
@@ -77,8 +78,8 @@ impl State {
         if file.writes {
             self.repositories.note_change(&file.path);
         }
-        let record = match sight {
-            Sight::Record(record) => record,
+        let name = match sight {
+            Sight::Record(name) => name,
             Sight::Suppressed(rule, topmost) if file.writes => return self.suppressed.write(rule, &topmost),
             Sight::Suppressed(rule, _) => return self.suppressed.read(rule),
             Sight::Own => return,
@@ -89,24 +90,25 @@ impl State {
         }
         if file.writes {
             operations = operations.with(Operation::Write);
-            self.take_xattrs(record, Some(&file.stat));
+            self.take_attributes(&file.path, &file.stat);
         }
-        if file.writes && !file.appends {
-            if let Some(held) = self.hold_content(record, Some(&file.stat), Fate::Overwritten) {
-                self.keep_content(held);
+        let kind = match (file.writes, file.appends) {
+            (false, _) => Kind::Used,
+            // What may be mapped may be changed without a call.
+            (true, true) if !file.reads => Kind::Appended,
+            (true, _) => Kind::Written,
+        };
+        match kind {
+            Kind::Written => {
+                if let Some(protected) = self.protect(&file.path, &file.stat, Threat::Overwrite) {
+                    self.keep(protected);
+                }
             }
-        } else if !file.writes {
-            self.read_content(record, Some(&file.stat));
+            // Before it is overwritten or removed, its bytes are taken.
+            Kind::Appended => {}
+            _ => self.read_content(name, &file.path, &file.stat),
         }
-        let observation = self.table.get_mut(record);
-        observation.merge(operations, process);
-        observation.inherited = true;
-        if file.writes {
-            observation.changes += 1;
-            observation.replaced = true;
-            observation.append_only = file.appends && !observation.written;
-            observation.written |= !file.appends;
-            self.changed_in_place(process, Some(&file.stat), Operation::Write.into());
-        }
+        self.ledger.names.get_mut(name).inherited = true;
+        self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
     }
 }

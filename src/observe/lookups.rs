@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 
 use super::ignore::RuleId;
-use super::table::{RecordId, Table};
-use super::working::WorkingDirectories;
+use super::ledger::Ledger;
+use super::ledger::names::NameId;
 use super::{resolve, view};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{Access, Dirfd, Effect, Place, Resolve};
@@ -24,7 +24,7 @@ const LIMIT: usize = 200_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// These operations on this record.
-    Record(RecordId, Operations),
+    Record(NameId, Operations),
     /// Left out by this rule.
     Suppressed(RuleId),
 }
@@ -70,12 +70,7 @@ pub struct Lookups {
 
 impl Lookups {
     /// The place of an access, if it is one that can be known.
-    pub fn place<'a>(
-        &mut self,
-        working: &mut WorkingDirectories,
-        caller: Caller,
-        access: &'a Access,
-    ) -> Option<LookupPlace<'a>> {
+    pub fn place<'a>(&mut self, caller: Caller, access: &'a Access) -> Option<LookupPlace<'a>> {
         let Place::Path { dirfd, path } = &access.place else { return None };
         if access.resolve != Resolve::default() || is_of_the_caller(path) {
             return None;
@@ -88,20 +83,13 @@ impl Lookups {
             _ => return None,
         };
         let kind = kind + 2 * u8::from(access.follow);
-        let (number, base) =
-            if path.starts_with(b"/") { (0, None) } else { self.base(working, caller, *dirfd)? };
+        let (number, base) = if path.starts_with(b"/") { (0, None) } else { self.base(caller, *dirfd)? };
         Some(LookupPlace { start: Start { base: number, kind }, path, opens, base })
     }
 
     /// The number of a base directory, and its name.
-    fn base(
-        &mut self,
-        working: &mut WorkingDirectories,
-        caller: Caller,
-        dirfd: Dirfd,
-    ) -> Option<(u32, Option<Vec<u8>>)> {
-        let ask = || view::base_of(caller, dirfd);
-        let base = if dirfd == Dirfd::Cwd { working.of(caller.tid, ask) } else { ask() }.ok()?;
+    fn base(&mut self, caller: Caller, dirfd: Dirfd) -> Option<(u32, Option<Vec<u8>>)> {
+        let base = view::base_of(caller, dirfd).ok()?;
         if is_of_the_caller(&base) {
             return None;
         }
@@ -114,14 +102,14 @@ impl Lookups {
     }
 
     /// What a look at `place` came to, if that can't have changed: the links on the way and the end.
-    pub fn find(&self, place: &LookupPlace<'_>, table: &Table) -> Option<&[Known]> {
+    pub fn find(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&[Known]> {
         let entry = self.looks.get(&place.start)?.get(place.path)?;
         if let Some(Known::Record(record, _)) = entry.known.last() {
-            if table.get(*record).changes != entry.changes {
+            if ledger.changes(*record) != entry.changes {
                 return None;
             }
             // An untraced program may have made it; then this open reads it.
-            if entry.absent_open && !matches!(resolve::lstat(table.path(*record)), Ok(None)) {
+            if entry.absent_open && !matches!(resolve::lstat(ledger.names.path(*record)), Ok(None)) {
                 return None;
             }
         }
@@ -129,13 +117,13 @@ impl Lookups {
     }
 
     /// Remembers what a look at `place` came to.
-    pub fn learn(&mut self, place: LookupPlace<'_>, table: &Table, known: Box<[Known]>, absent: bool) {
+    pub fn learn(&mut self, place: LookupPlace<'_>, ledger: &Ledger, known: Box<[Known]>, absent: bool) {
         if self.count >= LIMIT {
             self.forget();
         }
         let (changes, opened_nothing) = match known.last() {
             Some(Known::Record(record, operations)) => {
-                (table.get(*record).changes, *operations == Operation::Existence.into())
+                (ledger.changes(*record), *operations == Operation::Existence.into())
             }
             _ => (0, false),
         };

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::table::ProcessId;
+use super::ledger::names::ProcessId;
 use crate::snapshot::{Exec, ProcessRecord};
 use crate::trace::stop::End;
 use crate::trace::sys::Tid;

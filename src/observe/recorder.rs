@@ -12,19 +12,19 @@ use rustix::fs::{Access as Rights, AtFlags, CWD};
 
 use super::capture::Capture;
 use super::changes::Pending;
-use super::content::{Holdings, Keepers};
 use super::credentials::Credentials;
 use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
+use super::ledger::Ledger;
+use super::ledger::in_flight::Footprint;
+use super::ledger::names::{Name, NameId, ProcessId};
 use super::lookups::{Known, Lookups};
 use super::mounts::Mounts;
 use super::processes::ProcessTable;
 use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
-use super::table::{Extra, PathObservation, ProcessId, RecordId, Stat, Table};
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
-use super::working::WorkingDirectories;
 use crate::snapshot::live::{self, Filesystem};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::stop::End;
@@ -73,20 +73,15 @@ pub(super) struct State {
     credentials: Option<Credentials>,
     pub resolver: Resolver,
     pub lookups: Lookups,
-    pub working: WorkingDirectories,
     pub repositories: Repositories,
     pub processes: ProcessTable,
-    pub table: Table,
+    pub ledger: Ledger,
     pub capture: Capture,
     pub warnings: Warnings,
     pub suppressed: Counts,
     filesystems: Filesystems,
-    /// Who keeps the before-states of files with several names.
-    pub keepers: Keepers,
-    /// Names that are gone from directories which were not listed yet.
-    gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
-    /// The before-states that calls under way hold.
-    pub holdings: Holdings,
+    /// How many times bytes were held.
+    pub next_hold: u64,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, super::core_dump::Expected, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.
@@ -95,11 +90,22 @@ pub(super) struct State {
     failure: Option<String>,
 }
 
+/// What the judgement of a read-only access has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// It is recorded, or left out.
+    Judged,
+    /// The same, and the call may wait for something outside.
+    MayWait,
+    /// A call in flight changes names on its way.
+    Conflicts,
+}
+
 /// What the rules say of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Sight {
     /// It is recorded.
-    Record(RecordId),
+    Record(NameId),
     /// A rule leaves it out; the topmost path that the rule covers.
     Suppressed(RuleId, Vec<u8>),
     /// It is the snapshot's own.
@@ -123,17 +129,14 @@ impl Recorder {
             credentials: Credentials::of(Tid(nix::unistd::getpid().as_raw())),
             resolver: Resolver::default(),
             lookups: Lookups::default(),
-            working: WorkingDirectories::default(),
             repositories: Repositories::new(),
             processes: ProcessTable::default(),
-            table: Table::default(),
+            ledger: Ledger::default(),
             capture,
             warnings: Warnings::default(),
             suppressed: Counts::default(),
             filesystems: Filesystems::default(),
-            keepers: Keepers::default(),
-            gone: HashMap::default(),
-            holdings: Holdings::default(),
+            next_hold: 0,
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
             failure: None,
@@ -198,7 +201,7 @@ impl Observer for Recorder {
     }
 
     fn after(&self, caller: Caller, pending: Pending, result: Option<i64>) {
-        self.guarded((), |state| state.apply(caller, pending, result));
+        self.guarded((), |state| state.conclude(caller, pending, result));
     }
 
     fn unreadable(&self, caller: Caller, name: &'static str) {
@@ -265,10 +268,7 @@ impl State {
         {
             return verdict;
         }
-        match self.prepare(caller, call) {
-            Some(pending) => Verdict::AwaitResult(pending),
-            None => Verdict::Continue,
-        }
+        self.prepare(caller, call)
     }
 
     /// Judges a call that only looks.
@@ -280,16 +280,19 @@ impl State {
         let standing = self.processes.standing(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
         let reads = call.decoded.accesses.iter().any(reads);
-        if reads
-            && standing.other_rights
-            && let Some(pending) = self.prepare(caller, call)
-            && !pending.parts.iter().any(|part| self.may_wait(part.effect, &part.path, part.stat.as_ref()))
-        {
-            return Verdict::AwaitResult(pending);
+        if reads && standing.other_rights && !self.reads_may_wait(caller, call) {
+            match self.prepare(caller, call) {
+                Verdict::Continue => {}
+                verdict => return verdict,
+            }
         }
         let mut may_wait = false;
         for access in &call.decoded.accesses {
-            may_wait |= self.look(caller, process, access);
+            match self.use_read_only(caller, process, access, call.overdue) {
+                Use::Judged => {}
+                Use::MayWait => may_wait = true,
+                Use::Conflicts => return Verdict::Postpone,
+            }
         }
         if may_wait {
             Verdict::MayWait
@@ -298,6 +301,14 @@ impl State {
         } else {
             Verdict::Continue
         }
+    }
+
+    /// Whether a read-only call may wait for something outside, as far as its paths tell.
+    fn reads_may_wait(&mut self, caller: Caller, call: &HeldCall<'_>) -> bool {
+        call.decoded.accesses.iter().any(|access| match self.locate(caller, access) {
+            Ok(resolved) => self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref()),
+            Err(_) => false,
+        })
     }
 
     /// Judges a call that matters beyond its paths; none where its result is wanted all the same.
@@ -355,28 +366,31 @@ impl State {
     pub(super) fn compare_credentials(&mut self, caller: Caller) {
         let Some(standing) = self.processes.standing_mut(caller.tgid) else { return };
         let ours = &self.credentials;
-        standing.other_rights |= ours.is_none() || Credentials::of(caller.tid) != *ours;
+        // It stays so: another thread may have others still.
+        standing.other_rights =
+            standing.other_rights || ours.is_none() || Credentials::of(caller.tid) != *ours;
     }
 
-    /// Judges an access that only looks, at its entry; whether it may wait for something outside.
-    fn look(&mut self, caller: Caller, process: ProcessId, access: &Access) -> bool {
+    /// Judges an access that only looks, at its entry.
+    fn use_read_only(&mut self, caller: Caller, process: ProcessId, access: &Access, overdue: bool) -> Use {
         let standing = self.processes.standing(caller.tgid);
         let plain = !self.is_elsewhere(caller) && !standing.other_rights;
-        let place = (plain && !self.working.moves())
-            .then(|| self.lookups.place(&mut self.working, caller, access))
+        // While a name changes, nothing that is known of names counts.
+        let place = (plain && !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves())
+            .then(|| self.lookups.place(caller, access))
             .flatten();
         if let Some(place) = &place
-            && let Some(known) = self.lookups.find(place, &self.table)
+            && let Some(known) = self.lookups.find(place, &self.ledger)
         {
             for known in known {
                 match known {
-                    Known::Record(record, operations) => {
-                        self.table.get_mut(*record).merge(*operations, process)
+                    Known::Record(name, operations) => {
+                        self.ledger.names.get_mut(*name).merge(*operations, process)
                     }
                     Known::Suppressed(rule) => self.suppressed.read(*rule),
                 }
             }
-            return false;
+            return Use::Judged;
         }
         let located = match &place {
             Some(place) => {
@@ -388,33 +402,44 @@ impl State {
         let resolved = match located {
             Ok(resolved) => resolved,
             Err(unseen) => {
-                let may_wait = !unseen.is_refused();
+                let refused = unseen.is_refused();
                 self.unseen(process, unseen);
-                return may_wait;
+                return if refused { Use::Judged } else { Use::MayWait };
             }
         };
+        if !overdue && self.ledger.in_flight.changes() {
+            let crossed = resolved.crossed.iter().map(|link| link.path.clone());
+            let walked = std::iter::once(resolved.path.clone()).chain(crossed).collect();
+            if self.ledger.in_flight.conflicts(&Footprint { walked, ..Footprint::default() }) {
+                return Use::Conflicts;
+            }
+        }
         let may_wait = self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
+        let outcome = if may_wait { Use::MayWait } else { Use::Judged };
         let mut known = self.cross(process, &resolved.crossed);
-        let Some(operations) = self.judge_look(access.effect, &resolved) else { return may_wait };
-        match self.sight(resolved.path, resolved.stat.as_ref()) {
-            Sight::Record(record) => {
-                self.look_content(record, access.effect, operations, resolved.stat.as_ref());
-                self.table.get_mut(record).merge(operations, process);
-                known.push(Known::Record(record, operations));
+        let Some(operations) = self.judge_look(access.effect, &resolved) else { return outcome };
+        let stat = resolved.stat.as_ref();
+        match self.sight(resolved.path.clone(), stat) {
+            Sight::Record(name) => {
+                if let Some(stat) = stat {
+                    self.look_content(name, access.effect, operations, &resolved.path, stat);
+                }
+                self.ledger.names.get_mut(name).merge(operations, process);
+                known.push(Known::Record(name, operations));
             }
             Sight::Suppressed(rule, _) => {
                 self.suppressed.read(rule);
                 known.push(Known::Suppressed(rule));
             }
-            Sight::Own => return may_wait,
+            Sight::Own => return outcome,
         }
         if let Some(place) = place
             && !may_wait
             && !resolved.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
         {
-            self.lookups.learn(place, &self.table, known.into(), resolved.stat.is_none());
+            self.lookups.learn(place, &self.ledger, known.into(), resolved.stat.is_none());
         }
-        may_wait
+        outcome
     }
 
     /// What a look at a resolved path is; none where the kernel answers ENOTDIR.
@@ -447,51 +472,55 @@ impl State {
             || rustix::fs::accessat(CWD, path, Rights::READ_OK, AtFlags::EACCESS).is_ok()
     }
 
-    /// Takes the content or the entries that a look needs.
+    /// Takes the content or the entries that a read-only call needs.
     fn look_content(
         &mut self,
-        record: RecordId,
+        name: NameId,
         effect: Effect,
         operations: Operations,
-        stat: Option<&FileStat>,
+        path: &[u8],
+        stat: &FileStat,
     ) {
         match effect {
-            Effect::Open(_) if operations.contains(Operation::Read) => self.read_content(record, stat),
-            Effect::List => self.list_entries(record),
+            Effect::Open(_) if operations.contains(Operation::Read) => self.read_content(name, path, stat),
+            Effect::List => self.list_entries(name),
             _ => {}
         }
     }
 
     /// Takes the digest of the entries that a directory had before the tree changed any, once.
-    pub fn list_entries(&mut self, record: RecordId) {
-        let observation = self.table.get(record);
-        if observation.extra.as_ref().is_some_and(|extra| extra.entries.is_some())
-            || !observation.before.is_some_and(|before| before.is_directory())
+    pub fn list_entries(&mut self, name: NameId) {
+        let known = self.ledger.names.get(name);
+        if known.entries().is_some()
+            || !self.ledger.before(name).is_some_and(|inode| inode.before.is_directory())
         {
             return;
         }
-        let path = self.table.path(record).to_vec();
-        let Ok(mut names) = live::entries(&path) else { return };
+        let path = self.ledger.names.path(name).to_vec();
+        let Ok(mut entries) = live::entries(&path) else { return };
         let start = path.strip_suffix(b"/").unwrap_or(&path);
-        names.retain(|name| {
-            let known = self.table.find(&[start, name].join(&b'/')).map(|record| self.table.get(record));
+        entries.retain(|entry| {
+            let known = self.ledger.names.find(&[start, entry].join(&b'/'));
+            let known = known.map(|known| self.ledger.names.get(known));
             known.is_none_or(|known| known.before.is_some() || known.changes == 0)
         });
-        names.extend(self.gone.remove(&path).unwrap_or_default());
-        names.sort_unstable();
-        names.dedup();
-        self.table.get_mut(record).extra_mut().entries = Some(live::digest_of_entries(&names));
+        entries.extend(self.ledger.gone.remove(&path).unwrap_or_default());
+        entries.sort_unstable();
+        entries.dedup();
+        self.ledger.names.get_mut(name).extra_mut().entries = Some(live::digest_of_entries(&entries));
     }
 
     /// Remembers that a name is gone which was there before, for when its directory is listed.
-    pub(super) fn note_gone(&mut self, record: RecordId) {
-        let path = self.table.path(record);
+    pub(super) fn note_gone(&mut self, name: NameId) {
+        let path = self.ledger.names.path(name);
         let Some(parent) = resolve::parent_of(path) else { return };
-        let listed = self.table.find(parent).and_then(|parent| self.table.get(parent).extra.as_ref());
-        if self.table.get(record).before.is_some() && listed.is_none_or(|extra| extra.entries.is_none()) {
+        let listed = self.ledger.names.find(parent).map(|parent| self.ledger.names.get(parent));
+        if self.ledger.names.get(name).before.is_some()
+            && listed.is_none_or(|parent| parent.entries().is_none())
+        {
             let name = &path[parent.len()..];
             let name = name.strip_prefix(b"/").unwrap_or(name).to_vec();
-            self.gone.entry(parent.to_vec()).or_default().push(name);
+            self.ledger.gone.entry(parent.to_vec()).or_default().push(name);
         }
     }
 
@@ -527,7 +556,7 @@ impl State {
                 self.cross(process, &crossed);
                 let stat = resolve::lstat(&directory).ok().flatten();
                 if let Sight::Record(record) = self.sight(directory, stat.as_ref()) {
-                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
             }
             Unseen::Unresolved(Unresolved::Untold) => {
@@ -557,7 +586,7 @@ impl State {
         for link in crossed {
             match self.sight(link.path.clone(), Some(&link.stat)) {
                 Sight::Record(record) => {
-                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                     known.push(Known::Record(record, Operation::Existence.into()));
                 }
                 Sight::Suppressed(rule, _) => {
@@ -572,9 +601,9 @@ impl State {
 
     /// What the rules say of a path; its record, made at first sight.
     pub fn sight(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Sight {
-        if let Some(record) = self.table.find(&path) {
-            if !self.table.get(record).foreign || self.table.get(record).changes > 0 {
-                return Sight::Record(record);
+        if let Some(name) = self.ledger.names.find(&path) {
+            if !self.is_left_out(name) {
+                return Sight::Record(name);
             }
             return Sight::Suppressed(RuleId::FOREIGN_OWNER, path);
         }
@@ -587,8 +616,8 @@ impl State {
     /// The record of a path that the held call may change; what a rule of ownership would leave out
     /// is recorded after all where it does.
     pub fn sight_of_change(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Sight {
-        if let Some(record) = self.table.find(&path) {
-            return Sight::Record(record);
+        if let Some(name) = self.ledger.names.find(&path) {
+            return Sight::Record(name);
         }
         match self.rule_of(&path, stat) {
             Some(Sight::Suppressed(RuleId::FOREIGN_OWNER, _)) => {
@@ -610,27 +639,29 @@ impl State {
         foreign.then(|| Sight::Suppressed(RuleId::FOREIGN_OWNER, path.to_vec()))
     }
 
-    fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> RecordId {
+    fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> NameId {
         let git = self.repositories.classify(&path, stat, false);
         for directory in self.repositories.take_git_dirs() {
             self.ignore.add_git_dir(&directory);
         }
         let (stat, target) = with_target(&path, stat);
-        let stat = stat.as_ref();
-        let before = stat.map(Stat::from);
-        let extra = target.map(|target| Box::new(Extra { target: Some(target), ..Extra::default() }));
+        let before = stat.as_ref().map(|stat| self.ledger.inodes.meet(stat));
         let git_epoch = self.repositories.epoch();
-        let mut observation =
-            PathObservation { before, git, git_epoch, foreign, extra, ..PathObservation::default() };
-        self.meet_names(&mut observation, stat);
-        let record = self.table.add(path, observation);
-        self.keep_names(record);
-        record
+        let name = self.ledger.names.add(path, Name { before, git, git_epoch, foreign, ..Name::default() });
+        if let Some(inode) = before.map(|inode| self.ledger.inodes.get_mut(inode))
+            && inode.name.is_none()
+        {
+            inode.name = Some(name);
+            if target.is_some() {
+                inode.extra_mut().target = target;
+            }
+        }
+        name
     }
 
-    /// Whether the file system of a record has no files with bytes of their own.
-    pub fn is_pseudo(&mut self, dev: u64, record: RecordId) -> bool {
-        self.filesystems.of(dev, self.table.path(record)) == Filesystem::Pseudo
+    /// Whether the file system of a path has no files with bytes of their own.
+    pub fn is_pseudo(&mut self, dev: u64, path: &[u8]) -> bool {
+        self.filesystems.of(dev, path) == Filesystem::Pseudo
     }
 
     /// Whether the file system of a path is one of several layers.
@@ -640,7 +671,7 @@ impl State {
 
     /// Whether a look at what is there may wait: an open for the other end of a FIFO or for a device, a
     /// connect for room, any look for who serves the file system.
-    fn may_wait(&mut self, effect: Effect, path: &[u8], stat: Option<&FileStat>) -> bool {
+    pub fn may_wait(&mut self, effect: Effect, path: &[u8], stat: Option<&FileStat>) -> bool {
         /// Null, zero, random and the like (mem(4), null(4)).
         const MEMORY_DEVICES: u32 = 1;
         let Some(stat) = stat else { return false };

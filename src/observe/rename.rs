@@ -1,95 +1,123 @@
 //! Renames: what a moved name takes along, and what it replaces.
 //!
-//! A directory is walked before it moves: every path beneath it is deleted at its old name and
-//! written at its new one. Neighbour: `changes.rs`, whose calls these are.
+//! A rename destroys no bytes of what it moves. Every path beneath a directory that moves is deleted at its
+//! old name and written at its new one: it is walked at the entry, while no other call may change what is in
+//! it, and listed again at the result for what came from outside. Neighbours: `changes.rs`, whose calls these
+//! are, and the ledger, which takes what was done.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::sys::stat::FileStat;
 
-use super::capture::Fate;
 use super::changes::Part;
+use super::ledger::apply::{Change, Kind};
+use super::ledger::names::ProcessId;
+use super::ledger::protect::Threat;
 use super::recorder::{Sight, State};
 use super::resolve;
-use super::table::{ProcessId, RecordId};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 
-/// A path beneath a directory that is about to move.
+/// A path beneath a directory that moves.
 #[derive(Debug)]
 pub(super) struct Moved {
     /// Its name below the directory, with a slash in front.
     relative: Vec<u8>,
+    stat: FileStat,
     sight: Sight,
     /// That of the name which it gets.
     target: Sight,
 }
 
 impl State {
-    /// Walks the directories that a rename moves, unless the kernel will refuse it.
+    /// Prepares a rename: walks the directories that it moves, unless the kernel will refuse it.
     pub fn prepare_moves(&mut self, parts: &mut [Part]) {
+        if let [from] = parts
+            && matches!(from.effect, Effect::RenameFrom { .. } | Effect::RenameTo { .. })
+        {
+            // It goes where nothing is recorded.
+            return self.protect_part(from);
+        }
         let [from, to] = parts else { return };
         let Effect::RenameFrom { exchange } = from.effect else { return };
         let Some(from_stat) = from.stat else { return };
+        if !is_recorded(&to.sight) {
+            self.protect_part(from);
+        }
+        if exchange && !is_recorded(&from.sight) {
+            self.protect_part(to);
+        }
         if will_be_refused(&from_stat, from, to, exchange) {
             return;
         }
-        from.moved = self.walk(from, &to.path);
+        from.moved = self.walk(from, &from.path.clone(), &to.path, &HashSet::new());
         if exchange {
-            to.moved = self.walk(to, &from.path);
+            to.moved = self.walk(to, &to.path.clone(), &from.path, &HashSet::new());
         }
-        // Another process may look at the new names before the result is known.
+        // Another process may use the new names before the result is known.
         for (moved, path) in [(&mut from.moved, &to.path), (&mut to.moved, &from.path)] {
-            for moved in moved {
-                // Nothing is there: a directory that is replaced is empty, and what is in one that is
-                // exchanged was seen just now.
-                moved.target = self.sight_of_change([path.as_slice(), &moved.relative].concat(), None);
-            }
+            self.find_targets(moved, path);
         }
     }
 
-    fn walk(&mut self, part: &Part, to: &[u8]) -> Vec<Moved> {
+    fn protect_part(&mut self, part: &mut Part) {
+        if let (Some(stat), None, true) = (part.stat, &part.protected, part.sight != Sight::Own) {
+            part.protected = self.protect(&part.path, &stat, Threat::Unlink);
+        }
+    }
+
+    /// Finds the records of the names that moved paths get below `path`.
+    fn find_targets(&mut self, moved: &mut [Moved], path: &[u8]) {
+        for moved in moved {
+            // Nothing is there: a directory that is replaced is empty, and what is in one that is
+            // exchanged was seen just now.
+            moved.target = self.sight_of_change([path, &moved.relative].concat(), None);
+        }
+    }
+
+    /// What lies beneath the directory of `part`, which is at `now` and moves to `to`, but for what is known.
+    fn walk(&mut self, part: &Part, now: &[u8], to: &[u8], known: &HashSet<Vec<u8>>) -> Vec<Moved> {
         if !part.stat.as_ref().is_some_and(resolve::is_directory) {
             return Vec::new();
         }
         let mut moved = Vec::new();
-        let start = Path::new(OsStr::from_bytes(&part.path));
+        let start = Path::new(OsStr::from_bytes(now));
         let mut walk = walkdir::WalkDir::new(start).min_depth(1).follow_links(false).into_iter();
         while let Some(entry) = walk.next() {
-            let path = match &entry {
-                Ok(entry) => entry.path().as_os_str().as_bytes().to_vec(),
+            let entry = match entry {
+                Ok(entry) => entry,
                 Err(error) => {
-                    let path =
-                        error.path().map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
-                    self.not_walked(&path);
+                    let path = error.path().map_or(&b""[..], |path| path.as_os_str().as_bytes());
+                    self.not_walked(path);
                     continue;
                 }
             };
-            let stat = match resolve::lstat(&path) {
+            let path = entry.path().as_os_str().as_bytes();
+            let relative = path[now.len()..].to_vec();
+            if known.contains(&relative) {
+                continue;
+            }
+            let stat = match resolve::lstat(path) {
                 Ok(Some(stat)) => stat,
                 Ok(None) => continue,
                 Err(_) => {
-                    self.not_walked(&path);
+                    self.not_walked(path);
                     continue;
                 }
             };
-            let relative = path[part.path.len()..].to_vec();
-            let sight = self.sight_of_change(path, Some(&stat));
+            let name = [part.path.as_slice(), &relative].concat();
+            let sight = self.sight_of_change(name.clone(), Some(&stat));
             match &sight {
-                Sight::Record(record) => {
-                    self.take_xattrs(*record, Some(&stat));
-                    if let Some(held) = self.hold_content(*record, Some(&stat), Fate::Survive) {
-                        self.keep_content(held);
-                    }
-                }
-                // What a rule leaves out is not looked into, and counted once, unless it comes where none does.
+                Sight::Record(name) => self.pin(*name, path, &stat),
+                // What a rule leaves out is not walked, and counted once, unless it comes where none does.
                 Sight::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {}
                 Sight::Suppressed(..) | Sight::Own if resolve::is_directory(&stat) => walk.skip_current_dir(),
                 Sight::Suppressed(..) | Sight::Own => {}
             }
-            moved.push(Moved { relative, sight, target: Sight::Own });
+            moved.push(Moved { relative, stat, sight, target: Sight::Own });
         }
         moved
     }
@@ -108,18 +136,25 @@ impl State {
         {
             // Two names of one file: rename(2) does nothing.
             for part in [from, to] {
-                if let Sight::Record(record) = part.sight {
-                    self.table.get_mut(record).merge(Operation::Existence.into(), process);
+                if let Sight::Record(name) = part.sight {
+                    self.ledger.names.get_mut(name).merge(Operation::Existence.into(), process);
                 }
             }
             return;
         }
+        self.find_newcomers(from, to);
+        if exchange {
+            self.find_newcomers(to, from);
+        }
         let write = Operations::from(Operation::Write);
-        let source = if exchange { write } else { Operation::Delete.into() };
-        self.moved_part(process, from, source);
-        self.moved_part(process, to, write);
-        if !exchange {
-            self.unnamed(to.stat.as_ref());
+        if exchange {
+            let (kinds, operations) = ([kind_of_exchange(&to.sight), kind_of_exchange(&from.sight)], write);
+            self.moved_part(process, from, kinds[0], operations);
+            self.moved_part(process, to, kinds[1], operations);
+        } else {
+            let kind = if is_recorded(&to.sight) { Kind::Moved } else { Kind::Removed };
+            self.moved_part(process, from, kind, Operation::Delete.into());
+            self.moved_part(process, to, Kind::Bound, write);
         }
         self.link_records(&from.sight, &to.sight, exchange);
         self.move_beneath(process, from, to);
@@ -130,58 +165,73 @@ impl State {
         }
     }
 
-    fn moved_part(&mut self, process: ProcessId, part: &mut Part, operations: Operations) {
-        self.repositories.note_change(&part.path);
-        match &part.sight {
-            Sight::Record(record) => {
-                let record = *record;
-                if let Some(held) = part.held.take() {
-                    self.keep_content(held);
-                }
-                self.move_record(process, record, operations);
-            }
-            Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
-            Sight::Own => {}
-        }
+    /// Adds what has come into a directory that moved, from outside, after it was walked.
+    fn find_newcomers(&mut self, from: &mut Part, to: &Part) {
+        let known = from.moved.iter().map(|moved| moved.relative.clone()).collect();
+        let mut newcomers = self.walk(from, &to.path, &to.path, &known);
+        self.find_targets(&mut newcomers, &to.path);
+        from.moved.append(&mut newcomers);
     }
 
-    fn move_record(&mut self, process: ProcessId, record: RecordId, operations: Operations) {
-        self.count_change(record);
-        let observation = self.table.get_mut(record);
-        observation.merge(operations, process);
-        observation.replaced = true;
-        observation.written |= operations.contains(Operation::Write);
-        observation.deleted |= operations.contains(Operation::Delete);
-        if operations.contains(Operation::Delete) {
-            self.note_gone(record);
-        }
+    fn moved_part(&mut self, process: ProcessId, part: &mut Part, kind: Kind, operations: Operations) {
+        let name = match &part.sight {
+            Sight::Record(name) => Some(*name),
+            Sight::Suppressed(rule, topmost) => {
+                self.suppressed.write(*rule, topmost);
+                None
+            }
+            Sight::Own => return,
+        };
+        self.change(process, part, name, kind, operations);
     }
 
     fn link_records(&mut self, from: &Sight, to: &Sight, exchange: bool) {
         if let (Sight::Record(from), Sight::Record(to)) = (from, to) {
-            self.table.note_renamed(*from, *to);
+            self.ledger.names.note_renamed(*from, *to);
             if exchange {
-                self.table.note_renamed(*to, *from);
+                self.ledger.names.note_renamed(*to, *from);
             }
         }
     }
 
     fn move_beneath(&mut self, process: ProcessId, from: &mut Part, to: &Part) {
         for moved in std::mem::take(&mut from.moved) {
-            match &moved.sight {
-                Sight::Record(record) => self.move_record(process, *record, Operation::Delete.into()),
-                Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
-                Sight::Own => continue,
+            let path = [to.path.as_slice(), &moved.relative].concat();
+            let kind = if is_recorded(&moved.target) { Kind::Moved } else { Kind::Removed };
+            if kind == Kind::Removed
+                && moved.sight != Sight::Own
+                && let Some(protected) = self.protect(&path, &moved.stat, Threat::Unlink)
+            {
+                self.keep(protected);
             }
-            self.repositories.note_change(&[to.path.as_slice(), &moved.relative].concat());
-            match &moved.target {
-                Sight::Record(record) => self.move_record(process, *record, Operation::Write.into()),
-                Sight::Suppressed(rule, topmost) => self.suppressed.write(*rule, topmost),
-                Sight::Own => {}
+            let ends = [
+                (&moved.sight, kind, Operation::Delete, Some(&moved.stat)),
+                (&moved.target, Kind::Bound, Operation::Write, None),
+            ];
+            for (sight, kind, operation, stat) in ends {
+                let name = match sight {
+                    Sight::Record(name) => Some(*name),
+                    Sight::Suppressed(rule, topmost) => {
+                        self.suppressed.write(*rule, topmost);
+                        None
+                    }
+                    Sight::Own => continue,
+                };
+                self.apply(Change { name, stat, kind, operations: operation.into(), by: process });
             }
+            self.repositories.note_change(&path);
             self.link_records(&moved.sight, &moved.target, false);
         }
     }
+}
+
+fn is_recorded(sight: &Sight) -> bool {
+    matches!(sight, Sight::Record(_))
+}
+
+/// What an exchange does to a name whose inode goes where `other` is.
+fn kind_of_exchange(other: &Sight) -> Kind {
+    if is_recorded(other) { Kind::Exchanged } else { Kind::Bound }
 }
 
 /// Whether the kernel will refuse to move a directory there, so that walking it is in vain.

@@ -47,6 +47,13 @@ pub struct Resolved {
     pub must_be_directory: bool,
 }
 
+impl Resolved {
+    /// An object by its name, which no path led to.
+    pub fn object(path: Vec<u8>, stat: FileStat) -> Resolved {
+        Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false }
+    }
+}
+
 /// A symbolic link that a path led through.
 #[derive(Debug)]
 pub struct Crossed {

@@ -90,7 +90,7 @@ fn start_of(caller: Caller, dirfd: Dirfd, path: &[u8]) -> Result<(Vec<u8>, &[u8]
 /// The path of a descriptor, if it has one.
 pub fn path_of_descriptor(caller: Caller, fd: i32) -> Result<Resolved, Unresolved> {
     let (path, stat) = named_object(caller, &format!("fd/{fd}"))?;
-    Ok(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false })
+    Ok(Resolved::object(path, stat))
 }
 
 /// Resolves a path whose start is known, for a thread whose root and mounts are ours.
@@ -117,7 +117,7 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
         }
         Place::WorkingDirectory => {
             let (path, stat) = named_object(caller, "cwd")?;
-            return Ok(Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: true });
+            return Ok(Resolved { must_be_directory: true, ..Resolved::object(path, stat) });
         }
     };
     let mut names = names_of(caller);

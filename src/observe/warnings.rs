@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::table::ProcessId;
+use super::ledger::names::ProcessId;
 use crate::snapshot::{Warning, WarningKind};
 
 /// How many processes a warning names.

@@ -146,6 +146,9 @@ pub enum Effect {
     Execute,
     /// Truncates or extends it.
     Truncate,
+    /// May overwrite what is there though the descriptor was opened for appending: fcntl with F_SETFL,
+    /// fallocate, pwritev2 with RWF_NOAPPEND.
+    Rewrite,
     /// Removes a name that is no directory's.
     Remove,
     /// Removes an empty directory.

@@ -349,6 +349,8 @@ const EMPTY_PATH: u32 = 0x1000;
 const UMOUNT_NOFOLLOW: u32 = 0x8;
 /// SECCOMP_FILTER_FLAG_NEW_LISTENER.
 const NEW_LISTENER: u32 = 0x8;
+/// linux/fs.h (Linux 6.9).
+const RWF_NOAPPEND: u32 = 0x20;
 
 const RENAME_FROM: Effect = Effect::RenameFrom { exchange: false };
 const RENAME_TO: Effect = Effect::RenameTo { exchange: false, noreplace: false };
@@ -377,6 +379,9 @@ pub(super) const ROWS: &[Row] = &[
     row(56, "clone", &[]).when(odd::CLONES).by(odd::clone),
     // execve(path, argv, envp)
     row(59, "execve", &[path(0).does(Effect::Execute)]).argv(1),
+    // fcntl(fd, cmd, arg)
+    row(72, "fcntl", &[fd(0).does(Effect::Rewrite)])
+        .when(&[Test::Is { arg: 1, value: libc::F_SETFL.unsigned_abs() }]),
     // truncate(path, length)
     row(76, "truncate", &[path(0).does(Effect::Truncate)]),
     // ftruncate(fd, length)
@@ -518,6 +523,9 @@ pub(super) const ROWS: &[Row] = &[
     row(272, "unshare", &[]).when(&[has(0, odd::CLONE_NAMESPACE)]).special(Special::Namespace),
     // utimensat(dirfd, path, times, flags)
     row(280, "utimensat", &[at(0, 1).does(Effect::Metadata).at_flags(3).null(Null::Descriptor)]),
+    // fallocate(fd, mode, offset, size): FALLOC_FL_KEEP_SIZE alone changes no byte
+    row(285, "fallocate", &[fd(0).does(Effect::Rewrite)])
+        .when(&[has(1, !libc::FALLOC_FL_KEEP_SIZE.unsigned_abs())]),
     // recvmmsg(sockfd, msgvec, vlen, flags, timeout)
     row(299, "recvmmsg", &[]).by(odd::recvmmsg),
     // fanotify_mark(fanotify_fd, flags, mask, dirfd, path)
@@ -547,6 +555,8 @@ pub(super) const ROWS: &[Row] = &[
     row(321, "bpf", &[]).when(&[is(0, odd::BPF_OBJ_PIN), is(0, odd::BPF_OBJ_GET)]).by(odd::bpf),
     // execveat(dirfd, path, argv, envp, flags)
     row(322, "execveat", &[at(0, 1).act(Act::ExecuteFlags(4)).at_flags(4)]).argv(2),
+    // pwritev2(fd, iov, iovcnt, pos_l, pos_h, flags)
+    row(328, "pwritev2", &[fd(0).does(Effect::Rewrite)]).when(&[has(5, RWF_NOAPPEND)]),
     // statx(dirfd, path, flags, mask, statxbuf)
     row(332, "statx", &[at(0, 1).at_flags(2).null(Null::Empty)]),
     // io_uring_setup(entries, params)

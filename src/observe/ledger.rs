@@ -1,0 +1,53 @@
+//! What is known of names and inodes, and the one way in which a change is applied.
+//!
+//! The kernel has names and inodes, and so has the ledger: a name stood for nothing or for an inode at first
+//! sight; bytes, attributes and links are the inode's. A call that can change something is announced
+//! (`in_flight.rs`), what it may destroy is protected (`protect.rs`), and what it did is applied
+//! (`apply.rs`). Calls, core dumps, inherited and received descriptors all go this way. Neighbours:
+//! `recorder.rs` classifies paths, `changes.rs` says what calls do, `finish.rs` reads the ledger at the end.
+
+pub mod apply;
+pub mod in_flight;
+pub mod inodes;
+pub mod names;
+pub mod protect;
+
+use std::collections::HashMap;
+
+use self::in_flight::InFlight;
+use self::inodes::{Inode, InodeId, Inodes};
+use self::names::{NameId, Names};
+
+/// The names and inodes of a recording.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// One record a path.
+    pub names: Names,
+    /// What names stood for.
+    pub inodes: Inodes,
+    /// Whether any inode was only appended to, through a descriptor from before the launch.
+    pub(super) appends: bool,
+    /// The calls that may be changing something at this moment.
+    pub in_flight: InFlight,
+    /// Names that are gone from directories which were not listed yet, by directory.
+    pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
+}
+
+impl Ledger {
+    /// The inode that a name stood for at first sight.
+    pub fn before(&self, name: NameId) -> Option<&Inode> {
+        self.names.get(name).before.map(|inode| self.inodes.get(inode))
+    }
+
+    /// How many traced calls changed what a name stands for, by this name or another one.
+    pub fn changes(&self, name: NameId) -> u32 {
+        let own = self.names.get(name).changes;
+        self.before(name).map_or(own, |inode| own.wrapping_add(inode.changes))
+    }
+
+    /// Whether a name still stands for the inode that it stood for at first sight, as far as calls tell.
+    pub fn is_bound_to(&self, name: NameId, inode: InodeId) -> bool {
+        let name = self.names.get(name);
+        name.before == Some(inode) && !name.rebound
+    }
+}

@@ -1,0 +1,161 @@
+//! Applies a change to the ledger: the only way in which it learns that something is another thing now.
+//!
+//! System calls, core dumps, inherited and received descriptors all end here. Neighbours: `changes.rs`,
+//! `rename.rs`, `core_dump.rs`, `inherited.rs` and `descriptors.rs` say what has happened.
+
+use nix::sys::stat::FileStat;
+
+use super::inodes::{Content, InodeId, Stat};
+use super::names::{NameId, ProcessId};
+use crate::observe::recorder::State;
+use crate::observe::resolve;
+use crate::snapshot::{Operation, Operations};
+
+/// What has happened to a name, or to the inode that it stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing: it was read, listed, executed or asked about.
+    Used,
+    /// It stands for something else now: a new file, directory or node, or what was linked or renamed to it.
+    Bound,
+    /// It was removed.
+    Removed,
+    /// It was renamed away: the inode has another name, which is recorded too.
+    Moved,
+    /// It has another inode now, and its own has another name, which is recorded too.
+    Exchanged,
+    /// The bytes of the inode may have been changed in place.
+    Written,
+    /// The bytes of the inode may have been changed in place, by appending alone.
+    Appended,
+    /// The metadata of the inode was changed.
+    Attributes,
+}
+
+/// One change, and who made it.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// The name; none where a rule leaves it out, and only the inode matters.
+    pub name: Option<NameId>,
+    /// What was there when the call began; none where nothing was.
+    pub stat: Option<&'a FileStat>,
+    /// What happened.
+    pub kind: Kind,
+    /// How the name was used.
+    pub operations: Operations,
+    /// By which process.
+    pub by: ProcessId,
+}
+
+impl State {
+    /// Applies a change.
+    pub fn apply(&mut self, change: Change<'_>) {
+        let Change { name, stat, kind, operations, by } = change;
+        let inode = stat.and_then(|stat| self.ledger.inodes.of(stat));
+        if let Some(name) = name {
+            self.apply_to_name(name, kind, operations, by);
+        }
+        match (kind, inode) {
+            (_, None) | (Kind::Used, _) => {}
+            (Kind::Bound | Kind::Removed, Some(inode)) => self.lose_name(inode, stat),
+            (Kind::Moved | Kind::Exchanged, Some(inode)) => self.need_in_place(inode),
+            (Kind::Written | Kind::Appended | Kind::Attributes, Some(inode)) => {
+                self.change_in_place(inode, kind, by);
+            }
+        }
+    }
+
+    fn apply_to_name(&mut self, name: NameId, kind: Kind, operations: Operations, by: ProcessId) {
+        if matches!(kind, Kind::Removed | Kind::Moved) {
+            self.note_gone(name);
+        }
+        let known = self.ledger.names.get_mut(name);
+        known.merge(operations, by);
+        match kind {
+            Kind::Used => return,
+            Kind::Bound | Kind::Exchanged => known.rebound = true,
+            Kind::Removed | Kind::Moved => {
+                known.rebound = true;
+                known.removed = true;
+            }
+            Kind::Written | Kind::Appended | Kind::Attributes => {}
+        }
+        self.count_change(name);
+    }
+
+    /// Notes that the bytes of an inode are needed, which are still where they were.
+    fn need_in_place(&mut self, id: InodeId) {
+        let inode = self.ledger.inodes.get_mut(id);
+        if inode.before.is_regular() && matches!(inode.content, Content::Unneeded | Content::Pinned) {
+            inode.content = Content::InPlace;
+        }
+    }
+
+    /// Notes that an inode has lost a name: with the last one, its number may be another's.
+    fn lose_name(&mut self, inode: InodeId, stat: Option<&FileStat>) {
+        if stat.is_some_and(|stat| stat.st_nlink == 1 || resolve::is_directory(stat)) {
+            self.ledger.inodes.forget(inode);
+        }
+    }
+
+    /// Notes that an inode was changed in place; the name that it was first met by is told so, too.
+    fn change_in_place(&mut self, id: InodeId, kind: Kind, by: ProcessId) {
+        let inode = self.ledger.inodes.get_mut(id);
+        inode.touched = true;
+        inode.changes = inode.changes.wrapping_add(1);
+        let writes = kind != Kind::Attributes;
+        if writes {
+            inode.appended = kind == Kind::Appended && (inode.appended || !inode.written);
+            inode.written = true;
+            self.ledger.appends |= inode.appended;
+        }
+        if let Some(first) = inode.name
+            && self.ledger.is_bound_to(first, id)
+        {
+            let operation = if writes { Operation::Write } else { Operation::Metadata };
+            self.ledger.names.get_mut(first).merge(operation.into(), by);
+        }
+    }
+
+    /// Counts a change of a name, which makes what is known of uses of it doubtful.
+    fn count_change(&mut self, name: NameId) {
+        let known = self.ledger.names.get_mut(name);
+        known.changes = known.changes.wrapping_add(1);
+        if known.foreign && known.changes == 1 {
+            // From now on it is recorded; uses of it were known as left out.
+            self.lookups.forget();
+        }
+    }
+
+    /// Notes that a call has let an overlay copy the file at `path` to its upper layer.
+    ///
+    /// The copy may have another device and inode number, and no other names: where it had some, or where
+    /// the layers are on several file systems (the kernel's overlayfs.rst, "Inode properties").
+    pub fn note_copy_up(&mut self, path: &[u8], stat: &FileStat, effect: CopyUp) {
+        if !resolve::is_regular(stat) || !self.is_overlay(stat.st_dev, path) {
+            return;
+        }
+        let Some(id) = self.ledger.inodes.of(stat) else { return };
+        let Some(now) = resolve::lstat(path).ok().flatten() else { return };
+        let identity = (now.st_dev, now.st_ino);
+        // A copy has the size and time of the file, unless the call itself has set them.
+        let copy = Stat { dev: stat.st_dev, ino: stat.st_ino, ..Stat::from(&now) };
+        if identity != (stat.st_dev, stat.st_ino)
+            && (effect == CopyUp::Truncates
+                || Stat::from(stat).same_content(&copy, effect == CopyUp::SetsTimes))
+        {
+            self.ledger.inodes.note_copy(id, identity);
+        }
+    }
+}
+
+/// What else a call does that makes an overlay copy a file up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyUp {
+    /// It truncates the copy.
+    Truncates,
+    /// It may set the copy's times.
+    SetsTimes,
+    /// Nothing.
+    Only,
+}

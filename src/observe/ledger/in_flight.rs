@@ -1,0 +1,133 @@
+//! The calls in flight that can change something, and which others have to wait for them.
+//!
+//! Two calls conflict where one makes, removes or replaces a name that the other walks, or both change the number
+//! of names of one file: then what the second one does is known only when the first is over. Conflicting calls are made one after the other; all
+//! others go on at once. Calls that may wait for something outside (a FIFO, a program that serves a file
+//! system) are never waited for. Neighbour: `changes.rs`, which announces calls and ends them.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+/// A call in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallId(u64);
+
+/// The names that a call walks, and those that it makes, removes or replaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Where its paths lead, and the symbolic links on the way.
+    pub walked: SmallVec<[Vec<u8>; 2]>,
+    /// Those of them that it changes.
+    pub changed: SmallVec<[Vec<u8>; 2]>,
+    /// The files of several names whose number of names it changes, by device and inode number.
+    pub links: SmallVec<[(u64, u64); 2]>,
+}
+
+impl Footprint {
+    fn conflicts_with(&self, other: &Footprint) -> bool {
+        self.changes_way_of(other)
+            || other.changes_way_of(self)
+            || self.links.iter().any(|file| other.links.contains(file))
+    }
+
+    fn changes_way_of(&self, other: &Footprint) -> bool {
+        let on_the_way = |changed: &[u8]| other.walked.iter().any(|path| is_at_or_above(changed, path));
+        self.changed.iter().any(|changed| on_the_way(changed))
+    }
+}
+
+/// Whether `path` is `above`, or lies below it.
+fn is_at_or_above(above: &[u8], path: &[u8]) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+#[derive(Debug)]
+struct Call {
+    footprint: Footprint,
+    /// Whether it may change what other paths lead to, or where relative ones start.
+    moves: bool,
+}
+
+/// All calls in flight.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    calls: HashMap<CallId, Call, foldhash::fast::RandomState>,
+    next: u64,
+    moves: usize,
+    changes: usize,
+}
+
+impl InFlight {
+    /// Whether a call with this footprint has to wait for another.
+    pub fn conflicts(&self, footprint: &Footprint) -> bool {
+        self.calls.values().any(|call| call.footprint.conflicts_with(footprint))
+    }
+
+    /// Notes that a call begins; `moves` of one that may change what paths lead to.
+    pub fn begin(&mut self, footprint: Footprint, moves: bool) -> CallId {
+        let id = CallId(self.next);
+        self.next += 1;
+        self.moves += usize::from(moves);
+        self.changes += usize::from(!footprint.changed.is_empty());
+        self.calls.insert(id, Call { footprint, moves });
+        id
+    }
+
+    /// Notes that it is over.
+    pub fn end(&mut self, id: CallId) {
+        if let Some(call) = self.calls.remove(&id) {
+            self.moves -= usize::from(call.moves);
+            self.changes -= usize::from(!call.footprint.changed.is_empty());
+        }
+    }
+
+    /// Whether what paths lead to may be changing at this moment.
+    pub fn moves(&self) -> bool {
+        self.moves > 0
+    }
+
+    /// Whether any name may be changing at this moment.
+    pub fn changes(&self) -> bool {
+        self.changes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn footprint(walked: &[&str], changed: &[&str]) -> Footprint {
+        let bytes = |paths: &[&str]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        Footprint { walked: bytes(walked), changed: bytes(changed), ..Footprint::default() }
+    }
+
+    #[test]
+    fn a_name_that_changes_on_the_way_is_a_conflict() {
+        let unlink = |path: &str| footprint(&[path], &[path]);
+        let write = |path: &str| footprint(&[path], &[]);
+        assert!(unlink("/d/f").conflicts_with(&write("/d/f")));
+        assert!(write("/d/f").conflicts_with(&unlink("/d/f")), "whoever is first");
+        assert!(unlink("/d").conflicts_with(&write("/d/f")), "a directory above it");
+        assert!(unlink("/l").conflicts_with(&footprint(&["/d/f", "/l"], &[])), "a link on the way");
+        assert!(!write("/d/f").conflicts_with(&write("/d/f")), "two writers change no name");
+        assert!(!unlink("/d/f").conflicts_with(&unlink("/d/g")), "names in one directory");
+        assert!(!unlink("/d/f").conflicts_with(&write("/d/fg")), "whole components");
+        assert!(!unlink("/d/f").conflicts_with(&write("/d")), "the directory stays");
+        let one_of_two = |path: &str| Footprint { links: [(1, 2)].into_iter().collect(), ..unlink(path) };
+        assert!(one_of_two("/d/f").conflicts_with(&one_of_two("/d/g")), "two names of one file");
+    }
+
+    #[test]
+    fn a_call_that_is_over_is_in_nobodys_way() {
+        let mut calls = InFlight::default();
+        let rename = calls.begin(footprint(&["/a", "/b"], &["/a", "/b"]), true);
+        let other = calls.begin(footprint(&["/c"], &[]), false);
+        assert!(calls.conflicts(&footprint(&["/b/f"], &[])) && calls.moves() && calls.changes());
+        calls.end(rename);
+        assert!(!calls.conflicts(&footprint(&["/b/f"], &[])) && !calls.moves() && !calls.changes());
+        calls.end(other);
+        calls.end(other);
+        assert!(!calls.conflicts(&footprint(&["/c"], &["/c"])));
+    }
+}

@@ -1,0 +1,299 @@
+//! One [`Inode`] a file, whatever its names: its state at first sight, and where its bytes are.
+//!
+//! Only what was there before the tree changed it is an inode of the ledger; what the tree makes is known
+//! by its name alone. Neighbours: `names.rs` has the names, `protect.rs` takes bytes and attributes,
+//! `apply.rs` notes changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher as _;
+
+use nix::sys::stat::FileStat;
+
+use super::names::NameId;
+use super::protect::Hold;
+use crate::observe::capture::Ticket;
+use crate::snapshot::BlobOmitted;
+
+/// The place of an inode in the ledger; never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InodeId(u32);
+
+/// What lstat(2) says of a path, as far as a record keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// `st_mode`.
+    pub mode: u32,
+    /// The nanoseconds of `mtime`.
+    pub mtime_nsec: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Modification time, seconds since 1970.
+    pub mtime: i64,
+    /// Bytes.
+    pub size: u64,
+    /// Device of the file system.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Number of names.
+    pub nlink: u64,
+    /// The device that a node stands for.
+    pub rdev: u64,
+}
+
+impl From<&FileStat> for Stat {
+    fn from(stat: &FileStat) -> Self {
+        Stat {
+            mode: stat.st_mode,
+            mtime_nsec: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mtime: stat.st_mtime,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            nlink: stat.st_nlink,
+            rdev: stat.st_rdev,
+        }
+    }
+}
+
+impl Stat {
+    /// Whether it is of a regular file.
+    pub fn is_regular(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFREG
+    }
+
+    /// Whether it is of a directory.
+    pub fn is_directory(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFDIR
+    }
+
+    /// Whether it is of a symbolic link.
+    pub fn is_link(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFLNK
+    }
+
+    /// Device and inode number.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Whether the content can be taken as the same: the same file and size, and the same
+    /// modification time, unless a traced call may have set it (`touched`).
+    pub fn same_content(&self, other: &Stat, touched: bool) -> bool {
+        self.identity() == other.identity()
+            && self.size == other.size
+            && (touched || (self.mtime, self.mtime_nsec) == (other.mtime, other.mtime_nsec))
+    }
+
+    /// Whether nothing that a record tells differs, the number of names apart.
+    pub fn same_state(&self, other: &Stat) -> bool {
+        self.same_content(other, false)
+            && (self.mode, self.uid, self.gid, self.rdev) == (other.mode, other.uid, other.gid, other.rdev)
+    }
+}
+
+/// Where the bytes of an inode's before-state are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Content {
+    /// Nothing has needed them.
+    #[default]
+    Unneeded,
+    /// The inode has been renamed and its bytes are as before: they are read at the end, or before a call
+    /// may destroy them.
+    InPlace,
+    /// Git has them.
+    Pinned,
+    /// They were only read: kept up to `--max-read-bytes`.
+    Read(Ticket),
+    /// The tree may destroy them: kept up to `--max-blob-bytes`.
+    Kept(Ticket),
+    /// They are unavailable.
+    Omitted(BlobOmitted),
+}
+
+/// What few inodes have.
+#[derive(Debug, Default)]
+pub struct Extra {
+    /// The target of a symbolic link before.
+    pub target: Option<Vec<u8>>,
+    /// The extended attributes before.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Device and inode numbers of copies in an overlay's upper layer: each name may get one of its own.
+    pub copies: Vec<(u64, u64)>,
+}
+
+/// All that is known of an inode while the tree runs.
+#[derive(Debug, Default)]
+pub struct Inode {
+    /// Its state at first sight.
+    pub before: Stat,
+    /// The name that it was first met by.
+    pub name: Option<NameId>,
+    /// The bytes of that state.
+    pub content: Content,
+    /// Whether its bytes may have been changed in place.
+    pub written: bool,
+    /// Whether its times or other metadata may have been changed in place.
+    pub touched: bool,
+    /// Whether what was written was only appended, through a descriptor from before the launch: the bytes
+    /// of the before-state are its first ones.
+    pub appended: bool,
+    /// Whether the attributes before were taken.
+    pub attributes_taken: bool,
+    /// How many traced calls changed it by any of its names.
+    pub changes: u32,
+    /// What few inodes have.
+    pub extra: Option<Box<Extra>>,
+}
+
+impl Inode {
+    /// The rarer facts, made where there were none.
+    pub fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// The target of a symbolic link before.
+    pub fn target(&self) -> Option<&Vec<u8>> {
+        self.extra.as_ref().and_then(|extra| extra.target.as_ref())
+    }
+
+    /// A later state, with the device and inode number of before if it is the same file copied up.
+    pub fn as_known(&self, now: Stat) -> Stat {
+        if self.extra.as_ref().is_some_and(|extra| extra.copies.contains(&now.identity())) {
+            Stat { dev: self.before.dev, ino: self.before.ino, ..now }
+        } else {
+            now
+        }
+    }
+
+    /// Whether `now`, a later state of the inode, has the bytes of before.
+    pub fn has_bytes_of_before(&self, now: &Stat) -> bool {
+        !self.written && self.before.same_content(&self.as_known(*now), self.touched)
+    }
+}
+
+/// The inodes of a recording.
+#[derive(Debug, Default)]
+pub struct Inodes {
+    all: Vec<Inode>,
+    /// By device and inode number, for as long as these are theirs.
+    index: hashbrown::HashTable<InodeId>,
+    /// Other numbers of inodes that an overlay has copied up.
+    copies: HashMap<(u64, u64), InodeId, foldhash::fast::RandomState>,
+    /// The bytes that calls in flight may destroy.
+    pub(super) holds: HashMap<InodeId, Hold, foldhash::fast::RandomState>,
+    hasher: foldhash::fast::RandomState,
+}
+
+impl Inodes {
+    /// The inode with these numbers.
+    pub fn find(&self, identity: (u64, u64)) -> Option<InodeId> {
+        let hash = self.hasher.hash_one(identity);
+        let found = self.index.find(hash, |id| self.get(*id).before.identity() == identity).copied();
+        match found {
+            None if !self.copies.is_empty() => self.copies.get(&identity).copied(),
+            found => found,
+        }
+    }
+
+    /// The inode that lstat(2) has found.
+    pub fn of(&self, stat: &FileStat) -> Option<InodeId> {
+        self.find((stat.st_dev, stat.st_ino))
+    }
+
+    /// The inode at first sight of one of its names: the known one, or a new one where a program outside of
+    /// the tree has freed the number and something else has it.
+    pub fn meet(&mut self, stat: &FileStat) -> InodeId {
+        let now = Stat::from(stat);
+        if let Some(id) = self.of(stat) {
+            let known = self.get(id);
+            let same_type = (known.before.mode ^ now.mode) & libc::S_IFMT == 0;
+            let changed = known.written || known.touched || now.is_directory();
+            if same_type && (changed || known.before.same_state(&known.as_known(now))) {
+                return id;
+            }
+            self.forget(id);
+        }
+        let id = InodeId(u32::try_from(self.all.len()).expect("four billion inodes do not fit into memory"));
+        self.all.push(Inode { before: now, ..Inode::default() });
+        let hash = self.hasher.hash_one(now.identity());
+        let (all, hasher) = (&self.all, &self.hasher);
+        self.index.insert_unique(hash, id, |id| hasher.hash_one(all[id.0 as usize].before.identity()));
+        id
+    }
+
+    /// Notes that an overlay has copied an inode to its upper layer, where it has other numbers.
+    pub fn note_copy(&mut self, id: InodeId, identity: (u64, u64)) {
+        self.copies.insert(identity, id);
+        self.get_mut(id).extra_mut().copies.push(identity);
+    }
+
+    /// Notes that the numbers of an inode may be another's from now on.
+    pub fn forget(&mut self, id: InodeId) {
+        let hash = self.hasher.hash_one(self.get(id).before.identity());
+        if let Ok(entry) = self.index.find_entry(hash, |found| *found == id) {
+            entry.remove();
+        }
+        let copies = self.all[id.0 as usize].extra.as_ref().map_or(&[][..], |extra| &extra.copies);
+        for copy in copies {
+            self.copies.remove(copy);
+        }
+    }
+
+    /// An inode.
+    pub fn get(&self, id: InodeId) -> &Inode {
+        &self.all[id.0 as usize]
+    }
+
+    /// An inode, to change.
+    pub fn get_mut(&mut self, id: InodeId) -> &mut Inode {
+        &mut self.all[id.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(ino: u64, size: i64) -> FileStat {
+        let mut stat = nix::sys::stat::lstat("/").unwrap();
+        (stat.st_mode, stat.st_ino, stat.st_size) = (libc::S_IFREG | 0o644, ino, size);
+        stat
+    }
+
+    #[test]
+    fn an_inode_is_met_once_whatever_its_names() {
+        let mut inodes = Inodes::default();
+        let first = inodes.meet(&stat(7, 1));
+        assert_eq!(inodes.meet(&stat(7, 1)), first);
+        assert_ne!(inodes.meet(&stat(8, 1)), first);
+        inodes.get_mut(first).written = true;
+        assert_eq!(inodes.meet(&stat(7, 2)), first, "the tree has changed it");
+    }
+
+    #[test]
+    fn a_number_that_was_freed_is_another_inode() {
+        let mut inodes = Inodes::default();
+        let first = inodes.meet(&stat(7, 1));
+        let second = inodes.meet(&stat(7, 2));
+        assert_ne!(first, second, "nobody in the tree has changed its size");
+        assert_eq!(inodes.of(&stat(7, 2)), Some(second));
+        inodes.forget(second);
+        assert_eq!(inodes.of(&stat(7, 2)), None);
+    }
+
+    #[test]
+    fn a_copy_in_the_upper_layer_is_the_same_inode() {
+        let mut inodes = Inodes::default();
+        let id = inodes.meet(&stat(7, 1));
+        inodes.note_copy(id, (1, 99));
+        assert_eq!(inodes.find((1, 99)), Some(id));
+        assert_eq!(inodes.get(id).as_known(Stat { dev: 1, ino: 99, ..Stat::default() }).ino, 7);
+        inodes.forget(id);
+        assert_eq!(inodes.find((1, 99)), None);
+    }
+}

@@ -1,0 +1,311 @@
+//! One [`Name`] a path: what it stood for at first sight, and how it was used.
+//!
+//! The first sight decides the before-state; operations and processes only grow. Neighbours:
+//! `inodes.rs` has what names stand for, `apply.rs` changes both, `finish.rs` makes the records of a
+//! manifest.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
+
+use super::inodes::InodeId;
+use crate::observe::git::Facts;
+use crate::snapshot::{Digest, Operations};
+
+/// The place of a name in the ledger; never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameId(u32);
+
+/// A process of the manifest, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProcessId(pub u32);
+
+/// How many processes a record names.
+const NAMED_PROCESSES: usize = 16;
+
+/// The processes that used a path: the first 16 by name, all by number.
+#[derive(Debug, Default)]
+pub struct Processes {
+    // Most paths are used by one process; from 1, so that 0 is none.
+    first: u32,
+    more: Option<Box<MoreProcesses>>,
+}
+
+#[derive(Debug, Default)]
+struct MoreProcesses {
+    /// After the first.
+    named: Vec<u32>,
+    rest: HashSet<u32, foldhash::fast::RandomState>,
+}
+
+impl Processes {
+    fn add(&mut self, ProcessId(process): ProcessId) {
+        if self.first == 0 {
+            self.first = process;
+        }
+        if self.first == process {
+            return;
+        }
+        let more = self.more.get_or_insert_default();
+        if more.named.contains(&process) {
+            return;
+        }
+        if more.named.len() + 1 < NAMED_PROCESSES {
+            more.named.push(process);
+        } else {
+            more.rest.insert(process);
+        }
+    }
+
+    /// The first ones, in order of use.
+    pub fn named(&self) -> Vec<u32> {
+        let first = (self.first != 0).then_some(self.first);
+        let more = self.more.as_ref().map_or(&[][..], |more| &more.named);
+        first.into_iter().chain(more.iter().copied()).collect()
+    }
+
+    /// How many there are, where `named` does not hold them all.
+    pub fn count_beyond_named(&self) -> Option<usize> {
+        let more = self.more.as_ref().filter(|more| !more.rest.is_empty())?;
+        Some(1 + more.named.len() + more.rest.len())
+    }
+}
+
+/// What few names have.
+#[derive(Debug, Default)]
+pub struct Extra {
+    /// The digest of the entries that a directory had before.
+    pub entries: Option<Digest>,
+}
+
+/// What is known of a path while the tree runs.
+#[derive(Debug, Default)]
+pub struct Name {
+    /// How it was used.
+    pub operations: Operations,
+    /// By whom.
+    pub processes: Processes,
+    /// The inode that it stood for at first sight; none where nothing was there.
+    pub before: Option<InodeId>,
+    /// How Git knew it.
+    pub git: Option<Facts>,
+    /// When that was asked (`Repositories::epoch`).
+    pub git_epoch: u32,
+    /// What few names have.
+    pub extra: Option<Box<Extra>>,
+    /// How many traced calls changed what it stands for.
+    pub changes: u32,
+    /// A traced call has made, replaced or removed it, or may have.
+    pub rebound: bool,
+    /// Deleted or renamed away.
+    pub removed: bool,
+    /// Used through a descriptor from before the launch.
+    pub inherited: bool,
+    /// Owned by another user and not writable: kept only where it was changed.
+    pub foreign: bool,
+    /// Whether Git was asked for the blob that has the bytes before.
+    pub pin_asked: bool,
+}
+
+impl Name {
+    /// Merges one more use: both sets only grow.
+    pub fn merge(&mut self, operations: Operations, process: ProcessId) {
+        self.operations = self.operations.union(operations);
+        self.processes.add(process);
+    }
+
+    /// The rarer facts, made where there were none.
+    pub fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// The digest of the entries that a directory had before, where it was listed.
+    pub fn entries(&self) -> Option<Digest> {
+        self.extra.as_ref().and_then(|extra| extra.entries)
+    }
+}
+
+/// The names of a recording, by path.
+///
+/// Names and their bytes lie in blocks of their own, which never move: a table that doubles would need
+/// its old place and its new one at once.
+#[derive(Default)]
+pub struct Names {
+    blocks: Vec<Vec<Entry>>,
+    bytes: Arena,
+    /// The names by the hash of their paths.
+    index: hashbrown::HashTable<NameId>,
+    /// Which record a rename moved to each, and to which one it moved each.
+    renamed_from: HashMap<NameId, NameId, foldhash::fast::RandomState>,
+    renamed_to: HashMap<NameId, NameId, foldhash::fast::RandomState>,
+    hasher: foldhash::fast::RandomState,
+}
+
+#[derive(Debug)]
+struct Entry {
+    path: Span,
+    name: Name,
+}
+
+/// How many records lie together.
+const BLOCK: usize = 1 << 10;
+/// How many bytes of names do.
+const NAME_BLOCK: usize = 64 << 10;
+
+/// Where the bytes of a path are.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    block: u32,
+    start: u32,
+    length: u32,
+}
+
+/// The bytes of all paths.
+#[derive(Debug, Default)]
+struct Arena(Vec<Vec<u8>>);
+
+impl Arena {
+    fn add(&mut self, path: &[u8]) -> Span {
+        let free = self.0.last().map_or(0, |block| block.capacity() - block.len());
+        if free < path.len() {
+            self.0.push(Vec::with_capacity(path.len().max(NAME_BLOCK)));
+        }
+        let at = self.0.len() - 1;
+        let block = &mut self.0[at];
+        let start = block.len();
+        block.extend_from_slice(path);
+        let narrow = |number: usize| u32::try_from(number).expect("paths are shorter than four gigabytes");
+        Span { block: narrow(at), start: narrow(start), length: narrow(path.len()) }
+    }
+
+    fn get(&self, span: Span) -> &[u8] {
+        let start = span.start as usize;
+        &self.0[span.block as usize][start..start + span.length as usize]
+    }
+}
+
+impl Names {
+    /// Notes that a rename moved what was at `from` to `to`.
+    pub fn note_renamed(&mut self, from: NameId, to: NameId) {
+        self.renamed_to.insert(from, to);
+        self.renamed_from.insert(to, from);
+    }
+
+    /// The record that a rename moved here.
+    pub fn renamed_from(&self, record: NameId) -> Option<NameId> {
+        self.renamed_from.get(&record).copied()
+    }
+
+    /// The record that a rename moved this to.
+    pub fn renamed_to(&self, record: NameId) -> Option<NameId> {
+        self.renamed_to.get(&record).copied()
+    }
+
+    /// The record of `path`, if there is one.
+    pub fn find(&self, path: &[u8]) -> Option<NameId> {
+        self.index.find(self.hasher.hash_one(path), |record| self.path(*record) == path).copied()
+    }
+
+    /// Adds a record for a path that has none.
+    pub fn add(&mut self, path: Vec<u8>, name: Name) -> NameId {
+        if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
+            self.blocks.push(Vec::with_capacity(BLOCK));
+        }
+        let full = self.blocks.len() - 1;
+        let record = id(full * BLOCK + self.blocks[full].len());
+        let span = self.bytes.add(&path);
+        self.blocks[full].push(Entry { path: span, name });
+        let hash = self.hasher.hash_one(path.as_slice());
+        let (blocks, bytes, hasher) = (&self.blocks, &self.bytes, &self.hasher);
+        self.index.insert_unique(hash, record, |record| {
+            hasher.hash_one(bytes.get(blocks[record.block()][record.place()].path))
+        });
+        record
+    }
+
+    /// A record.
+    pub fn get(&self, record: NameId) -> &Name {
+        &self.blocks[record.block()][record.place()].name
+    }
+
+    /// A record, to change.
+    pub fn get_mut(&mut self, record: NameId) -> &mut Name {
+        &mut self.blocks[record.block()][record.place()].name
+    }
+
+    /// The path of a record.
+    pub fn path(&self, record: NameId) -> &[u8] {
+        self.bytes.get(self.blocks[record.block()][record.place()].path)
+    }
+
+    /// The records with an operation, sorted by path bytes.
+    pub fn sorted(&self) -> Vec<NameId> {
+        let count = self.index.len();
+        let mut found: Vec<NameId> =
+            (0..count).map(id).filter(|record| !self.get(*record).operations.is_empty()).collect();
+        found.sort_unstable_by_key(|record| self.path(*record));
+        found
+    }
+}
+
+impl NameId {
+    fn block(self) -> usize {
+        self.0 as usize / BLOCK
+    }
+
+    fn place(self) -> usize {
+        self.0 as usize % BLOCK
+    }
+}
+
+impl std::fmt::Debug for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Names").field("count", &self.index.len()).finish_non_exhaustive()
+    }
+}
+
+fn id(index: usize) -> NameId {
+    NameId(u32::try_from(index).expect("four billion records do not fit into memory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Operation;
+
+    #[test]
+    fn a_record_names_sixteen_processes_and_counts_the_rest_once() {
+        let mut record = Name::default();
+        for round in 0..2 {
+            for process in 1..=20 {
+                record.merge(Operation::Read.into(), ProcessId(process));
+            }
+            assert_eq!(record.processes.named(), (1..=16).collect::<Vec<_>>(), "round {round}");
+            assert_eq!(record.processes.count_beyond_named(), Some(20));
+        }
+    }
+
+    #[test]
+    fn every_path_is_found_again_whatever_its_length() {
+        let mut names = Names::default();
+        let path = |number: usize| format!("/{}{number}", "x".repeat(number * number % 70_000)).into_bytes();
+        let records: Vec<_> = (0..300).map(|number| names.add(path(number), Name::default())).collect();
+        for (number, record) in records.into_iter().enumerate() {
+            assert_eq!(names.find(&path(number)), Some(record));
+            assert_eq!(names.path(record), path(number));
+        }
+        assert_eq!(names.find(b"/nowhere"), None);
+    }
+
+    #[test]
+    fn records_sort_by_path_bytes_and_unused_ones_are_left_out() {
+        let mut names = Names::default();
+        for path in ["/b", "/a/b", "/a.b", "/unused"] {
+            let record = names.add(path.into(), Name::default());
+            if path != "/unused" {
+                names.get_mut(record).merge(Operation::Existence.into(), ProcessId(1));
+            }
+        }
+        let paths: Vec<_> = names.sorted().into_iter().map(|record| names.path(record)).collect();
+        assert_eq!(paths, [&b"/a.b"[..], b"/a/b", b"/b"]);
+    }
+}

@@ -1,0 +1,245 @@
+//! Makes the bytes and attributes of an inode safe before a call may change them.
+//!
+//! Bytes are the inode's, not the name's: whichever of its names a call uses, they are taken once. Until it
+//! is known whether the call succeeds they are held; calls in flight share them. Neighbours: `changes.rs`
+//! says which call threatens what, `capture.rs` stores the bytes.
+
+use nix::sys::stat::FileStat;
+
+use super::inodes::{Content, InodeId};
+use super::names::NameId;
+use crate::observe::capture::{Held, Source, Ticket};
+use crate::observe::recorder::State;
+use crate::observe::resolve;
+use crate::snapshot::blobs::{Side, blob_key};
+use crate::snapshot::{BlobOmitted, WarningKind, live};
+
+/// What a call may do to the bytes of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threat {
+    /// A name goes: the bytes stay for as long as a descriptor is open.
+    Unlink,
+    /// They are changed in place.
+    Overwrite,
+}
+
+/// Bytes of an inode that are safe from calls in flight.
+#[derive(Debug)]
+pub(super) struct Hold {
+    serial: u64,
+    held: Held,
+    /// The worst that they are safe from.
+    against: Threat,
+    /// How many calls in flight may destroy them.
+    calls: usize,
+    /// Whether they are needed whatever comes of those calls.
+    needed: bool,
+}
+
+/// The claim of a call in flight on bytes that it may destroy: to be kept when it has succeeded, else
+/// released.
+#[derive(Debug)]
+#[must_use = "bytes are kept or released when the call is over"]
+pub struct Protected {
+    inode: InodeId,
+    serial: u64,
+}
+
+impl State {
+    /// Makes the bytes of the file at `path`, which lstat(2) says to be `now`, safe from a call; none where
+    /// they are safe already, or are none of a before-state.
+    pub fn protect(&mut self, path: &[u8], now: &FileStat, threat: Threat) -> Option<Protected> {
+        let id = self.ledger.inodes.of(now)?;
+        if threat == Threat::Overwrite {
+            self.capture.settle(self.ledger.inodes.get(id).before.identity());
+        }
+        let inode = self.ledger.inodes.get_mut(id);
+        if !inode.before.is_regular() || inode.written && !inode.appended {
+            return None;
+        }
+        match inode.content {
+            Content::Kept(_) => return None,
+            // Stored already, unless it was too large for what is only read.
+            Content::Read(ticket) if inode.before.size <= self.options.max_read_bytes => {
+                inode.content = Content::Kept(ticket);
+                return None;
+            }
+            Content::Read(_)
+            | Content::Unneeded
+            | Content::InPlace
+            | Content::Pinned
+            | Content::Omitted(_) => {}
+        }
+        if let Some(hold) = self.ledger.inodes.holds.get_mut(&id) {
+            hold.calls += 1;
+            if threat == Threat::Overwrite && hold.against == Threat::Unlink {
+                hold.against = threat;
+                let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
+                hold.held = self.capture.copy_held(held);
+            }
+            return Some(Protected { inode: id, serial: hold.serial });
+        }
+        if self.is_pseudo(now.st_dev, path) {
+            return None;
+        }
+        self.tell_late(id, now);
+        let held = self.capture.hold(self.source(id, path, now), threat);
+        self.next_hold += 1;
+        let serial = self.next_hold;
+        let hold = Hold { serial, held, against: threat, calls: 1, needed: false };
+        self.ledger.inodes.holds.insert(id, hold);
+        Some(Protected { inode: id, serial })
+    }
+
+    /// Where the bytes of the before-state of an inode are to be read.
+    fn source<'a>(&self, id: InodeId, path: &'a [u8], now: &FileStat) -> Source<'a> {
+        let inode = self.ledger.inodes.get(id);
+        let length = inode.appended.then_some(inode.before.size);
+        Source { path, identity: (now.st_dev, now.st_ino), length }
+    }
+
+    /// Stores the bytes that a call may have destroyed, now that it has succeeded.
+    pub fn keep(&mut self, Protected { inode, serial }: Protected) {
+        if self.ledger.inodes.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
+            && let Some(hold) = self.ledger.inodes.holds.remove(&inode)
+        {
+            self.store(inode, hold.held);
+        }
+    }
+
+    /// Drops the bytes that a call was to destroy which has changed nothing, unless others rely on them.
+    pub fn release(&mut self, protected: impl IntoIterator<Item = Protected>) {
+        for Protected { inode, serial } in protected {
+            let Some(hold) = self.ledger.inodes.holds.get_mut(&inode).filter(|hold| hold.serial == serial)
+            else {
+                continue;
+            };
+            hold.calls -= 1;
+            if hold.calls == 0
+                && let Some(hold) = self.ledger.inodes.holds.remove(&inode)
+                && hold.needed
+            {
+                self.store(inode, hold.held);
+            }
+        }
+    }
+
+    fn store(&mut self, id: InodeId, held: Held) {
+        let inode = self.ledger.inodes.get(id);
+        let store = self.options.max_blob_bytes.is_none_or(|limit| inode.before.size <= limit);
+        let content = match held {
+            Held::Omitted(reason) => {
+                self.tell_omitted(id, reason);
+                Content::Omitted(reason)
+            }
+            held => Content::Kept(self.submit(id, held, store)),
+        };
+        self.ledger.inodes.get_mut(id).content = content;
+    }
+
+    fn submit(&mut self, id: InodeId, held: Held, store: bool) -> Ticket {
+        let key = blob_key(Side::Before, self.path_of(id));
+        let identity = self.ledger.inodes.get(id).before.identity();
+        self.capture.submit(key, held, Some(identity), store)
+    }
+
+    /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
+    pub fn read_content(&mut self, name: NameId, path: &[u8], now: &FileStat) {
+        let Some(id) = self.ledger.inodes.of(now) else { return };
+        let is_unread = |content| matches!(content, Content::Unneeded | Content::Pinned);
+        let inode = self.ledger.inodes.get(id);
+        if !is_unread(inode.content) || !inode.before.is_regular() || inode.written {
+            return;
+        }
+        self.pin(name, path, now);
+        if self.ledger.is_bound_to(name, id)
+            && self.ledger.names.get(name).git.as_ref().is_some_and(|facts| facts.oid().is_some())
+        {
+            self.ledger.inodes.get_mut(id).content = Content::Pinned;
+            return;
+        }
+        if let Some(hold) = self.ledger.inodes.holds.get_mut(&id) {
+            hold.needed = true;
+            return;
+        }
+        if self.is_pseudo(now.st_dev, path) {
+            return;
+        }
+        self.tell_late(id, now);
+        let held = self.capture.hold(self.source(id, path, now), Threat::Unlink);
+        let store = self.ledger.inodes.get(id).before.size <= self.options.max_read_bytes;
+        let content = match held {
+            Held::Omitted(reason) => Content::Omitted(reason),
+            held => Content::Read(self.submit(id, held, store)),
+        };
+        self.ledger.inodes.get_mut(id).content = content;
+    }
+
+    /// Takes the bytes of a file that is found at `path` at the end, as it was before, where they are needed.
+    pub fn read_in_place(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
+        let inode = self.ledger.inodes.get(id);
+        if matches!(inode.content, Content::Unneeded | Content::InPlace | Content::Pinned)
+            && inode.before.is_regular()
+            && !self.is_pseudo(now.st_dev, path)
+        {
+            let held = self.capture.hold(self.source(id, path, now), Threat::Unlink);
+            self.store(id, held);
+        }
+    }
+
+    /// Asks Git for the blob that has the bytes of a name, once, now that bytes matter.
+    pub fn pin(&mut self, name: NameId, path: &[u8], now: &FileStat) {
+        let Some(id) = self.ledger.inodes.of(now).filter(|id| self.ledger.is_bound_to(name, *id)) else {
+            return;
+        };
+        let inode = self.ledger.inodes.get(id);
+        let same = !inode.written && !inode.touched && inode.before == (now).into();
+        let known = self.ledger.names.get_mut(name);
+        if known.git.is_none() || !same || std::mem::replace(&mut known.pin_asked, true) {
+            return;
+        }
+        let found = self.repositories.classify_again(path, Some(now), true);
+        let first = self.ledger.names.get_mut(name);
+        // All else stays as at first sight; what has become of it is asked at the end.
+        if first.git.as_mut().is_some_and(|facts| facts.take_pin(found.as_ref())) {
+            first.git_epoch = self.repositories.epoch();
+        }
+    }
+
+    /// Takes the attributes of the inode at `path` that a call may change, once.
+    pub fn take_attributes(&mut self, path: &[u8], now: &FileStat) {
+        let Some(id) = self.ledger.inodes.of(now) else { return };
+        if std::mem::replace(&mut self.ledger.inodes.get_mut(id).attributes_taken, true) {
+            return;
+        }
+        let Ok(xattrs) = live::xattrs(path) else { return };
+        // Most files have none, and most inodes no rarer facts.
+        if !xattrs.is_empty() {
+            self.ledger.inodes.get_mut(id).extra_mut().xattrs = xattrs;
+        }
+    }
+
+    /// A path of an inode, for keys and messages.
+    pub fn path_of(&self, id: InodeId) -> &[u8] {
+        self.ledger.inodes.get(id).name.map_or(b"", |name| self.ledger.names.path(name))
+    }
+
+    /// Tells that the bytes of an inode are unavailable.
+    pub fn tell_omitted(&mut self, id: InodeId, reason: BlobOmitted) {
+        let path = String::from_utf8_lossy(self.path_of(id)).into_owned();
+        self.warnings.lost(WarningKind::ContentOmitted, None, || {
+            format!("the bytes of {path} are not stored ({})", reason.name())
+        });
+    }
+
+    fn tell_late(&mut self, id: InodeId, now: &FileStat) {
+        let inode = self.ledger.inodes.get(id);
+        if inode.appended || inode.has_bytes_of_before(&now.into()) || !resolve::is_regular(now) {
+            return;
+        }
+        let path = String::from_utf8_lossy(self.path_of(id)).into_owned();
+        self.warnings.lost(WarningKind::LateBeforeState, None, || {
+            format!("{path} changed between its first sight and the first call that needed its bytes")
+        });
+    }
+}

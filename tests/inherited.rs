@@ -1,0 +1,95 @@
+//! Files on descriptors from before the launch: what is destroyed of them is kept, what is only appended is
+//! not copied.
+
+use std::fs::{self, File};
+use std::process::Command;
+
+use agent_snapshot::snapshot::Snapshot;
+
+use crate::support::{Place, bytes, lost, stderr};
+
+const OLD: &[u8] = b"precious\n";
+
+/// Records `script` with its standard output appended to `log`, which has `OLD` in it.
+fn record_appending(place: &Place, script: &str) -> Snapshot {
+    fs::write(place.work.join("log"), OLD).unwrap();
+    let log = File::options().append(true).open(place.work.join("log")).unwrap();
+    let mut command = place.command();
+    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", script]);
+    let output = command.stdout(log).output().unwrap();
+    assert!(output.status.success(), "{script}: {}", stderr(&output));
+    place.snapshot()
+}
+
+/// Every way in which a file that was opened for appending can lose the bytes that it had.
+const WAYS: [&str; 14] = [
+    "echo a; : > log",
+    "echo a; mv log gone; : > gone",
+    "echo a; rm log",
+    "echo a; sed -i s/precious/x/ log",
+    "echo a; echo other > o; cp o log",
+    "echo a; echo other > o; mv o log",
+    "echo a; truncate -s 3 log",
+    "echo a; dd if=/dev/zero of=log bs=4 count=1 conv=notrunc 2>/dev/null",
+    "echo a; python3 -c 'import os; os.ftruncate(1, 0)'",
+    "echo a; python3 -c 'import os, fcntl; fcntl.fcntl(1, fcntl.F_SETFL, 0); os.pwrite(1, b\"x\", 0)'",
+    // RWF_NOAPPEND (Linux 6.9); an older kernel refuses it and leaves the bytes.
+    "echo a; python3 -c 'import os\ntry: os.pwritev(1, [b\"xx\"], 0, 32)\nexcept OSError: pass'",
+    // FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE.
+    "echo a; python3 -c 'import ctypes; ctypes.CDLL(None).fallocate(1, 3, ctypes.c_long(0), ctypes.c_long(4))'",
+    "echo a; : > /proc/self/fd/1",
+    "echo a; ln log other; rm log; : > other",
+];
+
+#[test]
+fn bytes_of_a_file_that_was_opened_for_appending_are_kept_before_they_are_destroyed() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: python3 is missing");
+        return;
+    }
+    for script in WAYS {
+        let place = Place::new();
+        let snapshot = record_appending(&place, script);
+        assert_eq!(lost(&snapshot), [], "{script}");
+        let log = place.file(&snapshot, "log");
+        assert!(log.inherited, "{script}");
+        let before = log.before.present().unwrap();
+        if fs::read(place.work.join("log")).is_ok_and(|now| now.starts_with(OLD)) {
+            assert!(script.contains("pwritev"), "{script}: nothing was destroyed");
+            continue;
+        }
+        assert_eq!(before.size, OLD.len() as u64, "{script}");
+        assert_eq!(bytes(&snapshot, log, true), OLD, "{script}");
+    }
+}
+
+#[test]
+fn what_is_only_appended_is_not_copied() {
+    let place = Place::new();
+    let snapshot = record_appending(&place, "echo a; echo b >> log; cat log > /dev/null");
+    let log = place.file(&snapshot, "log");
+    assert_eq!(lost(&snapshot), []);
+    assert_eq!(log.before.present().unwrap().size, OLD.len() as u64);
+    assert!(log.inherited);
+    let place = Place::new();
+    let snapshot = record_appending(&place, "echo a");
+    let log = place.file(&snapshot, "log");
+    assert_eq!(lost(&snapshot), []);
+    assert_eq!(log.before.present().unwrap().blob, None);
+    assert_eq!(log.after.present().unwrap().blob, None);
+}
+
+#[test]
+fn an_input_that_is_renamed_by_name_has_its_bytes_at_both_names() {
+    let place = Place::new();
+    fs::write(place.work.join("list"), OLD).unwrap();
+    let mut command = place.command();
+    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", "mv list list.bak"]);
+    let output = command.stdin(File::open(place.work.join("list")).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let snapshot = place.snapshot();
+    assert_eq!(lost(&snapshot), []);
+    assert_eq!(place.recorded(&snapshot), ["list read+delete", "list.bak write"]);
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "list"), true), OLD);
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "list.bak"), false), OLD);
+}
