@@ -98,3 +98,18 @@ fn a_thread_that_dies_while_its_call_is_postponed_is_forgotten() {
         }
     }
 }
+
+#[test]
+fn an_observer_that_panics_leaves_the_command_as_it_is_alone() {
+    let script = "mkdir first; mkdir second; test -e first || echo lost; test -e second || echo lost
+        sh -c 'kill -s TERM $$' & trap 'echo handled' USR1; kill -s USR1 $$; wait; echo alone";
+    for mechanism in MECHANISMS {
+        for rule in ["panic-before", "panic-after", "panic-always"] {
+            let place = Place::new();
+            let lines = lines(&observe(&place, rule, mechanism, script));
+            assert_eq!(lines[..2], ["handled", "alone"], "{mechanism}, {rule}: {lines:#?}");
+            assert!(lines.last().unwrap().ends_with("failed: true"), "{mechanism}, {rule}: {lines:#?}");
+            assert!(place.work.join("first").exists() && place.work.join("second").exists());
+        }
+    }
+}

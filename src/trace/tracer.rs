@@ -3,9 +3,10 @@
 //! Knows calls and registers, no files: what a held call means is the [`Observer`]'s. Whatever
 //! dies between two steps of ours is ordinary; the loop ends at ECHILD only.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::call::{self, Meaning};
@@ -90,6 +91,10 @@ pub trait Observer {
     fn stopped(&self, process: Tid, signal: i32);
     /// A stopped process goes on.
     fn continued(&self, process: Tid);
+    /// Something was lost sight of: the kernel answered as it should not. The tree runs on.
+    fn gap(&self, what: &str);
+    /// A bug of ours has shown (a panic), here or in the observer. The tree runs on.
+    fn failed(&self, bug: &str);
 }
 
 /// How calls are caught.
@@ -172,44 +177,72 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     /// Follows the tree until its last thread has ended.
-    pub fn run(mut self) -> io::Result<()> {
+    ///
+    /// Whatever goes wrong at one stop, here or in the observer, costs what is known of it alone: its
+    /// thread is resumed all the same, since the tree dies with this loop.
+    pub fn run(mut self) {
         let mut reports = VecDeque::new();
         loop {
             for turn in 0..UNFAIR_TURNS {
                 let deadline = (!self.postponed.is_empty()).then(|| self.judged + JUDGED_AGAIN);
                 match sys::wait_any_awake(AWAKE, deadline) {
                     Ok(reported) => reports.extend(reported),
-                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
-                    Err(error) => return Err(error),
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return,
+                    Err(error) => {
+                        gap(self.observer, &format!("wait for the command's processes: {error}"));
+                        std::thread::sleep(JUDGED_AGAIN);
+                    }
                 }
                 if turn == UNFAIR_TURNS - 1 && self.threads.len() > 1 {
                     collect(&mut reports);
                 }
                 while let Some((tid, status)) = reports.pop_front() {
-                    self.reported(tid, status)?;
+                    self.guarded(tid, status);
                     self.unpark(&mut reports);
-                    self.judge_postponed()?;
+                    self.judge_postponed();
                 }
-                self.judge_postponed()?;
+                self.judge_postponed();
             }
         }
     }
 
-    fn reported(&mut self, tid: Tid, status: i32) -> io::Result<()> {
+    /// Acts on a report, and gets over a panic in that.
+    fn guarded(&mut self, tid: Tid, status: i32) {
+        let is_leader = self.threads.get(&tid).is_some_and(|thread| thread.tgid == tid);
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.reported(tid, status))) else { return };
+        failed(self.observer, &*panic);
         match Report::from_raw(status) {
-            Report::Ended(end) => {
-                self.ended(tid, end);
-                Ok(())
+            // Others wait for the end of a process.
+            Report::Ended(end) if is_leader => {
+                let _ = catch_unwind(AssertUnwindSafe(|| self.observer.ended(tid, end)));
             }
+            Report::Ended(_) => {}
+            Report::Stopped(stop) => {
+                let how = if matches!(stop, Stop::Group(_)) { Resume::Listen } else { self.way_on(tid) };
+                let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
+                self.resume(tid, how, signal);
+            }
+        }
+    }
+
+    /// Resumes a stopped thread.
+    fn resume(&self, tid: Tid, how: Resume, signal: i32) {
+        let Err(error) = Stopped::new(tid).resume(how, signal) else { return };
+        gap(self.observer, &format!("resume thread {tid}: {error}"));
+        // It may not stay where it is, whatever the kernel has against the way.
+        let _ = Stopped::new(tid).resume(Resume::Continue, 0);
+    }
+
+    fn reported(&mut self, tid: Tid, status: i32) {
+        match Report::from_raw(status) {
+            Report::Ended(end) => self.ended(tid, end),
             Report::Stopped(_) if !self.changed.is_empty() && !self.threads.contains_key(&tid) => {
                 self.parked.insert(tid, status);
-                Ok(())
             }
             Report::Stopped(stop) => {
                 self.meet(tid);
-                match self.act(tid, stop) {
-                    Some((how, signal)) => Stopped::new(tid).resume(how, signal),
-                    None => Ok(()),
+                if let Some((how, signal)) = self.act(tid, stop) {
+                    self.resume(tid, how, signal);
                 }
             }
         }
@@ -313,18 +346,22 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     /// Judges the postponed calls again, from the start and in order, where that is due.
-    fn judge_postponed(&mut self) -> io::Result<()> {
+    fn judge_postponed(&mut self) {
         let settled = std::mem::take(&mut self.settled);
         if self.postponed.is_empty() || !settled && self.judged.elapsed() < JUDGED_AGAIN {
-            return Ok(());
+            return;
         }
         self.judged = Instant::now();
         for Postponed { tid, since } in std::mem::take(&mut self.postponed) {
-            if self.call_stop(tid, Some(since)).is_continue() {
-                Stopped::new(tid).resume(self.way_on(tid), 0)?;
+            let judged = catch_unwind(AssertUnwindSafe(|| self.call_stop(tid, Some(since))));
+            let next = judged.unwrap_or_else(|panic| {
+                failed(self.observer, &*panic);
+                ControlFlow::Continue(())
+            });
+            if next.is_continue() {
+                self.resume(tid, self.way_on(tid), 0);
             }
         }
-        Ok(())
     }
 
     /// Tells the observer that an awaited call is over, which is what postponed ones wait for.
@@ -547,6 +584,23 @@ fn collect(reports: &mut VecDeque<(Tid, i32)>) {
         }
         reports.push_back((tid, status));
     }
+}
+
+/// Tells the observer of a panic, which may be its own doing.
+pub(super) fn failed(observer: &impl Observer, panic: &(dyn Any + Send)) {
+    let bug = panic_text(panic);
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.failed(bug)));
+}
+
+/// Tells the observer of something unexpected.
+pub(super) fn gap(observer: &impl Observer, what: &str) {
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.gap(what)));
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
 }
 
 fn message_tid(tid: Tid) -> Option<Tid> {
