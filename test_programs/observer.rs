@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_snapshot::trace::attributes::ProcessAttributes;
 use agent_snapshot::trace::lane::{self, Threads};
 use agent_snapshot::trace::launch::{Program, launch};
 use agent_snapshot::trace::stop::End;
-use agent_snapshot::trace::sys::{self, Interrupter, SignalMask, Tid};
+use agent_snapshot::trace::sys::{self, Interrupter, Tid};
 use agent_snapshot::trace::syscalls::Place;
 use agent_snapshot::trace::tracer::{Caller, HeldCall, Mechanism, Observer, Tracer, Verdict};
 
@@ -162,7 +163,7 @@ fn main() {
         other => panic!("{other} is no mechanism"),
     };
     let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
-    let program = Program { path: argv[0].clone(), argv, mask: SignalMask::block_all() };
+    let program = Program { path: argv[0].clone(), argv, attributes: ProcessAttributes::replace() };
     let mut launched = launch(&program, mechanism).unwrap().installed().unwrap();
     assert_eq!(launched.mechanism, mechanism);
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });

@@ -301,10 +301,14 @@ pub fn lends_its_memory(tid: Tid) -> bool {
 /// The signal that asks the tracing thread for an interruption; no program of Linux sends it.
 const INTERRUPTER: libc::c_int = libc::SIGSTKFLT;
 
+/// Whom the tracing thread is asked to interrupt; 0: nobody. The signal itself could not say: what comes
+/// with one is lost at RLIMIT_SIGPENDING (sigqueue(3)).
+static TO_INTERRUPT: AtomicI32 = AtomicI32::new(0);
+
 /// Where [`Interrupter`] learns that it was done; -1 where there is none.
 static INTERRUPTED: AtomicI32 = AtomicI32::new(-1);
 
-/// Interrupts tracees of another thread of ours, which alone may ptrace them.
+/// Interrupts tracees of another thread of ours, which alone may ptrace them; one thread asks for it.
 ///
 /// That thread waits for its tracees, and has nothing else that could wake it than a signal; its handler
 /// does what it was woken for.
@@ -325,7 +329,7 @@ impl Interrupter {
         // SAFETY: all-zeroes is a valid sigaction, and the field is written before it is used.
         unsafe { (*action.as_mut_ptr()).sa_sigaction = on_interrupter as *const () as usize };
         // SAFETY: as above.
-        unsafe { (*action.as_mut_ptr()).sa_flags = libc::SA_SIGINFO | libc::SA_RESTART };
+        unsafe { (*action.as_mut_ptr()).sa_flags = libc::SA_RESTART };
         // SAFETY: the handler makes system calls alone and keeps errno.
         let set = unsafe { libc::sigaction(INTERRUPTER, action.as_ptr(), std::ptr::null_mut()) };
         check(libc::c_long::from(set))?;
@@ -338,44 +342,21 @@ impl Interrupter {
 
     /// Makes `tid` stop before it runs on in user mode, and returns when that is certain.
     pub fn interrupt(&self, tid: Tid) {
-        let mut info = std::mem::MaybeUninit::<QueuedSignal>::zeroed();
-        // SAFETY: all-zeroes is valid.
-        let message = unsafe { info.assume_init_mut() };
-        message.signal = INTERRUPTER;
-        message.code = libc::SI_QUEUE;
-        message.value = tid.0;
-        let process = std::process::id();
-        let (thread, info) = (self.tracer.0, info.as_ptr());
-        // SAFETY: the kernel reads one siginfo_t, which this is as long as.
-        let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, INTERRUPTER, info) };
-        if sent == 0 {
+        TO_INTERRUPT.store(tid.0, Ordering::SeqCst);
+        let (process, thread) = (std::process::id(), self.tracer.0);
+        // SAFETY: tgkill takes integers only.
+        if unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPTER) } == 0 {
             let mut done = [0; 8];
             let _ = rustix::io::retry_on_intr(|| rustix::io::read(&self.done, &mut done));
         }
     }
 }
 
-/// The head of a siginfo_t as rt_tgsigqueueinfo(2) takes it, and the space of the rest.
-#[repr(C)]
-struct QueuedSignal {
-    signal: libc::c_int,
-    errno: libc::c_int,
-    code: libc::c_int,
-    padding: libc::c_int,
-    sender: libc::pid_t,
-    uid: libc::uid_t,
-    value: libc::c_int,
-    rest: [libc::c_int; 25],
-}
-
-const _: () = assert!(size_of::<QueuedSignal>() == size_of::<libc::siginfo_t>());
-
-extern "C" fn on_interrupter(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn on_interrupter(_: libc::c_int) {
     let errno = nix::errno::Errno::last_raw();
-    // SAFETY: the kernel passes a siginfo_t, which starts as a QueuedSignal does.
-    let message = unsafe { &*info.cast::<QueuedSignal>() };
-    if message.code == libc::SI_QUEUE {
-        let _ = interrupt(Tid(message.value));
+    let tid = TO_INTERRUPT.swap(0, Ordering::SeqCst);
+    if tid != 0 {
+        let _ = interrupt(Tid(tid));
         let one = 1u64;
         let descriptor = INTERRUPTED.load(Ordering::SeqCst);
         // SAFETY: writes eight bytes to a descriptor that lives as long as this process.

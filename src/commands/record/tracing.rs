@@ -13,7 +13,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use super::Setup;
 use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
@@ -74,7 +73,6 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         LaunchError::Os(_) => ToFront::Failed(error.to_string()),
     };
     let launching = launch(&setup.program, wanted).map_err(refused)?;
-    raise_limits();
     // While the command's process installs its filter.
     let (recorder, tree) = match prepare(setup, &directory, link, signals, launching.command) {
         Ok(prepared) => prepared,
@@ -176,20 +174,6 @@ fn prepare(
     use crate::trace::tracer::Observer;
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
-}
-
-/// Neither descriptors nor the length of our files must run out because the command's limit is low; its
-/// process has its own limits by now.
-fn raise_limits() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-    // Only with CAP_SYS_RESOURCE above the hard limit.
-    if setrlimit(Resource::RLIMIT_FSIZE, RLIM_INFINITY, RLIM_INFINITY).is_err()
-        && let Ok((_, hard)) = getrlimit(Resource::RLIMIT_FSIZE)
-    {
-        let _ = setrlimit(Resource::RLIMIT_FSIZE, hard, hard);
-    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one manifest")]
