@@ -351,6 +351,24 @@ fn filter(number: c_long, action: u32) {
     assert_eq!(c!(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program)), 0, "{}", error());
 }
 
+/// Calls that a filter of the program's own hands to a tracer, which it has not: ENOSYS (seccomp(2)).
+fn own_filters_for_a_tracer() {
+    for data in [0, 1, 0xffff] {
+        let child = fork(|| {
+            let numbers = [SYS_getppid, SYS_mkdir, SYS_unlink, SYS_setxattr, SYS_fork];
+            numbers.into_iter().for_each(|number| filter(number, SECCOMP_RET_TRACE | data));
+            line(&format!("getppid {}", said(c!(syscall(SYS_getppid)))));
+            line(&format!("mkdir {}", said(c!(syscall(SYS_mkdir, c"traced".as_ptr(), 0o700)))));
+            line(&format!("unlink {}", said(c!(syscall(SYS_unlink, c"traced".as_ptr())))));
+            line(&format!("setxattr {}", said(c!(syscall(SYS_setxattr, c".".as_ptr(), 0, 0, 0, 0)))));
+            line(&format!("fork {}", said(c!(syscall(SYS_fork)))));
+            line(&format!("rmdir {}", said(c!(rmdir(c"traced".as_ptr())))));
+            0
+        });
+        line(&wait(child));
+    }
+}
+
 fn own_filters() {
     extern "C" fn sigsys(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
         // SAFETY: the kernel passes a whole siginfo; si_syscall lies behind the address.
@@ -478,6 +496,7 @@ fn main() {
         ("many_processes", many_processes),
         ("everyone_has_a_turn", everyone_has_a_turn),
         ("own_filters", own_filters),
+        ("own_filters_for_a_tracer", own_filters_for_a_tracer),
         ("core_dumps", core_dumps),
         ("undumpable", undumpable),
         ("other_ways", other_ways),

@@ -406,6 +406,8 @@ pub enum SyscallStop {
         number: u64,
         /// The six argument registers.
         arguments: [u64; 6],
+        /// What the seccomp filter that stopped it returned beside the action; none where none did.
+        filter: Option<u32>,
     },
     /// At its exit, with the result as in rax: -errno where it failed.
     Exit {
@@ -434,7 +436,10 @@ pub fn syscall_stop(tid: Tid) -> io::Result<SyscallStop> {
         libc::PTRACE_SYSCALL_INFO_ENTRY | libc::PTRACE_SYSCALL_INFO_SECCOMP => {
             // SAFETY: `entry` is the union's arm for this op, and a prefix of `seccomp`.
             let entry = unsafe { info.u.entry };
-            SyscallStop::Entry { arch: info.arch, number: entry.nr, arguments: entry.args }
+            // SAFETY: any bytes are valid for the arm, and it is used for its own op alone.
+            let data = unsafe { info.u.seccomp }.ret_data;
+            let filter = (info.op == libc::PTRACE_SYSCALL_INFO_SECCOMP).then_some(data);
+            SyscallStop::Entry { arch: info.arch, number: entry.nr, arguments: entry.args, filter }
         }
         libc::PTRACE_SYSCALL_INFO_EXIT => {
             // SAFETY: `exit` is the union's arm for this op.

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::call::{self, Meaning};
+use super::filter;
 use super::lane::Threads;
 use super::stop::{End, Report, Stop, Stopped};
 use super::sys::{self, Register, Resume, SyscallStop, Tid, TraceeMemory};
@@ -393,9 +394,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
         // ESRCH: it died while held, which its end tells.
         let Ok(stop) = sys::syscall_stop(tid) else { return ControlFlow::Continue(()) };
         match stop {
-            SyscallStop::Entry { arch, number, arguments } => {
+            SyscallStop::Entry { arch, number, arguments, filter } => {
                 if self.mechanism == Mechanism::Lanes {
                     self.shared.calls(tid);
+                }
+                // A filter of the command's own hands it to a tracer, which the command has not.
+                if filter.is_some_and(|data| data != filter::OURS || self.mechanism == Mechanism::EveryCall) {
+                    refuse(tid);
+                    return ControlFlow::Continue(());
                 }
                 return self.entry(tid, arch, number, &arguments, since);
             }
@@ -440,7 +446,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let tid = caller.tid;
         // Its flags are in memory, perhaps read-only: libc falls back to clone at ENOSYS.
         if let Some(Special::Untraced { clone3: true, .. }) = decoded.special {
-            let _ = sys::set_register(tid, Register::Number, u64::MAX);
+            refuse(tid);
             return ControlFlow::Continue(());
         }
         let overdue = since.is_some_and(|since| since.elapsed() >= POSTPONED_AT_MOST);
@@ -463,9 +469,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     self.over(caller, former, None);
                 }
             }
-            Verdict::Refuse => {
-                let _ = sys::set_register(tid, Register::Number, u64::MAX);
-            }
+            Verdict::Refuse => refuse(tid),
         }
         // The child would run unseen, with a filter that answers ENOSYS to every path call.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
@@ -601,6 +605,11 @@ pub(super) fn gap(observer: &impl Observer, what: &str) {
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
+}
+
+/// Has a call that is held at its entry answer ENOSYS: it is not made.
+fn refuse(tid: Tid) {
+    let _ = sys::set_register(tid, Register::Number, u64::MAX);
 }
 
 fn message_tid(tid: Tid) -> Option<Tid> {
