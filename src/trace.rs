@@ -6,6 +6,7 @@
 //! - [`memory`]: reading strings and structures out of a tracee.
 //! - [`attributes`]: what the command inherits of this process, and this process changes for itself.
 //! - [`launch`]: starts the command seized and filtered, so that it never runs a moment unwatched.
+//! - [`fatal`]: which signals end a process with a core dump.
 //! - [`stop`]: why a tracee reported, from its raw wait status.
 //! - [`handover`]: descriptors that go from one process of ours to another.
 //! - [`lane`]: the loop that answers calls that only look, without a stop.
@@ -14,6 +15,7 @@
 
 pub mod attributes;
 pub mod call;
+pub mod fatal;
 pub mod filter;
 pub mod handover;
 pub mod lane;

@@ -41,6 +41,7 @@ struct Seen {
     killed: u32,
     ended: u32,
     failed: bool,
+    signals: Vec<i32>,
 }
 
 struct Scripted {
@@ -115,8 +116,8 @@ impl Observer for Scripted {
         drop(self.seen());
     }
 
-    fn signal(&self, _: Caller, _: i32) {
-        drop(self.seen());
+    fn signal(&self, _: Caller, signal: i32) {
+        self.seen().signals.push(signal);
     }
 
     fn executed(&self, _: Caller, _: Option<String>) {
@@ -178,6 +179,7 @@ fn main() {
     let seen = observer.seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.judged.iter().for_each(|(call, times)| println!("judged {call}: {times}"));
     seen.over.iter().for_each(|call| println!("over {call}"));
-    let Seen { overdue, killed, ended, failed, .. } = &*seen;
+    let Seen { overdue, killed, ended, failed, signals, .. } = &*seen;
+    println!("signals {signals:?}");
     println!("overdue: {overdue}; killed: {killed}; ended: {ended}; failed: {failed}");
 }

@@ -113,3 +113,15 @@ fn an_observer_that_panics_leaves_the_command_as_it_is_alone() {
         }
     }
 }
+
+#[test]
+fn only_signals_that_end_a_process_with_a_core_dump_are_told() {
+    let script = "ulimit -c 0; trap : QUIT ABRT; kill -s QUIT $$; kill -s ABRT $$; trap '' QUIT; kill -s QUIT $$
+        kill -s WINCH $$; sh -c 'kill -s TERM $$'; sh -c 'kill -s SEGV $$'; sh -c 'trap - QUIT; kill -s QUIT $$'
+        sh -c 'kill -s SYS $$'; true";
+    for mechanism in MECHANISMS {
+        let lines = lines(&observe(&Place::new(), "forever", mechanism, script));
+        let signals = lines.iter().find_map(|line| line.strip_prefix("signals "));
+        assert_eq!(signals, Some(format!("{:?}", [libc::SIGSEGV, libc::SIGSYS]).as_str()), "{lines:#?}");
+    }
+}

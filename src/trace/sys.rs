@@ -459,17 +459,70 @@ pub enum Register {
     FirstArgument,
     /// The result.
     Result,
+    /// The address of the next instruction.
+    InstructionPointer,
+}
+
+impl Register {
+    /// Where it is in `struct user`.
+    fn offset(self) -> usize {
+        match self {
+            Register::Number => std::mem::offset_of!(libc::user_regs_struct, orig_rax),
+            Register::FirstArgument => std::mem::offset_of!(libc::user_regs_struct, rdi),
+            Register::Result => std::mem::offset_of!(libc::user_regs_struct, rax),
+            Register::InstructionPointer => std::mem::offset_of!(libc::user_regs_struct, rip),
+        }
+    }
 }
 
 /// Writes a register of a held tracee (PTRACE_POKEUSER).
 pub fn set_register(tid: Tid, register: Register, value: u64) -> io::Result<()> {
-    let offset = match register {
-        Register::Number => std::mem::offset_of!(libc::user_regs_struct, orig_rax),
-        Register::FirstArgument => std::mem::offset_of!(libc::user_regs_struct, rdi),
-        Register::Result => std::mem::offset_of!(libc::user_regs_struct, rax),
-    };
     // SAFETY: the offset lies in `struct user`, and the value is an integer.
-    check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid.0, offset, value) }).map(drop)
+    check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid.0, register.offset(), value) }).map(drop)
+}
+
+/// The address of the instruction that a stopped tracee executes next.
+pub fn instruction_pointer(tid: Tid) -> io::Result<u64> {
+    registers(tid).map(|registers| registers.rip)
+}
+
+/// The `si_code` of the signal that `tid` is in its signal-delivery-stop for (PTRACE_GETSIGINFO).
+pub fn signal_code(tid: Tid) -> io::Result<i32> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the kernel writes one siginfo_t there.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, tid.0, 0usize, info.as_mut_ptr()) })?;
+    // SAFETY: all-zeroes is valid, and the kernel filled it.
+    Ok(unsafe { info.assume_init() }.si_code)
+}
+
+/// Lets a stopped tracee go on untraced, without its signal (PTRACE_DETACH). It keeps the filter.
+pub fn detach(tid: Tid) -> io::Result<()> {
+    // SAFETY: no address is read or written by this request.
+    check(unsafe { libc::ptrace(libc::PTRACE_DETACH, tid.0, 0usize, 0usize) }).map(drop)
+}
+
+/// The raw status with which the process of a pidfd has ended (PIDFD_GET_INFO, Linux 6.15).
+pub fn exit_code(pidfd: BorrowedFd<'_>) -> io::Result<i32> {
+    /// The first version of struct pidfd_info (linux/pidfd.h).
+    #[repr(C)]
+    struct Info {
+        mask: u64,
+        cgroup: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    /// _IOWR(0xff, 11, struct pidfd_info)
+    const GET_INFO: libc::Ioctl = 0xc040_ff0b;
+    const EXIT: u64 = 1 << 3;
+    const _: () = assert!(size_of::<Info>() == 64);
+    let mut info = Info { mask: EXIT, cgroup: 0, ids: [0; 11], exit_code: 0 };
+    // SAFETY: the kernel reads and writes as many bytes as the request says.
+    let asked = unsafe { libc::ioctl(pidfd.as_raw_fd(), GET_INFO, &raw mut info) };
+    check(libc::c_long::from(asked))?;
+    if info.mask & EXIT == 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(info.exit_code)
 }
 
 /// The memory of a tracee (process_vm_readv(2)).
@@ -602,12 +655,16 @@ pub fn wake_on_one_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
 /// The call that a stopped tracee was in: its number, its arguments and the result so far
 /// (PTRACE_GETREGS).
 pub fn interrupted_call(tid: Tid) -> io::Result<(u64, [u64; 6], i64)> {
+    let at = registers(tid)?;
+    Ok((at.orig_rax, [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9], at.rax.cast_signed()))
+}
+
+fn registers(tid: Tid) -> io::Result<libc::user_regs_struct> {
     let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
     // SAFETY: the kernel writes one user_regs_struct there.
     check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid.0, 0usize, registers.as_mut_ptr()) })?;
     // SAFETY: all-zeroes is valid, and the kernel filled it.
-    let at = unsafe { registers.assume_init() };
-    Ok((at.orig_rax, [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9], at.rax.cast_signed()))
+    Ok(unsafe { registers.assume_init() })
 }
 
 /// Keeps freed memory for reuse instead of giving it back: large buffers otherwise cost a page

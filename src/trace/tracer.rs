@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::call::{self, Meaning};
+use super::fatal::{self, DyingInit, Effect};
 use super::filter;
 use super::lane::Threads;
 use super::stop::{End, Report, Stop, Stopped};
@@ -77,7 +78,8 @@ pub trait Observer {
     fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
     /// A call's arguments can't be read, though the kernel may read them.
     fn unreadable(&self, caller: Caller, name: &'static str);
-    /// A signal is about to be delivered to a thread.
+    /// A signal is about to be delivered to a thread that ends its process with a core dump, where it may
+    /// have one.
     fn signal(&self, caller: Caller, signal: i32);
     /// A process executed a program; `pending` is what its execve left.
     fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
@@ -154,6 +156,8 @@ pub struct Tracer<'a, O: Observer> {
     judged: Instant,
     /// Whether a call has come to an end since then.
     settled: bool,
+    /// The processes that are no longer traced, so that they can die.
+    dying: Vec<DyingInit>,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -174,6 +178,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             postponed: VecDeque::new(),
             judged: Instant::now(),
             settled: false,
+            dying: Vec::new(),
         }
     }
 
@@ -185,10 +190,21 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let mut reports = VecDeque::new();
         loop {
             for turn in 0..UNFAIR_TURNS {
-                let deadline = (!self.postponed.is_empty()).then(|| self.judged + JUDGED_AGAIN);
+                let deadline = if !self.postponed.is_empty() {
+                    Some(self.judged + JUDGED_AGAIN)
+                } else if !self.dying.is_empty() {
+                    Some(Instant::now() + JUDGED_AGAIN)
+                } else {
+                    None
+                };
                 match sys::wait_any_awake(AWAKE, deadline) {
                     Ok(reported) => reports.extend(reported),
-                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return,
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                        if self.dying.is_empty() {
+                            return;
+                        }
+                        std::thread::sleep(JUDGED_AGAIN);
+                    }
                     Err(error) => {
                         gap(self.observer, &format!("wait for the command's processes: {error}"));
                         std::thread::sleep(JUDGED_AGAIN);
@@ -203,6 +219,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     self.judge_postponed();
                 }
                 self.judge_postponed();
+                self.see_to_the_dying();
             }
         }
     }
@@ -325,8 +342,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             Stop::Signal(delivered) => {
                 signal = delivered;
-                let tgid = self.thread(tid).tgid;
-                self.observer.signal(Caller { tid, tgid }, signal);
+                let effect = fatal::effect(tid, signal);
+                if effect != Effect::Other {
+                    let tgid = self.thread(tid).tgid;
+                    self.observer.signal(Caller { tid, tgid }, signal);
+                }
+                if effect == Effect::Repeats && self.leave_to_die(tid, signal) {
+                    return None;
+                }
                 if self.mechanism == Mechanism::Lanes {
                     self.shared.mend_interrupted_look(tid);
                 }
@@ -334,6 +357,34 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Stop::Other => {}
         }
         Some((self.way_on(tid), signal))
+    }
+
+    /// Leaves a thread of an init alone with a fault that would repeat while it is traced.
+    fn leave_to_die(&mut self, tid: Tid, signal: i32) -> bool {
+        let tgid = self.thread(tid).tgid;
+        match DyingInit::leave(tid, tgid, signal) {
+            Ok(Some(dying)) => self.dying.push(dying),
+            Ok(None) => self.ended(tid, End::Killed { signal, core_dumped: false }),
+            Err(error) => {
+                let what = format!("let process {tgid} die of signal {signal}: {error}");
+                self.observer.gap(&what);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tells of the processes that were left to die, once they have.
+    fn see_to_the_dying(&mut self) {
+        if self.dying.is_empty() {
+            return;
+        }
+        let ended = self.dying.extract_if(.., |dying| dying.end().is_some());
+        let ended: Vec<_> = ended.filter_map(|dying| Some((dying.tgid, dying.end()?))).collect();
+        for (tgid, end) in ended {
+            let told = catch_unwind(AssertUnwindSafe(|| self.ended(tgid, end)));
+            told.unwrap_or_else(|panic| failed(self.observer, &*panic));
+        }
     }
 
     /// How a thread goes on so that its next stop is the one that matters.
