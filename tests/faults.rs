@@ -292,7 +292,7 @@ fn ten_mebibytes_of_arguments_are_passed_and_cut_in_the_manifest() {
     );
     let snapshot = place.snapshot();
     let images =
-        snapshot.header().processes.iter().flat_map(|process| process.execs.iter().chain([&process.image]));
+        snapshot.header().processes.iter().flat_map(|process| process.execs.iter().chain([&*process.image]));
     assert!(images.clone().any(|image| image.argv_truncated));
     assert!(images.clone().all(|image| image.argv.iter().map(Vec::len).sum::<usize>() <= 64 << 10));
     assert!(snapshot.header().complete);
