@@ -85,12 +85,24 @@ fn supervise() {
     }
 }
 
+/// Opens a file for reading from two threads, many times.
+fn threads() {
+    std::fs::write("opened", "").unwrap();
+    let open = || (0..50).for_each(|_| drop(std::fs::File::open("opened").unwrap()));
+    std::thread::scope(|scope| {
+        scope.spawn(open);
+        scope.spawn(open);
+    });
+    println!("opened");
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("interrupted"), Some(ticks)) => interrupted(ticks.parse().unwrap()),
         (Some("forever"), Some(report)) => forever(&report),
         (Some("supervise"), None) => supervise(),
-        _ => panic!("interrupted TICKS | forever REPORT | supervise"),
+        (Some("threads"), None) => threads(),
+        _ => panic!("interrupted TICKS | forever REPORT | supervise | threads"),
     }
 }

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent_snapshot::trace::attributes::ProcessAttributes;
 use agent_snapshot::trace::lane::{self, Threads};
 use agent_snapshot::trace::launch::{Program, launch};
 use agent_snapshot::trace::stop::End;
-use agent_snapshot::trace::sys::{self, Interrupter, SignalMask, Tid};
+use agent_snapshot::trace::sys::{self, Interrupter, Tid};
 use agent_snapshot::trace::syscalls::Place;
 use agent_snapshot::trace::tracer::{Caller, HeldCall, Mechanism, Observer, Tracer, Verdict};
 
@@ -23,6 +24,12 @@ enum Rule {
     AfterFirst,
     /// It is postponed, and its thread is killed when it is judged again.
     Killed,
+    /// The observer panics when it is asked.
+    PanicBefore,
+    /// The observer panics when it is told of the result.
+    PanicAfter,
+    /// The observer panics at everything that it is asked or told.
+    PanicAlways,
 }
 
 #[derive(Default)]
@@ -33,6 +40,8 @@ struct Seen {
     overdue: bool,
     killed: u32,
     ended: u32,
+    failed: bool,
+    signals: Vec<i32>,
 }
 
 struct Scripted {
@@ -42,7 +51,8 @@ struct Scripted {
 
 impl Scripted {
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap()
+        assert!(self.rule != Rule::PanicAlways, "a bug");
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,6 +86,8 @@ impl Observer for Scripted {
                     }
                     true
                 }
+                Rule::PanicBefore => panic!("a bug"),
+                Rule::PanicAfter | Rule::PanicAlways => false,
             };
         if postponed && call.overdue {
             seen.overdue = true;
@@ -86,6 +98,7 @@ impl Observer for Scripted {
     }
 
     fn after(&self, _: Caller, pending: String, result: Option<i64>) {
+        assert!(self.rule != Rule::PanicAfter, "a bug");
         let result = result.map_or("none".to_owned(), |result| result.to_string());
         self.seen().over.push(format!("{result} {pending}"));
     }
@@ -94,13 +107,42 @@ impl Observer for Scripted {
         self.seen().ended += 1;
     }
 
-    fn unreadable(&self, _: Caller, _: &'static str) {}
-    fn signal(&self, _: Caller, _: i32) {}
-    fn executed(&self, _: Caller, _: Option<String>) {}
-    fn started(&self, _: Tid, _: Tid) {}
-    fn shares_memory(&self, _: Tid, _: bool) {}
-    fn stopped(&self, _: Tid, _: i32) {}
-    fn continued(&self, _: Tid) {}
+    fn failed(&self, bug: &str) {
+        assert_eq!(bug, "a bug");
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+    }
+
+    fn unreadable(&self, _: Caller, _: &'static str) {
+        drop(self.seen());
+    }
+
+    fn signal(&self, _: Caller, signal: i32) {
+        self.seen().signals.push(signal);
+    }
+
+    fn executed(&self, _: Caller, _: Option<String>) {
+        drop(self.seen());
+    }
+
+    fn started(&self, _: Tid, _: Tid) {
+        drop(self.seen());
+    }
+
+    fn shares_memory(&self, _: Tid, _: bool) {
+        drop(self.seen());
+    }
+
+    fn stopped(&self, _: Tid, _: i32) {
+        drop(self.seen());
+    }
+
+    fn continued(&self, _: Tid) {
+        drop(self.seen());
+    }
+
+    fn gap(&self, what: &str) {
+        panic!("{what}");
+    }
 }
 
 fn main() {
@@ -110,6 +152,9 @@ fn main() {
         "thrice" => Rule::Thrice,
         "after-first" => Rule::AfterFirst,
         "killed" => Rule::Killed,
+        "panic-before" => Rule::PanicBefore,
+        "panic-after" => Rule::PanicAfter,
+        "panic-always" => Rule::PanicAlways,
         other => panic!("{other} is no rule"),
     };
     let mechanism = match arguments.next().unwrap().as_str() {
@@ -119,7 +164,7 @@ fn main() {
         other => panic!("{other} is no mechanism"),
     };
     let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
-    let program = Program { path: argv[0].clone(), argv, mask: SignalMask::block_all() };
+    let program = Program { path: argv[0].clone(), argv, attributes: ProcessAttributes::replace() };
     let mut launched = launch(&program, mechanism).unwrap().installed().unwrap();
     assert_eq!(launched.mechanism, mechanism);
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });
@@ -130,9 +175,11 @@ fn main() {
         std::thread::spawn(move || lane::serve(&listener, &threads, &interrupter, &*observer));
     }
     launched.release().unwrap();
-    Tracer::new(launched.command, mechanism, &threads, &*observer).run().unwrap();
-    let seen = observer.seen();
+    Tracer::new(launched.command, mechanism, &threads, &*observer).run();
+    let seen = observer.seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.judged.iter().for_each(|(call, times)| println!("judged {call}: {times}"));
     seen.over.iter().for_each(|call| println!("over {call}"));
-    println!("overdue: {}; killed: {}; ended: {}", seen.overdue, seen.killed, seen.ended);
+    let Seen { overdue, killed, ended, failed, signals, .. } = &*seen;
+    println!("signals {signals:?}");
+    println!("overdue: {overdue}; killed: {killed}; ended: {ended}; failed: {failed}");
 }

@@ -351,6 +351,24 @@ fn filter(number: c_long, action: u32) {
     assert_eq!(c!(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program)), 0, "{}", error());
 }
 
+/// Calls that a filter of the program's own hands to a tracer, which it has not: ENOSYS (seccomp(2)).
+fn own_filters_for_a_tracer() {
+    for data in [0, 1, 0xffff] {
+        let child = fork(|| {
+            let numbers = [SYS_getppid, SYS_mkdir, SYS_unlink, SYS_setxattr, SYS_fork];
+            numbers.into_iter().for_each(|number| filter(number, SECCOMP_RET_TRACE | data));
+            line(&format!("getppid {}", said(c!(syscall(SYS_getppid)))));
+            line(&format!("mkdir {}", said(c!(syscall(SYS_mkdir, c"traced".as_ptr(), 0o700)))));
+            line(&format!("unlink {}", said(c!(syscall(SYS_unlink, c"traced".as_ptr())))));
+            line(&format!("setxattr {}", said(c!(syscall(SYS_setxattr, c".".as_ptr(), 0, 0, 0, 0)))));
+            line(&format!("fork {}", said(c!(syscall(SYS_fork)))));
+            line(&format!("rmdir {}", said(c!(rmdir(c"traced".as_ptr())))));
+            0
+        });
+        line(&wait(child));
+    }
+}
+
 fn own_filters() {
     extern "C" fn sigsys(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
         // SAFETY: the kernel passes a whole siginfo; si_syscall lies behind the address.
@@ -417,6 +435,68 @@ fn core_dumps() {
     line(&format!("{cores:?}"));
 }
 
+extern "C" fn trapped(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+    line("handled");
+}
+
+/// What an init of a PID namespace may do to itself, and what it dies of.
+fn crashing_inits() {
+    let crashes: &[(&str, fn())] = &[
+        ("fault", || c!(std::ptr::null_mut::<u8>().wrapping_add(8).write_volatile(1))),
+        ("abort", || {
+            // SAFETY: takes nothing.
+            unsafe { abort() }
+        }),
+        ("invalid instruction", || c!(std::arch::asm!("ud2"))),
+        ("breakpoint", || c!(std::arch::asm!("int3"))),
+        ("division", || {
+            c!(std::arch::asm!("div {0:e}", in(reg) 0, inout("eax") 1 => _, inout("edx") 0 => _))
+        }),
+        ("ignored fault", || {
+            c!(libc::signal(SIGSEGV, SIG_IGN));
+            c!(std::ptr::null_mut::<u8>().wrapping_add(8).write_volatile(1));
+        }),
+        ("trapped call", || {
+            filter(SYS_getppid, SECCOMP_RET_TRAP);
+            c!(getppid());
+        }),
+        ("handled breakpoint", || {
+            handle(SIGTRAP, 0, trapped);
+            c!(std::arch::asm!("int3"));
+        }),
+        ("own signal", || {
+            c!({
+                raise(SIGSEGV);
+            })
+        }),
+        ("thread", || {
+            let crash = || c!(std::ptr::null_mut::<u8>().wrapping_add(8).write_volatile(1));
+            std::thread::spawn(crash).join().unwrap();
+        }),
+    ];
+    for flags in [CLONE_NEWPID, CLONE_NEWPID | CLONE_NEWUSER] {
+        for (name, crash) in crashes {
+            let child = fork(|| {
+                if flags & CLONE_NEWUSER != 0 {
+                    // An ordinary user, where it is not one already.
+                    c!(setuid(65534));
+                }
+                if c!(unshare(flags)) == -1 {
+                    line(&format!("unshare {}", error()));
+                    return 0;
+                }
+                let init = fork(|| {
+                    crash();
+                    7
+                });
+                line(&format!("{name}: {}", wait(init)));
+                0
+            });
+            wait(child);
+        }
+    }
+}
+
 fn undumpable() {
     c!(prctl(PR_SET_DUMPABLE, 0));
     fs::write("file", "x").unwrap();
@@ -478,7 +558,9 @@ fn main() {
         ("many_processes", many_processes),
         ("everyone_has_a_turn", everyone_has_a_turn),
         ("own_filters", own_filters),
+        ("own_filters_for_a_tracer", own_filters_for_a_tracer),
         ("core_dumps", core_dumps),
+        ("crashing_inits", crashing_inits),
         ("undumpable", undumpable),
         ("other_ways", other_ways),
     ]);

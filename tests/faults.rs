@@ -206,6 +206,67 @@ fn a_limit_of_64_descriptors_is_the_commands_alone() {
     }
 }
 
+/// Runs a script of bash in which `$record` is nothing, or the start of a recording; what it printed.
+fn run_script(place: &Place, recorded: bool, script: &str) -> String {
+    let record = format!("{BINARY} --snapshot-dir {}", place.out.display());
+    let mut command = Command::new("timeout");
+    place.isolate(&mut command);
+    command.args(["--kill-after=5", "60", "bash", "-c", script]).env("looks", program("same_looks"));
+    let output = command.env("record", if recorded { &record } else { "" }).output().unwrap();
+    assert!(output.status.success(), "{script}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn limits_are_the_commands_and_ours_are_as_high_as_may_be() {
+    let limits = "ulimit -S -t 50 -v 4000000 -d 3000000 -s 4096 -n 500 -i 100 -l 32 -f 100000";
+    let alone = run_script(&Place::new(), false, &format!("{limits}; $record cat /proc/self/limits"));
+    let place = Place::new();
+    let recorded = run_script(&place, true, &format!("{limits}; $record cat /proc/self/limits"));
+    assert_eq!(recorded, alone);
+    let tracer = r#"sh -c 'cat /proc/$(sed -n "s/TracerPid:.//p" /proc/self/status)/limits'"#;
+    let ours = run_script(&place, true, &format!("{limits}; $record {tracer}"));
+    for line in ours
+        .lines()
+        .skip(1)
+        .filter(|line| !["core", "nice", "realtime"].iter().any(|name| line.contains(name)))
+    {
+        let columns: Vec<_> = line[26..].split_whitespace().collect();
+        assert_eq!(columns[0], columns[1], "{line}");
+    }
+    assert!(ours.contains("Max cpu time"), "{ours}");
+}
+
+#[test]
+fn a_soft_limit_that_we_would_exceed_ends_no_recording() {
+    for limit in ["-v 50000", "-d 4000", "-t 1"] {
+        let place = Place::new();
+        let script = format!("ulimit -S {limit}; exec $record sh -c 'read line < /etc/passwd; echo done'");
+        assert_eq!(run_script(&place, true, &script), "done\n", "{limit}");
+        assert_eq!(lost(&place.snapshot()), [], "{limit}");
+    }
+}
+
+#[test]
+fn opens_of_threads_are_answered_though_no_signal_may_be_queued() {
+    let place = Place::new();
+    assert_eq!(run_script(&place, true, "ulimit -i 0; exec $record $looks threads"), "opened\n");
+    assert_eq!(place.recorded(&place.snapshot()), ["opened read+write"]);
+}
+
+#[test]
+fn a_umask_that_lets_nobody_in_is_the_commands_alone() {
+    let place = Place::new();
+    let script = "umask 0777; exec $record/a/b sh -c 'umask; mkdir d; : > f; ls -ld d f | cut -c 1-10'";
+    assert_eq!(run_script(&place, true, script), "0777\nd---------\n----------\n");
+    let snapshot = Snapshot::open(&place.out.join("a/b")).unwrap();
+    assert_eq!(place.recorded(&snapshot), ["d write+existence+directory", "f write+existence"]);
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(place.out.join("a")), 0o700);
+    assert_eq!(mode(place.out.join("a/b")), 0o700);
+    assert_eq!(mode(place.out.join("a/b/manifest.json")), 0o600);
+}
+
 #[test]
 fn ten_mebibytes_of_arguments_are_passed_and_cut_in_the_manifest() {
     let place = Place::new();
@@ -231,7 +292,7 @@ fn ten_mebibytes_of_arguments_are_passed_and_cut_in_the_manifest() {
     );
     let snapshot = place.snapshot();
     let images =
-        snapshot.header().processes.iter().flat_map(|process| process.execs.iter().chain([&process.image]));
+        snapshot.header().processes.iter().flat_map(|process| process.execs.iter().chain([&*process.image]));
     assert!(images.clone().any(|image| image.argv_truncated));
     assert!(images.clone().all(|image| image.argv.iter().map(Vec::len).sum::<usize>() <= 64 << 10));
     assert!(snapshot.header().complete);

@@ -98,3 +98,30 @@ fn a_thread_that_dies_while_its_call_is_postponed_is_forgotten() {
         }
     }
 }
+
+#[test]
+fn an_observer_that_panics_leaves_the_command_as_it_is_alone() {
+    let script = "mkdir first; mkdir second; test -e first || echo lost; test -e second || echo lost
+        sh -c 'kill -s TERM $$' & trap 'echo handled' USR1; kill -s USR1 $$; wait; echo alone";
+    for mechanism in MECHANISMS {
+        for rule in ["panic-before", "panic-after", "panic-always"] {
+            let place = Place::new();
+            let lines = lines(&observe(&place, rule, mechanism, script));
+            assert_eq!(lines[..2], ["handled", "alone"], "{mechanism}, {rule}: {lines:#?}");
+            assert!(lines.last().unwrap().ends_with("failed: true"), "{mechanism}, {rule}: {lines:#?}");
+            assert!(place.work.join("first").exists() && place.work.join("second").exists());
+        }
+    }
+}
+
+#[test]
+fn only_signals_that_end_a_process_with_a_core_dump_are_told() {
+    let script = "ulimit -c 0; trap : QUIT ABRT; kill -s QUIT $$; kill -s ABRT $$; trap '' QUIT; kill -s QUIT $$
+        kill -s WINCH $$; sh -c 'kill -s TERM $$'; sh -c 'kill -s SEGV $$'; sh -c 'trap - QUIT; kill -s QUIT $$'
+        sh -c 'kill -s SYS $$'; true";
+    for mechanism in MECHANISMS {
+        let lines = lines(&observe(&Place::new(), "forever", mechanism, script));
+        let signals = lines.iter().find_map(|line| line.strip_prefix("signals "));
+        assert_eq!(signals, Some(format!("{:?}", [libc::SIGSEGV, libc::SIGSYS]).as_str()), "{lines:#?}");
+    }
+}

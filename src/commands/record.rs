@@ -22,8 +22,9 @@ use crate::observe::ignore::{Environment, Ignore};
 use crate::observe::inherited::Inherited;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
+use crate::trace::attributes::ProcessAttributes;
 use crate::trace::launch::Program;
-use crate::trace::sys::{self, Fork, SignalMask, Tid};
+use crate::trace::sys::{self, Fork, Tid};
 
 use front::{Ending, Front};
 use link::{CommandEnd, Done, Link};
@@ -60,11 +61,11 @@ impl Refusal {
 pub fn run(options: cli::Record) -> i32 {
     // Before any descriptor of ours is opened: one that is closed here stays closed in the command.
     fill_standard_streams();
-    let mask = SignalMask::block_all();
+    let attributes = ProcessAttributes::replace();
     let quiet = options.quiet;
     let unavailable = options.if_unavailable;
     let strict = options.strict;
-    let (setup, directory) = match set_up(options, mask) {
+    let (setup, directory) = match set_up(options, attributes) {
         Ok(decided) => decided,
         Err(refusal) => {
             say(&refusal.message);
@@ -79,7 +80,7 @@ pub fn run(options: cli::Record) -> i32 {
     let program = Program {
         path: setup.program.path.clone(),
         argv: setup.program.argv.clone(),
-        mask: setup.program.mask,
+        attributes: setup.program.attributes,
     };
     let made = directory.made().clone();
     let ending = match start(setup, directory) {
@@ -149,7 +150,7 @@ fn end_as(end: CommandEnd) -> i32 {
 
 fn run_unrecorded(program: &Program) -> i32 {
     let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
-    program.mask.restore();
+    program.attributes.restore();
     let error = sys::execute(&program.path, &argv);
     say(&format!("execute {}: {error}", printable(program.path.to_bytes())));
     NOT_EXECUTABLE
@@ -174,7 +175,7 @@ fn is_open(fd: i32) -> bool {
     Path::new(&format!("/proc/self/fd/{fd}")).symlink_metadata().is_ok()
 }
 
-fn set_up(options: cli::Record, mask: SignalMask) -> Result<(Setup, SnapshotDir), Refusal> {
+fn set_up(options: cli::Record, attributes: ProcessAttributes) -> Result<(Setup, SnapshotDir), Refusal> {
     let inherited = Inherited::of_this_process();
     let start_cwd = rustix::fs::readlink("/proc/self/cwd", Vec::new())
         .map(|path| path.into_bytes())
@@ -182,7 +183,7 @@ fn set_up(options: cli::Record, mask: SignalMask) -> Result<(Setup, SnapshotDir)
     let name = options.command.first().cloned().unwrap_or_default();
     let path = find_program(&name)?;
     let argv = options.command.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
-    let program = Program { path: c_string(path.as_os_str())?, argv, mask };
+    let program = Program { path: c_string(path.as_os_str())?, argv, attributes };
     let ignored: Vec<Vec<u8>> = options.ignore.iter().map(|path| path.clone().into_vec()).collect();
     let ignore = Ignore::load(&Environment::from_process(&start_cwd), &ignored)
         .map_err(|error| Refusal::ours(error.to_string()))?;

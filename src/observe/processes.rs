@@ -3,6 +3,7 @@
 //! Neighbours: `recorder.rs` tells of starts, programs and ends.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::ledger::names::ProcessId;
 use crate::snapshot::{Exec, ProcessRecord};
@@ -14,9 +15,10 @@ use crate::trace::sys::Tid;
 struct Process {
     pid: Tid,
     parent: Option<ProcessId>,
-    image: Exec,
+    /// The program that it executes, which its children share until they execute their own.
+    image: Arc<Exec>,
     /// The programs before `image`, in order.
-    former: Vec<Exec>,
+    former: Vec<Arc<Exec>>,
     /// Whether `image` is its own, not what its parent executed.
     executed: bool,
     cwd: Vec<u8>,
@@ -59,7 +61,7 @@ impl ProcessTable {
             let id = living.id;
             living.standing.elsewhere |= standing.elsewhere;
             living.standing.other_rights |= standing.other_rights;
-            let image = parent_id.map(|parent| self.all[index(parent)].image.clone());
+            let image = parent_id.map(|parent| Arc::clone(&self.all[index(parent)].image));
             let process = &mut self.all[index(id)];
             if parent_id.is_some() && parent_id != Some(id) {
                 if !process.executed {
@@ -69,7 +71,7 @@ impl ProcessTable {
             }
             return id;
         }
-        let image = parent_id.map(|parent| self.all[index(parent)].image.clone()).unwrap_or_default();
+        let image = parent_id.map(|parent| Arc::clone(&self.all[index(parent)].image)).unwrap_or_default();
         let id = ProcessId(u32::try_from(self.all.len() + 1).expect("fewer than four billion processes"));
         self.all.push(Process {
             pid,
@@ -114,7 +116,7 @@ impl ProcessTable {
             standing.shares_memory = false;
         }
         let process = &mut self.all[index(id)];
-        let former = std::mem::replace(&mut process.image, image);
+        let former = std::mem::replace(&mut process.image, Arc::new(image));
         if std::mem::replace(&mut process.executed, true) {
             process.former.push(former);
         }
@@ -138,13 +140,8 @@ impl ProcessTable {
             .into_iter()
             .zip(1..)
             .map(|(process, id)| {
-                let execs = if process.former.is_empty() {
-                    Vec::new()
-                } else {
-                    let mut execs = process.former;
-                    execs.push(process.image.clone());
-                    execs
-                };
+                let last = (!process.former.is_empty()).then(|| Arc::clone(&process.image));
+                let execs = process.former.into_iter().chain(last).map(Arc::unwrap_or_clone).collect();
                 ProcessRecord {
                     id,
                     pid: process.pid.0.unsigned_abs(),
@@ -167,4 +164,30 @@ fn working_directory(pid: Tid) -> Vec<u8> {
     rustix::fs::readlink(format!("/proc/{pid}/cwd"), Vec::new())
         .map(|path| path.into_bytes())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_of_a_process_are_kept_once_for_all_that_it_forks() {
+        let mut table = ProcessTable::default();
+        let own = Tid(std::process::id().cast_signed());
+        table.start(own, Tid(0));
+        let argv = vec![b"argument".to_vec(); 12_000];
+        table.execute(own, Exec { exe: b"/bin/x".to_vec(), argv, argv_truncated: false });
+        for child in 1..=100 {
+            table.start(Tid(-child), own);
+        }
+        // One whose parent turns out to be another.
+        table.start(Tid(-101), Tid(0));
+        table.start(Tid(-101), own);
+        table.execute(Tid(-1), Exec { exe: b"/bin/y".to_vec(), ..Exec::default() });
+        let records = table.into_records();
+        let image = &records[0].image;
+        assert_eq!(image.argv.len(), 12_000);
+        assert_eq!(records.iter().filter(|record| Arc::ptr_eq(&record.image, image)).count(), 101);
+        assert_eq!(Arc::strong_count(image), 101);
+    }
 }

@@ -30,7 +30,7 @@ use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::stop::End;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, Special};
-use crate::trace::tracer::{Caller, HeldCall, Observer, Verdict};
+use crate::trace::tracer::{Caller, HeldCall, Observer, Verdict, panic_text};
 
 /// What a recording may keep, and what it lets through.
 #[derive(Debug, Clone, Copy)]
@@ -155,9 +155,7 @@ impl Recorder {
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(state))) {
             Ok(done) => done,
             Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                state.failure = Some(text.unwrap_or_default());
+                state.failure = Some(panic_text(&*panic).to_owned());
                 otherwise
             }
         }
@@ -250,6 +248,14 @@ impl Observer for Recorder {
 
     fn continued(&self, process: Tid) {
         self.events.continued(process);
+    }
+
+    fn gap(&self, what: &str) {
+        self.lost(WarningKind::UnreadableTracee, what);
+    }
+
+    fn failed(&self, bug: &str) {
+        self.guarded((), |state| state.failure = Some(bug.to_owned()));
     }
 }
 

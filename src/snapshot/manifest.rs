@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The version of the bundle format that this build writes.
 pub const FORMAT_VERSION: u64 = 1;
@@ -179,7 +180,7 @@ pub struct ProcessRecord {
     /// The id of the process that started it; none for the command.
     pub parent: Option<u32>,
     /// The last program it executed.
-    pub image: Exec,
+    pub image: Arc<Exec>,
     /// Its working directory at its start.
     pub cwd: Vec<u8>,
     /// Its exit status, 128+N where signal N ended it.

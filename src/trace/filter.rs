@@ -15,6 +15,11 @@ pub use libc::sock_filter as Instruction;
 /// AUDIT_ARCH_X86_64: what the architecture of a native call is.
 pub const NATIVE: u32 = 0xc000_003e;
 
+/// What our filter returns with SECCOMP_RET_TRACE, so that its calls are told from those that a filter of
+/// the command's own hands to a tracer (SECCOMP_RET_DATA, seccomp(2)).
+pub const OURS: u32 = 0xa95e;
+const TRACE: u32 = libc::SECCOMP_RET_TRACE | OURS;
+
 /// What the kernel does with a call that matters: SECCOMP_RET_TRACE, or SECCOMP_RET_USER_NOTIF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Actions {
@@ -27,7 +32,7 @@ pub struct Actions {
 
 impl Actions {
     /// Every call that matters stops for the ptracer.
-    pub const TRACE: Actions = Actions { stop: libc::SECCOMP_RET_TRACE, look: libc::SECCOMP_RET_TRACE };
+    pub const TRACE: Actions = Actions { stop: TRACE, look: TRACE };
     /// Calls that may change something stop for the ptracer, those that only look wait for an answer.
     pub const LANES: Actions = Actions { look: libc::SECCOMP_RET_USER_NOTIF, ..Actions::TRACE };
 }
@@ -180,7 +185,7 @@ fn give(action: u32) -> Instruction {
 mod tests {
     use super::*;
     use crate::trace::syscalls::{Args, rows};
-    use libc::{SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_TRACE as TRACE};
+    use libc::SECCOMP_RET_ALLOW as ALLOW;
 
     /// Runs a program as the kernel does; what it gives, and how many instructions that took.
     fn run(program: &[Instruction], arch: u32, number: u32, args: &Args) -> (u32, usize) {

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::call::{self, Meaning};
 use super::sys::{self, Interrupter, Notification, Register, Tid, TraceeMemory};
 use super::syscalls::{self, Args, Sysno};
-use super::tracer::{Caller, HeldCall, JUDGED_AGAIN, Observer, Verdict};
+use super::tracer::{Caller, HeldCall, JUDGED_AGAIN, Observer, Verdict, failed, gap};
 
 /// A read-only call that has been postponed for this long must be judged.
 const POSTPONED_AT_MOST: Duration = Duration::from_millis(20);
@@ -172,7 +173,7 @@ impl<'a, O: Observer> Server<'a, O> {
                 continue;
             }
             match sys::receive_notification(listener.as_fd()) {
-                Ok(notification) => self.answer(HeldLook { listener, notification }, None),
+                Ok(notification) => self.guarded(HeldLook { listener, notification }, None),
                 // One was interrupted before we had it, or the last process is gone.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                     if hung_up(listener) {
@@ -180,7 +181,11 @@ impl<'a, O: Observer> Server<'a, O> {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
+                // Nobody else would answer.
+                Err(error) => {
+                    gap(self.observer, &format!("receive a call that waits for its answer: {error}"));
+                    std::thread::sleep(JUDGED_AGAIN);
+                }
             }
         }
     }
@@ -203,11 +208,18 @@ impl<'a, O: Observer> Server<'a, O> {
         if settled || self.judged.elapsed() >= JUDGED_AGAIN {
             self.judged = Instant::now();
             for Postponed { look, since } in std::mem::take(&mut self.postponed) {
-                self.answer(look, Some(since));
+                self.guarded(look, Some(since));
             }
             self.threads.postponed.store(!self.postponed.is_empty(), Ordering::SeqCst);
         }
         notified
+    }
+
+    /// Answers a look, whatever happens: after a panic it goes on.
+    fn guarded(&mut self, look: HeldLook<'a>, since: Option<Instant>) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.answer(look, since))) {
+            failed(self.observer, &*panic);
+        }
     }
 
     /// Judges a look, which was first postponed at `since`, and answers or postpones it.

@@ -1,16 +1,17 @@
 //! Starts the command so that it never runs a moment unwatched.
 //!
 //! The child waits on a socket until it is seized, installs the filter and executes at once. Its
-//! dispositions, limits and descriptors are those that this process was started with, since
-//! nothing here has changed them before the fork; the signal mask is given back.
+//! dispositions and descriptors are those that this process was started with, since nothing here has
+//! changed them before the fork; the signal mask, the limits and the umask are given back.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use super::attributes::ProcessAttributes;
 use super::filter::{self, Actions, Instruction};
 use super::handover;
-use super::sys::{self, Fork, SignalMask, Tid};
+use super::sys::{self, Fork, Tid};
 use super::tracer::Mechanism;
 
 /// What to start.
@@ -19,8 +20,8 @@ pub struct Program {
     pub path: CString,
     /// Its arguments, its name first.
     pub argv: Vec<CString>,
-    /// The signals that are to be blocked in it.
-    pub mask: SignalMask,
+    /// What it inherits beside its descriptors and the dispositions of signals.
+    pub attributes: ProcessAttributes,
 }
 
 /// Why nothing was started.
@@ -172,7 +173,7 @@ fn run_child(program: &Program, lanes: Option<&[Instruction]>, wanted: Mechanism
     drop(listener);
     wait_for_go(talk);
     let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
-    program.mask.restore();
+    program.attributes.restore();
     let mut error = sys::execute(&program.path, &argv);
     if error.raw_os_error() == Some(libc::ENOEXEC) {
         // As execvp(3): a text file without `#!` is a script of the shell.

@@ -31,6 +31,14 @@ pub enum End {
 }
 
 impl End {
+    /// Reads a raw status of a process that has ended, as `waitpid` returns it.
+    pub fn from_raw(status: i32) -> End {
+        if libc::WIFEXITED(status) {
+            return End::Exited(libc::WEXITSTATUS(status));
+        }
+        End::Killed { signal: libc::WTERMSIG(status), core_dumped: libc::WCOREDUMP(status) }
+    }
+
     /// The status as a shell shows it: 128+N where signal N ended it.
     pub fn exit_status(self) -> i32 {
         match self {
@@ -65,12 +73,8 @@ pub enum Stop {
 impl Report {
     /// Reads a raw status as `waitpid` returns it.
     pub fn from_raw(status: i32) -> Report {
-        if libc::WIFEXITED(status) {
-            return Report::Ended(End::Exited(libc::WEXITSTATUS(status)));
-        }
-        if libc::WIFSIGNALED(status) {
-            let signal = libc::WTERMSIG(status);
-            return Report::Ended(End::Killed { signal, core_dumped: libc::WCOREDUMP(status) });
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            return Report::Ended(End::from_raw(status));
         }
         let signal = libc::WSTOPSIG(status);
         Report::Stopped(match status >> 16 {

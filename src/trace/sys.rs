@@ -301,10 +301,14 @@ pub fn lends_its_memory(tid: Tid) -> bool {
 /// The signal that asks the tracing thread for an interruption; no program of Linux sends it.
 const INTERRUPTER: libc::c_int = libc::SIGSTKFLT;
 
+/// Whom the tracing thread is asked to interrupt; 0: nobody. The signal itself could not say: what comes
+/// with one is lost at RLIMIT_SIGPENDING (sigqueue(3)).
+static TO_INTERRUPT: AtomicI32 = AtomicI32::new(0);
+
 /// Where [`Interrupter`] learns that it was done; -1 where there is none.
 static INTERRUPTED: AtomicI32 = AtomicI32::new(-1);
 
-/// Interrupts tracees of another thread of ours, which alone may ptrace them.
+/// Interrupts tracees of another thread of ours, which alone may ptrace them; one thread asks for it.
 ///
 /// That thread waits for its tracees, and has nothing else that could wake it than a signal; its handler
 /// does what it was woken for.
@@ -325,7 +329,7 @@ impl Interrupter {
         // SAFETY: all-zeroes is a valid sigaction, and the field is written before it is used.
         unsafe { (*action.as_mut_ptr()).sa_sigaction = on_interrupter as *const () as usize };
         // SAFETY: as above.
-        unsafe { (*action.as_mut_ptr()).sa_flags = libc::SA_SIGINFO | libc::SA_RESTART };
+        unsafe { (*action.as_mut_ptr()).sa_flags = libc::SA_RESTART };
         // SAFETY: the handler makes system calls alone and keeps errno.
         let set = unsafe { libc::sigaction(INTERRUPTER, action.as_ptr(), std::ptr::null_mut()) };
         check(libc::c_long::from(set))?;
@@ -338,44 +342,21 @@ impl Interrupter {
 
     /// Makes `tid` stop before it runs on in user mode, and returns when that is certain.
     pub fn interrupt(&self, tid: Tid) {
-        let mut info = std::mem::MaybeUninit::<QueuedSignal>::zeroed();
-        // SAFETY: all-zeroes is valid.
-        let message = unsafe { info.assume_init_mut() };
-        message.signal = INTERRUPTER;
-        message.code = libc::SI_QUEUE;
-        message.value = tid.0;
-        let process = std::process::id();
-        let (thread, info) = (self.tracer.0, info.as_ptr());
-        // SAFETY: the kernel reads one siginfo_t, which this is as long as.
-        let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, INTERRUPTER, info) };
-        if sent == 0 {
+        TO_INTERRUPT.store(tid.0, Ordering::SeqCst);
+        let (process, thread) = (std::process::id(), self.tracer.0);
+        // SAFETY: tgkill takes integers only.
+        if unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPTER) } == 0 {
             let mut done = [0; 8];
             let _ = rustix::io::retry_on_intr(|| rustix::io::read(&self.done, &mut done));
         }
     }
 }
 
-/// The head of a siginfo_t as rt_tgsigqueueinfo(2) takes it, and the space of the rest.
-#[repr(C)]
-struct QueuedSignal {
-    signal: libc::c_int,
-    errno: libc::c_int,
-    code: libc::c_int,
-    padding: libc::c_int,
-    sender: libc::pid_t,
-    uid: libc::uid_t,
-    value: libc::c_int,
-    rest: [libc::c_int; 25],
-}
-
-const _: () = assert!(size_of::<QueuedSignal>() == size_of::<libc::siginfo_t>());
-
-extern "C" fn on_interrupter(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn on_interrupter(_: libc::c_int) {
     let errno = nix::errno::Errno::last_raw();
-    // SAFETY: the kernel passes a siginfo_t, which starts as a QueuedSignal does.
-    let message = unsafe { &*info.cast::<QueuedSignal>() };
-    if message.code == libc::SI_QUEUE {
-        let _ = interrupt(Tid(message.value));
+    let tid = TO_INTERRUPT.swap(0, Ordering::SeqCst);
+    if tid != 0 {
+        let _ = interrupt(Tid(tid));
         let one = 1u64;
         let descriptor = INTERRUPTED.load(Ordering::SeqCst);
         // SAFETY: writes eight bytes to a descriptor that lives as long as this process.
@@ -425,6 +406,8 @@ pub enum SyscallStop {
         number: u64,
         /// The six argument registers.
         arguments: [u64; 6],
+        /// What the seccomp filter that stopped it returned beside the action; none where none did.
+        filter: Option<u32>,
     },
     /// At its exit, with the result as in rax: -errno where it failed.
     Exit {
@@ -453,7 +436,10 @@ pub fn syscall_stop(tid: Tid) -> io::Result<SyscallStop> {
         libc::PTRACE_SYSCALL_INFO_ENTRY | libc::PTRACE_SYSCALL_INFO_SECCOMP => {
             // SAFETY: `entry` is the union's arm for this op, and a prefix of `seccomp`.
             let entry = unsafe { info.u.entry };
-            SyscallStop::Entry { arch: info.arch, number: entry.nr, arguments: entry.args }
+            // SAFETY: any bytes are valid for the arm, and it is used for its own op alone.
+            let data = unsafe { info.u.seccomp }.ret_data;
+            let filter = (info.op == libc::PTRACE_SYSCALL_INFO_SECCOMP).then_some(data);
+            SyscallStop::Entry { arch: info.arch, number: entry.nr, arguments: entry.args, filter }
         }
         libc::PTRACE_SYSCALL_INFO_EXIT => {
             // SAFETY: `exit` is the union's arm for this op.
@@ -473,17 +459,70 @@ pub enum Register {
     FirstArgument,
     /// The result.
     Result,
+    /// The address of the next instruction.
+    InstructionPointer,
+}
+
+impl Register {
+    /// Where it is in `struct user`.
+    fn offset(self) -> usize {
+        match self {
+            Register::Number => std::mem::offset_of!(libc::user_regs_struct, orig_rax),
+            Register::FirstArgument => std::mem::offset_of!(libc::user_regs_struct, rdi),
+            Register::Result => std::mem::offset_of!(libc::user_regs_struct, rax),
+            Register::InstructionPointer => std::mem::offset_of!(libc::user_regs_struct, rip),
+        }
+    }
 }
 
 /// Writes a register of a held tracee (PTRACE_POKEUSER).
 pub fn set_register(tid: Tid, register: Register, value: u64) -> io::Result<()> {
-    let offset = match register {
-        Register::Number => std::mem::offset_of!(libc::user_regs_struct, orig_rax),
-        Register::FirstArgument => std::mem::offset_of!(libc::user_regs_struct, rdi),
-        Register::Result => std::mem::offset_of!(libc::user_regs_struct, rax),
-    };
     // SAFETY: the offset lies in `struct user`, and the value is an integer.
-    check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid.0, offset, value) }).map(drop)
+    check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid.0, register.offset(), value) }).map(drop)
+}
+
+/// The address of the instruction that a stopped tracee executes next.
+pub fn instruction_pointer(tid: Tid) -> io::Result<u64> {
+    registers(tid).map(|registers| registers.rip)
+}
+
+/// The `si_code` of the signal that `tid` is in its signal-delivery-stop for (PTRACE_GETSIGINFO).
+pub fn signal_code(tid: Tid) -> io::Result<i32> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the kernel writes one siginfo_t there.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, tid.0, 0usize, info.as_mut_ptr()) })?;
+    // SAFETY: all-zeroes is valid, and the kernel filled it.
+    Ok(unsafe { info.assume_init() }.si_code)
+}
+
+/// Lets a stopped tracee go on untraced, without its signal (PTRACE_DETACH). It keeps the filter.
+pub fn detach(tid: Tid) -> io::Result<()> {
+    // SAFETY: no address is read or written by this request.
+    check(unsafe { libc::ptrace(libc::PTRACE_DETACH, tid.0, 0usize, 0usize) }).map(drop)
+}
+
+/// The raw status with which the process of a pidfd has ended (PIDFD_GET_INFO, Linux 6.15).
+pub fn exit_code(pidfd: BorrowedFd<'_>) -> io::Result<i32> {
+    /// The first version of struct pidfd_info (linux/pidfd.h).
+    #[repr(C)]
+    struct Info {
+        mask: u64,
+        cgroup: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    /// _IOWR(0xff, 11, struct pidfd_info)
+    const GET_INFO: libc::Ioctl = 0xc040_ff0b;
+    const EXIT: u64 = 1 << 3;
+    const _: () = assert!(size_of::<Info>() == 64);
+    let mut info = Info { mask: EXIT, cgroup: 0, ids: [0; 11], exit_code: 0 };
+    // SAFETY: the kernel reads and writes as many bytes as the request says.
+    let asked = unsafe { libc::ioctl(pidfd.as_raw_fd(), GET_INFO, &raw mut info) };
+    check(libc::c_long::from(asked))?;
+    if info.mask & EXIT == 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(info.exit_code)
 }
 
 /// The memory of a tracee (process_vm_readv(2)).
@@ -616,12 +655,16 @@ pub fn wake_on_one_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
 /// The call that a stopped tracee was in: its number, its arguments and the result so far
 /// (PTRACE_GETREGS).
 pub fn interrupted_call(tid: Tid) -> io::Result<(u64, [u64; 6], i64)> {
+    let at = registers(tid)?;
+    Ok((at.orig_rax, [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9], at.rax.cast_signed()))
+}
+
+fn registers(tid: Tid) -> io::Result<libc::user_regs_struct> {
     let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
     // SAFETY: the kernel writes one user_regs_struct there.
     check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid.0, 0usize, registers.as_mut_ptr()) })?;
     // SAFETY: all-zeroes is valid, and the kernel filled it.
-    let at = unsafe { registers.assume_init() };
-    Ok((at.orig_rax, [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9], at.rax.cast_signed()))
+    Ok(unsafe { registers.assume_init() })
 }
 
 /// Keeps freed memory for reuse instead of giving it back: large buffers otherwise cost a page

@@ -3,12 +3,15 @@
 //! Knows calls and registers, no files: what a held call means is the [`Observer`]'s. Whatever
 //! dies between two steps of ours is ordinary; the loop ends at ECHILD only.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::call::{self, Meaning};
+use super::fatal::{self, DyingInit, Effect};
+use super::filter;
 use super::lane::Threads;
 use super::stop::{End, Report, Stop, Stopped};
 use super::sys::{self, Register, Resume, SyscallStop, Tid, TraceeMemory};
@@ -75,7 +78,8 @@ pub trait Observer {
     fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
     /// A call's arguments can't be read, though the kernel may read them.
     fn unreadable(&self, caller: Caller, name: &'static str);
-    /// A signal is about to be delivered to a thread.
+    /// A signal is about to be delivered to a thread that ends its process with a core dump, where it may
+    /// have one.
     fn signal(&self, caller: Caller, signal: i32);
     /// A process executed a program; `pending` is what its execve left.
     fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
@@ -90,6 +94,10 @@ pub trait Observer {
     fn stopped(&self, process: Tid, signal: i32);
     /// A stopped process goes on.
     fn continued(&self, process: Tid);
+    /// Something was lost sight of: the kernel answered as it should not. The tree runs on.
+    fn gap(&self, what: &str);
+    /// A bug of ours has shown (a panic), here or in the observer. The tree runs on.
+    fn failed(&self, bug: &str);
 }
 
 /// How calls are caught.
@@ -148,6 +156,8 @@ pub struct Tracer<'a, O: Observer> {
     judged: Instant,
     /// Whether a call has come to an end since then.
     settled: bool,
+    /// The processes that are no longer traced, so that they can die.
+    dying: Vec<DyingInit>,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -168,48 +178,89 @@ impl<'a, O: Observer> Tracer<'a, O> {
             postponed: VecDeque::new(),
             judged: Instant::now(),
             settled: false,
+            dying: Vec::new(),
         }
     }
 
     /// Follows the tree until its last thread has ended.
-    pub fn run(mut self) -> io::Result<()> {
+    ///
+    /// Whatever goes wrong at one stop, here or in the observer, costs what is known of it alone: its
+    /// thread is resumed all the same, since the tree dies with this loop.
+    pub fn run(mut self) {
         let mut reports = VecDeque::new();
         loop {
             for turn in 0..UNFAIR_TURNS {
-                let deadline = (!self.postponed.is_empty()).then(|| self.judged + JUDGED_AGAIN);
+                let deadline = if !self.postponed.is_empty() {
+                    Some(self.judged + JUDGED_AGAIN)
+                } else if !self.dying.is_empty() {
+                    Some(Instant::now() + JUDGED_AGAIN)
+                } else {
+                    None
+                };
                 match sys::wait_any_awake(AWAKE, deadline) {
                     Ok(reported) => reports.extend(reported),
-                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
-                    Err(error) => return Err(error),
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                        if self.dying.is_empty() {
+                            return;
+                        }
+                        std::thread::sleep(JUDGED_AGAIN);
+                    }
+                    Err(error) => {
+                        gap(self.observer, &format!("wait for the command's processes: {error}"));
+                        std::thread::sleep(JUDGED_AGAIN);
+                    }
                 }
                 if turn == UNFAIR_TURNS - 1 && self.threads.len() > 1 {
                     collect(&mut reports);
                 }
                 while let Some((tid, status)) = reports.pop_front() {
-                    self.reported(tid, status)?;
+                    self.guarded(tid, status);
                     self.unpark(&mut reports);
-                    self.judge_postponed()?;
+                    self.judge_postponed();
                 }
-                self.judge_postponed()?;
+                self.judge_postponed();
+                self.see_to_the_dying();
             }
         }
     }
 
-    fn reported(&mut self, tid: Tid, status: i32) -> io::Result<()> {
+    /// Acts on a report, and gets over a panic in that.
+    fn guarded(&mut self, tid: Tid, status: i32) {
+        let is_leader = self.threads.get(&tid).is_some_and(|thread| thread.tgid == tid);
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.reported(tid, status))) else { return };
+        failed(self.observer, &*panic);
         match Report::from_raw(status) {
-            Report::Ended(end) => {
-                self.ended(tid, end);
-                Ok(())
+            // Others wait for the end of a process.
+            Report::Ended(end) if is_leader => {
+                let _ = catch_unwind(AssertUnwindSafe(|| self.observer.ended(tid, end)));
             }
+            Report::Ended(_) => {}
+            Report::Stopped(stop) => {
+                let how = if matches!(stop, Stop::Group(_)) { Resume::Listen } else { self.way_on(tid) };
+                let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
+                self.resume(tid, how, signal);
+            }
+        }
+    }
+
+    /// Resumes a stopped thread.
+    fn resume(&self, tid: Tid, how: Resume, signal: i32) {
+        let Err(error) = Stopped::new(tid).resume(how, signal) else { return };
+        gap(self.observer, &format!("resume thread {tid}: {error}"));
+        // It may not stay where it is, whatever the kernel has against the way.
+        let _ = Stopped::new(tid).resume(Resume::Continue, 0);
+    }
+
+    fn reported(&mut self, tid: Tid, status: i32) {
+        match Report::from_raw(status) {
+            Report::Ended(end) => self.ended(tid, end),
             Report::Stopped(_) if !self.changed.is_empty() && !self.threads.contains_key(&tid) => {
                 self.parked.insert(tid, status);
-                Ok(())
             }
             Report::Stopped(stop) => {
                 self.meet(tid);
-                match self.act(tid, stop) {
-                    Some((how, signal)) => Stopped::new(tid).resume(how, signal),
-                    None => Ok(()),
+                if let Some((how, signal)) = self.act(tid, stop) {
+                    self.resume(tid, how, signal);
                 }
             }
         }
@@ -291,8 +342,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             Stop::Signal(delivered) => {
                 signal = delivered;
-                let tgid = self.thread(tid).tgid;
-                self.observer.signal(Caller { tid, tgid }, signal);
+                let effect = fatal::effect(tid, signal);
+                if effect != Effect::Other {
+                    let tgid = self.thread(tid).tgid;
+                    self.observer.signal(Caller { tid, tgid }, signal);
+                }
+                if effect == Effect::Repeats && self.leave_to_die(tid, signal) {
+                    return None;
+                }
                 if self.mechanism == Mechanism::Lanes {
                     self.shared.mend_interrupted_look(tid);
                 }
@@ -300,6 +357,34 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Stop::Other => {}
         }
         Some((self.way_on(tid), signal))
+    }
+
+    /// Leaves a thread of an init alone with a fault that would repeat while it is traced.
+    fn leave_to_die(&mut self, tid: Tid, signal: i32) -> bool {
+        let tgid = self.thread(tid).tgid;
+        match DyingInit::leave(tid, tgid, signal) {
+            Ok(Some(dying)) => self.dying.push(dying),
+            Ok(None) => self.ended(tid, End::Killed { signal, core_dumped: false }),
+            Err(error) => {
+                let what = format!("let process {tgid} die of signal {signal}: {error}");
+                self.observer.gap(&what);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tells of the processes that were left to die, once they have.
+    fn see_to_the_dying(&mut self) {
+        if self.dying.is_empty() {
+            return;
+        }
+        let ended = self.dying.extract_if(.., |dying| dying.end().is_some());
+        let ended: Vec<_> = ended.filter_map(|dying| Some((dying.tgid, dying.end()?))).collect();
+        for (tgid, end) in ended {
+            let told = catch_unwind(AssertUnwindSafe(|| self.ended(tgid, end)));
+            told.unwrap_or_else(|panic| failed(self.observer, &*panic));
+        }
     }
 
     /// How a thread goes on so that its next stop is the one that matters.
@@ -313,18 +398,22 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     /// Judges the postponed calls again, from the start and in order, where that is due.
-    fn judge_postponed(&mut self) -> io::Result<()> {
+    fn judge_postponed(&mut self) {
         let settled = std::mem::take(&mut self.settled);
         if self.postponed.is_empty() || !settled && self.judged.elapsed() < JUDGED_AGAIN {
-            return Ok(());
+            return;
         }
         self.judged = Instant::now();
         for Postponed { tid, since } in std::mem::take(&mut self.postponed) {
-            if self.call_stop(tid, Some(since)).is_continue() {
-                Stopped::new(tid).resume(self.way_on(tid), 0)?;
+            let judged = catch_unwind(AssertUnwindSafe(|| self.call_stop(tid, Some(since))));
+            let next = judged.unwrap_or_else(|panic| {
+                failed(self.observer, &*panic);
+                ControlFlow::Continue(())
+            });
+            if next.is_continue() {
+                self.resume(tid, self.way_on(tid), 0);
             }
         }
-        Ok(())
     }
 
     /// Tells the observer that an awaited call is over, which is what postponed ones wait for.
@@ -356,9 +445,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
         // ESRCH: it died while held, which its end tells.
         let Ok(stop) = sys::syscall_stop(tid) else { return ControlFlow::Continue(()) };
         match stop {
-            SyscallStop::Entry { arch, number, arguments } => {
+            SyscallStop::Entry { arch, number, arguments, filter } => {
                 if self.mechanism == Mechanism::Lanes {
                     self.shared.calls(tid);
+                }
+                // A filter of the command's own hands it to a tracer, which the command has not.
+                if filter.is_some_and(|data| data != filter::OURS || self.mechanism == Mechanism::EveryCall) {
+                    refuse(tid);
+                    return ControlFlow::Continue(());
                 }
                 return self.entry(tid, arch, number, &arguments, since);
             }
@@ -403,7 +497,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let tid = caller.tid;
         // Its flags are in memory, perhaps read-only: libc falls back to clone at ENOSYS.
         if let Some(Special::Untraced { clone3: true, .. }) = decoded.special {
-            let _ = sys::set_register(tid, Register::Number, u64::MAX);
+            refuse(tid);
             return ControlFlow::Continue(());
         }
         let overdue = since.is_some_and(|since| since.elapsed() >= POSTPONED_AT_MOST);
@@ -426,9 +520,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     self.over(caller, former, None);
                 }
             }
-            Verdict::Refuse => {
-                let _ = sys::set_register(tid, Register::Number, u64::MAX);
-            }
+            Verdict::Refuse => refuse(tid),
         }
         // The child would run unseen, with a filter that answers ENOSYS to every path call.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
@@ -547,6 +639,28 @@ fn collect(reports: &mut VecDeque<(Tid, i32)>) {
         }
         reports.push_back((tid, status));
     }
+}
+
+/// Tells the observer of a panic, which may be its own doing.
+pub(super) fn failed(observer: &impl Observer, panic: &(dyn Any + Send)) {
+    let bug = panic_text(panic);
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.failed(bug)));
+}
+
+/// Tells the observer of something unexpected.
+pub(super) fn gap(observer: &impl Observer, what: &str) {
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.gap(what)));
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
+}
+
+/// Has a call that is held at its entry answer ENOSYS: it is not made.
+fn refuse(tid: Tid) {
+    let _ = sys::set_register(tid, Register::Number, u64::MAX);
 }
 
 fn message_tid(tid: Tid) -> Option<Tid> {

@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::io::BufWriter;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use super::Setup;
 use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
@@ -28,7 +28,7 @@ use crate::trace::lane::{self, Threads};
 use crate::trace::launch::{LaunchError, Launched, launch};
 use crate::trace::stop::End;
 use crate::trace::sys::{self, Interrupter, ReceivedSignal, Tid};
-use crate::trace::tracer::{Mechanism, Tracer};
+use crate::trace::tracer::{Mechanism, Tracer, panic_text};
 
 /// After SIGTERM the tree has this long before SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
@@ -40,9 +40,18 @@ const SAME_JOB_CONTROL: Duration = Duration::from_secs(2);
 /// Launches, records and writes; then this process ends.
 pub fn run(setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -> ! {
     let link = Arc::new(link);
-    let outcome = record(&setup, directory, &link, signals);
-    if let Err(message) = outcome {
-        link.send(&message);
+    match catch_unwind(AssertUnwindSafe(|| record(&setup, directory, &link, signals))) {
+        Ok(Ok(())) => {}
+        Ok(Err(message)) => link.send(&message),
+        Err(panic) => {
+            let error = Some(format!("the recorder failed ({})", panic_text(&*panic)));
+            link.send(&ToFront::Done(Done {
+                error,
+                timed_out: false,
+                complete: false,
+                report: String::new(),
+            }));
+        }
     }
     sys::exit_now(0);
 }
@@ -64,7 +73,6 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         LaunchError::Os(_) => ToFront::Failed(error.to_string()),
     };
     let launching = launch(&setup.program, wanted).map_err(refused)?;
-    raise_limits();
     // While the command's process installs its filter.
     let (recorder, tree) = match prepare(setup, &directory, link, signals, launching.command) {
         Ok(prepared) => prepared,
@@ -98,7 +106,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         link.send(&ToFront::Launched);
     }
     launched.release().map_err(failed("start the command"))?;
-    let run = Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
+    Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
         link.send(&ToFront::NotExecuted(error));
@@ -107,11 +115,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     let end = tree.lock().root_end.unwrap_or(End::Exited(125));
     let timed_out = tree.timed_out.load(Ordering::Relaxed);
     let times = Times { started_at, finished_at, elapsed: started.elapsed() };
-    let written = match run {
-        Ok(_) => write(setup, &recorder, &tree, directory, manifest, end, timed_out, &times),
-        Err(error) => Err(format!("follow the command's processes: {error}")),
-    };
-    let done = match written {
+    let done = match write(setup, &recorder, &tree, directory, manifest, end, timed_out, &times) {
         Ok((complete, report)) => Done { error: None, timed_out, complete, report },
         Err(error) => Done { error: Some(error), timed_out, complete: false, report: String::new() },
     };
@@ -170,20 +174,6 @@ fn prepare(
     use crate::trace::tracer::Observer;
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
-}
-
-/// Neither descriptors nor the length of our files must run out because the command's limit is low; its
-/// process has its own limits by now.
-fn raise_limits() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-    // Only with CAP_SYS_RESOURCE above the hard limit.
-    if setrlimit(Resource::RLIMIT_FSIZE, RLIM_INFINITY, RLIM_INFINITY).is_err()
-        && let Ok((_, hard)) = getrlimit(Resource::RLIMIT_FSIZE)
-    {
-        let _ = setrlimit(Resource::RLIMIT_FSIZE, hard, hard);
-    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one manifest")]

@@ -118,7 +118,7 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
             id: 1,
             pid: 4711,
             parent: None,
-            image: exec(b"/bin/tool", true),
+            image: exec(b"/bin/tool", true).into(),
             cwd: b"/repo".to_vec(),
             exit_status: Some(143),
             execs: vec![exec(b"/bin/env", false), exec(b"/bin/tool", true)],

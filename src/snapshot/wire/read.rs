@@ -260,7 +260,7 @@ impl ProcessWire {
             id: self.id,
             pid: self.pid,
             parent: self.parent,
-            image: image.checked()?,
+            image: image.checked()?.into(),
             cwd: bytes("cwd", self.cwd, self.cwd_bytes)?,
             exit_status: self.exit_status,
             execs: self.execs,

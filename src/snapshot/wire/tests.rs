@@ -72,7 +72,7 @@ fn everything() -> Manifest {
             id: 1,
             pid: 100,
             parent: Some(1),
-            image: exec(&odd),
+            image: exec(&odd).into(),
             cwd: odd.clone(),
             exit_status: Some(1),
             execs: vec![exec(b"/bin/env"), exec(&odd)],
@@ -352,7 +352,7 @@ prop_compose! {
                 root, head_after: head.clone(), head, dirty,
             }).collect(),
             processes: processes.into_iter().map(|((id, pid, parent, exit_status), image, cwd, execs)| {
-                ProcessRecord { id, pid, parent, image, cwd, exit_status, execs }
+                ProcessRecord { id, pid, parent, image: image.into(), cwd, exit_status, execs }
             }).collect(),
             ..header()
         }
