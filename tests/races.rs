@@ -13,6 +13,7 @@ use agent_snapshot::snapshot::Snapshot;
 use crate::truth::{Place, Tree, Who, compare, gaps, scan, told};
 
 mod aimed;
+mod fuzz;
 
 /// The program of the races.
 fn program() -> PathBuf {

@@ -1,0 +1,85 @@
+//! Random programs whose processes and threads use the same names at the same time.
+//!
+//! `RACES_FROM=N RACES_SEEDS=M` runs the seeds from N on, with what each program did where it fails.
+//! A seed says what is done, not who is first: `RACES_REPEAT=N` runs each N times.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use agent_snapshot::snapshot::{Operations, Snapshot};
+
+use super::{Load, mechanism, number, program, set_up, wrong};
+use crate::truth::{Place, Who, lines, scan, told};
+
+/// The components that paths below the tree have.
+const COMPONENTS: [&str; 12] = ["a", "b", "c", "d", "e", "n", "repo", "v", "w", "x", "y", "nowhere"];
+
+/// Records the program of a seed, undoes and redoes it; what is wrong.
+fn check(seed: usize) -> Result<(), String> {
+    let seed = seed.to_string();
+    let (place, before) = set_up(&["fuzz", &seed]);
+    let mut command = place.recorder(Who::Self_, &mechanism());
+    let output = command.arg(program()).args(["fuzz", &seed]).output().unwrap();
+    let after = scan(&place.work);
+    let failed = |what: String| format!("{what}\n{}", told(&output));
+    if !output.status.success() {
+        return Err(failed("the program failed".to_owned()));
+    }
+    let snapshot = Snapshot::open(&place.out).map_err(|error| failed(error.to_string()))?;
+    let mut wrong = wrong(&place, &before, &after, &snapshot);
+    wrong.extend(impossible(&place, &snapshot));
+    if wrong.is_empty() { Ok(()) } else { Err(failed(lines(&wrong))) }
+}
+
+/// The records of changes to paths that no call can have named.
+fn impossible(place: &Place, snapshot: &Snapshot) -> Vec<String> {
+    let root = place.work.as_os_str().as_encoded_bytes();
+    let changed = snapshot.files().iter().filter(|record| record.operations.intersects(Operations::CHANGES));
+    let below = changed.filter_map(|record| record.path.strip_prefix(root)?.strip_prefix(b"/"));
+    let named = |path: &&[u8]| {
+        path.split(|byte| *byte == b'/').all(|name| COMPONENTS.iter().any(|known| known.as_bytes() == name))
+    };
+    below
+        .filter(|path| !named(path))
+        .map(|path| format!("{}: was never named", path.escape_ascii()))
+        .collect()
+}
+
+fn check_all(from: usize, count: usize) {
+    let (from, count) = (number("RACES_FROM").unwrap_or(from), number("RACES_SEEDS").unwrap_or(count));
+    let repeat = number("RACES_REPEAT").unwrap_or(1);
+    let _load = Load::as_wanted();
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    if turn >= count * repeat {
+                        return;
+                    }
+                    let seed = from + turn / repeat;
+                    if let Err(how) = check(seed) {
+                        println!("RACES_FROM={seed} RACES_SEEDS=1 ({}): {how}\n", mechanism());
+                        failures.lock().unwrap().push(seed);
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort_unstable();
+    println!("fuzz: {} of {} wrong ({})", failures.len(), count * repeat, mechanism());
+    assert!(failures.is_empty(), "{} seeds failed: {failures:?}", failures.len());
+}
+
+#[test]
+fn a_few_random_races_are_recorded_truly() {
+    check_all(0, 20);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_races_are_recorded_truly() {
+    check_all(1000, 500);
+}
