@@ -4,6 +4,7 @@
 //! `RACES_LOAD=1` keeps two processors busy meanwhile; `AGENT_SNAPSHOT_MECHANISM` chooses the mechanism.
 //! Neighbours: `truth.rs` has the comparison, `test_programs/races/` the programs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -14,6 +15,8 @@ use crate::truth::{Place, Tree, Who, compare, gaps, scan, told};
 
 mod aimed;
 mod fuzz;
+
+type Paths<'a> = BTreeSet<&'a [u8]>;
 
 /// The program of the races.
 fn program() -> PathBuf {
@@ -68,17 +71,18 @@ fn set_up(arguments: &[&str]) -> (Place, Tree) {
 fn wrong(place: &Place, before: &Tree, after: &Tree, snapshot: &Snapshot) -> Vec<String> {
     let mut wrong = compare(&place.work, before, after, snapshot);
     wrong.extend(gaps(snapshot));
-    wrong.extend(there_and_back(place, before, after));
+    let recorded = snapshot.files().iter().map(|record| record.path.as_slice()).collect();
+    wrong.extend(there_and_back(place, before, after, &recorded));
     wrong
 }
 
 /// Undoes and redoes; what differs then from the tree as it was.
-fn there_and_back(place: &Place, before: &Tree, after: &Tree) -> Vec<String> {
+fn there_and_back(place: &Place, before: &Tree, after: &Tree, recorded: &Paths<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (what, flags, wanted) in [("undo", &["--before"][..], before), ("redo", &[], after)] {
         let output = restore(place, flags);
         if output.status.success() {
-            let differs = different(place, &scan(&place.work), wanted);
+            let differs = different(place, &scan(&place.work), wanted, recorded);
             wrong.extend(differs.into_iter().map(|line| format!("{line} after {what}")));
         } else {
             let root = place.work.to_str().unwrap();
@@ -97,11 +101,12 @@ fn restore(place: &Place, flags: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What a restore has to give back and has not, a path a line.
-fn different(place: &Place, now: &Tree, wanted: &Tree) -> Vec<String> {
+/// What a restore has to give back and has not, a path a line. A file may have names that the recording
+/// never met: what it is linked to there, and what was written through a name that is gone, stays.
+fn different(place: &Place, now: &Tree, wanted: &Tree, recorded: &Paths<'_>) -> Vec<String> {
     let root = place.work.as_os_str().as_encoded_bytes();
-    let (now_linked, wanted_linked) = (linked(now), linked(wanted));
-    let paths: std::collections::BTreeSet<&Vec<u8>> = now.keys().chain(wanted.keys()).collect();
+    let (now_linked, wanted_linked) = (linked(now, recorded), linked(wanted, recorded));
+    let paths: BTreeSet<&Vec<u8>> = now.keys().chain(wanted.keys()).collect();
     let mut lines = Vec::new();
     for path in paths {
         let mut differ = |what: &str| {
@@ -124,6 +129,9 @@ fn different(place: &Place, now: &Tree, wanted: &Tree) -> Vec<String> {
             differ(&format!("is a {:?}, not a {:?},", now.kind, wanted.kind));
             continue;
         }
+        if !recorded.contains(path.as_slice()) {
+            continue;
+        }
         if now.content != wanted.content {
             differ("has other bytes");
         }
@@ -143,9 +151,10 @@ fn different(place: &Place, now: &Tree, wanted: &Tree) -> Vec<String> {
     lines
 }
 
-/// The first of the names of each file that has several.
-fn linked(tree: &Tree) -> std::collections::BTreeMap<&Vec<u8>, &Vec<u8>> {
-    let mut first = std::collections::BTreeMap::new();
-    let files = tree.iter().filter(|(_, found)| found.content.is_some());
+/// The first of the recorded names of each file.
+fn linked<'a>(tree: &'a Tree, recorded: &Paths<'_>) -> BTreeMap<&'a Vec<u8>, &'a Vec<u8>> {
+    let mut first = BTreeMap::new();
+    let files =
+        tree.iter().filter(|(path, found)| found.content.is_some() && recorded.contains(path.as_slice()));
     files.map(|(path, found)| (path, *first.entry(found.inode).or_insert(path))).collect()
 }

@@ -28,7 +28,7 @@ struct Plan {
 
 impl Plan {
     fn new(rng: &mut Rng) -> Plan {
-        let hot = (0..4).map(|_| (rng.index(DIRECTORIES.len()), rng.pick(&NAMES)));
+        let hot = (0..2 + rng.below(3)).map(|_| (rng.index(DIRECTORIES.len()), rng.pick(&NAMES)));
         let hot = hot.collect();
         Plan {
             processes: 2 + rng.below(3),
@@ -148,7 +148,7 @@ impl Actor {
     /// Any of the paths, in any of the ways that lead there.
     fn path(&mut self) -> Spelled {
         let (directory, name) = match self.rng.below(10) {
-            0..6 => self.rng.pick(&self.plan.hot),
+            0..7 => self.rng.pick(&self.plan.hot),
             _ => (self.rng.index(DIRECTORIES.len()), self.rng.pick(&NAMES)),
         };
         let cwd = c_long::from(CWD);
@@ -391,7 +391,7 @@ impl Actor {
             let offset = self.rng.index(*length);
             let count = (length - offset).min(6);
             let answer = sys!(SYS_pread64, pipe, at + offset, count, 0);
-            say(&format!("write to the mapping of {length} bytes at {offset}"), answer);
+            say(&format!("write to a mapping of {length} bytes at {offset}"), answer);
         }
         let _ = sys!(SYS_close, pipe);
     }

@@ -6,13 +6,16 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_snapshot::snapshot::{Operations, Snapshot};
+use agent_snapshot::snapshot::{Operations, Snapshot, WarningKind};
 
 use super::{Load, mechanism, number, program, set_up, wrong};
-use crate::truth::{Place, Who, lines, scan, told};
+use crate::truth::{Place, Who, compare, lines, scan, told};
 
 /// The components that paths below the tree have.
 const COMPONENTS: [&str; 12] = ["a", "b", "c", "d", "e", "n", "repo", "v", "w", "x", "y", "nowhere"];
+
+/// How the program tells that it wrote through a mapping.
+const MAPPED: &[u8] = b"write to a mapping";
 
 /// Records the program of a seed, undoes and redoes it; what is wrong.
 fn check(seed: usize) -> Result<(), String> {
@@ -26,9 +29,24 @@ fn check(seed: usize) -> Result<(), String> {
         return Err(failed("the program failed".to_owned()));
     }
     let snapshot = Snapshot::open(&place.out).map_err(|error| failed(error.to_string()))?;
-    let mut wrong = wrong(&place, &before, &after, &snapshot);
+    let mut wrong =
+        if output.stderr.windows(MAPPED.len()).any(|said| said == MAPPED) && tells_of_late(&snapshot) {
+            // No one can hold who writes through a mapping: what that made of a before-state was told, and so
+            // undo has not all it needs.
+            let mut wrong = compare(&place.work, &before, &after, &snapshot);
+            wrong.retain(|sentence| !sentence.contains("ChangedWhileReading"));
+            wrong
+        } else {
+            wrong(&place, &before, &after, &snapshot)
+        };
     wrong.extend(impossible(&place, &snapshot));
     if wrong.is_empty() { Ok(()) } else { Err(failed(lines(&wrong))) }
+}
+
+/// Whether the recording says that bytes changed before or while they were kept.
+fn tells_of_late(snapshot: &Snapshot) -> bool {
+    let kinds = [WarningKind::ContentOmitted, WarningKind::LateBeforeState];
+    snapshot.header().warnings.iter().any(|warning| kinds.contains(&warning.kind))
 }
 
 /// The records of changes to paths that no call can have named.
