@@ -1,7 +1,8 @@
 //! What several processes do to one file or directory at the same moment, held against copies of the tree
 //! from before and after, then undone and redone.
 //!
-//! `RACES_LOAD=1` keeps two processors busy meanwhile; `AGENT_SNAPSHOT_MECHANISM` chooses the mechanism.
+//! `RACES_LOAD=1` keeps two processors busy meanwhile; `AGENT_SNAPSHOT_MECHANISM` chooses the mechanism,
+//! else the slow tests go through both.
 //! Neighbours: `truth.rs` has the comparison, `test_programs/races/` the programs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,14 @@ fn mechanism() -> String {
     env::var("AGENT_SNAPSHOT_MECHANISM").unwrap_or_else(|_| "auto".to_owned())
 }
 
+/// The mechanisms that a slow test goes through.
+fn mechanisms() -> Vec<String> {
+    match env::var("AGENT_SNAPSHOT_MECHANISM") {
+        Ok(one) => vec![one],
+        Err(_) => vec!["auto".to_owned(), "stops".to_owned()],
+    }
+}
+
 /// A number from the environment.
 fn number(name: &str) -> Option<usize> {
     env::var(name).ok().map(|number| number.parse().unwrap_or_else(|_| panic!("{name}={number}")))
@@ -40,8 +49,8 @@ fn number(name: &str) -> Option<usize> {
 struct Load(Vec<Child>);
 
 impl Load {
-    fn as_wanted() -> Load {
-        let count = if number("RACES_LOAD").is_some_and(|load| load > 0) { 2 } else { 0 };
+    fn new(wanted: bool) -> Load {
+        let count = if wanted || number("RACES_LOAD").is_some_and(|load| load > 0) { 2 } else { 0 };
         let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         Load((0..count).map(|_| busy()).collect())
     }

@@ -10,8 +10,8 @@ use std::process::Stdio;
 
 use agent_snapshot::snapshot::{FileRecord, Operation, Operations, Snapshot, State};
 
-use super::{Load, mechanism, number, program, set_up, wrong};
-use crate::truth::{Place, Tree, scan, told, words};
+use super::{Load, mechanism, mechanisms, number, program, set_up, wrong};
+use crate::truth::{Place, Tree, Who, scan, told, words};
 
 /// How many tries one recording holds.
 const BATCH: usize = 200;
@@ -19,21 +19,28 @@ const BATCH: usize = 200;
 /// How many wrong things a failure shows.
 const SHOWN: usize = 12;
 
-/// Runs a race `tries` times, and fails with the number of tries that were recorded or undone wrongly.
-fn race(name: &str, tries: usize) {
+/// Runs a race `tries` times with each of the mechanisms, and fails with the number of tries that were
+/// recorded or undone wrongly.
+fn race(name: &str, tries: usize, mechanisms: &[String]) {
     let tries = number("RACES_TRIES").unwrap_or(tries);
-    let _load = Load::as_wanted();
-    let (mut bad, mut sentences) = (0, Vec::new());
-    for start in (0..tries).step_by(BATCH) {
-        let wrong = record(name, BATCH.min(tries - start));
-        // What names no try, such as a warning, is one more.
-        let numbers: BTreeSet<_> = wrong.iter().map(|sentence| try_of(sentence)).collect();
-        bad += numbers.len();
-        sentences.extend(wrong);
+    let _load = Load::new(false);
+    let mut failures = Vec::new();
+    for mechanism in mechanisms {
+        let (mut bad, mut sentences) = (0, Vec::new());
+        for start in (0..tries).step_by(BATCH) {
+            let wrong = record(name, BATCH.min(tries - start), mechanism);
+            // What names no try, such as a warning, is one more.
+            let numbers: BTreeSet<_> = wrong.iter().map(|sentence| try_of(sentence)).collect();
+            bad += numbers.len();
+            sentences.extend(wrong);
+        }
+        println!("{name}: {bad} of {tries} wrong ({mechanism})");
+        let shown: Vec<&str> = sentences.iter().take(SHOWN).map(String::as_str).collect();
+        if bad > 0 {
+            failures.push(format!("{name}: {bad} of {tries} wrong ({mechanism}):\n{}", shown.join("\n")));
+        }
     }
-    println!("{name}: {bad} of {tries} wrong ({})", mechanism());
-    let shown: Vec<&str> = sentences.iter().take(SHOWN).map(String::as_str).collect();
-    assert!(bad == 0, "{name}: {bad} of {tries} wrong ({}):\n{}", mechanism(), shown.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// The number of the try that a sentence is about: in the first name of its path.
@@ -43,9 +50,9 @@ fn try_of(sentence: &str) -> Option<usize> {
 }
 
 /// Makes one recording; what is wrong in it.
-fn record(name: &str, tries: usize) -> Vec<String> {
+fn record(name: &str, tries: usize, mechanism: &str) -> Vec<String> {
     let (place, before) = set_up(&[name, &tries.to_string()]);
-    let mut command = place.recorder(crate::truth::Who::Self_, &mechanism());
+    let mut command = place.recorder(Who::Self_, mechanism);
     command.arg(program()).args([name, &tries.to_string()]);
     let served = name == "served_rename";
     let output = if served {
@@ -188,7 +195,7 @@ macro_rules! races {
         $(
             #[test]
             fn $name() {
-                race(stringify!($name), $few);
+                race(stringify!($name), $few, &[mechanism()]);
             }
         )*
 
@@ -197,7 +204,7 @@ macro_rules! races {
                 #[test]
                 #[ignore = "slow: a thousand tries"]
                 fn $name() {
-                    super::race(stringify!($name), 1000);
+                    super::race(stringify!($name), 1000, &super::mechanisms());
                 }
             )*
         }
