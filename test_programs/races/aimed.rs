@@ -34,7 +34,12 @@ pub const RACES: &[Race] = &[
     Race { name: "unlink_of_a_hard_link", setup: more_names, parties: &[unlink_them, write_to_f] },
     Race { name: "rename_onto", setup: two_files, parties: &[rename_g_onto_f, change_f] },
     Race { name: "create_in_a_moved_directory", setup: directory, parties: &[move_it, create_in_it] },
-    Race { name: "served_rename", setup: served, parties: &[ask_and_look] },
+    Race { name: "served_rename", setup: working_directory, parties: &[ask_and_read] },
+    Race {
+        name: "renamed_working_directory",
+        setup: working_directory,
+        parties: &[rename_it, meet_and_read],
+    },
     Race { name: "exchange_of_files", setup: two_files, parties: &[exchange_files, change_f] },
     Race {
         name: "exchange_of_directories",
@@ -234,7 +239,7 @@ fn create(way: usize, at: c_long, new: &CString, above: c_long, number: usize) {
     }
 }
 
-fn served(number: usize) {
+fn working_directory(number: usize) {
     let dir = format!("a{number}");
     fs::create_dir(&dir).unwrap();
     for file in ["read", "asked", "late"] {
@@ -243,31 +248,25 @@ fn served(number: usize) {
     std::os::unix::fs::symlink("read", format!("{dir}/link")).unwrap();
 }
 
-/// Asks the server at descriptor 0 to rename the working directory, waits for its answer, and makes calls
-/// that only read. Each answer leaves one path that is right.
-fn ask_and_look(_: &mut Party, number: usize) {
+/// Makes calls that only read in a working directory which is renamed between them, by `rename`. Each of
+/// them has one path that is right.
+fn read_in_between(number: usize, mut rename: impl FnMut(&str, &str)) {
     let above = ok(sys!(SYS_open, c".", O_PATH | O_DIRECTORY));
     ok(sys!(SYS_chdir, name("a", number).as_c_str()));
     let mut buffer = [0_u8; 4096];
-    let mut ask = |from: &str, to: &str| {
-        let request = format!("{from}{number} {to}{number}\n");
-        ok(sys!(SYS_write, 0, request.as_ptr(), request.len()));
-        assert_eq!(ok(sys!(SYS_read, 0, buffer.as_mut_ptr(), 1)), 1);
-    };
-    let mut stat = [0_u8; 4096];
     // What is believed of the working directory is of now.
     ok(sys!(SYS_access, c"asked", F_OK));
-    ask("a", "b");
+    rename("a", "b");
     match number % 3 {
         0 => close(ok(sys!(SYS_open, c"read", O_RDONLY))),
         1 => {
-            ok(sys!(SYS_stat, c"read", stat.as_mut_ptr()));
+            ok(sys!(SYS_stat, c"read", buffer.as_mut_ptr()));
         }
         _ => {
-            ok(sys!(SYS_readlink, c"link", stat.as_mut_ptr(), stat.len()));
+            ok(sys!(SYS_readlink, c"link", buffer.as_mut_ptr(), buffer.len()));
         }
     }
-    ask("b", "c");
+    rename("b", "c");
     match number % 2 {
         0 => close(ok(sys!(SYS_openat, CWD, c"late", O_RDONLY))),
         _ => {
@@ -276,6 +275,32 @@ fn ask_and_look(_: &mut Party, number: usize) {
     }
     ok(sys!(SYS_fchdir, above));
     close(above);
+}
+
+/// Lets the server at descriptor 0 rename the working directory, and waits for its answer.
+fn ask_and_read(_: &mut Party, number: usize) {
+    read_in_between(number, |from, to| {
+        let request = format!("{from}{number} {to}{number}\n");
+        ok(sys!(SYS_write, 0, request.as_ptr(), request.len()));
+        let mut answer = 0_u8;
+        assert_eq!(ok(sys!(SYS_read, 0, &raw mut answer, 1)), 1);
+    });
+}
+
+/// Lets the other process rename the working directory.
+fn meet_and_read(party: &mut Party, number: usize) {
+    read_in_between(number, |_, _| {
+        party.meet();
+        party.meet();
+    });
+}
+
+fn rename_it(party: &mut Party, number: usize) {
+    for [from, to] in [["a", "b"], ["b", "c"]] {
+        party.meet();
+        ok(sys!(SYS_rename, name(from, number).as_c_str(), name(to, number).as_c_str()));
+        party.meet();
+    }
 }
 
 fn exchange(party: &mut Party, number: usize, one: &str, other: &str) {
