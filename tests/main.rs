@@ -8,6 +8,7 @@ mod faults;
 mod inherited;
 mod lanes;
 mod names;
+mod races;
 mod readme;
 mod recording;
 mod show;

@@ -1,0 +1,122 @@
+//! Random programs whose processes and threads use the same names at the same time.
+//!
+//! `RACES_FROM=N RACES_SEEDS=M` runs the seeds from N on, with what each program did where it fails.
+//! A seed says what is done, not who is first: `RACES_REPEAT=N` runs each N times. `RACES_SECONDS=N` begins
+//! no more after that time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use agent_snapshot::snapshot::{Operations, Snapshot, WarningKind};
+
+use super::{Load, mechanism, mechanisms, number, program, set_up, wrong};
+use crate::truth::{Place, Who, compare, lines, scan, told};
+
+/// The components that paths below the tree have.
+const COMPONENTS: [&str; 12] = ["a", "b", "c", "d", "e", "n", "repo", "v", "w", "x", "y", "nowhere"];
+
+/// How the program tells that it wrote through a mapping.
+const MAPPED: &[u8] = b"write to a mapping";
+
+/// Records the program of a seed, undoes and redoes it; what is wrong.
+fn check(seed: usize, mechanism: &str) -> Result<(), String> {
+    let seed = seed.to_string();
+    let (place, before) = set_up(&["fuzz", &seed]);
+    let mut command = place.recorder(Who::Self_, mechanism);
+    let output = command.arg(program()).args(["fuzz", &seed]).output().unwrap();
+    let after = scan(&place.work);
+    let failed = |what: String| format!("{what}\n{}", told(&output));
+    if !output.status.success() {
+        return Err(failed("the program failed".to_owned()));
+    }
+    let snapshot = Snapshot::open(&place.out).map_err(|error| failed(error.to_string()))?;
+    let mut wrong =
+        if output.stderr.windows(MAPPED.len()).any(|said| said == MAPPED) && tells_of_late(&snapshot) {
+            // No one can hold who writes through a mapping: what that made of a before-state was told, and so
+            // undo has not all it needs.
+            let mut wrong = compare(&place.work, &before, &after, &snapshot);
+            wrong.retain(|sentence| !sentence.contains("ChangedWhileReading"));
+            wrong
+        } else {
+            wrong(&place, &before, &after, &snapshot)
+        };
+    wrong.extend(impossible(&place, &snapshot));
+    if wrong.is_empty() { Ok(()) } else { Err(failed(lines(&wrong))) }
+}
+
+/// Whether the recording says that bytes changed before or while they were kept.
+fn tells_of_late(snapshot: &Snapshot) -> bool {
+    let kinds = [WarningKind::ContentOmitted, WarningKind::LateBeforeState];
+    snapshot.header().warnings.iter().any(|warning| kinds.contains(&warning.kind))
+}
+
+/// The records of changes to paths that no call can have named.
+fn impossible(place: &Place, snapshot: &Snapshot) -> Vec<String> {
+    let root = place.work.as_os_str().as_encoded_bytes();
+    let changed = snapshot.files().iter().filter(|record| record.operations.intersects(Operations::CHANGES));
+    let below = changed.filter_map(|record| record.path.strip_prefix(root)?.strip_prefix(b"/"));
+    let named = |path: &&[u8]| {
+        path.split(|byte| *byte == b'/').all(|name| COMPONENTS.iter().any(|known| known.as_bytes() == name))
+    };
+    below
+        .filter(|path| !named(path))
+        .map(|path| format!("{}: was never named", path.escape_ascii()))
+        .collect()
+}
+
+/// Goes through seeds, two at once, until the time is up; those that failed.
+fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<usize> {
+    let (from, count) = (number("RACES_FROM").unwrap_or(from), number("RACES_SEEDS").unwrap_or(count));
+    let repeat = number("RACES_REPEAT").unwrap_or(1);
+    let (started, most) = (Instant::now(), number("RACES_SECONDS").unwrap_or(usize::MAX) as u64);
+    let _load = Load::new(load);
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if turn >= count * repeat || started.elapsed().as_secs() >= most {
+                return turn;
+            }
+            let seed = from + turn / repeat;
+            if let Err(how) = check(seed, mechanism) {
+                println!("RACES_FROM={seed} RACES_SEEDS=1 ({mechanism}): {how}\n");
+                failures.lock().unwrap().push(seed);
+            }
+        }
+    };
+    let done = std::thread::scope(|scope| {
+        let other = scope.spawn(work);
+        work().min(other.join().unwrap())
+    });
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort_unstable();
+    let under = if load { ", under load" } else { "" };
+    println!("fuzz: {} of {done} wrong ({mechanism}{under})", failures.len());
+    failures
+}
+
+fn check_each(from: usize, load: bool) {
+    let mechanisms = mechanisms();
+    let each = mechanisms.iter().map(|mechanism| (mechanism, check_all(from, 500, mechanism, load)));
+    let failures: Vec<_> = each.filter(|(_, failures)| !failures.is_empty()).collect();
+    assert!(failures.is_empty(), "seeds failed: {failures:?}");
+}
+
+#[test]
+fn a_few_random_races_are_recorded_truly() {
+    let failures = check_all(0, 20, &mechanism(), false);
+    assert!(failures.is_empty(), "seeds failed: {failures:?}");
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_races_are_recorded_truly() {
+    check_each(1000, false);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_races_under_load_are_recorded_truly() {
+    check_each(2000, true);
+}
