@@ -3,7 +3,7 @@
 //! Paths, arguments and link targets are bytes here, and text only on the wire
 //! (`wire.rs`). Nothing in this file touches a file; `writer.rs` and `reader.rs` do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The version of the bundle format that this build writes.
@@ -377,6 +377,8 @@ pub struct Present {
     pub entries_digest: Option<Digest>,
     /// Extended attributes, of a path that the tree changes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Inode flags, of a path that the tree changes.
+    pub inode_flags: BTreeSet<InodeFlag>,
     /// The digest of the content, where it was read.
     pub digest: Option<Digest>,
     /// The key of the content in `blobs.parquet`, where it is stored.
@@ -403,6 +405,7 @@ impl Present {
             rdev: None,
             entries_digest: None,
             xattrs: BTreeMap::new(),
+            inode_flags: BTreeSet::new(),
             digest: None,
             blob: None,
             blob_omitted: None,
@@ -437,6 +440,16 @@ impl FileType {
             _ => return None,
         })
     }
+}
+
+/// A flag of an inode that chattr(1) sets and statx(2) tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the words of the format")]
+pub enum InodeFlag {
+    Append,
+    Immutable,
+    Nodump,
+    Compressed,
 }
 
 /// Why content that was needed is not stored.

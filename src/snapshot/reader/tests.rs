@@ -514,13 +514,16 @@ fn a_key_of_the_wrong_type_is_an_error_of_the_format() {
         ("/files/0/after/size", json!(-1)),
         ("/files/0/after/type", json!("folder")),
         ("/files/0/after/digest", json!("sha256:xyz")),
+        ("/files/0/after/inode_flags", json!(["append", "sticky"])),
+        ("/files/0/after/inode_flags", json!("append")),
         ("/files/0/operations", json!(["read", "remove"])),
         ("/uid", json!(1_u64 << 32)),
         ("/command", json!("true")),
         ("/files", json!({})),
     ] {
         let mut broken = whole.clone();
-        *broken.pointer_mut(place).unwrap() = wrong;
+        let (parent, key) = place.rsplit_once('/').unwrap();
+        broken.pointer_mut(parent).unwrap()[key] = wrong;
         let result = open_bytes(&serde_json::to_vec(&broken).unwrap(), &blobs);
         assert!(format_message(result).contains("manifest.json"), "{place}");
     }

@@ -1,7 +1,7 @@
 //! JSON to manifest. Unknown keys are passed over; a required key that is missing is an error, and
 //! so are exact bytes that contradict the text beside them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -329,6 +329,8 @@ struct StateWire {
     #[serde(default)]
     xattrs: BTreeMap<String, Base64>,
     xattrs_bytes: Option<BTreeMap<String, Base64>>,
+    #[serde(default)]
+    inode_flags: BTreeSet<InodeFlag>,
     digest: Option<Digest>,
     blob: Option<String>,
     blob_omitted: Option<BlobOmitted>,
@@ -364,6 +366,7 @@ impl StateWire {
             rdev: self.rdev,
             entries_digest: self.entries_digest,
             xattrs: xattrs(self.xattrs, self.xattrs_bytes)?,
+            inode_flags: self.inode_flags,
             digest: self.digest,
             blob: self.blob,
             blob_omitted: self.blob_omitted,

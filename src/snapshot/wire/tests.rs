@@ -37,6 +37,7 @@ fn everything() -> Manifest {
         rdev: Some(5),
         entries_digest: Some(Digest([7; 32])),
         xattrs: [(b"user.\xff".to_vec(), vec![0, 1]), (b"user.plain".to_vec(), vec![])].into(),
+        inode_flags: [InodeFlag::Append, InodeFlag::Nodump].into(),
         digest: Some(Digest([8; 32])),
         blob: Some("before:/odd".to_owned()),
         blob_omitted: Some(BlobOmitted::TooLarge),
@@ -203,7 +204,7 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
     ("execs", &["argv_truncated"]),
     ("files", &["processes", "process_count", "inherited", "renamed_to", "git", "git_after"]),
-    ("before", &["rdev", "entries_digest", "digest", "blob", "blob_omitted"]),
+    ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
     ("after", &["tombstone"]),
     ("git", &["oid"]),
     ("git_after", &["oid"]),
@@ -268,6 +269,12 @@ fn any_digest() -> impl Strategy<Value = Digest> {
     any::<[u8; 32]>().prop_map(Digest)
 }
 
+fn any_inode_flag() -> impl Strategy<Value = InodeFlag> {
+    prop::sample::select(
+        &[InodeFlag::Append, InodeFlag::Immutable, InodeFlag::Nodump, InodeFlag::Compressed][..],
+    )
+}
+
 prop_compose! {
     fn any_present()(
         file_type in prop::sample::select(&[
@@ -278,11 +285,12 @@ prop_compose! {
         (target, rdev, nlink) in (maybe(path_bytes()), any::<Option<u64>>(), any::<u64>()),
         (entries_digest, digest) in (maybe(any_digest()), maybe(any_digest())),
         xattrs in prop::collection::btree_map(path_bytes(), path_bytes(), 0..3),
+        inode_flags in prop::collection::btree_set(any_inode_flag(), 0..3),
         blob in maybe(".{0,10}"),
         blob_omitted in maybe(prop::sample::select(&[BlobOmitted::NoSpace, BlobOmitted::Withheld][..])),
     ) -> Present {
         Present { file_type, mode, mtime, mtime_nsec, size, uid, gid, dev, ino, nlink, target, rdev,
-                  entries_digest, xattrs, digest, blob, blob_omitted }
+                  entries_digest, xattrs, inode_flags, digest, blob, blob_omitted }
     }
 }
 

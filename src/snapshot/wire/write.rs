@@ -285,6 +285,9 @@ fn present<M: SerializeMap>(object: &mut Object<M>, there: &Present) -> Result<(
     if !there.xattrs.is_empty() {
         xattrs(object, there)?;
     }
+    if !there.inode_flags.is_empty() {
+        object.put("inode_flags", &there.inode_flags)?;
+    }
     object.put_some("digest", &there.digest)?;
     object.put_some("blob", &there.blob)?;
     object.put_some("blob_omitted", &there.blob_omitted)
