@@ -6,14 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
+use super::digest::read_at;
 use super::error::printable;
 use super::manifest::{self, Digest, InodeFlag, Present};
+use super::sparse::{self, Extents};
 
 /// Opens the regular file at `path` for reading; anything else there is `InvalidInput`.
 ///
@@ -198,6 +202,63 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Copies the first `size` bytes of `from` to `to`, an empty file, and says how many of them there are.
+///
+/// The extents are cloned where the filesystem can do that, else the data is copied in the kernel. In
+/// either case holes stay holes.
+pub fn copy_keeping_holes(from: &File, to: &File, size: u64) -> io::Result<u64> {
+    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+        return Ok(to.metadata()?.len());
+    }
+    to.set_len(size)?;
+    for extent in Extents::new(from, size)? {
+        copy_range(from, to, extent?)?;
+    }
+    // Behind the end of a file that was cut meanwhile there was nothing to copy.
+    Ok(from.metadata()?.len().min(size))
+}
+
+fn copy_range(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
+    // The offset of neither file is moved.
+    let (mut source, mut target) = (range.start, range.start);
+    while source < range.end {
+        let len = usize::try_from(range.end - source).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), len) {
+            Err(Errno::INTR) => {}
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::IO)) => return Err(error.into()),
+            // Not between these two, or the end.
+            Ok(0) | Err(_) => return copy_through_memory(from, to, source..range.end),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn copy_through_memory(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut offset = range.start;
+    while offset < range.end {
+        let len = usize::try_from(range.end - offset).map_or(buffer.len(), |rest| rest.min(buffer.len()));
+        let read = read_at(from, &mut buffer[..len], offset)?;
+        if read == 0 {
+            break;
+        }
+        to.write_all_at(&buffer[..read], offset)?;
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+/// How many bytes of `file` are data: all but its holes. What is stored of it is not more.
+pub fn data_size(file: &File) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    if !sparse::is_sparse(file, size)? {
+        return Ok(size);
+    }
+    Extents::new(file, size)?
+        .try_fold(0, |sum, extent| extent.map(|extent| sum + (extent.end - extent.start)))
 }
 
 /// Who answers for the files of a filesystem.

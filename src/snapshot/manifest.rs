@@ -6,14 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The version of the bundle format that this build writes.
-pub const FORMAT_VERSION: u64 = 1;
+/// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
+/// the oldest that has what the bundle needs: 2 for a sparse file.
+pub const FORMAT_VERSION: u64 = 2;
 
 /// Everything that `manifest.json` says but its `files`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The format version, [`FORMAT_VERSION`] in what this build writes.
-    pub format_version: u64,
     /// A random identifier of this snapshot.
     pub id: String,
     /// Whether a command was recorded or a restore kept what it overwrote.
@@ -411,6 +410,11 @@ impl Present {
             blob_omitted: None,
         }
     }
+
+    /// Whether it is a sparse file, whose stored content leaves gaps for its holes.
+    pub fn is_sparse(&self) -> bool {
+        matches!(self.digest, Some(Digest::Sparse(_)))
+    }
 }
 
 /// The type of what is at a path.
@@ -463,14 +467,24 @@ pub enum BlobOmitted {
     Withheld,
 }
 
-/// A SHA-256 digest, `sha256:` and 64 hexadecimal digits on the wire.
+/// A digest: its kind, a colon and 64 hexadecimal digits on the wire. Digests of two kinds say nothing of
+/// whether two contents are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest(pub [u8; 32]);
+pub enum Digest {
+    /// SHA-256 over all bytes: `sha256:`.
+    Sha256([u8; 32]),
+    /// SHA-256 over the size and the data of a sparse file: `sparse-sha256:` (`sparse.rs`).
+    Sparse([u8; 32]),
+}
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let (kind, bytes) = match self {
+            Digest::Sha256(bytes) => ("sha256", bytes),
+            Digest::Sparse(bytes) => ("sparse-sha256", bytes),
+        };
+        write!(f, "{kind}:")?;
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
