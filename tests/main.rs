@@ -12,6 +12,7 @@ mod races;
 mod readme;
 mod recording;
 mod show;
+mod sparse;
 mod storm;
 mod suites;
 mod support;

@@ -3,7 +3,6 @@
 //! Nothing of the tree runs any more, so every path is looked at once. Neighbours: the ledger
 //! has what is known, `capture.rs` what became of the bytes.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +16,7 @@ use super::capture::{Finished, Held, Outcome, Source, Ticket};
 use super::fit;
 use super::git::{Facts, Repositories};
 use super::ledger::Ledger;
-use super::ledger::inodes::{Content, InodeId, Stat};
+use super::ledger::inodes::{Attributes, Content, InodeId, Stat};
 use super::ledger::names::{Name, NameId};
 use super::ledger::protect::Threat;
 use super::recorder::{Recorder, State as Known};
@@ -78,7 +77,7 @@ struct More {
     git: Option<Facts>,
     target: Option<Vec<u8>>,
     entries: Option<Digest>,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    attributes: Attributes,
 }
 
 impl Now {
@@ -321,9 +320,9 @@ impl Known {
             Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now),
             _ => AfterContent::None,
         };
-        let xattrs = match &found {
-            Some(now) => self.xattrs_after(name, &path, now),
-            None => BTreeMap::new(),
+        let attributes = match &found {
+            Some(now) => self.attributes_after(name, &path, now),
+            None => Attributes::default(),
         };
         let target = target.map(|target| target.into_bytes());
         let known = self.ledger.names.get(name);
@@ -331,11 +330,11 @@ impl Known {
             && (git.is_none() || git == known.git)
             && target.as_ref() == self.ledger.before(name).and_then(|inode| inode.target())
             && entries == known.entries()
-            && xattrs.is_empty();
+            && attributes == Attributes::default();
         if as_before {
             After::AsBefore(content)
         } else {
-            let more = More { git, target, entries, xattrs };
+            let more = More { git, target, entries, attributes };
             let more = (more != More::default()).then(|| Box::new(more));
             match (stat, &more) {
                 (None, None) => After::Absent,
@@ -344,17 +343,19 @@ impl Known {
         }
     }
 
-    /// The extended attributes of what is at a path, where a call may have changed them or has moved it.
-    fn xattrs_after(&mut self, name: NameId, path: &[u8], now: &FileStat) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    /// The attributes of what is at a path, where a call may have changed them or has moved it.
+    fn attributes_after(&mut self, name: NameId, path: &[u8], now: &FileStat) -> Attributes {
         let inode = self.ledger.inodes.of(now).map(|id| self.ledger.inodes.get(id));
-        let had =
-            inode.is_some_and(|inode| inode.extra.as_ref().is_some_and(|extra| !extra.xattrs.is_empty()));
-        if !had && inode.is_none_or(|inode| inode.changes == 0) && self.ledger.names.get(name).changes == 0 {
-            return BTreeMap::new();
+        let had = inode.and_then(|inode| inode.extra.as_ref()).map(|extra| &extra.attributes);
+        if had.is_none_or(|had| *had == Attributes::default())
+            && inode.is_none_or(|inode| inode.changes == 0)
+            && self.ledger.names.get(name).changes == 0
+        {
+            return Attributes::default();
         }
         // Those of a file that was renamed and not changed are the ones that it had before.
         self.take_attributes(path, now);
-        live::xattrs(path).unwrap_or_default()
+        self.attributes(path)
     }
 
     /// What is said of a path that the tree has left behind a directory that we may not search: its state
@@ -494,7 +495,7 @@ impl Files {
         present.entries_digest = name.entries();
         if let Some(extra) = inode.extra.as_deref() {
             present.target.clone_from(&extra.target);
-            present.xattrs.clone_from(&extra.xattrs);
+            put_attributes(&mut present, &extra.attributes);
         }
         self.put_content_of(id, &mut present);
         State::Present(Box::new(present))
@@ -526,7 +527,7 @@ impl Files {
                 if let Some(more) = now.more.as_deref() {
                     present.target.clone_from(&more.target);
                     present.entries_digest = more.entries;
-                    present.xattrs.clone_from(&more.xattrs);
+                    put_attributes(&mut present, &more.attributes);
                 }
             }
             After::Absent => {}
@@ -544,6 +545,11 @@ impl Files {
     }
 }
 
+fn put_attributes(present: &mut Present, attributes: &Attributes) {
+    present.xattrs.clone_from(&attributes.xattrs);
+    present.inode_flags.clone_from(&attributes.flags);
+}
+
 fn put(present: &mut Present, outcome: Outcome) {
     present.digest = outcome.digest;
     present.blob = outcome.blob.as_deref().map(str::to_owned);
@@ -554,8 +560,6 @@ fn present(stat: &Stat) -> Present {
     let file_type = FileType::from_mode(stat.mode).unwrap_or(FileType::File);
     let device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
     Present {
-        file_type,
-        mode: stat.mode,
         mtime: stat.mtime,
         mtime_nsec: stat.mtime_nsec,
         size: stat.size,
@@ -564,12 +568,7 @@ fn present(stat: &Stat) -> Present {
         dev: stat.dev,
         ino: stat.ino,
         nlink: stat.nlink,
-        target: None,
         rdev: device.then_some(stat.rdev),
-        entries_digest: None,
-        xattrs: BTreeMap::new(),
-        digest: None,
-        blob: None,
-        blob_omitted: None,
+        ..Present::new(file_type, stat.mode)
     }
 }

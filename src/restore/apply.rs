@@ -292,7 +292,7 @@ impl Worker<'_, '_> {
         }
         let source = source(request, record);
         let path = self.path(record);
-        let written = self.job.contents.copy(source, request.goal, file);
+        let written = self.job.contents.copy_to_file(source, request.goal, file);
         written.map_err(|error| match error {
             ContentError::Sink(error) => failed("write", path)(error),
             error => failed("get the content of", path)(io::Error::other(error)),

@@ -268,7 +268,7 @@ fn write_content(
     if state(record, side).present().is_none_or(|present| present.size == 0) {
         return Ok(0);
     }
-    let written = contents.copy(record, side, file).and_then(|bytes| {
+    let written = contents.copy_to_file(record, side, file).and_then(|bytes| {
         file.flush().map_err(ContentError::Sink)?;
         Ok(bytes)
     });

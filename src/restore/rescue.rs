@@ -469,7 +469,6 @@ pub fn header(of: &Header, command: Vec<Vec<u8>>) -> Header {
         .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
     let kernel = nix::sys::utsname::uname();
     Header {
-        format_version: FORMAT_VERSION,
         id: random_id(),
         kind: Kind::Rescue,
         name: Some(name(&of.id)),

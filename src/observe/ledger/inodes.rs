@@ -4,7 +4,7 @@
 //! by its name alone. Neighbours: `names.rs` has the names, `protect.rs` takes bytes and attributes,
 //! `apply.rs` notes changes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
 
 use nix::sys::stat::FileStat;
@@ -12,7 +12,8 @@ use nix::sys::stat::FileStat;
 use super::names::NameId;
 use super::protect::Hold;
 use crate::observe::capture::Ticket;
-use crate::snapshot::BlobOmitted;
+use crate::snapshot::live::Xattrs;
+use crate::snapshot::{BlobOmitted, InodeFlag};
 
 /// The place of an inode in the ledger; never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,13 +116,22 @@ pub enum Content {
     Omitted(BlobOmitted),
 }
 
+/// What an inode has beside its metadata and bytes.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Attributes {
+    /// The extended attributes (xattr(7)).
+    pub xattrs: Xattrs,
+    /// The flags that chattr(1) sets.
+    pub flags: BTreeSet<InodeFlag>,
+}
+
 /// What few inodes have.
 #[derive(Debug, Default)]
 pub struct Extra {
     /// The target of a symbolic link before.
     pub target: Option<Vec<u8>>,
-    /// The extended attributes before.
-    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The attributes before.
+    pub attributes: Attributes,
     /// Device and inode numbers of copies in an overlay's upper layer: each name may get one of its own.
     pub copies: Vec<(u64, u64)>,
 }

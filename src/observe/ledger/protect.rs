@@ -6,7 +6,7 @@
 
 use nix::sys::stat::FileStat;
 
-use super::inodes::{Content, InodeId};
+use super::inodes::{Attributes, Content, InodeId};
 use super::names::NameId;
 use crate::observe::capture::{Held, Source, Ticket};
 use crate::observe::recorder::State;
@@ -212,11 +212,23 @@ impl State {
         if std::mem::replace(&mut self.ledger.inodes.get_mut(id).attributes_taken, true) {
             return;
         }
-        let Ok(xattrs) = live::xattrs(path) else { return };
+        let attributes = self.attributes(path);
         // Most files have none, and most inodes no rarer facts.
-        if !xattrs.is_empty() {
-            self.ledger.inodes.get_mut(id).extra_mut().xattrs = xattrs;
+        if attributes != Attributes::default() {
+            self.ledger.inodes.get_mut(id).extra_mut().attributes = attributes;
         }
+    }
+
+    /// The attributes of what is at `path`; those that can't be read are a gap that is told.
+    pub fn attributes(&mut self, path: &[u8]) -> Attributes {
+        let xattrs = live::xattrs(path).unwrap_or_else(|error| {
+            self.warnings.lost(WarningKind::ContentOmitted, None, || {
+                format!("the extended attributes of {} are not stored: {error}", String::from_utf8_lossy(path))
+            });
+            error.readable
+        });
+        // A path that is gone meanwhile has none; a kernel that tells none has no flags that we could set.
+        Attributes { xattrs, flags: live::inode_flags(path).unwrap_or_default() }
     }
 
     /// A path of an inode, for keys and messages.
