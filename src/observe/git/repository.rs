@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use gix::ObjectId;
 use gix::bstr::{BStr, ByteSlice};
@@ -19,10 +18,6 @@ use super::index::{Entry, Index, Lookup};
 use super::open::{Opened, Settings};
 use super::patterns::{Global, Patterns};
 use super::tree::Trees;
-
-/// An index that was looked at is not looked at again for this long: no program can be started after a
-/// question, change the index and end before the next one. The traced changes are told at once.
-const LOOKED_AT_FOR: Duration = Duration::from_micros(200);
 
 /// A pointer of Git LFS is shorter than that, as its specification has it.
 const POINTER_LIMIT: u64 = 1024;
@@ -66,8 +61,6 @@ pub(super) struct Repository {
     pub(super) broken: bool,
     global: Global,
     index: Option<Index>,
-    /// When the index was last seen to be current.
-    looked_at: Option<Instant>,
     trees: Trees,
     sizes: RefCell<HashMap<ObjectId, Option<u64>, foldhash::fast::RandomState>>,
 }
@@ -140,7 +133,6 @@ impl Repository {
             broken: false,
             global: Global::read(&opened.sources),
             index: None,
-            looked_at: None,
             trees: Trees::default(),
             sizes: RefCell::default(),
             opened,
@@ -162,11 +154,6 @@ impl Repository {
         self.index = None;
     }
 
-    /// Lets the next question be answered by a look at the index, however soon it comes.
-    pub(super) fn look_again(&mut self) {
-        self.looked_at = None;
-    }
-
     /// Makes sure that what is asked next is answered from the current files.
     ///
     /// None where Git could not work here: what it would say is then not known.
@@ -181,11 +168,6 @@ impl Repository {
             }
             self.replace(opened);
         }
-        let now = Instant::now();
-        if self.index.is_some() && self.looked_at.is_some_and(|then| now - then < LOOKED_AT_FOR) {
-            return Some(());
-        }
-        self.looked_at = Some(now);
         let path = &self.opened.index_path;
         if !self.index.as_ref().is_some_and(|index| index.is_current(path)) {
             self.index = None;
