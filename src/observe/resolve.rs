@@ -5,7 +5,8 @@
 //! tracee with another root (or mount namespace) through /proc/TID/root. Neighbours: `view.rs`
 //! says where a thread's paths start; `recorder.rs` records what is found.
 
-use std::collections::HashSet;
+mod known;
+
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -14,6 +15,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::trace::memory::PATH_MAX;
+
+use known::KnownDirectories;
 
 /// The kernel's limit of symbolic links in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
@@ -80,14 +83,10 @@ pub enum Unresolved {
 /// The walker, with the directories that it knows to be real ones.
 #[derive(Debug, Default)]
 pub struct Resolver {
-    /// Real directories of our own names; cleared when a traced call may have changed one.
-    known: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
+    known: KnownDirectories,
     /// Whether a call is under way that may change one: none is used or learnt.
     paused: bool,
 }
-
-/// How many real directories are remembered at most.
-const KNOWN_LIMIT: usize = 100_000;
 
 impl Resolver {
     /// Has nothing that is known used, or anything learnt, until the contrary.
@@ -95,14 +94,31 @@ impl Resolver {
         self.paused = paused;
     }
 
-    /// Forgets what is known of directories: a rename, a link or a mount may have changed it.
+    /// Trusts nothing that is known of directories until it is seen again: a rename, a link or a mount may
+    /// have changed it.
     pub fn forget(&mut self) {
-        self.known.clear();
+        self.known.distrust();
     }
 
-    /// Forgets one directory, which is gone.
+    /// Forgets one directory, which a traced call has removed.
     pub fn forget_directory(&mut self, directory: &[u8]) {
-        self.known.remove(directory);
+        self.known.removed(directory);
+    }
+
+    /// Notes that a traced call has renamed what is at `from`, whatever it is, and all below it.
+    pub fn renamed(&mut self, from: &[u8], to: &[u8], exchange: bool) {
+        self.known.renamed(from, to, exchange);
+    }
+
+    /// Notes that the tree has mounted something over `path`, or unmounted it.
+    pub fn mounts_changed(&mut self, path: &[u8]) {
+        self.known.hidden(path);
+    }
+
+    /// The directories that paths led through and that are others now, though no traced call moved or
+    /// removed them; of nested ones the topmost. Costs an lstat(2) for each directory that was met.
+    pub fn changed_outside(&self) -> Vec<Vec<u8>> {
+        self.known.replaced()
     }
 
     /// Resolves `path` from the real directory `base`, the last component's link only if `follow`.
@@ -159,19 +175,16 @@ impl Resolver {
         if follow && stat.as_ref().is_some_and(is_link) {
             return None;
         }
-        if stat.as_ref().is_some_and(is_directory) {
-            self.learn(&name);
+        if let Some(stat) = stat.as_ref().filter(|stat| is_directory(stat)) {
+            self.learn(&name, stat);
         }
         Some(Resolved { path: name, stat, crossed: Vec::new(), must_be_directory: false })
     }
 
     /// Remembers a real directory of our own names.
-    fn learn(&mut self, directory: &[u8]) {
-        if !self.paused && !self.known.contains(directory) {
-            if self.known.len() >= KNOWN_LIMIT {
-                self.known.clear();
-            }
-            self.known.insert(directory.into());
+    fn learn(&mut self, directory: &[u8], stat: &FileStat) {
+        if !self.paused {
+            self.known.learn(directory, stat);
         }
     }
 }
@@ -254,7 +267,7 @@ impl<'a> Walk<'a> {
                 push_components(&mut todo, &target);
             } else if is_directory(&stat) {
                 if self.names.prefix.is_empty() {
-                    self.resolver.learn(&real);
+                    self.resolver.learn(&real, &stat);
                 }
                 if last {
                     return Ok(Resolved {
