@@ -7,6 +7,7 @@ mod calls;
 mod faults;
 mod lanes;
 mod names;
+mod outside;
 mod readme;
 mod recording;
 mod show;

@@ -137,6 +137,14 @@ impl Recorder {
             let after = known.after(record, &mut parents, git_epoch);
             afters.push((record, after));
         }
+        for directory in known.resolver.changed_outside() {
+            known.warnings.lost(WarningKind::ExternalChange, None, || {
+                format!(
+                    "{} was replaced from outside: what was used below it may be recorded by a wrong name",
+                    String::from_utf8_lossy(&directory)
+                )
+            });
+        }
         let afters = known.leave_out_misfits(afters);
         let Known { ignore, table, mut repositories, processes, capture, mut warnings, suppressed, .. } =
             known;

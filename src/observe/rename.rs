@@ -126,6 +126,7 @@ impl State {
         self.move_beneath(process, to, from);
         let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_link(stat);
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
+            self.resolver.renamed(&from.path, &to.path, exchange);
             self.forget_names();
         }
     }
