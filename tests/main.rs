@@ -5,6 +5,7 @@
 mod bytes;
 mod calls;
 mod faults;
+mod git;
 mod lanes;
 mod names;
 mod outside;

@@ -1,0 +1,39 @@
+//! Files of a Git repository: what is left to Git, and what is stored.
+
+use std::process::Command;
+
+use agent_snapshot::snapshot::Snapshot;
+
+use crate::support::{Place, bytes};
+
+/// Runs a script in the place, outside of any recording.
+fn prepare(place: &Place, script: &str) {
+    let mut command = Command::new("sh");
+    place.isolate(&mut command);
+    for (name, value) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
+        command.env(format!("GIT_{name}_NAME"), value);
+        command.env(format!("GIT_{name}_EMAIL"), format!("{value}@example.com"));
+    }
+    let output = command.args(["-euc", script]).output().unwrap();
+    assert!(output.status.success(), "{script}: {output:?}");
+}
+
+fn pin(place: &Place, snapshot: &Snapshot, name: &str) -> Option<String> {
+    place.file(snapshot, name).git.as_ref().unwrap().oid.clone()
+}
+
+#[test]
+fn a_file_of_a_filter_whose_configuration_is_gone_is_stored() {
+    let place = Place::new();
+    // It keeps the length, and Git believes the stat data in its index.
+    prepare(
+        &place,
+        "git init -q; git config filter.rot.clean 'tr a-z n-za-m'; echo '*.txt filter=rot' >.gitattributes
+         echo hello >f.txt; echo plain >plain; git add .; git commit -qm 1
+         git config --remove-section filter.rot; touch -d '+1 minute' .git/index; git diff --quiet",
+    );
+    let snapshot = place.record("cat f.txt plain");
+    assert!(pin(&place, &snapshot, "plain").is_some());
+    assert_eq!(pin(&place, &snapshot, "f.txt"), None);
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "f.txt"), true), b"hello\n");
+}
