@@ -37,3 +37,18 @@ fn a_file_of_a_filter_whose_configuration_is_gone_is_stored() {
     assert_eq!(pin(&place, &snapshot, "f.txt"), None);
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "f.txt"), true), b"hello\n");
 }
+
+#[test]
+fn a_repository_is_dirty_only_where_a_dirty_path_was_observed() {
+    let place = Place::new();
+    prepare(&place, "git init -q; echo 1 >a; echo 1 >b; git add .; git commit -qm 1; echo 2 >b");
+    for (script, dirty) in [("cat a", serde_json::Value::Null), ("cat a b", true.into())] {
+        place.record(script);
+        let manifest = std::fs::read(place.out.join("manifest.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let root = place.work.to_str().unwrap();
+        let mut repositories = manifest["git_repositories"].as_array().unwrap().iter();
+        let repository = repositories.find(|repository| repository["root"] == root).unwrap();
+        assert_eq!(repository["dirty"], dirty, "{script}");
+    }
+}
