@@ -4,7 +4,7 @@ use std::process::Command;
 
 use agent_snapshot::snapshot::Snapshot;
 
-use crate::support::{Place, bytes};
+use crate::support::{BINARY, Place, bytes, lost};
 
 /// Runs a script in the place, outside of any recording.
 fn prepare(place: &Place, script: &str) {
@@ -50,5 +50,33 @@ fn a_repository_is_dirty_only_where_a_dirty_path_was_observed() {
         let mut repositories = manifest["git_repositories"].as_array().unwrap().iter();
         let repository = repositories.find(|repository| repository["root"] == root).unwrap();
         assert_eq!(repository["dirty"], dirty, "{script}");
+    }
+}
+
+#[test]
+fn an_index_of_any_size_costs_no_memory_and_nothing_but_what_git_knows() {
+    let place = Place::new();
+    prepare(
+        &place,
+        "git init -q; echo 1 >a; git add .; git commit -qm 1; echo new >b; truncate -s 40G .git/index",
+    );
+    // What is read whole shall not fill the machine's memory before it is noticed.
+    let script = "cat a b >c; grep VmHWM /proc/$PPID/status";
+    let mut command = Command::new("sh");
+    place.isolate(&mut command);
+    command.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh", BINARY, "--snapshot-dir"]).arg(&place.out);
+    let output = command.args(["sh", "-c", script]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let peak: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(peak < 100 << 10, "{text}");
+    let snapshot = place.snapshot();
+    assert_eq!(lost(&snapshot), []);
+    assert_eq!(place.recorded(&snapshot), ["a read", "b read", "c write"]);
+    assert!(
+        snapshot.files().iter().all(|file| file.git.is_none() || !file.path.starts_with(&place.path("")))
+    );
+    for (name, before, content) in [("a", true, "1\n"), ("b", true, "new\n"), ("c", false, "1\nnew\n")] {
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, name), before), content.as_bytes());
     }
 }

@@ -12,7 +12,9 @@
 //!   dirty when another commit is checked out (its own content does not count).
 //! - What lies below `.git` is known to no one, nor is anything in a bare repository's directory.
 //! - A `.git` that is no repository does not count, as it does not for Git: the next one outside of
-//!   it does. Neither does one whose index can't be understood: then nothing is known of its paths.
+//!   it does. Neither does one whose index can't be understood: then nothing is known of its paths. Each file
+//!   that is read has a limit (an index 1 GiB, configuration 4 MiB in all, rules and attributes 1 MiB each);
+//!   of what depends on a larger one nothing is known.
 //! - References in a reftable can't be read here: `head` is then unknown, nothing is pinned, and
 //!   dirty means different from the index.
 //! - Rules, attributes and configuration are read once; that they change is learnt from the traced
@@ -315,7 +317,7 @@ impl Repositories {
                 Some(known) => known,
                 None => {
                     let repository = self.repositories.get_mut(id as usize)?;
-                    let found = repository.patterns(patterns.as_ref(), below(&root, at)?);
+                    let found = repository.patterns(patterns.as_ref(), below(&root, at)?)?;
                     self.directories.set_patterns(node, generation, found.clone());
                     found
                 }

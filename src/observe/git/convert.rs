@@ -110,8 +110,15 @@ impl Conversion {
         }
     }
 
+    /// Whether the file with `stat` is compared with its blob byte by byte: nothing lies between them, or
+    /// the file is too large to be converted.
+    pub(super) fn compares_bytes(&self, stat: &libc::stat) -> bool {
+        self.is_none()
+            || self.driver.is_none() && self.encoding != Encoding::Unknown && files::size(stat) > LIMIT
+    }
+
     /// Whether a blob always has the bytes of its file.
-    pub(super) fn is_none(&self) -> bool {
+    fn is_none(&self) -> bool {
         self.eol == Eol::Binary && self.converts_lines_alone()
     }
 

@@ -78,7 +78,7 @@ impl Version {
         // The signature comes first: a later one could hide a change.
         let signature = Signature::from(&metadata);
         let wanted = wanted || signature.is_recent();
-        let content = wanted.then(|| files::read_followed(path, LIMIT)).flatten();
+        let content = wanted.then(|| files::read_followed(path, LIMIT).ok()?).flatten();
         Some(Version { signature, content })
     }
 
@@ -95,7 +95,7 @@ impl Version {
 
 impl Signature {
     /// Whether the file was changed so shortly ago that one more change may get the same time.
-    fn is_recent(&self) -> bool {
+    pub(super) fn is_recent(&self) -> bool {
         let (secs, nsecs) = self.ctime();
         let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
         let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);

@@ -13,7 +13,7 @@ use gix::index::entry::Mode;
 use gix::prelude::Find;
 
 use super::convert::{self, Conversion, Driver, Eol, Undecided};
-use super::files;
+use super::files::{self, Signature};
 use super::index::{Entry, Index, Lookup};
 use super::open::{Opened, Settings};
 use super::patterns::{Global, Patterns};
@@ -61,6 +61,8 @@ pub(super) struct Repository {
     pub(super) broken: bool,
     global: Global,
     index: Option<Index>,
+    /// The index that can't be understood, which need not be read again.
+    unfit_index: Option<Signature>,
     trees: Trees,
     sizes: RefCell<HashMap<ObjectId, Option<u64>, foldhash::fast::RandomState>>,
 }
@@ -116,7 +118,7 @@ fn has_harmless_file(repository: &gix::Repository, id: ObjectId) -> bool {
     let (directory, name) = id.hex_to_buf(&mut hex).split_at(2);
     let common = repository.common_dir().as_os_str().as_bytes();
     let path = [common, b"/objects/", directory.as_bytes(), b"/", name.as_bytes()].concat();
-    files::harmless(Path::new(OsStr::from_bytes(&path)))
+    files::harmless(Path::new(OsStr::from_bytes(&path)), u64::MAX)
 }
 
 impl Repository {
@@ -133,6 +135,7 @@ impl Repository {
             broken: false,
             global: Global::read(&opened.sources),
             index: None,
+            unfit_index: None,
             trees: Trees::default(),
             sizes: RefCell::default(),
             opened,
@@ -152,6 +155,7 @@ impl Repository {
     /// Forgets the index: it was changed, perhaps too quickly for its metadata to tell.
     pub(super) fn forget_index(&mut self) {
         self.index = None;
+        self.unfit_index = None;
     }
 
     /// Makes sure that what is asked next is answered from the current files.
@@ -171,14 +175,20 @@ impl Repository {
         let path = &self.opened.index_path;
         if !self.index.as_ref().is_some_and(|index| index.is_current(path)) {
             self.index = None;
-            self.index = Some(Index::read(path, self.opened.git.object_hash())?);
+            let signature = Index::signature(path);
+            if signature.is_some() && signature == self.unfit_index {
+                return None;
+            }
+            self.index = Index::read(path, self.opened.git.object_hash());
+            self.unfit_index = signature.filter(|signature| self.index.is_none() && !signature.is_recent());
             self.generation += 1;
         }
-        Some(())
+        (self.index.is_some() && self.global.is_whole()).then_some(())
     }
 
-    /// The patterns of the directory at `relative`, from those of its parent.
-    pub(super) fn patterns(&mut self, parent: Option<&Patterns>, relative: &[u8]) -> Patterns {
+    /// The patterns of the directory at `relative`, from those of its parent; none where a file with them is
+    /// too large.
+    pub(super) fn patterns(&mut self, parent: Option<&Patterns>, relative: &[u8]) -> Option<Patterns> {
         let Repository { opened, index, global, .. } = self;
         let mut indexed = |path: &[u8], skipped: bool| {
             let id = index.as_ref()?.pattern_file(path, skipped)?;
@@ -314,7 +324,7 @@ impl Repository {
             return true;
         }
         let git = &self.opened.git;
-        let id = if conversion.is_none() {
+        let id = if conversion.compares_bytes(stat) {
             // A blob of another size can't be it, whatever is in the file.
             if self.blob_size(entry.oid).is_some_and(|size| size != files::size(stat)) {
                 return true;
