@@ -7,6 +7,7 @@ mod calls;
 mod faults;
 mod git;
 mod lanes;
+mod mounts;
 mod names;
 mod outside;
 mod readme;

@@ -13,10 +13,11 @@ use super::capture::Fate;
 use super::content::Holding;
 use super::ignore::RuleId;
 use super::program;
-use super::recorder::{Sight, State};
+use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
-use super::resolve::{self, Crossed, Resolved};
+use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::table::{ProcessId, RecordId, Stat};
+use super::view::Unseen;
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::sys::Tid;
@@ -38,12 +39,22 @@ pub struct Pending {
     opens: bool,
     /// Whether it may change what a path leads to, or where relative ones start.
     moves: bool,
+    /// Where it mounts or unmounts.
+    mount_point: Option<Vec<u8>>,
 }
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
     pub(super) fn of_look(name: &'static str) -> Pending {
-        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true, moves: false }
+        Pending {
+            parts: SmallVec::new(),
+            exec: None,
+            special: None,
+            name,
+            opens: true,
+            moves: false,
+            mount_point: None,
+        }
     }
 }
 
@@ -101,15 +112,33 @@ impl State {
         let process = self.processes.id(caller.tgid);
         let mut parts = SmallVec::new();
         let mut unnamed = None;
+        let mut mount_point = None;
         for access in &call.decoded.accesses {
             match self.locate(caller, access) {
                 Ok(resolved) => {
+                    if access.effect == Effect::MountPoint {
+                        mount_point = Some(resolved.path.clone());
+                    }
                     let part = self.prepare_part(access.effect, resolved);
                     parts.push(Part { strict: access.resolve.strict, ..part });
                 }
                 Err(unseen) => {
+                    let name = match &unseen {
+                        Unseen::Elsewhere(path) | Unseen::Unresolved(Unresolved::Served(path)) => {
+                            Some(path.clone())
+                        }
+                        Unseen::Unresolved(_) => None,
+                    };
+                    unnamed = match &unseen {
+                        Unseen::Unresolved(Unresolved::Served(path)) => {
+                            (access.effect == Effect::Execute).then(|| (path.clone(), None))
+                        }
+                        _ => self.unnamed_program(caller, access),
+                    };
+                    if access.effect == Effect::MountPoint {
+                        mount_point = name;
+                    }
                     self.unseen(process, unseen);
-                    unnamed = self.unnamed_program(caller, access);
                 }
             }
         }
@@ -147,11 +176,17 @@ impl State {
         if moves {
             self.names_move(true);
         }
+        // Of the places that such a call names the last is where it mounts.
+        let mount_point = mount_point.filter(|_| special == Some(Special::Namespace));
+        if let Some(point) = &mount_point {
+            self.mounts.begins(point, !self.processes.standing(caller.tgid).elsewhere);
+            self.resolver.set_served(self.mounts.served());
+        }
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.looks_only() && open.read);
         let opens =
             self.processes.standing(caller.tgid).shares_memory && call.decoded.accesses.iter().any(reads);
-        Some(Pending { parts, exec, special, name: call.name, opens, moves })
+        Some(Pending { parts, exec, special, name: call.name, opens, moves, mount_point })
     }
 
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
@@ -225,7 +260,7 @@ impl State {
             return;
         }
         // Of another mount namespace it may be the same file by another name, or one that has none here.
-        let Ok((path, stat)) = resolve::named_object(&link) else { return };
+        let Ok((path, stat)) = self.resolver.named_object(&link) else { return };
         let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
         let expected = resolve::lstat(exec.runs()).ok().flatten();
         if expected.as_ref().map(identity) == Some(identity(&stat)) {
@@ -275,7 +310,10 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn apply(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens, moves } = pending;
+        let Pending { mut parts, exec, special, name, opens, moves, mount_point } = pending;
+        if special == Some(Special::Namespace) {
+            self.mounts_settled(caller, mount_point.as_deref());
+        }
         if moves {
             self.names_move(false);
         }
@@ -316,7 +354,6 @@ impl State {
                     self.check_looked(caller, process, fd);
                 }
                 if special == Some(Special::Namespace) {
-                    self.mounts.look();
                     self.root_changed();
                     self.forget_names();
                 }
@@ -364,6 +401,20 @@ impl State {
                 }),
             },
             _ => {}
+        }
+    }
+
+    /// Learns what a call has mounted or unmounted.
+    fn mounts_settled(&mut self, caller: Caller, point: Option<&[u8]>) {
+        let changed = self.mounts.look(caller.tid);
+        if let Some(point) = point {
+            self.mounts.ended(point);
+        }
+        self.resolver.set_served(self.mounts.served());
+        for point in changed.came.iter().chain(&changed.went) {
+            self.resolver.mounts_changed(point);
+            // A device number is used again by the next file system that has none of its own.
+            self.filesystems = Filesystems::default();
         }
     }
 

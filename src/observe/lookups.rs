@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 
 use super::ignore::RuleId;
+use super::resolve::Resolver;
 use super::table::{RecordId, Table};
 use super::working::WorkingDirectories;
 use super::{resolve, view};
@@ -73,6 +74,7 @@ impl Lookups {
     pub fn place<'a>(
         &mut self,
         working: &mut WorkingDirectories,
+        resolver: &Resolver,
         caller: Caller,
         access: &'a Access,
     ) -> Option<LookupPlace<'a>> {
@@ -89,7 +91,7 @@ impl Lookups {
         };
         let kind = kind + 2 * u8::from(access.follow);
         let (number, base) =
-            if path.starts_with(b"/") { (0, None) } else { self.base(working, caller, *dirfd)? };
+            if path.starts_with(b"/") { (0, None) } else { self.base(working, resolver, caller, *dirfd)? };
         Some(LookupPlace { start: Start { base: number, kind }, path, opens, base })
     }
 
@@ -97,10 +99,11 @@ impl Lookups {
     fn base(
         &mut self,
         working: &mut WorkingDirectories,
+        resolver: &Resolver,
         caller: Caller,
         dirfd: Dirfd,
     ) -> Option<(u32, Option<Vec<u8>>)> {
-        let ask = || view::base_of(caller, dirfd);
+        let ask = || view::base_of(resolver, caller, dirfd);
         let base = if dirfd == Dirfd::Cwd { working.of(caller.tid, ask) } else { ask() }.ok()?;
         if is_of_the_caller(&base) {
             return None;

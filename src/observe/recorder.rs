@@ -80,7 +80,7 @@ pub(super) struct State {
     pub capture: Capture,
     pub warnings: Warnings,
     pub suppressed: Counts,
-    filesystems: Filesystems,
+    pub filesystems: Filesystems,
     /// Who keeps the before-states of files with several names.
     pub keepers: Keepers,
     /// Names that are gone from directories which were not listed yet.
@@ -363,7 +363,7 @@ impl State {
         let standing = self.processes.standing(caller.tgid);
         let plain = !self.is_elsewhere(caller) && !standing.other_rights;
         let place = (plain && !self.working.moves())
-            .then(|| self.lookups.place(&mut self.working, caller, access))
+            .then(|| self.lookups.place(&mut self.working, &self.resolver, caller, access))
             .flatten();
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.table)
@@ -505,7 +505,7 @@ impl State {
     }
 
     /// Whether a name may mean something else to a process than it does out here.
-    fn is_elsewhere(&self, caller: Caller) -> bool {
+    pub fn is_elsewhere(&self, caller: Caller) -> bool {
         self.mounts.moved() || self.processes.standing(caller.tgid).elsewhere
     }
 
@@ -530,6 +530,16 @@ impl State {
                     self.table.get_mut(record).merge(Operation::Existence.into(), process);
                 }
             }
+            Unseen::Unresolved(Unresolved::Served(path)) => match self.ignore.covering(&path) {
+                Some((rule, _)) => self.suppressed.read(rule),
+                None => self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
+                    format!(
+                        "{} is on a file system that was mounted meanwhile and is served by a program: nothing \
+                         there is recorded",
+                        String::from_utf8_lossy(&path)
+                    )
+                }),
+            },
             Unseen::Unresolved(Unresolved::Untold) => {
                 self.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
                     "the kernel does not tell where a path starts: its process is not dumpable, or the name \
@@ -657,7 +667,7 @@ impl State {
 
 /// The file systems that were asked about, by device.
 #[derive(Default)]
-struct Filesystems(HashMap<u64, Filesystem, foldhash::fast::RandomState>);
+pub(super) struct Filesystems(HashMap<u64, Filesystem, foldhash::fast::RandomState>);
 
 impl Filesystems {
     /// The one of device `dev`, on which `path` is.

@@ -67,6 +67,11 @@ impl State {
                     continue;
                 }
             };
+            if self.resolver.is_served(&path) {
+                self.not_walked(&path);
+                walk.skip_current_dir();
+                continue;
+            }
             let stat = match resolve::lstat(&path) {
                 Ok(Some(stat)) => stat,
                 Ok(None) => continue,

@@ -78,6 +78,9 @@ pub enum Unresolved {
     TooDeep,
     /// The kernel does not tell us where the path starts.
     Untold,
+    /// It leads to a file system that the tree serves itself: nothing may be asked of it while a call is
+    /// stopped. As much of its name as is known.
+    Served(Vec<u8>),
 }
 
 /// The walker, with the directories that it knows to be real ones.
@@ -86,9 +89,32 @@ pub struct Resolver {
     known: KnownDirectories,
     /// Whether a call is under way that may change one: none is used or learnt.
     paused: bool,
+    /// Places that nothing may be asked of at or below.
+    served: Vec<Vec<u8>>,
 }
 
 impl Resolver {
+    /// Says at and below which places nothing may be asked of the file system.
+    pub fn set_served(&mut self, places: Vec<Vec<u8>>) {
+        self.served = places;
+    }
+
+    /// Whether nothing may be asked of the file system at `path`.
+    pub fn is_served(&self, path: &[u8]) -> bool {
+        self.served.iter().any(|place| inside(path, trim_root(place)).is_some())
+    }
+
+    /// Like the function [`named_object`], without asking who serves a file system.
+    pub fn named_object(&self, link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
+        if !self.served.is_empty() {
+            let path = read_magic_link(link)?;
+            if self.is_served(&path) {
+                return Err(Unresolved::Served(path));
+            }
+        }
+        named_object(link)
+    }
+
     /// Has nothing that is known used, or anything learnt, until the contrary.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
@@ -163,7 +189,7 @@ impl Resolver {
             }
         }
         let parent = parent_of(&name)?;
-        if !self.known.contains(parent) {
+        if !self.known.contains(parent) || self.is_served(&name) {
             return None;
         }
         // ENOTDIR: what was a directory is none any more, which the walk will see.
@@ -295,6 +321,12 @@ impl<'a> Walk<'a> {
     }
 
     fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Unresolved> {
+        if !self.resolver.served.is_empty() {
+            let name = [self.names.root.as_slice(), path].concat();
+            if self.resolver.is_served(&name) {
+                return Err(Unresolved::Served(name));
+            }
+        }
         match nix::sys::stat::lstat(self.outside(path).as_slice()) {
             Ok(stat) => Ok(Some(stat)),
             Err(nix::errno::Errno::ENOENT) => Ok(None),
@@ -333,6 +365,9 @@ impl<'a> Walk<'a> {
         // A magic link jumps to an object; its text is a name only if it names that object.
         if !target.starts_with(b"/") {
             return Err(Unresolved::Nameless);
+        }
+        if self.resolver.is_served(&target) {
+            return Err(Unresolved::Served(target));
         }
         let object = rustix::fs::statat(CWD, outside.as_slice(), AtFlags::empty());
         let named = rustix::fs::statat(CWD, target.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
