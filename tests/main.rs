@@ -5,9 +5,12 @@
 mod bytes;
 mod calls;
 mod faults;
+mod git;
 mod inherited;
 mod lanes;
+mod mounts;
 mod names;
+mod outside;
 mod races;
 mod readme;
 mod recording;

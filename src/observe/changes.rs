@@ -16,9 +16,9 @@ use super::ledger::in_flight::{CallId, Footprint};
 use super::ledger::names::{NameId, ProcessId};
 use super::ledger::protect::{Protected, Threat};
 use super::program;
-use super::recorder::{Sight, State};
+use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
-use super::resolve::{self, Crossed, Resolved};
+use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::view::Unseen;
 use crate::observe::ledger::inodes::Stat;
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
@@ -42,12 +42,22 @@ pub struct Pending {
     opens: bool,
     /// Its place among the calls in flight, where others may have to wait for it.
     call: Option<CallId>,
+    /// Where it mounts or unmounts.
+    mount_point: Option<Vec<u8>>,
 }
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
     pub(super) fn of_look(name: &'static str) -> Pending {
-        Pending { parts: SmallVec::new(), exec: None, special: None, name, opens: true, call: None }
+        Pending {
+            parts: SmallVec::new(),
+            exec: None,
+            special: None,
+            name,
+            opens: true,
+            call: None,
+            mount_point: None,
+        }
     }
 }
 
@@ -127,15 +137,33 @@ impl State {
         }
         let mut parts = SmallVec::new();
         let mut unnamed = None;
+        let mut mount_point = None;
         for (access, resolved) in located {
             match resolved {
                 Ok(resolved) => {
+                    if access.effect == Effect::MountPoint {
+                        mount_point = Some(resolved.path.clone());
+                    }
                     let part = self.prepare_part(access.effect, resolved);
                     parts.push(Part { strict: access.resolve.strict, ..part });
                 }
                 Err(unseen) => {
+                    let name = match &unseen {
+                        Unseen::Elsewhere(path) | Unseen::Unresolved(Unresolved::Served(path)) => {
+                            Some(path.clone())
+                        }
+                        Unseen::Unresolved(_) => None,
+                    };
+                    unnamed = match &unseen {
+                        Unseen::Unresolved(Unresolved::Served(path)) => {
+                            (access.effect == Effect::Execute).then(|| (path.clone(), None))
+                        }
+                        _ => self.unnamed_program(caller, access),
+                    };
+                    if access.effect == Effect::MountPoint {
+                        mount_point = name;
+                    }
                     self.unseen(process, unseen);
-                    unnamed = self.unnamed_program(caller, access);
                 }
             }
         }
@@ -170,6 +198,12 @@ impl State {
         if !wanted {
             return Verdict::Continue;
         }
+        // Of the places that such a call names the last is where it mounts.
+        let mount_point = mount_point.filter(|_| special == Some(Special::Namespace));
+        if let Some(point) = &mount_point {
+            self.mounts.begins(point, !self.processes.standing(caller.tgid).elsewhere);
+            self.resolver.set_served(self.mounts.served());
+        }
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.looks_only() && open.read);
         let opens =
@@ -178,7 +212,7 @@ impl State {
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: Some(id) })
+        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: Some(id), mount_point })
     }
 
     /// Tells that a call went on though another one, which takes too long, may change what it names.
@@ -262,7 +296,7 @@ impl State {
             return;
         }
         // Of another mount namespace it may be the same file by another name, or one that has none here.
-        let Ok((path, stat)) = resolve::named_object(&link) else { return };
+        let Ok((path, stat)) = self.resolver.named_object(&link) else { return };
         let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
         let expected = resolve::lstat(exec.runs()).ok().flatten();
         if expected.as_ref().map(identity) == Some(identity(&stat)) {
@@ -307,7 +341,10 @@ impl State {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn conclude(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens, call } = pending;
+        let Pending { mut parts, exec, special, name, opens, call, mount_point } = pending;
+        if special == Some(Special::Namespace) {
+            self.mounts_settled(caller, mount_point.as_deref());
+        }
         self.not_decoded(caller, process, special, name, result);
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
             self.compare_credentials(caller);
@@ -345,7 +382,6 @@ impl State {
                     self.check_looked(caller, process, fd);
                 }
                 if special == Some(Special::Namespace) {
-                    self.mounts.look();
                     self.root_changed();
                     self.forget_names();
                 }
@@ -402,6 +438,20 @@ impl State {
                 }),
             },
             _ => {}
+        }
+    }
+
+    /// Learns what a call has mounted or unmounted.
+    fn mounts_settled(&mut self, caller: Caller, point: Option<&[u8]>) {
+        let changed = self.mounts.look(caller.tid);
+        if let Some(point) = point {
+            self.mounts.ended(point);
+        }
+        self.resolver.set_served(self.mounts.served());
+        for point in changed.came.iter().chain(&changed.went) {
+            self.resolver.mounts_changed(point);
+            // A device number is used again by the next file system that has none of its own.
+            self.filesystems = Filesystems::default();
         }
     }
 

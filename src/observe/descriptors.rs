@@ -86,7 +86,7 @@ impl State {
 
     /// Looks whether the file that an open for reading returned was recorded, or left out, at its entry.
     pub fn check_looked(&mut self, caller: Caller, process: ProcessId, fd: i32) {
-        let Ok(opened) = view::path_of_descriptor(caller, fd) else {
+        let Ok(opened) = view::path_of_descriptor(&self.resolver, caller, fd) else {
             return self.hidden_file(caller, process, fd);
         };
         let seen = match self.ledger.names.find(&opened.path) {
@@ -125,7 +125,7 @@ impl State {
         write: bool,
         late: bool,
     ) {
-        let resolved = match view::path_of_descriptor(caller, fd) {
+        let resolved = match view::path_of_descriptor(&self.resolver, caller, fd) {
             Ok(resolved) => resolved,
             Err(Unresolved::Nameless) => return self.hidden_file(caller, process, fd),
             Err(unresolved) => return self.unseen(process, unresolved.into()),
@@ -147,6 +147,11 @@ impl State {
     /// A file that has a name, though not out here; not what is a pipe, or was deleted.
     fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
         let link = format!("/proc/{}/fd/{fd}", caller.tid);
+        if let Ok(path) = resolve::read_magic_link(link.as_bytes())
+            && self.resolver.is_served(&path)
+        {
+            return self.unseen(process, Unresolved::Served(path).into());
+        }
         let named = nix::sys::stat::stat(link.as_str()).is_ok_and(|stat| {
             stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
         });

@@ -141,6 +141,14 @@ impl Recorder {
             afters.push((name, after));
         }
         known.omit_what_is_gone(&afters);
+        for directory in known.resolver.changed_outside() {
+            known.warnings.lost(WarningKind::ExternalChange, None, || {
+                format!(
+                    "{} was replaced from outside: what was used below it may be recorded by a wrong name",
+                    String::from_utf8_lossy(&directory)
+                )
+            });
+        }
         let afters = known.leave_out_misfits(afters);
         let Known { ignore, ledger, mut repositories, processes, capture, mut warnings, suppressed, .. } =
             known;

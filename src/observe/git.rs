@@ -12,12 +12,13 @@
 //!   dirty when another commit is checked out (its own content does not count).
 //! - What lies below `.git` is known to no one, nor is anything in a bare repository's directory.
 //! - A `.git` that is no repository does not count, as it does not for Git: the next one outside of
-//!   it does. Neither does one whose index can't be understood: then nothing is known of its paths.
+//!   it does. Neither does one whose index can't be understood: then nothing is known of its paths. Each file
+//!   that is read has a limit (an index 1 GiB, configuration 4 MiB in all, rules and attributes 1 MiB each);
+//!   of what depends on a larger one nothing is known.
 //! - References in a reftable can't be read here: `head` is then unknown, nothing is pinned, and
 //!   dirty means different from the index.
 //! - Rules, attributes and configuration are read once; that they change is learnt from the traced
-//!   changes. Those that were changed, and the index, are looked at again, unless that was done a
-//!   moment ago.
+//!   changes. Those that were changed, and the index, are compared with their files at each question.
 //! - `assume-unchanged` and `skip-worktree` are not believed.
 //!
 //! Neighbours: `ignore` learns from here where git directories are; what reads a path's content
@@ -146,17 +147,15 @@ impl Repositories {
         self.epoch
     }
 
-    /// The same, when the files of every repository have been looked at.
+    /// The same, when the files of every repository have been compared.
     pub fn settled_epoch(&mut self) -> u32 {
-        self.edited.look_again();
         self.guarded(|all| {
-            all.note_edited();
+            for path in all.edited.changed() {
+                all.note(&path);
+            }
             Some(())
         });
         for id in 0..u32::try_from(self.repositories.len()).unwrap_or(u32::MAX) {
-            if let Some(repository) = self.repositories.get_mut(id as usize) {
-                repository.look_again();
-            }
             self.guarded(|all| all.asked(id).map(drop));
         }
         self.epoch
@@ -246,7 +245,7 @@ impl Repositories {
         if components(path).any(|(component, _)| component == b".git") {
             return None;
         }
-        self.note_edited();
+        self.note_edited(path);
         let parent = path.iter().rposition(|byte| *byte == b'/').map(|slash| &path[..slash]);
         let parent = parent.filter(|_| path != b"/").map(|parent| self.node(parent));
         let holder = parent.and_then(|parent| self.directories.holder(parent));
@@ -318,7 +317,7 @@ impl Repositories {
                 Some(known) => known,
                 None => {
                     let repository = self.repositories.get_mut(id as usize)?;
-                    let found = repository.patterns(patterns.as_ref(), below(&root, at)?);
+                    let found = repository.patterns(patterns.as_ref(), below(&root, at)?)?;
                     self.directories.set_patterns(node, generation, found.clone());
                     found
                 }
@@ -337,10 +336,11 @@ impl Repositories {
         node
     }
 
-    /// Takes note of what has been written to files that were opened some time ago.
-    fn note_edited(&mut self) {
-        for path in self.edited.changed() {
-            self.note(&path);
+    /// Takes note of what has been written to files that were opened some time ago, and that an answer
+    /// about `path` depends on.
+    fn note_edited(&mut self, path: &[u8]) {
+        for changed in self.edited.changed_above(path) {
+            self.note(&changed);
         }
     }
 
@@ -362,7 +362,7 @@ impl Repositories {
             if let Some(repository) = holder.and_then(|id| self.repositories.get_mut(id as usize)) {
                 repository.generation += 1;
                 repository.converted_otherwise |= name == b".gitattributes";
-                self.edited.note(path);
+                self.edited.note(without_slash(parent), path);
                 matters = true;
             }
         }
@@ -371,7 +371,7 @@ impl Repositories {
                 repository.stale = true;
                 repository.converted_otherwise = true;
             }
-            self.edited.note(path);
+            self.edited.note(b"/", path);
             matters = true;
         }
         // Whatever is a directory here: it may have gone, or another may have come.
@@ -379,10 +379,10 @@ impl Repositories {
         let dot_git = components(path).find(|(component, _)| *component == b".git");
         if let Some((component, at)) = dot_git {
             let directory = &at[..at.len() - component.len()];
-            let directory = directory.strip_suffix(b"/").filter(|directory| !directory.is_empty());
-            self.note_below_dot_git(directory.unwrap_or(b"/"), at == path);
+            let directory = without_slash(directory);
+            self.note_below_dot_git(directory, at == path);
             if at == path {
-                self.edited.note(path);
+                self.edited.note(directory, path);
             }
             matters |= !is_lock;
         }
@@ -398,7 +398,7 @@ impl Repositories {
                     repository.stale = true;
                     repository.converted_otherwise |= !inside.starts_with(b"objects");
                     if !inside.starts_with(b"objects/pack/") {
-                        self.edited.note(path);
+                        self.edited.note(&repository.opened.directory, path);
                     }
                 }
                 _ => continue,
@@ -441,6 +441,11 @@ fn facts(repository: u32, known: Known) -> Facts {
 fn below<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     let rest = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root))?;
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
+}
+
+/// A directory without the slash that its entries' names come after; `/` itself keeps its own.
+fn without_slash(directory: &[u8]) -> &[u8] {
+    directory.strip_suffix(b"/").filter(|directory| !directory.is_empty()).unwrap_or(b"/")
 }
 
 fn name_length(path: &[u8]) -> usize {

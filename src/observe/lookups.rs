@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use super::ignore::RuleId;
 use super::ledger::Ledger;
 use super::ledger::names::NameId;
+use super::resolve::Resolver;
 use super::{resolve, view};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{Access, Dirfd, Effect, Place, Resolve};
@@ -70,7 +71,12 @@ pub struct Lookups {
 
 impl Lookups {
     /// The place of an access, if it is one that can be known.
-    pub fn place<'a>(&mut self, caller: Caller, access: &'a Access) -> Option<LookupPlace<'a>> {
+    pub fn place<'a>(
+        &mut self,
+        resolver: &Resolver,
+        caller: Caller,
+        access: &'a Access,
+    ) -> Option<LookupPlace<'a>> {
         let Place::Path { dirfd, path } = &access.place else { return None };
         if access.resolve != Resolve::default() || is_of_the_caller(path) {
             return None;
@@ -83,13 +89,19 @@ impl Lookups {
             _ => return None,
         };
         let kind = kind + 2 * u8::from(access.follow);
-        let (number, base) = if path.starts_with(b"/") { (0, None) } else { self.base(caller, *dirfd)? };
+        let (number, base) =
+            if path.starts_with(b"/") { (0, None) } else { self.base(resolver, caller, *dirfd)? };
         Some(LookupPlace { start: Start { base: number, kind }, path, opens, base })
     }
 
     /// The number of a base directory, and its name.
-    fn base(&mut self, caller: Caller, dirfd: Dirfd) -> Option<(u32, Option<Vec<u8>>)> {
-        let base = view::base_of(caller, dirfd).ok()?;
+    fn base(
+        &mut self,
+        resolver: &Resolver,
+        caller: Caller,
+        dirfd: Dirfd,
+    ) -> Option<(u32, Option<Vec<u8>>)> {
+        let base = view::base_of(resolver, caller, dirfd).ok()?;
         if is_of_the_caller(&base) {
             return None;
         }

@@ -1,15 +1,27 @@
-//! Whether names can still be trusted: once anything was mounted, moved or unmounted here, or where a
-//! process started from a directory whose name is not its own, every name is checked.
+//! The mounts that names lead through: whether names can still be trusted, which mounts the tree has made,
+//! and which file systems it serves itself.
 //!
-//! Neighbour: `view.rs` does the checking.
+//! Once anything was mounted, moved or unmounted here, or where a process started from a directory whose
+//! name is not its own, every name is checked. What is served by a program of the tree (FUSE, 9P, NFS) must
+//! not be touched at all while a call of the tree is stopped: the answer would come from a program whose
+//! next call waits for us. Each call that mounts is traced, so that the table of its namespace is read again
+//! before anyone can use what it has made; while it is under way its mount point counts as served.
+//!
+//! Neighbours: `view.rs` checks the names, `resolve.rs` stops at what is served.
 
+use std::collections::HashMap;
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::resolve;
 use crate::trace::sys::Tid;
+
+/// A table of mounts is read up to this size; the kernel allows 100,000 mounts (fs.mount-max).
+const LIMIT: u64 = 64 << 20;
 
 /// What is known of the mounts that names lead through.
 #[derive(Debug, Default)]
@@ -17,24 +29,106 @@ pub(super) struct Mounts {
     /// It is ready once the mounts of this namespace have changed (proc_pid_mounts(5)).
     table: Option<File>,
     moved: bool,
+    /// The mounts of our own namespace, when the table was read last.
+    now: Vec<Mount>,
+    /// Devices of served file systems that were mounted before the launch.
+    outside: Vec<Device>,
+    /// The mount points of what is served, by mount namespace; of our own, too.
+    served: HashMap<u64, Vec<Vec<u8>>>,
+    /// The mount points of calls under way, and whether they are of our own namespace.
+    pending: Vec<(Vec<u8>, bool)>,
+}
+
+/// Major and minor number.
+type Device = (u32, u32);
+
+/// A mount of a table, as proc_pid_mountinfo(5) has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    id: u64,
+    device: Device,
+    point: Vec<u8>,
+    served: bool,
+}
+
+/// The mount points of our namespace that are others than before.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// Where something was mounted.
+    pub came: Vec<Vec<u8>>,
+    /// Where something was unmounted.
+    pub went: Vec<Vec<u8>>,
 }
 
 impl Mounts {
     /// Begins to watch.
     pub fn watch() -> Mounts {
-        Mounts { table: File::open("/proc/self/mountinfo").ok(), moved: false }
+        let mut table = File::open("/proc/self/mountinfo").ok();
+        let now = table.as_mut().map(read_table).unwrap_or_default();
+        let outside = now.iter().filter(|mount| mount.served).map(|mount| mount.device).collect();
+        Mounts { table, now, outside, ..Mounts::default() }
     }
 
     /// Whether a name may mean something else than the directory it was read from.
     pub fn moved(&self) -> bool {
-        self.moved
+        self.moved || self.pending.iter().any(|(_, here)| *here)
     }
 
-    /// Looks whether a call has changed the mounts.
-    pub fn look(&mut self) {
-        let Some(table) = &self.table else { return };
+    /// Notes that a call begins which mounts something at `point`, or unmounts it, in our own namespace if
+    /// `here`.
+    pub fn begins(&mut self, point: &[u8], here: bool) {
+        self.pending.push((point.to_vec(), here));
+    }
+
+    /// Notes that such a call is over. [`look`](Mounts::look) comes first.
+    pub fn ended(&mut self, point: &[u8]) {
+        if let Some(at) = self.pending.iter().position(|(pending, _)| pending == point) {
+            self.pending.swap_remove(at);
+        }
+    }
+
+    /// Looks whether a call of `caller` has changed the mounts, of its own namespace or of ours.
+    pub fn look(&mut self, caller: Tid) -> Changed {
+        let changed = self.look_here();
+        let (ours, theirs) = (namespace("self"), namespace(&caller.to_string()));
+        let points = |table: &[Mount], outside: &[Device]| {
+            let served = table.iter().filter(|mount| mount.served && !outside.contains(&mount.device));
+            served.map(|mount| mount.point.clone()).collect::<Vec<_>>()
+        };
+        if let Some(ours) = ours {
+            self.served.insert(ours, points(&self.now, &self.outside));
+        }
+        if let Some(theirs) = theirs.filter(|_| theirs != ours)
+            && let Ok(mut table) = File::open(format!("/proc/{caller}/mountinfo"))
+        {
+            self.served.insert(theirs, points(&read_table(&mut table), &self.outside));
+        }
+        self.served.retain(|_, points| !points.is_empty());
+        changed
+    }
+
+    fn look_here(&mut self) -> Changed {
+        let Some(table) = &mut self.table else { return Changed::default() };
         let mut fds = [PollFd::new(table.as_fd(), PollFlags::POLLPRI)];
-        self.moved |= poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+        if !poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+            return Changed::default();
+        }
+        self.moved = true;
+        let before = std::mem::replace(&mut self.now, read_table(table));
+        // A device number is used again by the next file system that has none of its own.
+        self.outside.retain(|device| self.now.iter().any(|mount| mount.device == *device));
+        let points = |these: &[Mount], others: &[Mount]| {
+            these.iter().filter(|mount| !others.contains(mount)).map(|mount| mount.point.clone()).collect()
+        };
+        Changed { came: points(&self.now, &before), went: points(&before, &self.now) }
+    }
+
+    /// The places that nothing may be asked of at or below: the mount points of what the tree serves, in
+    /// whatever namespace, and those of calls under way.
+    pub fn served(&self) -> Vec<Vec<u8>> {
+        let pending = self.pending.iter().map(|(point, _)| point);
+        // Nothing that is served takes the place of everything.
+        self.served.values().flatten().chain(pending).filter(|point| *point != b"/").cloned().collect()
     }
 
     /// Looks whether `process` starts from directories whose names lead somewhere else: in another
@@ -46,8 +140,99 @@ impl Mounts {
     }
 }
 
+/// The number of a process's mount namespace.
+fn namespace(process: &str) -> Option<u64> {
+    Some(std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok()?.ino())
+}
+
+fn read_table(table: &mut File) -> Vec<Mount> {
+    let mut text = Vec::new();
+    let _ = table.rewind();
+    // Asking does not wait for anyone who serves a file system.
+    let _ = table.take(LIMIT).read_to_end(&mut text);
+    text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect()
+}
+
+impl Mount {
+    /// A line such as `36 35 98:0 /root /point rw - ext3 /dev/sda1 rw`, with optional fields before the dash.
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok();
+        let id = number(words.next()?)?;
+        let device = std::str::from_utf8(words.nth(1)?).ok()?;
+        let (major, minor) = device.split_once(':')?;
+        let point = unescaped(words.nth(1)?);
+        words.find(|word| *word == b"-")?;
+        let served = is_served(words.next()?);
+        Some(Mount { id, device: (major.parse().ok()?, minor.parse().ok()?), point, served })
+    }
+}
+
+/// Whether a program, or another machine, answers for file systems of this type.
+fn is_served(kind: &[u8]) -> bool {
+    const KINDS: [&[u8]; 9] = [b"9p", b"afs", b"autofs", b"ceph", b"cifs", b"coda", b"nfs", b"nfs4", b"smb3"];
+    kind.starts_with(b"fuse") || KINDS.contains(&kind)
+}
+
+/// Blanks, line ends and backslashes are written as three octal digits.
+fn unescaped(word: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| *first == b'\\');
+        let value = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(value.unwrap_or(*first));
+        rest = if value.is_some() { &after[3..] } else { after };
+    }
+    bytes
+}
+
 /// Whether a magic link stands for a directory that has a name, which is another's out here.
 pub(super) fn is_hidden(link: &[u8]) -> bool {
     let hidden = |stat: &nix::sys::stat::FileStat| stat.st_nlink > 0 && resolve::is_directory(stat);
     nix::sys::stat::stat(link).is_ok_and(|stat| hidden(&stat)) && resolve::named_object(link).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_table_is_read_as_the_kernel_writes_it() {
+        let plain =
+            Mount::parse(b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw").unwrap();
+        assert_eq!(plain, Mount { id: 36, device: (98, 0), point: b"/mnt2".to_vec(), served: false });
+        let odd = Mount::parse(b"1 2 0:41 / /a\\040b\\134\\011c rw - fuse.bindfs /src rw").unwrap();
+        assert_eq!(odd, Mount { id: 1, device: (0, 41), point: b"/a b\\\tc".to_vec(), served: true });
+        assert_eq!(Mount::parse(b""), None);
+        assert_eq!(Mount::parse(b"1 2 0:41 / /a rw"), None);
+        assert_eq!(unescaped(b"a\\04"), b"a\\04");
+        assert_eq!(unescaped(b"\\999"), b"\\999");
+    }
+
+    #[test]
+    fn a_mount_point_is_served_while_a_call_is_under_way() {
+        let mut mounts = Mounts::watch();
+        assert!(!mounts.now.is_empty() && !mounts.moved());
+        assert_eq!(mounts.served(), [b""; 0]);
+        mounts.begins(b"/a", true);
+        mounts.begins(b"/a", true);
+        mounts.ended(b"/a");
+        assert_eq!(mounts.served(), [b"/a"]);
+        assert!(mounts.moved(), "names are doubtful meanwhile");
+        mounts.ended(b"/a");
+        assert_eq!(mounts.served(), [b""; 0]);
+        assert!(!mounts.moved(), "nothing was mounted");
+        mounts.begins(b"/", false);
+        assert_eq!(mounts.served(), [b""; 0]);
+        assert!(!mounts.moved(), "another namespace is of no matter to names out here");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_at_all_panics(line: Vec<u8>) {
+            Mount::parse(&line);
+            unescaped(&line);
+        }
+    }
 }

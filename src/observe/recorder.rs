@@ -79,7 +79,7 @@ pub(super) struct State {
     pub capture: Capture,
     pub warnings: Warnings,
     pub suppressed: Counts,
-    filesystems: Filesystems,
+    pub filesystems: Filesystems,
     /// How many times bytes were held.
     pub next_hold: u64,
     /// The file that each process may leave as its core dump.
@@ -383,7 +383,7 @@ impl State {
         let plain = !self.is_elsewhere(caller) && !standing.other_rights;
         // While a name changes, nothing that is known of names counts.
         let place = (plain && !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves())
-            .then(|| self.lookups.place(caller, access))
+            .then(|| self.lookups.place(&self.resolver, caller, access))
             .flatten();
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.ledger)
@@ -540,7 +540,7 @@ impl State {
     }
 
     /// Whether a name may mean something else to a process than it does out here.
-    fn is_elsewhere(&self, caller: Caller) -> bool {
+    pub fn is_elsewhere(&self, caller: Caller) -> bool {
         self.mounts.moved() || self.processes.standing(caller.tgid).elsewhere
     }
 
@@ -565,6 +565,16 @@ impl State {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
             }
+            Unseen::Unresolved(Unresolved::Served(path)) => match self.ignore.covering(&path) {
+                Some((rule, _)) => self.suppressed.read(rule),
+                None => self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
+                    format!(
+                        "{} is on a file system that was mounted meanwhile and is served by a program: nothing \
+                         there is recorded",
+                        String::from_utf8_lossy(&path)
+                    )
+                }),
+            },
             Unseen::Unresolved(Unresolved::Untold) => {
                 self.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
                     "the kernel does not tell where a path starts: its process is not dumpable, or the name \
@@ -694,7 +704,7 @@ impl State {
 
 /// The file systems that were asked about, by device.
 #[derive(Default)]
-struct Filesystems(HashMap<u64, Filesystem, foldhash::fast::RandomState>);
+pub(super) struct Filesystems(HashMap<u64, Filesystem, foldhash::fast::RandomState>);
 
 impl Filesystems {
     /// The one of device `dev`, on which `path` is.

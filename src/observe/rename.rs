@@ -100,6 +100,11 @@ impl State {
             if known.contains(&relative) {
                 continue;
             }
+            if self.resolver.is_served(path) {
+                self.not_walked(path);
+                walk.skip_current_dir();
+                continue;
+            }
             let stat = match resolve::lstat(path) {
                 Ok(Some(stat)) => stat,
                 Ok(None) => continue,
@@ -161,6 +166,7 @@ impl State {
         self.move_beneath(process, to, from);
         let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_link(stat);
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
+            self.resolver.renamed(&from.path, &to.path, exchange);
             self.forget_names();
         }
     }

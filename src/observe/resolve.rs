@@ -5,7 +5,8 @@
 //! tracee with another root (or mount namespace) through /proc/TID/root. Neighbours: `view.rs`
 //! says where a thread's paths start; `recorder.rs` records what is found.
 
-use std::collections::HashSet;
+mod known;
+
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -14,6 +15,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::trace::memory::PATH_MAX;
+
+use known::KnownDirectories;
 
 /// The kernel's limit of symbolic links in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
@@ -82,34 +85,73 @@ pub enum Unresolved {
     TooDeep,
     /// The kernel does not tell us where the path starts.
     Untold,
+    /// It leads to a file system that the tree serves itself: nothing may be asked of it while a call is
+    /// stopped. As much of its name as is known.
+    Served(Vec<u8>),
 }
 
 /// The walker, with the directories that it knows to be real ones.
 #[derive(Debug, Default)]
 pub struct Resolver {
-    /// Real directories of our own names; cleared when a traced call may have changed one.
-    known: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
+    known: KnownDirectories,
     /// Whether a call is under way that may change one: none is used or learnt.
     paused: bool,
+    /// Places that nothing may be asked of at or below.
+    served: Vec<Vec<u8>>,
 }
 
-/// How many real directories are remembered at most.
-const KNOWN_LIMIT: usize = 100_000;
-
 impl Resolver {
+    /// Says at and below which places nothing may be asked of the file system.
+    pub fn set_served(&mut self, places: Vec<Vec<u8>>) {
+        self.served = places;
+    }
+
+    /// Whether nothing may be asked of the file system at `path`.
+    pub fn is_served(&self, path: &[u8]) -> bool {
+        self.served.iter().any(|place| inside(path, trim_root(place)).is_some())
+    }
+
+    /// Like the function [`named_object`], without asking who serves a file system.
+    pub fn named_object(&self, link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
+        if !self.served.is_empty() {
+            let path = read_magic_link(link)?;
+            if self.is_served(&path) {
+                return Err(Unresolved::Served(path));
+            }
+        }
+        named_object(link)
+    }
+
     /// Has nothing that is known used, or anything learnt, until the contrary.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
 
-    /// Forgets what is known of directories: a rename, a link or a mount may have changed it.
+    /// Trusts nothing that is known of directories until it is seen again: a rename, a link or a mount may
+    /// have changed it.
     pub fn forget(&mut self) {
-        self.known.clear();
+        self.known.distrust();
     }
 
-    /// Forgets one directory, which is gone.
+    /// Forgets one directory, which a traced call has removed.
     pub fn forget_directory(&mut self, directory: &[u8]) {
-        self.known.remove(directory);
+        self.known.removed(directory);
+    }
+
+    /// Notes that a traced call has renamed what is at `from`, whatever it is, and all below it.
+    pub fn renamed(&mut self, from: &[u8], to: &[u8], exchange: bool) {
+        self.known.renamed(from, to, exchange);
+    }
+
+    /// Notes that the tree has mounted something over `path`, or unmounted it.
+    pub fn mounts_changed(&mut self, path: &[u8]) {
+        self.known.hidden(path);
+    }
+
+    /// The directories that paths led through and that are others now, though no traced call moved or
+    /// removed them; of nested ones the topmost. Costs an lstat(2) for each directory that was met.
+    pub fn changed_outside(&self) -> Vec<Vec<u8>> {
+        self.known.replaced()
     }
 
     /// Resolves `path` from the real directory `base`, the last component's link only if `follow`.
@@ -154,7 +196,7 @@ impl Resolver {
             }
         }
         let parent = parent_of(&name)?;
-        if !self.known.contains(parent) {
+        if !self.known.contains(parent) || self.is_served(&name) {
             return None;
         }
         // ENOTDIR: what was a directory is none any more, which the walk will see.
@@ -166,19 +208,16 @@ impl Resolver {
         if follow && stat.as_ref().is_some_and(is_link) {
             return None;
         }
-        if stat.as_ref().is_some_and(is_directory) {
-            self.learn(&name);
+        if let Some(stat) = stat.as_ref().filter(|stat| is_directory(stat)) {
+            self.learn(&name, stat);
         }
         Some(Resolved { path: name, stat, crossed: Vec::new(), must_be_directory: false })
     }
 
     /// Remembers a real directory of our own names.
-    fn learn(&mut self, directory: &[u8]) {
-        if !self.paused && !self.known.contains(directory) {
-            if self.known.len() >= KNOWN_LIMIT {
-                self.known.clear();
-            }
-            self.known.insert(directory.into());
+    fn learn(&mut self, directory: &[u8], stat: &FileStat) {
+        if !self.paused {
+            self.known.learn(directory, stat);
         }
     }
 }
@@ -261,7 +300,7 @@ impl<'a> Walk<'a> {
                 push_components(&mut todo, &target);
             } else if is_directory(&stat) {
                 if self.names.prefix.is_empty() {
-                    self.resolver.learn(&real);
+                    self.resolver.learn(&real, &stat);
                 }
                 if last {
                     return Ok(Resolved {
@@ -289,6 +328,12 @@ impl<'a> Walk<'a> {
     }
 
     fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Unresolved> {
+        if !self.resolver.served.is_empty() {
+            let name = [self.names.root.as_slice(), path].concat();
+            if self.resolver.is_served(&name) {
+                return Err(Unresolved::Served(name));
+            }
+        }
         match nix::sys::stat::lstat(self.outside(path).as_slice()) {
             Ok(stat) => Ok(Some(stat)),
             Err(nix::errno::Errno::ENOENT) => Ok(None),
@@ -327,6 +372,9 @@ impl<'a> Walk<'a> {
         // A magic link jumps to an object; its text is a name only if it names that object.
         if !target.starts_with(b"/") {
             return Err(Unresolved::Nameless);
+        }
+        if self.resolver.is_served(&target) {
+            return Err(Unresolved::Served(target));
         }
         let object = rustix::fs::statat(CWD, outside.as_slice(), AtFlags::empty());
         let named = rustix::fs::statat(CWD, target.as_slice(), AtFlags::SYMLINK_NOFOLLOW);

@@ -42,8 +42,8 @@ fn proc_link(caller: Caller, what: &str) -> Result<Vec<u8>, Unresolved> {
 }
 
 /// The name of an object that a link under /proc/TID stands for, if that is its name.
-fn named_object(caller: Caller, what: &str) -> Result<(Vec<u8>, FileStat), Unresolved> {
-    resolve::named_object(format!("/proc/{}/{what}", caller.tid).as_bytes())
+fn named_object(resolver: &Resolver, caller: Caller, what: &str) -> Result<(Vec<u8>, FileStat), Unresolved> {
+    resolver.named_object(format!("/proc/{}/{what}", caller.tid).as_bytes())
 }
 
 fn link_of(dirfd: Dirfd) -> String {
@@ -54,13 +54,13 @@ fn link_of(dirfd: Dirfd) -> String {
 }
 
 /// The directory that relative paths of `dirfd` start at, by its name from our own root.
-pub fn base_of(caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
+pub fn base_of(resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
     let what = link_of(dirfd);
     let base = proc_link(caller, &what)?;
     if !base.starts_with(b"/") {
         return Err(Unresolved::Nameless);
     }
-    if base.ends_with(b" (deleted)") && named_object(caller, &what).is_err() {
+    if base.ends_with(b" (deleted)") && named_object(resolver, caller, &what).is_err() {
         return Err(Unresolved::Nameless);
     }
     Ok(base)
@@ -69,14 +69,23 @@ pub fn base_of(caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
 /// Where `path` starts, and what of it is left from there.
 ///
 /// A directory that was removed has no name, but its `..` is where it was.
-fn start_of(caller: Caller, dirfd: Dirfd, path: &[u8]) -> Result<(Vec<u8>, &[u8]), Unresolved> {
-    let unnamed = match base_of(caller, dirfd) {
+fn start_of<'p>(
+    resolver: &Resolver,
+    caller: Caller,
+    dirfd: Dirfd,
+    path: &'p [u8],
+) -> Result<(Vec<u8>, &'p [u8]), Unresolved> {
+    let unnamed = match base_of(resolver, caller, dirfd) {
         Ok(base) => return Ok((base, path)),
         Err(Unresolved::Nameless) => Unresolved::Nameless,
         Err(other) => return Err(other),
     };
     let mut rest = path;
     let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd));
+    let text = resolve::read_magic_link(link.as_bytes())?;
+    if resolver.is_served(&text) {
+        return Err(Unresolved::Served(text));
+    }
     let base = resolve::above_unnamed(link.as_bytes(), || {
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (name, left) = rest.split_at(end);
@@ -88,8 +97,8 @@ fn start_of(caller: Caller, dirfd: Dirfd, path: &[u8]) -> Result<(Vec<u8>, &[u8]
 }
 
 /// The path of a descriptor, if it has one.
-pub fn path_of_descriptor(caller: Caller, fd: i32) -> Result<Resolved, Unresolved> {
-    let (path, stat) = named_object(caller, &format!("fd/{fd}"))?;
+pub fn path_of_descriptor(resolver: &Resolver, caller: Caller, fd: i32) -> Result<Resolved, Unresolved> {
+    let (path, stat) = named_object(resolver, caller, &format!("fd/{fd}"))?;
     Ok(Resolved::object(path, stat))
 }
 
@@ -113,17 +122,17 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
     let (dirfd, path) = match &access.place {
         Place::Path { dirfd, path } => (*dirfd, path),
         Place::Descriptor(fd) => {
-            return Ok(path_of_descriptor(caller, *fd)?);
+            return Ok(path_of_descriptor(resolver, caller, *fd)?);
         }
         Place::WorkingDirectory => {
-            let (path, stat) = named_object(caller, "cwd")?;
+            let (path, stat) = named_object(resolver, caller, "cwd")?;
             return Ok(Resolved { must_be_directory: true, ..Resolved::object(path, stat) });
         }
     };
     let mut names = names_of(caller);
     if access.resolve.in_root {
         // The directory is the root of this one path: a walk among its names.
-        names.prefix = base_of(caller, dirfd)?;
+        names.prefix = base_of(resolver, caller, dirfd)?;
         names.root.clone_from(&names.prefix);
         let resolved = resolver.resolve(&names, b"/", path, access.follow);
         return match resolved {
@@ -148,7 +157,7 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
     let (base, path) = if path.starts_with(b"/") {
         (b"/".to_vec(), path.as_slice())
     } else {
-        start_of(caller, dirfd, path)?
+        start_of(resolver, caller, dirfd, path)?
     };
     Ok(resolver.resolve(&names, &base, path, access.follow)?)
 }
@@ -180,7 +189,10 @@ pub fn locate_elsewhere(
     let (base, path) = if path.starts_with(b"/") && !access.resolve.in_root {
         (b"/".to_vec(), path.as_slice())
     } else {
-        let (base, rest) = start_of(caller, dirfd, path)?;
+        let (base, rest) = start_of(resolver, caller, dirfd, path)?;
+        if resolver.is_served(&base) {
+            return Err(Unresolved::Served(base).into());
+        }
         let Some(inside) = resolve::inside(&base, &names.root) else { return Err(Unseen::Elsewhere(base)) };
         // Something may have been mounted over the directory since it was opened.
         let link = link_of(dirfd);

@@ -47,6 +47,9 @@ pub(super) struct Conversion {
     eol: Eol,
     ident: bool,
     driver: Option<Driver>,
+    /// Whether attributes name a driver, configured or not: what was configured when the file was added is
+    /// not known.
+    names_driver: bool,
     encoding: Encoding,
 }
 
@@ -68,7 +71,7 @@ enum Bom {
 impl Conversion {
     /// The conversion of a file without attributes.
     pub(super) fn default(eol: Eol) -> Conversion {
-        Conversion { eol, ident: false, driver: None, encoding: Encoding::None }
+        Conversion { eol, ident: false, driver: None, names_driver: false, encoding: Encoding::None }
     }
 
     /// The conversion that the states of [`ATTRIBUTES`] ask for, after convert_attrs of Git.
@@ -99,6 +102,7 @@ impl Conversion {
                 StateRef::Value(name) => driver(name.as_bstr()),
                 _ => None,
             },
+            names_driver: matches!(filter, StateRef::Value(_)),
             encoding: match encoding {
                 StateRef::Value(name) => Encoding::named(name.as_bstr()),
                 _ => Encoding::None,
@@ -106,13 +110,25 @@ impl Conversion {
         }
     }
 
-    /// Whether a blob always has the bytes of its file.
-    pub(super) fn is_none(&self) -> bool {
-        self.eol == Eol::Binary && self.only_shortens()
+    /// Whether the file with `stat` is compared with its blob byte by byte: nothing lies between them, or
+    /// the file is too large to be converted.
+    pub(super) fn compares_bytes(&self, stat: &libc::stat) -> bool {
+        self.is_none()
+            || self.driver.is_none() && self.encoding != Encoding::Unknown && files::size(stat) > LIMIT
     }
 
-    /// Whether a blob as long as its file has the file's bytes: line endings only lose theirs.
+    /// Whether a blob always has the bytes of its file.
+    fn is_none(&self) -> bool {
+        self.eol == Eol::Binary && self.converts_lines_alone()
+    }
+
+    /// Whether a blob that was made from the file, by this configuration or an earlier one, and that is as
+    /// long as the file, has the file's bytes: line endings only lose theirs.
     pub(super) fn only_shortens(&self) -> bool {
+        self.converts_lines_alone() && !self.names_driver
+    }
+
+    fn converts_lines_alone(&self) -> bool {
         !self.ident && self.driver.is_none() && self.encoding == Encoding::None
     }
 
@@ -275,7 +291,9 @@ mod tests {
         assert!(!Conversion::new(Eol::Binary, ident, none).only_shortens());
         let mut filter = states;
         filter[2] = StateRef::from_bytes(b"x");
-        assert!(Conversion::new(Eol::Binary, filter, none).is_none(), "an unconfigured driver is none");
+        let unconfigured = Conversion::new(Eol::Binary, filter, none);
+        assert!(unconfigured.is_none(), "an unconfigured driver is none");
+        assert!(!unconfigured.only_shortens(), "it may have been configured when the file was added");
         assert!(!Conversion::new(Eol::Binary, filter, |_| Some(Driver::Unknown)).is_none());
     }
 }

@@ -1,29 +1,29 @@
-//! The files with rules and settings that the traced tree has changed, compared again and again.
+//! The files with rules and settings that the traced tree has changed, compared again at each question
+//! that depends on them.
 //!
 //! Of a file that is opened for writing a change is told once, and what is written comes later: an
-//! answer in between is from what was read in between. Neighbours: `git.rs` says which files these
-//! are, and what a change of one means.
+//! answer in between is from what was read in between. Each file belongs to the directory below which
+//! answers depend on it, so that a question costs one stat(2) for each such file above its path,
+//! however many there are elsewhere. Neighbours: `git.rs` says which files these are, and what a
+//! change of one means.
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::directories::components;
 use super::files::{self, Signature};
 use super::index::{CLOCK_STEP, COARSE_STEP};
 use super::repository::path_of;
 
-/// How long the files are not looked at again, for each of them: a look takes a microsecond or two. Few
-/// files are compared at about every question, and many take a small part of the time, too.
-const LOOKED_AT_FOR: Duration = Duration::from_micros(20);
-
 /// Longer files are told apart by their metadata alone.
 const LIMIT: u64 = 1 << 20;
 
-/// The files, as they were when they were looked at.
+/// The files, as they were when they were compared last.
 #[derive(Default)]
 pub(super) struct Edited {
-    files: HashMap<Vec<u8>, Version, foldhash::fast::RandomState>,
-    looked_at: Option<Instant>,
+    /// By the directory below which answers depend on them.
+    directories: HashMap<Vec<u8>, HashMap<Vec<u8>, Version>, foldhash::fast::RandomState>,
 }
 
 /// What tells two versions of a file apart.
@@ -35,34 +35,39 @@ struct Version {
 }
 
 impl Edited {
-    /// Takes `path` up, as it is now; what is read of it from now on is of this version or a later one.
-    pub(super) fn note(&mut self, path: &[u8]) {
-        match Version::of(&path_of(path), false) {
-            Some(version) => self.files.insert(path.to_vec(), version),
-            None => self.files.remove(path),
-        };
+    /// Takes `path` up, as it is now, for questions about `directory` and what lies below it; what is
+    /// read of it from now on is of this version or a later one.
+    pub(super) fn note(&mut self, directory: &[u8], path: &[u8]) {
+        let version = Version::of(&path_of(path), false);
+        if let Some(version) = version {
+            self.directories.entry(directory.to_vec()).or_default().insert(path.to_vec(), version);
+        } else if let Some(files) = self.directories.get_mut(directory) {
+            files.remove(path);
+        }
     }
 
-    /// Takes out the files that have changed since they were looked at, unless that was done a moment
-    /// ago.
+    /// Takes out the files that have changed and that an answer about `path` depends on.
+    pub(super) fn changed_above(&mut self, path: &[u8]) -> Vec<Vec<u8>> {
+        if self.directories.is_empty() {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        for directory in std::iter::once(b"/".as_slice()).chain(components(path).map(|(_, at)| at)) {
+            if let Some(files) = self.directories.get_mut(directory) {
+                changed.extend(take_changed(files));
+            }
+        }
+        changed
+    }
+
+    /// Takes out all files that have changed.
     pub(super) fn changed(&mut self) -> Vec<Vec<u8>> {
-        if self.files.is_empty() {
-            return Vec::new();
-        }
-        let now = Instant::now();
-        let pause = LOOKED_AT_FOR * u32::try_from(self.files.len()).unwrap_or(u32::MAX);
-        if self.looked_at.is_some_and(|then| now - then < pause) {
-            return Vec::new();
-        }
-        self.looked_at = Some(now);
-        let changed = self.files.extract_if(|path, known| known.is_past(&path_of(path)));
-        changed.map(|(path, _)| path).collect()
+        self.directories.values_mut().flat_map(take_changed).collect()
     }
+}
 
-    /// Lets the next question be answered by a look, however soon it comes.
-    pub(super) fn look_again(&mut self) {
-        self.looked_at = None;
-    }
+fn take_changed(files: &mut HashMap<Vec<u8>, Version>) -> impl Iterator<Item = Vec<u8>> {
+    files.extract_if(|path, known| known.is_past(&path_of(path))).map(|(path, _)| path)
 }
 
 impl Version {
@@ -73,7 +78,7 @@ impl Version {
         // The signature comes first: a later one could hide a change.
         let signature = Signature::from(&metadata);
         let wanted = wanted || signature.is_recent();
-        let content = wanted.then(|| files::read_followed(path, LIMIT)).flatten();
+        let content = wanted.then(|| files::read_followed(path, LIMIT).ok()?).flatten();
         Some(Version { signature, content })
     }
 
@@ -90,7 +95,7 @@ impl Version {
 
 impl Signature {
     /// Whether the file was changed so shortly ago that one more change may get the same time.
-    fn is_recent(&self) -> bool {
+    pub(super) fn is_recent(&self) -> bool {
         let (secs, nsecs) = self.ctime();
         let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
         let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);

@@ -1,13 +1,16 @@
-//! Plain files, read so that nothing blocks and nothing changes unseen while they are read.
+//! Plain files, read so that nothing blocks, nothing changes unseen while they are read, and nothing takes
+//! more memory than it is worth.
 //!
 //! Whatever is read below a repository may have been put there by the traced tree: a FIFO in the
-//! place of `.git/HEAD` must not hold us.
+//! place of `.git/HEAD` must not hold us, nor a sparse index of gigabytes fill our memory.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+
+use rustix::fs::SeekFrom;
 
 use crate::snapshot::live;
 
@@ -62,26 +65,61 @@ pub(super) fn size(stat: &libc::stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Whether reading `path` can't block: a regular file, a directory, or nothing at all is there.
-pub(super) fn harmless(path: &Path) -> bool {
-    path.metadata().map_or_else(|error| absent(&error), |found| found.is_file() || found.is_dir())
+/// Whether reading `path` can't block and takes no more memory than `limit`: a regular file that is no
+/// larger, a directory, or nothing at all is there.
+pub(super) fn harmless(path: &Path, limit: u64) -> bool {
+    match path.metadata() {
+        Ok(found) => found.is_dir() || found.is_file() && found.len() <= limit,
+        Err(error) => absent(&error),
+    }
 }
 
 fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Reads the regular file at `path`, if it is one and no larger than `limit`.
-pub(super) fn read(path: &Path, limit: u64) -> Option<Vec<u8>> {
-    let file = live::open_regular(path.as_os_str().as_bytes()).ok()?;
+/// A file is larger than what is read of its kind: what it says is not known.
+#[derive(Debug)]
+pub(super) struct TooLarge;
+
+/// Reads the regular file at `path`; none where there is no such file, or it can't be read.
+pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+    let Ok(file) = live::open_regular(path.as_os_str().as_bytes()) else { return Ok(None) };
+    read_open(file, limit)
+}
+
+fn read_open(file: File, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+    // One that is too large already is not read up to the limit.
+    if file.metadata().is_ok_and(|found| found.len() > limit) {
+        return Err(TooLarge);
+    }
     let mut content = Vec::new();
-    file.take(limit + 1).read_to_end(&mut content).ok()?;
-    (content.len() as u64 <= limit).then_some(content)
+    let read = file.take(limit + 1).read_to_end(&mut content);
+    if content.len() as u64 > limit {
+        return Err(TooLarge);
+    }
+    Ok(read.is_ok().then_some(content))
 }
 
 /// Like [`read`], of the file that `path` leads to when it is a link.
-pub(super) fn read_followed(path: &Path, limit: u64) -> Option<Vec<u8>> {
-    read(&path.canonicalize().ok()?, limit)
+pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+    path.canonicalize().map_or(Ok(None), |real| read(&real, limit))
+}
+
+/// Like [`read_followed`], of a file that begins with `magic` and has no holes, as a program has written it:
+/// how large a file is says nothing of how much was ever written to it.
+pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<u8>> {
+    let file = live::open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
+    let mut beginning = vec![0; magic.len()];
+    file.read_exact_at(&mut beginning, 0).ok()?;
+    let end = file.metadata().ok()?.len();
+    // Where holes are not told, the end of the file is the first.
+    let first_hole = rustix::fs::seek(&file, SeekFrom::Hole(0)).unwrap_or(end);
+    if beginning != magic || first_hole < end {
+        return None;
+    }
+    rustix::fs::seek(&file, SeekFrom::Start(0)).ok()?;
+    read_open(file, limit).ok()?
 }
 
 /// Hands the bytes of the regular file at `path` to `take`, in order.

@@ -20,6 +20,12 @@ pub(super) const CLOCK_STEP: i64 = 20_000_000;
 /// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
 pub(super) const COARSE_STEP: i64 = 2_000_000_000;
 
+/// More than ten million entries.
+const LIMIT: u64 = 1 << 30;
+
+/// What an index begins with.
+const MAGIC: &[u8] = b"DIRC";
+
 /// An index, as it was when its file had a certain signature.
 pub(super) struct Index {
     state: State,
@@ -63,7 +69,7 @@ impl Index {
         let Some(signature) = Index::signature(path) else {
             return Some(Index { state: State::new(hash), signature: None, tree: None });
         };
-        let mut state = decode(&files::read_followed(path, u64::MAX - 1)?, hash)?;
+        let mut state = decode(&files::read_written(path, LIMIT, MAGIC)?, hash)?;
         let is_whole = |count: u32| count as usize == state.entries().len();
         let mut tree = state.tree().filter(|tree| tree.num_entries.is_some_and(is_whole)).map(|tree| tree.id);
         if let Some(link) = state.link().cloned() {
@@ -71,7 +77,7 @@ impl Index {
             tree = None;
             if !link.shared_index_checksum.is_null() {
                 let shared = path.with_file_name(format!("sharedindex.{}", link.shared_index_checksum));
-                let shared = decode(&files::read_followed(&shared, u64::MAX - 1)?, hash)?;
+                let shared = decode(&files::read_written(&shared, LIMIT, MAGIC)?, hash)?;
                 state = join(shared, &state, link.bitmaps.as_ref())?;
             }
         }
@@ -83,7 +89,8 @@ impl Index {
         Index::signature(path) == self.signature
     }
 
-    fn signature(path: &Path) -> Option<Signature> {
+    /// What tells the file at `path` apart from other versions of it.
+    pub(super) fn signature(path: &Path) -> Option<Signature> {
         path.metadata().ok().as_ref().map(Signature::from)
     }
 

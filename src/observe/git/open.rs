@@ -17,13 +17,26 @@ use gix::refs::Target;
 use gix::sec::Permission;
 
 use super::convert::{Driver, Eol};
-use super::files;
+use super::files::{self, TooLarge};
 use super::patterns::Sources;
 use super::repository::{Head, drivers, path_of};
 use super::{below, changes_answers};
 
 /// A `.git` file or a reference is no longer than that.
 const LIMIT: u64 = 64 << 10;
+
+/// All files of a configuration together are no larger than that: it takes several times as much when it
+/// is read.
+const CONFIGURATION_LIMIT: u64 = 4 << 20;
+
+/// How deep Git lets files of a configuration include others.
+const INCLUDES: usize = 10;
+
+/// A million references.
+const PACKED_REFS_LIMIT: u64 = 100 << 20;
+
+/// A list of commits or of directories.
+const LIST_LIMIT: u64 = 1 << 20;
 
 /// As many links as the kernel follows (path_resolution(7)).
 const LINKS: usize = 40;
@@ -79,6 +92,8 @@ impl Opened {
         git.objects.ignore_replacements = true;
         // A missing object shall cost one look, not a scan for new packs.
         git.objects.refresh_never();
+        // Read, not mapped: a mapped file that someone truncates would kill us.
+        git.refs.set_packed_buffer_mmap_threshold(u64::MAX);
         let root = git.workdir().and_then(|root| root.canonicalize().ok());
         let root = root.map(|root| root.into_os_string().into_encoded_bytes());
         let (settings, sources, mut watched) = configuration(&git, root.as_deref().map(path_of).as_deref());
@@ -154,8 +169,8 @@ fn options() -> gix::open::Options {
         .filter_config_section(|_| true)
         .with(gix::sec::Trust::Full)
         .config_overrides([
-            // Another user's repository is read like ours, large objects included.
-            "gitoxide.objects.allocLimitIfReducedTrust=0",
+            // The objects that are read whole: commits, trees, and blobs that are converted (64 MiB).
+            "gitoxide.objects.allocLimit=67108864",
             // Replacements are not used, so they need not be listed.
             "core.useReplaceRefs=false",
         ])
@@ -244,22 +259,69 @@ fn global_configuration() -> impl Iterator<Item = PathBuf> {
     std::iter::once(PathBuf::from("/etc/gitconfig")).chain(user).chain(home)
 }
 
-/// Whether the library can open what `.git` in `directory` is without waiting for anyone.
+/// Whether the library can open what `.git` in `directory` is without waiting for anyone, or taking all
+/// memory.
 fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
     let Some(git_dir) = git_dir(directory, dot_git) else { return false };
     let common = match files::read_followed(&git_dir.join("commondir"), LIMIT) {
-        Some(content) => git_dir.join(path_of(content.trim_end())),
-        None => git_dir.clone(),
+        Ok(Some(content)) => git_dir.join(path_of(content.trim_end())),
+        Ok(None) => git_dir.clone(),
+        Err(TooLarge) => return false,
     };
-    let private = ["HEAD", "commondir", "gitdir", "config.worktree", "index"].map(|name| git_dir.join(name));
-    let shared =
-        ["config", "packed-refs", "shallow", "objects/info/alternates", "objects/info/multi-pack-index"]
-            .map(|name| common.join(name));
+    let within = |limit| move |path: PathBuf| files::harmless(&path, limit);
     let packs = common.join("objects/pack").read_dir().into_iter().flatten().flatten();
-    private.iter().chain(&shared).all(|path| files::harmless(path))
-        && global_configuration().all(|path| files::harmless(&path))
-        && packs.map(|pack| pack.path()).all(|path| files::harmless(&path))
+    // What is never read whole has no limit: the index has its own.
+    ["HEAD", "commondir", "gitdir"].map(|name| git_dir.join(name)).into_iter().all(within(LIMIT))
+        && ["shallow", "objects/info/alternates"]
+            .map(|name| common.join(name))
+            .into_iter()
+            .all(within(LIST_LIMIT))
+        && within(PACKED_REFS_LIMIT)(common.join("packed-refs"))
+        && [git_dir.join("index"), common.join("objects/info/multi-pack-index")]
+            .into_iter()
+            .all(within(u64::MAX))
+        && packs.map(|pack| pack.path()).all(within(u64::MAX))
+        && is_harmless_configuration(&git_dir, &common)
         && references_are_harmless(&git_dir, &common)
+}
+
+/// Whether the library can read the configuration, with all that it includes, under whatever condition.
+fn is_harmless_configuration(git_dir: &Path, common: &Path) -> bool {
+    let own = [common.join("config"), git_dir.join("config.worktree")];
+    let mut room = CONFIGURATION_LIMIT;
+    own.into_iter().chain(global_configuration()).all(|file| take_configuration(&file, INCLUDES, &mut room))
+}
+
+/// Takes a file of the configuration and what it includes from the `room` that is left; whether there was
+/// enough.
+fn take_configuration(file: &Path, includes: usize, room: &mut u64) -> bool {
+    if !files::harmless(file, *room) {
+        return false;
+    }
+    let content = match files::read_followed(file, *room) {
+        Ok(Some(content)) => content,
+        Ok(None) => return true,
+        Err(TooLarge) => return false,
+    };
+    *room -= content.len() as u64;
+    // What the library does not understand it does not open, either.
+    let Ok(config) = gix::config::File::try_from(content.as_bstr()) else { return true };
+    if includes == 0 {
+        return true;
+    }
+    let sections = ["include", "includeIf"].map(|name| config.sections_by_name(name).into_iter().flatten());
+    let paths = sections.into_iter().flatten().flat_map(|section| section.values("path"));
+    let home = gix::path::env::home_dir();
+    let mut included = paths.filter_map(|path| {
+        let context = gix::config::path::interpolate::Context {
+            home_dir: home.as_deref(),
+            home_for_user: Some(gix::config::path::interpolate::home_for_user),
+            ..Default::default()
+        };
+        let path = gix::config::Path::from(path).interpolate(context).ok()?;
+        Some(file.parent()?.join(path))
+    });
+    included.all(|included| !included.is_file() || take_configuration(&included, includes - 1, room))
 }
 
 /// The directory that `.git` is, or that the file `.git` names.
@@ -271,7 +333,7 @@ fn git_dir(directory: &Path, dot_git: &Path) -> Option<PathBuf> {
     if !metadata.is_file() {
         return None;
     }
-    let content = files::read_followed(dot_git, LIMIT)?;
+    let content = files::read_followed(dot_git, LIMIT).ok()??;
     let named = content.strip_prefix(b"gitdir: ")?.trim_end_with(|end| end == '\n' || end == '\r');
     Some(directory.join(path_of(named)))
 }
@@ -280,22 +342,23 @@ fn git_dir(directory: &Path, dot_git: &Path) -> Option<PathBuf> {
 fn references_are_harmless(git_dir: &Path, common: &Path) -> bool {
     let mut file = git_dir.join("HEAD");
     for _ in 0..DEPTH {
-        if !files::harmless(&file) || !files::harmless(&common.join("packed-refs")) {
+        if !files::harmless(&file, LIMIT) || !files::harmless(&common.join("packed-refs"), PACKED_REFS_LIMIT)
+        {
             return false;
         }
-        let Some(content) = files::read_followed(&file, LIMIT) else { return true };
+        let Ok(Some(content)) = files::read_followed(&file, LIMIT) else { return true };
         let Some(name) = content.strip_prefix(b"ref:") else { return true };
         let name = path_of(name.trim());
         if name.as_os_str().as_bytes().starts_with(b"/") {
             return false;
         }
         let own = git_dir.join(&name);
-        if !files::harmless(&own) {
+        if !files::harmless(&own, LIMIT) {
             return false;
         }
         file = common.join(name);
     }
-    files::harmless(&file)
+    files::harmless(&file, LIMIT)
 }
 
 /// What Git makes in a git directory.

@@ -14,10 +14,11 @@ use gix::glob::search::pattern::List;
 use gix::ignore::search::Ignore as Excludes;
 
 use super::convert::{ATTRIBUTES, Conversion, Driver, Eol};
-use super::files;
+use super::files::{self, TooLarge};
 
-/// Pattern files are read up to this size, as Git reads attributes.
-const LIMIT: u64 = 100 << 20;
+/// Pattern files are read up to this size: each line of one takes a hundred bytes, and is compared with each
+/// path. Git stops at 100 MiB of attributes.
+const LIMIT: u64 = 1 << 20;
 
 /// What holds for the entries of one directory.
 #[derive(Clone)]
@@ -37,6 +38,8 @@ pub(super) struct Global {
     info: Option<gix::attrs::Search>,
     /// Whether `everywhere` or `info` have more than the built-in macro.
     has_attributes: bool,
+    /// Whether all that holds was read.
+    is_whole: bool,
     collection: MetadataCollection,
     outcome: Outcome,
 }
@@ -68,11 +71,19 @@ impl Global {
             everywhere: gix::attrs::Search::default(),
             info: None,
             has_attributes: false,
+            is_whole: true,
             collection: MetadataCollection::default(),
             outcome: Outcome::default(),
         };
         let builtin = b"[attr]binary -diff -merge -text".to_vec();
-        let others = sources.attributes.iter().filter_map(|file| files::read_followed(file, LIMIT));
+        let mut is_whole = true;
+        let mut read = |file: &Path| {
+            files::read_followed(file, LIMIT).unwrap_or_else(|TooLarge| {
+                is_whole = false;
+                None
+            })
+        };
+        let others: Vec<_> = sources.attributes.iter().filter_map(|file| read(file)).collect();
         for content in std::iter::once(builtin).chain(others) {
             global.has_attributes |= global.everywhere.num_pattern_lists() > 0;
             let _ = global.everywhere.add_patterns_buffer(
@@ -83,7 +94,7 @@ impl Global {
                 true,
             );
         }
-        if let Some(content) = files::read_followed(&sources.info.join("attributes"), LIMIT) {
+        if let Some(content) = read(&sources.info.join("attributes")) {
             let mut info = gix::attrs::Search::default();
             let _ = info.add_patterns_buffer(&content, "[info]".into(), None, &mut global.collection, true);
             global.info = Some(info);
@@ -91,22 +102,29 @@ impl Global {
         }
         let exclude = sources.info.join("exclude");
         let lists = sources.excludes.iter().chain(std::iter::once(&exclude)).filter_map(|file| {
-            let content = files::read_followed(file, LIMIT)?;
+            let content = read(file)?;
             List::from_bytes(&content, file.clone(), None, parse).ok()
         });
         global.base.excludes = Arc::new(lists.map(Arc::new).collect());
+        global.is_whole = is_whole;
         global.outcome.initialize_with_selection(&global.collection, ATTRIBUTES);
         global
     }
 
-    /// The patterns of the directory at `relative` (empty: the root), from those of its parent.
+    /// Whether all that holds was read: no file with patterns is too large.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// The patterns of the directory at `relative` (empty: the root), from those of its parent; none where
+    /// a file with them is too large.
     pub(super) fn directory(
         &mut self,
         parent: Option<&Patterns>,
         root: &Path,
         relative: &[u8],
         indexed: &mut FromIndex<'_>,
-    ) -> Patterns {
+    ) -> Option<Patterns> {
         let mut patterns = parent.unwrap_or(&self.base).clone();
         if !relative.is_empty() && !patterns.excluded {
             patterns.excluded = self.is_excluded(&patterns, relative, true);
@@ -117,15 +135,18 @@ impl Global {
                 file.push(b'/');
             }
             file.extend_from_slice(name.as_bytes());
-            let source = PathBuf::from(gix::path::from_byte_slice(&file).ok()?);
-            let found = root.join(&source);
-            let content = files::read(&found, LIMIT).or_else(|| {
+            let Ok(source) = gix::path::from_byte_slice(&file) else { return Ok(None) };
+            let found = root.join(source);
+            let content = files::read(&found, LIMIT)?.or_else(|| {
                 // Something else in its place hides the one in the index.
                 found.symlink_metadata().is_err().then(|| indexed(&file, skipped))?
-            })?;
-            Some((content, source))
+            });
+            match content {
+                Some(content) if content.len() as u64 > LIMIT => Err(TooLarge),
+                content => Ok(content.map(|content| (content, source.to_owned()))),
+            }
         };
-        if let Some((content, source)) = content(".gitattributes", false) {
+        if let Some((content, source)) = content(".gitattributes", false).ok()? {
             let mut search = gix::attrs::Search::default();
             let is_root = relative.is_empty();
             let base = Some(Path::new(""));
@@ -135,12 +156,12 @@ impl Global {
         }
         // Git does not look for rules below an excluded directory.
         if !patterns.excluded
-            && let Some((content, source)) = content(".gitignore", true)
+            && let Some((content, source)) = content(".gitignore", true).ok()?
             && let Ok(list) = List::from_bytes(&content, source, Some(Path::new("")), self.parse)
         {
             Arc::make_mut(&mut patterns.excludes).push(Arc::new(list));
         }
-        patterns
+        Some(patterns)
     }
 
     /// Whether the exclude rules match `relative`, an entry of the directory of `patterns`.

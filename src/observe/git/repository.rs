@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use gix::ObjectId;
 use gix::bstr::{BStr, ByteSlice};
@@ -14,15 +13,11 @@ use gix::index::entry::Mode;
 use gix::prelude::Find;
 
 use super::convert::{self, Conversion, Driver, Eol, Undecided};
-use super::files;
+use super::files::{self, Signature};
 use super::index::{Entry, Index, Lookup};
 use super::open::{Opened, Settings};
 use super::patterns::{Global, Patterns};
 use super::tree::Trees;
-
-/// An index that was looked at is not looked at again for this long: no program can be started after a
-/// question, change the index and end before the next one. The traced changes are told at once.
-const LOOKED_AT_FOR: Duration = Duration::from_micros(200);
 
 /// A pointer of Git LFS is shorter than that, as its specification has it.
 const POINTER_LIMIT: u64 = 1024;
@@ -66,8 +61,8 @@ pub(super) struct Repository {
     pub(super) broken: bool,
     global: Global,
     index: Option<Index>,
-    /// When the index was last seen to be current.
-    looked_at: Option<Instant>,
+    /// The index that can't be understood, which need not be read again.
+    unfit_index: Option<Signature>,
     trees: Trees,
     sizes: RefCell<HashMap<ObjectId, Option<u64>, foldhash::fast::RandomState>>,
 }
@@ -123,7 +118,7 @@ fn has_harmless_file(repository: &gix::Repository, id: ObjectId) -> bool {
     let (directory, name) = id.hex_to_buf(&mut hex).split_at(2);
     let common = repository.common_dir().as_os_str().as_bytes();
     let path = [common, b"/objects/", directory.as_bytes(), b"/", name.as_bytes()].concat();
-    files::harmless(Path::new(OsStr::from_bytes(&path)))
+    files::harmless(Path::new(OsStr::from_bytes(&path)), u64::MAX)
 }
 
 impl Repository {
@@ -140,7 +135,7 @@ impl Repository {
             broken: false,
             global: Global::read(&opened.sources),
             index: None,
-            looked_at: None,
+            unfit_index: None,
             trees: Trees::default(),
             sizes: RefCell::default(),
             opened,
@@ -160,11 +155,7 @@ impl Repository {
     /// Forgets the index: it was changed, perhaps too quickly for its metadata to tell.
     pub(super) fn forget_index(&mut self) {
         self.index = None;
-    }
-
-    /// Lets the next question be answered by a look at the index, however soon it comes.
-    pub(super) fn look_again(&mut self) {
-        self.looked_at = None;
+        self.unfit_index = None;
     }
 
     /// Makes sure that what is asked next is answered from the current files.
@@ -181,22 +172,23 @@ impl Repository {
             }
             self.replace(opened);
         }
-        let now = Instant::now();
-        if self.index.is_some() && self.looked_at.is_some_and(|then| now - then < LOOKED_AT_FOR) {
-            return Some(());
-        }
-        self.looked_at = Some(now);
         let path = &self.opened.index_path;
         if !self.index.as_ref().is_some_and(|index| index.is_current(path)) {
             self.index = None;
-            self.index = Some(Index::read(path, self.opened.git.object_hash())?);
+            let signature = Index::signature(path);
+            if signature.is_some() && signature == self.unfit_index {
+                return None;
+            }
+            self.index = Index::read(path, self.opened.git.object_hash());
+            self.unfit_index = signature.filter(|signature| self.index.is_none() && !signature.is_recent());
             self.generation += 1;
         }
-        Some(())
+        (self.index.is_some() && self.global.is_whole()).then_some(())
     }
 
-    /// The patterns of the directory at `relative`, from those of its parent.
-    pub(super) fn patterns(&mut self, parent: Option<&Patterns>, relative: &[u8]) -> Patterns {
+    /// The patterns of the directory at `relative`, from those of its parent; none where a file with them is
+    /// too large.
+    pub(super) fn patterns(&mut self, parent: Option<&Patterns>, relative: &[u8]) -> Option<Patterns> {
         let Repository { opened, index, global, .. } = self;
         let mut indexed = |path: &[u8], skipped: bool| {
             let id = index.as_ref()?.pattern_file(path, skipped)?;
@@ -332,7 +324,7 @@ impl Repository {
             return true;
         }
         let git = &self.opened.git;
-        let id = if conversion.is_none() {
+        let id = if conversion.compares_bytes(stat) {
             // A blob of another size can't be it, whatever is in the file.
             if self.blob_size(entry.oid).is_some_and(|size| size != files::size(stat)) {
                 return true;

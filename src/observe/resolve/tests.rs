@@ -123,6 +123,85 @@ fn a_link_whose_target_ends_in_a_slash_leads_to_a_directory() {
     check(&mut Resolver::default(), &root, ".", "link", true).unwrap();
 }
 
+/// A resolver that has met the directories of `root`, which are named by relative paths.
+fn having_met(root: &Path, directories: &[&str]) -> Resolver {
+    let mut resolver = Resolver::default();
+    for directory in directories {
+        fs::create_dir_all(root.join(directory)).unwrap();
+        meet(&mut resolver, root, directory);
+    }
+    resolver
+}
+
+fn meet(resolver: &mut Resolver, root: &Path, path: &str) {
+    let names = Names { prefix: Vec::new(), root: Vec::new(), process: 1, thread: 1 };
+    resolver.resolve(&names, root.as_os_str().as_bytes(), path.as_bytes(), true).unwrap();
+}
+
+fn changed_outside(resolver: &Resolver, root: &Path) -> Vec<String> {
+    let root = format!("{}/", root.display());
+    let names = resolver.changed_outside().into_iter().map(|path| String::from_utf8(path).unwrap());
+    names.map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn directories_that_nobody_traced_has_replaced_are_told() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    let met = ["same", "moved/in", "removed/in", "linked/in", "again/in", "again/other"];
+    let mut resolver = having_met(&root, &met);
+    assert_eq!(changed_outside(&resolver, &root), [""; 0]);
+    fs::rename(root.join("moved"), root.join("elsewhere")).unwrap();
+    fs::remove_dir_all(root.join("removed")).unwrap();
+    fs::rename(root.join("linked"), root.join("target")).unwrap();
+    std::os::unix::fs::symlink("target", root.join("linked")).unwrap();
+    fs::rename(root.join("again/in"), root.join("away")).unwrap();
+    fs::create_dir(root.join("again/in")).unwrap();
+    assert_eq!(changed_outside(&resolver, &root), ["again/in", "linked", "moved", "removed"]);
+    // One that is met again is another from then on, which changes nothing about what was before.
+    resolver.forget();
+    meet(&mut resolver, &root, "again/in/x");
+    assert_eq!(changed_outside(&resolver, &root), ["again/in", "linked", "moved", "removed"]);
+}
+
+#[test]
+fn directories_are_followed_through_traced_renames() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    let met = ["a/in/deep", "b", "x/in", "y/in", "gone/in", "under/in"];
+    let mut resolver = having_met(&root, &met);
+    let name = |path: &str| [root.as_os_str().as_bytes(), b"/", path.as_bytes()].concat();
+    // a replaces b, and goes on to c/d; another a comes.
+    fs::rename(root.join("a"), root.join("b")).unwrap();
+    resolver.renamed(&name("a"), &name("b"), false);
+    fs::create_dir_all(root.join("c")).unwrap();
+    fs::rename(root.join("b"), root.join("c/d")).unwrap();
+    resolver.renamed(&name("b"), &name("c/d"), false);
+    fs::create_dir_all(root.join("a/in/deep")).unwrap();
+    meet(&mut resolver, &root, "a/in/deep/");
+    // x and y are exchanged.
+    fs::rename(root.join("x"), root.join("z")).unwrap();
+    fs::rename(root.join("y"), root.join("x")).unwrap();
+    fs::rename(root.join("z"), root.join("y")).unwrap();
+    resolver.renamed(&name("x"), &name("y"), true);
+    // A directory is renamed and removed by its new name.
+    fs::rename(root.join("gone"), root.join("went")).unwrap();
+    resolver.renamed(&name("gone"), &name("went"), false);
+    for directory in ["went/in", "went"] {
+        fs::remove_dir(root.join(directory)).unwrap();
+        resolver.forget_directory(&name(directory));
+    }
+    // Another thing than before, as under a mount.
+    fs::remove_dir_all(root.join("under")).unwrap();
+    fs::create_dir(root.join("under")).unwrap();
+    resolver.mounts_changed(&name("under"));
+    assert_eq!(changed_outside(&resolver, &root), [""; 0]);
+    // What an outsider does then is told by the names of now.
+    fs::rename(root.join("c/d/in"), root.join("c/e")).unwrap();
+    fs::remove_dir(root.join("y/in")).unwrap();
+    assert_eq!(changed_outside(&resolver, &root), ["c/d/in", "y/in"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]

@@ -180,6 +180,22 @@ fn the_lists_are_there_when_empty_and_each_record_is_a_line() {
     assert!(empty.contains("\n\"files\":[]}\n"), "{empty}");
 }
 
+#[test]
+fn a_repository_is_called_dirty_or_nothing_is_said() {
+    let repository = |dirty| GitRepository { root: b"/r".to_vec(), head: None, dirty, head_after: None };
+    for (dirty, expected) in [
+        (false, json!([{ "root": "/r", "head": null }])),
+        (true, json!([{ "root": "/r", "head": null, "dirty": true }])),
+    ] {
+        let header = Header { git_repositories: vec![repository(dirty)], ..header() };
+        let mut whole: Value = serde_json::from_str(&written(&header, &[])).unwrap();
+        assert_eq!(whole["git_repositories"], expected);
+        // A build of before said false where no dirty path was observed.
+        whole["git_repositories"][0]["dirty"] = json!(dirty);
+        assert_eq!(serde_json::from_value::<Manifest>(whole).unwrap().header, header);
+    }
+}
+
 /// Every object of the document, each as the way to it.
 fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
@@ -200,7 +216,7 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "exit_signal", "timed_out"]),
-    ("git_repositories", &["head_after"]),
+    ("git_repositories", &["dirty", "head_after"]),
     ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
     ("execs", &["argv_truncated"]),
     ("files", &["processes", "process_count", "inherited", "renamed_to", "git", "git_after"]),

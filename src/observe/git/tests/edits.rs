@@ -490,18 +490,44 @@ facts! {
         eprintln!("{same} edits left the times as they were");
     }
 
-    fn an_index_that_was_looked_at_a_moment_ago_is_looked_at_for_the_end(fixture) {
+    fn an_index_that_someone_else_replaces_is_read_at_the_next_question(fixture) {
         fixture.sh("git init -q r; cd r; echo a >a; git add .; git commit -qm 1; cp .git/index one; echo b >b; git add b");
         let (index, one) = (fixture.path("r/.git/index"), fixture.path("r/one"));
         let mut all = Repositories::new();
-        for _ in 0..20 {
-            ask(&mut all, &fixture.path("r/b"));
+        for round in 0..40 {
             let before = all.epoch();
+            let (b, _) = ask(&mut all, &fixture.path("r/b")).unwrap();
+            assert_eq!(b.tracked, round % 2 == 0, "round {round}");
+            assert_ne!(all.epoch(), before);
             std::fs::rename(&one, fixture.path("r/.git/next")).unwrap();
             std::fs::rename(&index, &one).unwrap();
             std::fs::rename(fixture.path("r/.git/next"), &index).unwrap();
-            assert_ne!(all.settled_epoch(), before);
         }
+        let before = all.epoch();
+        assert_ne!(all.settled_epoch(), before);
+    }
+
+    fn rules_that_are_written_after_their_file_was_opened_hold_at_the_next_question(fixture) {
+        fixture.sh("git init -q r; mkdir -p r/d; touch r/d/a.log r/d/a.tmp");
+        let mut all = Repositories::new();
+        ask(&mut all, &fixture.path("r/d/a.log")).unwrap();
+        // So many that all of them could not be compared at each question.
+        for number in 0..200 {
+            let other = fixture.path(&format!("r/{number}/.gitignore"));
+            std::fs::create_dir(other.parent().unwrap()).unwrap();
+            std::fs::write(&other, "x").unwrap();
+            ask(&mut all, &other).unwrap();
+            all.note_change(other.as_os_str().as_encoded_bytes());
+        }
+        let rules = fixture.path("r/d/.gitignore");
+        let mut file = std::fs::File::create(&rules).unwrap();
+        all.note_change(rules.as_os_str().as_encoded_bytes());
+        let ignored = |all: &mut Repositories, name: &str| ask(all, &fixture.path(name)).unwrap().0.ignored;
+        assert!(!ignored(&mut all, "r/d/a.log"));
+        file.write_all(b"*.log\n").unwrap();
+        assert!(ignored(&mut all, "r/d/a.log") && !ignored(&mut all, "r/d/a.tmp"));
+        file.write_all(b"*.tmp\n").unwrap();
+        assert!(ignored(&mut all, "r/d/a.tmp"));
     }
 
     fn what_can_change_an_answer_starts_another_epoch(fixture) {

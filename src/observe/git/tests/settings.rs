@@ -158,6 +158,18 @@ facts! {
         }
     }
 
+    fn a_file_of_a_driver_whose_configuration_is_gone_is_pinned_by_its_bytes_alone(fixture) {
+        // The driver keeps the length, and the stat data in the index is believed.
+        fixture.sh("git init -q r; cd r; git config filter.rot.clean 'tr a-z n-za-m'; printf '*.txt filter=rot\n*.set filter\n' >.gitattributes
+            echo hello >f.txt; echo 1234 >same.txt; echo plain >plain; echo set >f.set; git add .; git commit -qm 1
+            git config --remove-section filter.rot; touch -d '+1 minute' .git/index; git diff --quiet");
+        let mut all = super::Repositories::new();
+        for (name, pinned) in [("f.txt", false), ("same.txt", true), ("plain", true), ("f.set", true)] {
+            let said = super::ask(&mut all, &fixture.path("r").join(name)).unwrap().0;
+            assert_eq!((said.tracked, said.dirty, said.oid.is_some()), (true, false, pinned), "{name}");
+        }
+    }
+
     fn an_lfs_file_is_clean_and_not_pinned(fixture) {
         fixture.sh(
             "mkdir r; cd r; git init -q

@@ -239,6 +239,50 @@ facts! {
         assert_eq!(fresh("device", "rm .git/HEAD; ln -s /dev/zero .git/HEAD"), None);
     }
 
+    fn no_file_is_read_whole_however_large_it_is(fixture) {
+        use nix::sys::resource::{Resource, setrlimit};
+        // What is read whole shall not fill the machine's memory before it is noticed.
+        setrlimit(Resource::RLIMIT_AS, 2 << 30, 2 << 30).unwrap();
+        fixture.sh("git init -q r; cd r; echo a >a; echo b >b; echo '*.x' >.gitignore; git add .; git commit -qm 1; git update-index --split-index; git status >/dev/null");
+        let sparse = |file: &str| format!("rm -f {file}; mkdir -p $(dirname {file}); truncate -s 40G {file}");
+        let index = "h=$(head -c 12 .git/index | od -An -tx1 | tr -d ' \n'); truncate -s 40G .git/index; test $(echo $h | cut -c1-8) = 44495243";
+        let mut cases: Vec<(String, String, bool)> = vec![
+            ("index_that_begins_well".into(), index.into(), false),
+            ("index_below_the_limit".into(), "truncate -s 900M .git/index".into(), false),
+            ("shared_index".into(), "truncate -s 40G .git/sharedindex.*".into(), false),
+            ("included".into(), format!("{}; git config include.path ../more", sparse("more")), false),
+            ("included_deeply".into(), format!("{}; git config include.path ../m; printf '[include]\npath = more\n' >m", sparse("more")), false),
+            ("included_if".into(), format!("{}; git config includeIf.gitdir:/.path ../more", sparse("more")), false),
+            ("user".into(), format!("{}; git config core.excludesFile ~/large", sparse("~/large")), false),
+            ("attributes".into(), format!("{}; git config core.attributesFile ~/large", sparse("~/large")), false),
+            ("commondir".into(), sparse(".git/commondir"), false),
+            ("dot_git".into(), format!("rm -rf .git; {}", sparse(".git")), false),
+            // Of a reference that can't be read, only what depends on it is unknown.
+            ("object".into(), "o=$(git rev-parse HEAD:a); f=.git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); rm -f $f; truncate -s 40G $f".into(), true),
+            ("tracked_file".into(), "truncate -s 40G a".into(), true),
+        ];
+        for file in [".gitignore", ".gitattributes", ".git/info/exclude", ".git/info/attributes", ".git/HEAD", ".git/config", ".git/index",
+            ".git/packed-refs", ".git/refs/heads/main", ".git/objects/info/alternates", ".git/shallow"]
+        {
+            cases.push((file.replace('/', "_"), sparse(file), false));
+        }
+        for (name, script, known) in cases {
+            let place = Fixture { root: fixture.path(&name) };
+            std::fs::create_dir(&place.root).unwrap();
+            place.sh(&format!("cp -a ../r r; cd r; {script}"));
+            let mut all = Repositories::new();
+            let said = ask(&mut all, &place.path("r/a")).map(|(said, _)| said);
+            ask(&mut all, &place.path("r/new.x"));
+            all.repositories();
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+            let peak: u64 = peak.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+            assert!(peak < 100 << 10, "{name}: {peak} KiB");
+            assert_eq!(said.is_some(), known, "{name}: {said:?}");
+            assert!(said.is_none_or(|said| said.oid.is_none()), "{name}");
+        }
+    }
+
     fn damage_is_no_panic(fixture) {
         fixture.sh("git init -q r; cd r; echo a >a; mkdir d; echo b >d/b; git add .; git commit -qm 1; git gc -q");
         for (name, script, holds) in [
