@@ -1,16 +1,19 @@
 //! Puts recorded states back: in place, or as a tree of their own under a new directory.
 //!
-//! The order of work is: look, plan, keep what will be overwritten, change. Knows bundles and nothing
+//! The order of work is: settle what a killed restore had begun, look, plan, keep what will be overwritten, change. Knows bundles and nothing
 //! of tracing; prints nothing.
 //!
 //! - [`build`]: a recorded state as a tree under a new directory.
 //! - [`drift`]: where the live files are no longer as recorded.
+//! - [`journal`]: what a restore is about to do; [`settle`]: what a killed one had begun.
 //! - [`make`]: new nodes and their attributes.
 //! - [`place`]: paths of a record as places under a root, reached without a symbolic link on the way.
 
 pub mod apply;
 pub mod build;
 pub mod drift;
+mod in_place;
+pub mod journal;
 pub mod look;
 pub mod loosen;
 pub mod make;
@@ -19,6 +22,6 @@ pub mod place;
 pub mod plan;
 pub mod rescue;
 pub mod run;
+pub mod settle;
 pub mod targets;
 pub mod times;
-pub mod torn;

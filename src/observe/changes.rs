@@ -212,7 +212,15 @@ impl State {
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: Some(id), mount_point })
+        Verdict::AwaitResult(Pending {
+            parts,
+            exec,
+            special,
+            name: call.name,
+            opens,
+            call: Some(id),
+            mount_point,
+        })
     }
 
     /// Tells that a call went on though another one, which takes too long, may change what it names.

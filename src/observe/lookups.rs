@@ -95,12 +95,7 @@ impl Lookups {
     }
 
     /// The number of a base directory, and its name.
-    fn base(
-        &mut self,
-        resolver: &Resolver,
-        caller: Caller,
-        dirfd: Dirfd,
-    ) -> Option<(u32, Option<Vec<u8>>)> {
+    fn base(&mut self, resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Option<(u32, Option<Vec<u8>>)> {
         let base = view::base_of(resolver, caller, dirfd).ok()?;
         if is_of_the_caller(&base) {
             return None;

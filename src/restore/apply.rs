@@ -7,33 +7,34 @@
 
 mod disk;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fs::File;
-use std::io::{self, Seek as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-pub use self::disk::remove_leftover;
-use self::disk::{exchange, open_for_writing, remove_temporary, sync_directory, temporary, unnamed_file};
+use self::disk::{Unsynced, open_directory};
+pub use self::disk::{remove_temporary, stage_name, temporary, unnamed_file};
+use super::in_place;
+use super::journal::{Entry, Journal};
 use super::loosen::Loosener;
 use super::make::{self, Attributes, Shortfall, Xattrs};
 use super::parallel::Tick;
 use super::place::{Handle, Place, Spot, split};
 use super::plan::{Action, Left, Plan, Request, Step, is_unchanged, needs_content};
+use super::settle;
 use super::targets::{opposite, same_file};
 use super::times::Times;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, locate};
 use crate::snapshot::{FileRecord, FileType, Present, live, printable};
 
-/// How many new files wait for their turn: they are flushed to the disk one after another, which is
-/// cheap once the first has taken the file system's journal with it.
-const BATCH: usize = 128;
+/// How many new files wait for their turn, to be flushed to the disk together.
+const BATCH: usize = 4096;
 /// How many bytes wait with them.
-const BATCH_BYTES: u64 = 64 << 20;
+const BATCH_BYTES: u64 = 1 << 30;
 
 /// What is to be done, with all that it takes.
 pub struct Job<'a> {
@@ -45,10 +46,8 @@ pub struct Job<'a> {
     pub place: &'a Place,
     /// The contents of the snapshot.
     pub contents: &'a Contents<'a>,
-    /// What tells the temporary files of this restore from others.
-    pub id: &'a str,
-    /// A directory for content on its way: that of the rescue.
-    pub stage: &'a Path,
+    /// What is told before it is done.
+    pub journal: &'a Journal<'a>,
     /// The modification times of directories in which names change.
     pub times: &'a Times,
 }
@@ -78,7 +77,8 @@ pub struct Failure {
     pub source: io::Error,
 }
 
-fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Failure {
+/// Makes a [`Failure`] of a refusal.
+pub fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Failure {
     let path = path.to_vec();
     move |source| Failure { what, path, source }
 }
@@ -103,49 +103,59 @@ pub fn parent(path: &[u8]) -> &[u8] {
 /// Carries out the plan of `job`; what was done so far is in `done`, whatever the outcome.
 pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>) -> Result<(), Failure> {
     for directory in &job.plan.loosen {
-        loosener.make_writable(job.place, directory).map_err(failed("change the mode of", directory))?;
+        loosener.make_writable(directory).map_err(failed("change the mode of", directory))?;
     }
-    let mut worker =
-        Worker { job, done, tick, prepared: Vec::new(), prepared_bytes: 0, own_changes: HashSet::new() };
+    let mut worker = Worker {
+        job,
+        loosener,
+        done,
+        tick,
+        prepared: VecDeque::new(),
+        prepared_bytes: 0,
+        waiting: BTreeMap::new(),
+        unsynced: Unsynced::default(),
+        own_changes: HashSet::new(),
+    };
     worker.make()?;
     worker.remove()?;
     worker.link()?;
     // Before directories are shut again.
     worker.check()?;
-    worker.finish_directories(loosener)?;
-    loosener.close().map_err(failed("change back the mode of", b"a directory"))
+    worker.tell(&Entry::Placed)?;
+    worker.finish_directories()?;
+    worker.loosener.close().map_err(failed("change back the mode of", b"a directory"))
 }
 
-struct Worker<'a, 'b> {
+struct Worker<'a, 'b, 'l> {
     job: &'a Job<'a>,
+    loosener: &'b mut Loosener<'l>,
     done: &'b mut Done,
     tick: Tick<'a>,
-    prepared: Vec<Prepared>,
+    prepared: VecDeque<Prepared>,
     prepared_bytes: u64,
+    /// What takes the place of a directory, made before anything is removed from that.
+    waiting: BTreeMap<usize, Prepared>,
+    unsynced: Unsynced,
     /// Files that were changed in place: under their other names they are no longer as they were seen.
     own_changes: HashSet<(u64, u64)>,
 }
 
-/// A node under its temporary name; removed where it does not come to its place.
+/// A node under its temporary name.
+#[derive(Debug, Clone, Copy)]
 struct Prepared {
     record: usize,
-    spot: Spot,
-    temporary: Spot,
-    /// A regular file that is still to be flushed to the disk.
-    file: Option<File>,
-    placed: bool,
+    inode: (u64, u64),
 }
 
-impl Drop for Prepared {
+impl Drop for Worker<'_, '_, '_> {
     fn drop(&mut self) {
-        if !self.placed {
-            // It is ours, and what stopped the work is told.
-            let _ = remove_temporary(&self.temporary);
+        for prepared in self.prepared.iter().chain(self.waiting.values()) {
+            self.discard(*prepared);
         }
     }
 }
 
-impl Worker<'_, '_> {
+impl Worker<'_, '_, '_> {
     fn path(&self, record: usize) -> &[u8] {
         &self.job.request.files[record].path
     }
@@ -167,21 +177,44 @@ impl Worker<'_, '_> {
         self.goal(record).is_some_and(|goal| goal.file_type == FileType::Directory)
     }
 
+    /// Writes to the journal.
+    fn tell(&self, entry: &Entry) -> Result<(), Failure> {
+        self.job.journal.write(entry).map_err(failed("write the journal of", b"the restore"))
+    }
+
     fn changed(&mut self) {
         self.done.changed += 1;
         (self.tick)();
+    }
+
+    /// Whether a directory has to be emptied and replaced.
+    fn waits(&self, record: usize) -> bool {
+        self.is_live_directory(record) && !self.is_goal_directory(record)
     }
 
     /// All that is new and needs no directory out of its way; attributes of what stays.
     fn make(&mut self) -> Result<(), Failure> {
         let job = self.job;
         for step in &job.plan.steps {
-            let waits = self.is_live_directory(step.record) && !self.is_goal_directory(step.record);
+            let waits = self.waits(step.record);
             match &step.action {
-                Action::File { .. } | Action::Node if waits => {}
                 Action::File { in_place: true, .. } => self.write_in_place(step.record)?,
-                Action::File { own_content, .. } => self.prepare_file(step.record, *own_content)?,
-                Action::Node => self.make_node(step.record)?,
+                Action::File { own_content, .. } => {
+                    let prepared = self.new_file(step.record, *own_content)?;
+                    self.enqueue(prepared, waits)?;
+                }
+                Action::Node if self.is_goal_directory(step.record) && self.looked(step.record).is_none() => {
+                    self.make_directory(step.record)?;
+                }
+                Action::Node => {
+                    let prepared = self.new_node(step.record)?;
+                    if self.is_goal_directory(step.record) {
+                        // What comes next may be in it.
+                        self.put(prepared)?;
+                    } else {
+                        self.enqueue(prepared, waits)?;
+                    }
+                }
                 Action::Attributes(_) | Action::Link { .. } | Action::Remove => {}
             }
         }
@@ -201,15 +234,10 @@ impl Worker<'_, '_> {
     fn remove(&mut self) -> Result<(), Failure> {
         let job = self.job;
         for step in job.plan.steps.iter().rev() {
-            let waited = self.is_live_directory(step.record) && !self.is_goal_directory(step.record);
-            match &step.action {
-                Action::Remove => self.remove_one(step.record)?,
-                Action::File { own_content, .. } if waited => {
-                    self.prepare_file(step.record, *own_content)?;
-                    self.place_prepared()?;
-                }
-                Action::Node if waited => self.make_node(step.record)?,
-                _ => {}
+            if step.action == Action::Remove {
+                self.remove_one(step.record)?;
+            } else if let Some(prepared) = self.waiting.remove(&step.record) {
+                self.put(prepared)?;
             }
         }
         Ok(())
@@ -232,56 +260,91 @@ impl Worker<'_, '_> {
         spot.map_err(failed("open the directory of", path))
     }
 
-    /// Sees that what is at the spot is what was looked at, and says whether something is there.
-    fn expect_unchanged(&self, record: usize, spot: &Spot) -> Result<bool, Failure> {
-        let path = self.path(record);
-        let changed = || failed("restore", path)(io::Error::other("it changed meanwhile"));
-        let stat = spot.stat().map_err(failed("stat", path))?;
-        let Some(stat) = stat else {
-            return if self.looked(record).is_none() { Ok(false) } else { Err(changed()) };
-        };
-        let now = live::present(&stat, &spot.proc_path()).map_err(failed("look at", path))?;
-        let is_same = self.looked(record).is_some_and(|looked| {
+    fn changed_meanwhile(&self, record: usize) -> Failure {
+        failed("restore", self.path(record))(io::Error::other("it changed meanwhile"))
+    }
+
+    /// Whether `now` is what was looked at.
+    fn is_as_looked(&self, record: usize, now: &Present) -> bool {
+        self.looked(record).is_some_and(|looked| {
             // Of a directory that is in the way only what it holds matters, and that is seen by the kernel.
             now.file_type == FileType::Directory && looked.file_type == FileType::Directory
-                || is_unchanged(looked, &now)
+                || is_unchanged(looked, now)
                 || (looked.dev, looked.ino) == (now.dev, now.ino)
                     && self.own_changes.contains(&(now.dev, now.ino))
-        });
-        if is_same { Ok(true) } else { Err(changed()) }
+        })
+    }
+
+    fn present(&self, record: usize, spot: &Spot) -> Result<Option<Present>, Failure> {
+        let path = self.path(record);
+        let stat = spot.stat().map_err(failed("stat", path))?;
+        stat.map(|stat| live::present(&stat, &spot.proc_path())).transpose().map_err(failed("look at", path))
+    }
+
+    /// Sees that what is at the spot is what was looked at, and says whether something is there.
+    fn expect_unchanged(&self, record: usize, spot: &Spot) -> Result<bool, Failure> {
+        match self.present(record, spot)? {
+            None if self.looked(record).is_none() => Ok(false),
+            Some(now) if self.is_as_looked(record, &now) => Ok(true),
+            _ => Err(self.changed_meanwhile(record)),
+        }
     }
 
     fn temporary(&self, spot: &Spot) -> Spot {
-        spot.sibling(&temporary(self.job.id, spot.name()))
+        spot.sibling(&temporary(self.job.journal.id(), spot.name()))
     }
 
-    /// Makes a file under its temporary name, with content and attributes.
-    fn prepare_file(&mut self, record: usize, own_content: bool) -> Result<(), Failure> {
+    /// The place of what will be at the path of `record`, and the temporary one beside it.
+    fn spots(&self, record: usize) -> Result<(Spot, Spot), Failure> {
         let spot = self.spot(record)?;
-        let prepared = self.new_file(record, &spot, own_content)?;
-        self.prepared_bytes += self.goal(record).map_or(0, |goal| goal.size);
-        self.prepared.push(prepared);
+        let temporary = self.temporary(&spot);
+        Ok((spot, temporary))
+    }
+
+    /// Lets a new node wait for its turn, or until the directory in its place is empty.
+    fn enqueue(&mut self, prepared: Prepared, waits: bool) -> Result<(), Failure> {
+        if waits {
+            self.waiting.insert(prepared.record, prepared);
+            return Ok(());
+        }
+        self.prepared_bytes += self.goal(prepared.record).map_or(0, |goal| goal.size);
+        self.prepared.push_back(prepared);
         if self.prepared.len() >= BATCH || self.prepared_bytes >= BATCH_BYTES {
             self.place_prepared()?;
         }
         Ok(())
     }
 
-    fn new_file(&mut self, record: usize, spot: &Spot, own_content: bool) -> Result<Prepared, Failure> {
-        let temporary = self.temporary(spot);
-        let mut file =
-            make::new_file(&temporary).map_err(failed("create a file beside", self.path(record)))?;
-        let mut prepared = Prepared { record, spot: spot.clone(), temporary, file: None, placed: false };
-        if own_content {
-            let mut live =
-                live::open_regular(&spot.proc_path()).map_err(failed("open", self.path(record)))?;
-            io::copy(&mut live, &mut file).map_err(failed("copy", self.path(record)))?;
-        } else {
-            self.write_content(record, &mut file)?;
+    /// Removes what is under a temporary name, if it is still what was made there.
+    fn discard(&self, prepared: Prepared) {
+        let Ok((_, temporary)) = self.spots(prepared.record) else { return };
+        let found = temporary.stat().ok().flatten().map(|stat| (stat.st_dev, stat.st_ino));
+        if found == Some(prepared.inode) {
+            // What stopped the work is told, and the journal knows of it.
+            let _ = remove_temporary(&temporary);
         }
+    }
+
+    /// Makes a file under its temporary name, with content and attributes.
+    fn new_file(&mut self, record: usize, own_content: bool) -> Result<Prepared, Failure> {
+        let (spot, temporary) = self.spots(record)?;
+        let path = self.path(record);
+        self.tell(&Entry::Temporary { path: path.to_vec() })?;
+        let mut file = make::new_file(&temporary).map_err(failed("create a file beside", path))?;
+        let written = if own_content {
+            let copied =
+                live::open_regular(&spot.proc_path()).and_then(|mut live| io::copy(&mut live, &mut file));
+            copied.map(drop).map_err(failed("copy", path))
+        } else {
+            self.write_content(record, &mut file)
+        };
         let held = Handle::new(OwnedFd::from(file)).map_err(failed("stat", self.path(record)))?;
-        self.give_all(record, &prepared.temporary, &held)?;
-        prepared.file = Some(File::from(held.into_fd()));
+        let prepared = Prepared { record, inode: held.inode() };
+        let given = written.and_then(|()| self.give_all(record, &temporary, &held));
+        let kept = given.and_then(|()| {
+            self.unsynced.add(File::from(held.into_fd())).map_err(failed("stat", self.path(record)))
+        });
+        kept.inspect_err(|_| self.discard(prepared))?;
         Ok(prepared)
     }
 
@@ -339,10 +402,26 @@ impl Worker<'_, '_> {
     /// Gives attributes to what is at the path of `record`.
     fn give(&mut self, record: usize, attributes: &Attributes) -> Result<(), Failure> {
         let spot = self.spot(record)?;
-        self.expect_unchanged(record, &spot)?;
         let held = self.hold(record, &spot)?;
-        self.own_changes.insert((held.stat().st_dev, held.stat().st_ino));
-        self.give_to(record, attributes, &held)
+        let now = held.present().map_err(failed("look at", self.path(record)))?;
+        if !self.is_as_looked(record, &now) {
+            return Err(self.changed_meanwhile(record));
+        }
+        self.own_changes.insert(held.inode());
+        self.give_journaled(record, attributes, &held)
+    }
+
+    /// Gives attributes to what was there before, or takes them back at the next run.
+    fn give_journaled(
+        &mut self,
+        record: usize,
+        attributes: &Attributes,
+        held: &Handle,
+    ) -> Result<(), Failure> {
+        let path = self.path(record).to_vec();
+        self.tell(&Entry::Attributes { path: path.clone(), inode: held.inode() })?;
+        self.give_to(record, attributes, held)?;
+        self.tell(&Entry::Done { path })
     }
 
     fn hold(&self, record: usize, spot: &Spot) -> Result<Handle, Failure> {
@@ -352,58 +431,80 @@ impl Worker<'_, '_> {
 
     /// Flushes the prepared files to the disk and puts them into their places.
     fn place_prepared(&mut self) -> Result<(), Failure> {
-        for prepared in &self.prepared {
-            if let Some(file) = &prepared.file {
-                file.sync_all().map_err(failed("sync", self.path(prepared.record)))?;
-            }
-        }
+        self.unsynced.flush().map_err(failed("sync", b"new files"))?;
         self.prepared_bytes = 0;
-        for mut prepared in std::mem::take(&mut self.prepared) {
-            prepared.file = None;
+        while let Some(prepared) = self.prepared.pop_front() {
             self.put(prepared)?;
         }
         Ok(())
     }
 
     /// Puts a prepared node into its place.
-    fn put(&mut self, mut prepared: Prepared) -> Result<(), Failure> {
-        let record = prepared.record;
-        let is_there = self.expect_unchanged(record, &prepared.spot)?;
+    fn put(&mut self, prepared: Prepared) -> Result<(), Failure> {
+        let put = self.place(prepared);
+        put.inspect_err(|_| self.discard(prepared))
+    }
+
+    fn place(&mut self, prepared: Prepared) -> Result<(), Failure> {
+        let Prepared { record, inode } = prepared;
+        let (spot, temporary) = self.spots(record)?;
+        let is_there = self.expect_unchanged(record, &spot)?;
         let crosses = is_there && self.is_live_directory(record) != self.is_goal_directory(record);
-        let (spot, temporary) = (&prepared.spot, &prepared.temporary);
+        let path = self.path(record).to_vec();
         let rename = |flags| {
             let (from, to) = (temporary.name(), spot.name());
             rustix::fs::renameat_with(temporary.parent(), from, spot.parent(), to, flags)
         };
-        let put = if crosses {
-            exchange(spot, temporary, &rename)
-        } else if is_there {
-            rename(RenameFlags::empty())
-        } else {
-            match rename(RenameFlags::NOREPLACE) {
-                // The file system does not know how; the name was free a moment ago.
-                Err(Errno::INVAL) => rename(RenameFlags::empty()),
-                other => other,
+        let refused = |error: Errno| failed("replace", &path)(error.into());
+        self.tell(&Entry::Placing { path: path.clone(), inode, cleared: false })?;
+        let flags = if is_there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+        match rename(flags) {
+            Ok(()) if is_there => {
+                // What came out may not be what was looked at a moment ago.
+                let out = self.present(record, &temporary)?;
+                let is_expected = out.is_some_and(|out| self.is_as_looked(record, &out));
+                let removed = if is_expected { Some(remove_temporary(&temporary)) } else { None };
+                match removed {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                        rename(RenameFlags::EXCHANGE).map_err(refused)?;
+                        self.discard(prepared);
+                        self.someone_put_something_into(record);
+                        return Ok(());
+                    }
+                    Some(Err(error)) => return Err(failed("remove what was replaced at", &path)(error)),
+                    None => {
+                        rename(RenameFlags::EXCHANGE).map_err(refused)?;
+                        return Err(self.changed_meanwhile(record));
+                    }
+                }
             }
-        };
-        match put {
-            Ok(()) => {
-                prepared.placed = true;
-                drop(prepared);
-                self.changed();
-                Ok(())
-            }
+            Ok(()) => {}
+            Err(Errno::EXIST) if !is_there => return Err(self.changed_meanwhile(record)),
             Err(Errno::BUSY) if self.goal(record).is_some_and(|goal| goal.file_type == FileType::File) => {
-                drop(prepared);
-                self.write_in_place(record)
+                self.discard(prepared);
+                return self.write_in_place(record);
             }
-            Err(Errno::NOTEMPTY | Errno::EXIST) if crosses && self.is_live_directory(record) => {
-                drop(prepared);
-                self.someone_put_something_into(record);
-                Ok(())
+            // A filesystem that can do neither; the rescue has what is removed.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                if crosses {
+                    self.tell(&Entry::Placing { path: path.clone(), inode, cleared: true })?;
+                    match remove_temporary(&spot) {
+                        Ok(()) => {}
+                        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                            self.discard(prepared);
+                            self.someone_put_something_into(record);
+                            return Ok(());
+                        }
+                        Err(error) => return Err(failed("remove", &path)(error)),
+                    }
+                }
+                rename(RenameFlags::empty()).map_err(refused)?;
             }
-            Err(error) => Err(failed("replace", self.path(record))(error.into())),
+            Err(error) => return Err(refused(error)),
         }
+        self.changed();
+        Ok(())
     }
 
     fn someone_put_something_into(&mut self, record: usize) {
@@ -411,38 +512,62 @@ impl Worker<'_, '_> {
         self.done.left.push((path, Left::Entries(Vec::new())));
     }
 
-    fn make_node(&mut self, record: usize) -> Result<(), Failure> {
+    /// Makes a directory where nothing is; its attributes come when all is in it.
+    fn make_directory(&mut self, record: usize) -> Result<(), Failure> {
         let Some(goal) = self.goal(record) else { return Ok(()) };
         let spot = self.spot(record)?;
-        if goal.file_type == FileType::Directory && self.looked(record).is_none() {
-            // Its attributes come when all is in it.
-            return match make::new_node(&spot, goal) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    Err(failed("create", self.path(record))(error))
-                }
-                _ => {
-                    self.changed();
-                    Ok(())
-                }
-            };
+        self.tell(&Entry::Directory { path: self.path(record).to_vec() })?;
+        match make::new_node(&spot, goal) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(failed("create", self.path(record))(error))
+            }
+            _ => {
+                self.changed();
+                Ok(())
+            }
         }
-        let temporary = self.temporary(&spot);
-        make::new_node(&temporary, goal).map_err(failed("create a node beside", self.path(record)))?;
-        let prepared = Prepared { record, spot, temporary, file: None, placed: false };
-        if !self.is_goal_directory(record) {
-            let held = self.hold(record, &prepared.temporary)?;
-            self.give_all(record, &prepared.temporary, &held)?;
+    }
+
+    /// Makes a node that is no regular file under its temporary name.
+    fn new_node(&mut self, record: usize) -> Result<Prepared, Failure> {
+        let (_, temporary) = self.spots(record)?;
+        let path = self.path(record).to_vec();
+        self.tell(&Entry::Temporary { path: path.clone() })?;
+        if let Some(goal) = self.goal(record) {
+            make::new_node(&temporary, goal).map_err(failed("create a node beside", &path))?;
         }
-        self.put(prepared)
+        let held = self.hold(record, &temporary)?;
+        let prepared = Prepared { record, inode: held.inode() };
+        if self.is_goal_directory(record) {
+            self.tell(&Entry::Directory { path })?;
+        } else {
+            self.give_all(record, &temporary, &held).inspect_err(|_| self.discard(prepared))?;
+        }
+        Ok(prepared)
     }
 
     fn remove_one(&mut self, record: usize) -> Result<(), Failure> {
-        let spot = self.spot(record)?;
+        let (spot, temporary) = self.spots(record)?;
         if !self.expect_unchanged(record, &spot)? {
             return Ok(());
         }
-        let flags = if self.is_live_directory(record) { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match rustix::fs::unlinkat(spot.parent(), spot.name(), flags) {
+        let path = self.path(record).to_vec();
+        let refused = |error: Errno| failed("remove", &path)(error.into());
+        let removed = if self.is_live_directory(record) {
+            rustix::fs::unlinkat(spot.parent(), spot.name(), AtFlags::REMOVEDIR)
+        } else {
+            // Out of the way first: what is removed is what was looked at, whoever was quicker.
+            self.tell(&Entry::Removing { path: path.clone() })?;
+            settle::rename(&spot, &temporary, RenameFlags::NOREPLACE).map_err(failed("remove", &path))?;
+            let out = self.present(record, &temporary)?;
+            if !out.is_some_and(|out| self.is_as_looked(record, &out)) {
+                let back = settle::rename(&temporary, &spot, RenameFlags::NOREPLACE);
+                back.map_err(failed("put back", &path))?;
+                return Err(self.changed_meanwhile(record));
+            }
+            rustix::fs::unlinkat(temporary.parent(), temporary.name(), AtFlags::empty())
+        };
+        match removed {
             Ok(()) => {
                 self.done.removed += 1;
                 (self.tick)();
@@ -452,7 +577,7 @@ impl Worker<'_, '_> {
                 self.someone_put_something_into(record);
                 Ok(())
             }
-            Err(error) => Err(failed("remove", self.path(record))(error.into())),
+            Err(error) => Err(refused(error)),
         }
     }
 
@@ -467,61 +592,112 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         let temporary = self.temporary(&spot);
+        self.tell(&Entry::Temporary { path: path.to_vec() })?;
         let flags = AtFlags::empty();
         let linked =
             rustix::fs::linkat(leader.parent(), leader.name(), temporary.parent(), temporary.name(), flags);
-        match linked {
-            Ok(()) => self.put(Prepared { record, spot, temporary, file: None, placed: false }),
+        let prepared = match linked {
+            Ok(()) => {
+                let held = self.hold(record, &temporary)?;
+                return self.put(Prepared { record, inode: held.inode() });
+            }
             // Another file system by now, or too many names, or not allowed: a file of its own has the
             // same content.
             Err(Errno::XDEV | Errno::MLINK | Errno::PERM) => {
                 let own_content = !needs_content_of(self.job.request, record);
-                self.prepare_file(record, own_content)
+                self.new_file(record, own_content)?
             }
-            Err(error) => Err(failed("link", path)(error.into())),
-        }
+            Err(error) => return Err(failed("link", path)(error.into())),
+        };
+        self.enqueue(prepared, false)
     }
 
     /// Writes into the file that is there. The content is whole in a file of its own before the first
-    /// byte of the other changes.
+    /// byte of the other changes, and the other is compared for the last time right before.
     fn write_in_place(&mut self, record: usize) -> Result<(), Failure> {
         let spot = self.spot(record)?;
-        self.expect_unchanged(record, &spot)?;
         let held = self.hold(record, &spot)?;
-        self.own_changes.insert((held.stat().st_dev, held.stat().st_ino));
-        let mut content = unnamed_file(self.job.stage, self.job.id)
-            .map_err(failed("stage the content of", self.path(record)))?;
-        self.write_content(record, &mut content)?;
         let path = self.path(record).to_vec();
-        let written = open_for_writing(&held).and_then(|mut file| {
-            content.rewind()?;
-            let (size, old) = (content.metadata()?.len(), file.metadata()?.len());
-            if size > old {
-                // Better no room now than half way.
-                match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, old, size - old) {
-                    Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            io::copy(&mut content, &mut file)?;
-            file.set_len(size)?;
-            Ok(file)
-        });
-        let file = written.map_err(failed("write", &path))?;
+        let stage = self.stage(record)?;
+        self.tell(&Entry::Writing { path: path.clone(), inode: held.inode() })?;
+        self.job.journal.sync().map_err(failed("write the journal of", b"the restore"))?;
+        let file = self.open_for_writing(&path, &spot, &held).map_err(failed("open", &path))?;
+        let is_expected = || {
+            let now = rustix::fs::fstat(&file).ok().and_then(|now| live::present(&now, b"").ok());
+            // Its rights may have been opened, and its names are told by the plan.
+            self.looked(record)
+                .zip(now)
+                .is_some_and(|(looked, now)| self.is_as_looked(record, &Present { mode: looked.mode, ..now }))
+        };
+        let is_too_large = self.has_no_room(&stage, &file).map_err(failed("stat", &path))?;
+        let written = if is_too_large {
+            Err(Errno::NOSPC.into())
+        } else {
+            in_place::overwrite(&file, &stage, is_expected)
+        };
+        match written {
+            Ok(true) => {}
+            Ok(false) => return Err(self.changed_meanwhile(record)),
+            Err(error) => return Err(failed("write", &path)(error)),
+        }
+        self.own_changes.insert(held.inode());
         self.give_all(record, &spot, &held)?;
         let surplus = Attributes { xattrs: self.surplus(record), ..Attributes::default() };
         self.give_to(record, &surplus, &held)?;
         file.sync_all().map_err(failed("sync", &path))?;
+        self.tell(&Entry::Done { path: path.clone() })?;
+        let staged = self.job.journal.directory().map(|at| at.join(stage_name(self.job.journal.id(), &path)));
+        staged.and_then(std::fs::remove_file).map_err(failed("remove the staged content of", &path))?;
         self.changed();
         Ok(())
     }
 
+    /// Writes the content that the file of `record` gets into the directory of the rescue.
+    fn stage(&self, record: usize) -> Result<File, Failure> {
+        let path = self.path(record);
+        let journal = self.job.journal;
+        let staged = journal.directory().and_then(|directory| {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let name = directory.join(stage_name(journal.id(), path));
+            Ok(File::from(rustix::fs::open(name, flags, Mode::RUSR | Mode::WUSR)?))
+        });
+        let mut file = staged.map_err(failed("stage the content of", path))?;
+        self.write_content(record, &mut file)?;
+        file.sync_all().map_err(failed("stage the content of", path))?;
+        Ok(file)
+    }
+
+    /// Opens a regular file for writing; one of our own that we may not write is made writable for that
+    /// moment.
+    fn open_for_writing(&mut self, path: &[u8], spot: &Spot, held: &Handle) -> io::Result<File> {
+        if held.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(io::Error::other("it is no regular file any more"));
+        }
+        match held.open(OFlags::WRONLY) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let again = spot.hold()?.filter(|again| again.inode() == held.inode()).ok_or(error)?;
+                let opened = self.loosener.for_a_moment(path, again, 0o200, |held| held.open(OFlags::WRONLY));
+                Ok(File::from(opened?))
+            }
+            other => Ok(File::from(other?)),
+        }
+    }
+
+    /// Whether the filesystem of `file` has no room for what `content` has more: better now than half way.
+    fn has_no_room(&self, content: &File, file: &File) -> io::Result<bool> {
+        let more = content.metadata()?.len().saturating_sub(file.metadata()?.len());
+        let free = rustix::fs::fstatvfs(file)?;
+        Ok(more > free.f_bavail.saturating_mul(free.f_frsize))
+    }
+
     /// Gives directories their attributes and times, the deepest first.
-    fn finish_directories(&mut self, loosener: &mut Loosener) -> Result<(), Failure> {
+    fn finish_directories(&mut self) -> Result<(), Failure> {
         let job = self.job;
         for path in touched(job.request, job.plan).iter().rev() {
-            sync_directory(job.place, path).map_err(failed("sync", path))?;
+            let directory = open_directory(job.place, path).map_err(failed("open", path))?;
+            directory.into_iter().try_for_each(|one| self.unsynced.add(one)).map_err(failed("stat", path))?;
         }
+        self.unsynced.flush().map_err(failed("sync", b"directories"))?;
         let mut work: BTreeMap<&[u8], Option<&Step>> =
             job.times.keys().map(|path| (path.as_slice(), None)).collect();
         for step in &job.plan.steps {
@@ -537,21 +713,24 @@ impl Worker<'_, '_> {
                 continue;
             };
             let Some(held) = spot.hold().map_err(failed("open", &path))? else { continue };
-            match step {
+            if step.is_some() {
+                self.loosener.close_beneath(&path).map_err(failed("change back modes in", &path))?;
+            }
+            let is_final = match step {
                 Some(Step { record, action: Action::Attributes(attributes) }) => {
-                    self.give_to(*record, attributes, &held)?;
-                    if let Some(permissions) = attributes.permissions {
-                        loosener.close_with(&path, permissions);
-                    }
+                    self.give_journaled(*record, attributes, &held)?;
                     self.changed();
+                    attributes.permissions.is_some()
                 }
                 Some(Step { record, .. }) => {
                     self.give_all(*record, &spot, &held)?;
-                    if let Some(goal) = self.goal(*record) {
-                        loosener.close_with(&path, job.request.policy.permissions(goal));
-                    }
+                    self.tell(&Entry::Done { path: path.clone() })?;
+                    true
                 }
-                None => {}
+                None => false,
+            };
+            if is_final {
+                self.loosener.forget(&path).map_err(failed("write the journal of", b"the restore"))?;
             }
             if let Some(mtime) = job.times.get(&path) {
                 let attributes = Attributes { mtime: Some(*mtime), ..Attributes::default() };

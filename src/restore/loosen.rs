@@ -1,20 +1,22 @@
-//! Directories of our own that permit too little for the work: opened to their owner for a while.
+//! Files and directories of our own that permit too little for the work: opened to their owner for a
+//! while.
 //!
-//! What was opened is closed again whatever happens, short of SIGKILL; for that the rescue knows the
-//! bits. Neighbours: `look.rs` and `apply.rs` meet such directories.
+//! What was opened is closed again whatever happens; short of SIGKILL by the run that opened it, and else
+//! by the next one, from the journal. Neighbours: `look.rs` and `apply.rs` meet such directories.
 
 use std::io;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use super::journal::{Entry, Journal};
 use super::look::Loosened;
 use super::place::{Handle, Place, Spot};
-use crate::snapshot::Present;
 
-/// The directories that are open at the moment.
-#[derive(Debug, Default)]
-pub struct Loosener {
+/// What is open at the moment.
+pub struct Loosener<'a> {
+    place: &'a Place,
+    journal: &'a Journal<'a>,
     open: Vec<Open>,
 }
 
@@ -26,19 +28,24 @@ struct Open {
     permissions: u32,
 }
 
-impl Loosener {
+impl<'a> Loosener<'a> {
+    /// Opens nothing yet.
+    pub fn new(place: &'a Place, journal: &'a Journal<'a>) -> Loosener<'a> {
+        Loosener { place, journal, open: Vec::new() }
+    }
+
     /// Opens every directory above `path` that is ours and may not be searched, so that `path` can be
     /// looked at; true where there was one.
-    pub fn make_searchable(&mut self, place: &Place, path: &[u8], uid: u32) -> io::Result<bool> {
+    pub fn make_searchable(&mut self, path: &[u8], uid: u32) -> io::Result<bool> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).skip(1);
         let mut any = false;
         for slash in slashes {
-            let Some(spot) = place.spot(&path[..slash])? else { break };
+            let Some(spot) = self.place.spot(&path[..slash])? else { break };
             let Some(handle) = directory(&spot)? else { break };
             // What is looked up in it needs the right to search (path_resolution(7)).
             let probe = rustix::fs::statat(spot.parent(), search_probe(&spot), rustix::fs::AtFlags::empty());
             if probe.err() == Some(Errno::ACCESS) && handle.stat().st_uid == uid {
-                self.open(path[..slash].to_vec(), handle)?;
+                self.open(&path[..slash], handle, 0o700)?;
                 any = true;
             }
         }
@@ -46,29 +53,38 @@ impl Loosener {
     }
 
     /// Opens the directory at `path` for changes.
-    pub fn make_writable(&mut self, place: &Place, path: &[u8]) -> io::Result<()> {
-        let spot = place.spot(path)?.ok_or(io::ErrorKind::NotFound)?;
+    pub fn make_writable(&mut self, path: &[u8]) -> io::Result<()> {
+        let spot = self.place.spot(path)?.ok_or(io::ErrorKind::NotFound)?;
         let handle = directory(&spot)?.ok_or(io::ErrorKind::NotADirectory)?;
-        self.open(path.to_vec(), handle)
+        self.open(path, handle, 0o700)
     }
 
-    /// Takes over the directory at `path` if it is open though it was as `before` says.
-    pub fn adopt(&mut self, place: &Place, path: &[u8], before: &Present) -> io::Result<()> {
-        let Some(handle) = place.spot(path)?.map(|spot| directory(&spot)).transpose()?.flatten() else {
-            return Ok(());
-        };
-        let (now, then) = (handle.stat().st_mode & 0o7777, before.mode & 0o7777);
-        if now != then && now == then | 0o700 {
-            self.open.push(Open { path: path.to_vec(), handle, permissions: then });
-        }
-        Ok(())
+    /// Gives the owner of what is held at `path` the rights `bits` for as long as `work` takes.
+    pub fn for_a_moment<T>(
+        &mut self,
+        path: &[u8],
+        handle: Handle,
+        bits: u32,
+        work: impl FnOnce(&Handle) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.open(path, handle, bits)?;
+        let at = self.open.iter().position(|open| open.path == path).ok_or(io::ErrorKind::NotFound)?;
+        let done = work(&self.open[at].handle);
+        let open = self.open.remove(at);
+        self.close_one(&open)?;
+        done
     }
 
-    fn open(&mut self, path: Vec<u8>, handle: Handle) -> io::Result<()> {
+    fn open(&mut self, path: &[u8], handle: Handle, bits: u32) -> io::Result<()> {
         let permissions = handle.stat().st_mode & 0o7777;
         if self.open.iter().all(|open| open.path != path) {
-            rustix::fs::chmod(handle.proc_path(), Mode::from_raw_mode(permissions | 0o700))?;
-            self.open.push(Open { path, handle, permissions });
+            let inode = (handle.stat().st_dev, handle.stat().st_ino);
+            let to = permissions | bits;
+            self.journal.write(&Entry::Opened { path: path.to_vec(), inode, from: permissions, to })?;
+            self.journal.sync()?;
+            self.open.push(Open { path: path.to_vec(), handle, permissions });
+            let open = self.open.last().ok_or(io::ErrorKind::NotFound)?;
+            rustix::fs::chmod(open.handle.proc_path(), Mode::from_raw_mode(to))?;
         }
         Ok(())
     }
@@ -79,37 +95,55 @@ impl Loosener {
         self.open.iter().map(entry).collect()
     }
 
-    /// The open directories.
+    /// What is open.
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.open.iter().map(|open| open.path.as_slice())
     }
 
-    /// Gives the directory at `path` other bits in the end than those that it had.
-    pub fn close_with(&mut self, path: &[u8], permissions: u32) {
-        if let Some(open) = self.open.iter_mut().find(|open| open.path == path) {
-            open.permissions = permissions;
+    /// Closes what is open beneath `path`, so that no later run needs a way through it.
+    pub fn close_beneath(&mut self, path: &[u8]) -> io::Result<()> {
+        let is_beneath =
+            |open: &Open| open.path.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'));
+        self.close_some(is_beneath)
+    }
+
+    /// Lets `path` be: it has the bits that it is to have.
+    pub fn forget(&mut self, path: &[u8]) -> io::Result<()> {
+        if let Some(at) = self.open.iter().position(|open| open.path == path) {
+            self.journal.write(&Entry::Closed { path: path.to_vec() })?;
+            self.open.remove(at);
         }
+        Ok(())
     }
 
     /// Closes all, the deepest first.
     pub fn close(&mut self) -> io::Result<()> {
-        let mut outcome = Ok(());
-        self.open.sort_by(|one, other| one.path.cmp(&other.path));
-        while let Some(open) = self.open.pop() {
-            match rustix::fs::chmod(open.handle.proc_path(), Mode::from_raw_mode(open.permissions)) {
-                // It was removed, as it should be.
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => outcome = Err(error.into()),
-            }
+        self.close_some(|_| true)
+    }
+
+    fn close_some(&mut self, is_one: impl Fn(&Open) -> bool) -> io::Result<()> {
+        let (mut some, rest): (Vec<_>, _) = std::mem::take(&mut self.open).into_iter().partition(is_one);
+        self.open = rest;
+        some.sort_by(|one, other| other.path.cmp(&one.path));
+        let closed: Vec<io::Result<()>> = some.iter().map(|open| self.close_one(open)).collect();
+        closed.into_iter().collect()
+    }
+
+    fn close_one(&self, open: &Open) -> io::Result<()> {
+        match rustix::fs::chmod(open.handle.proc_path(), Mode::from_raw_mode(open.permissions)) {
+            // It was removed, as it should be.
+            Ok(()) | Err(Errno::NOENT) => self.journal.write(&Entry::Closed { path: open.path.clone() }),
+            Err(error) => Err(error.into()),
         }
-        outcome
     }
 }
 
-impl Drop for Loosener {
+impl Drop for Loosener<'_> {
     fn drop(&mut self) {
-        // Nobody is left to be told.
-        let _ = self.close();
+        if self.close().is_err() {
+            // Nobody is left to be told; the next run tries again.
+            self.journal.keep();
+        }
     }
 }
 

@@ -209,7 +209,8 @@ pub fn new_file(spot: &Spot) -> io::Result<File> {
 }
 
 /// Makes what `goal` says where nothing is, without its attributes: a directory for its owner alone, a
-/// symbolic link, a FIFO, a device. A regular file is made by [`new_file`]; a socket by nobody.
+/// symbolic link, a FIFO, a socket that nobody listens on, a device. A regular file is made by
+/// [`new_file`].
 pub fn new_node(spot: &Spot, goal: &Present) -> io::Result<()> {
     let (parent, name) = (spot.parent(), spot.name());
     let node = |kind, device| rustix::fs::mknodat(parent, name, kind, PRIVATE_FILE, device);
@@ -220,9 +221,10 @@ pub fn new_node(spot: &Spot, goal: &Present) -> io::Result<()> {
             rustix::fs::symlinkat(goal.target.as_deref().unwrap_or_default(), parent, name)?;
         }
         FileType::Fifo => node(Kind::Fifo, 0)?,
+        FileType::Socket => node(Kind::Socket, 0)?,
         FileType::CharDevice => node(Kind::CharacterDevice, device)?,
         FileType::BlockDevice => node(Kind::BlockDevice, device)?,
-        FileType::File | FileType::Socket => return Err(io::ErrorKind::Unsupported.into()),
+        FileType::File => return Err(io::ErrorKind::Unsupported.into()),
     }
     Ok(())
 }

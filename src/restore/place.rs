@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::snapshot::compare::{self, Fingerprint};
+use crate::snapshot::{FileType, Present, live};
 
 /// O_PATH needs no permission on the directory itself (open(2)).
 const DIRECTORY: OFlags =
@@ -182,10 +183,25 @@ impl Handle {
         &self.stat
     }
 
+    /// Its device and inode.
+    pub fn inode(&self) -> (u64, u64) {
+        (self.stat.st_dev, self.stat.st_ino)
+    }
+
     /// A path that names it and nothing else, for calls that take no O_PATH descriptor; a symbolic
     /// link that is held is not followed behind it (proc_pid_fd(5)).
     pub fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
+    /// Its metadata in the terms of a record, when it was taken hold of.
+    pub fn present(&self) -> io::Result<Present> {
+        let mut present = live::present(&self.stat, self.proc_path().as_bytes())?;
+        if present.file_type == FileType::Symlink {
+            // The path is a link itself, to the one that is held.
+            present.target = Some(rustix::fs::readlinkat(&self.fd, c"", Vec::new())?.into_bytes());
+        }
+        Ok(present)
     }
 
     /// The descriptor.

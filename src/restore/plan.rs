@@ -30,10 +30,8 @@ pub struct Request<'a> {
     pub links: [&'a Links; 2],
     /// What was found at the targets and at the other names of their files.
     pub looks: &'a HashMap<usize, io::Result<Look>>,
-    /// The records of the rescues of restores of this snapshot that did not come to their end, by path.
-    pub unfinished: &'a HashMap<&'a [u8], Vec<&'a FileRecord>>,
-    /// The records whose files such a restore was changing in place, by their bytes.
-    pub half_done: &'a HashSet<usize>,
+    /// The paths at which something is settled before anything is changed, where that was not done.
+    pub begun: &'a BTreeSet<Vec<u8>>,
 }
 
 /// What becomes of one target.
@@ -52,7 +50,7 @@ pub enum Action {
         /// The index of that record.
         to: usize,
     },
-    /// A directory, symbolic link, FIFO or device is made.
+    /// A directory, symbolic link, FIFO, socket or device is made.
     Node,
     /// What is there gets other attributes.
     Attributes(Attributes),
@@ -101,9 +99,9 @@ pub enum Left {
     /// A directory that would have to go holds what the snapshot does not know.
     #[error("it holds {} that the snapshot does not know", entries(.0))]
     Entries(Vec<Vec<u8>>),
-    /// A socket is of the process that listened on it.
-    #[error("a socket can't be brought back")]
-    Socket,
+    /// The directory that it is in stays, since what was in its place can't be brought back.
+    #[error("the directory that it is in stays")]
+    Above,
     /// No recording has what is in a repository's own directory.
     #[error("it is inside a repository's own directory")]
     Repository,
@@ -153,6 +151,7 @@ pub fn plan(request: &Request) -> Plan {
         planner.decide(index);
     }
     planner.link();
+    planner.keep_content_of_what_stays();
     planner.keep_unknown_entries();
     planner.make_parents();
     planner.find_obstacles();
@@ -207,7 +206,7 @@ impl<'a> Planner<'a> {
         }
         if look.at_goal {
             self.plan.at_goal += 1;
-        } else if !look.at_other && !self.is_half_done(index, look) {
+        } else if !look.at_other && !self.request.begun.contains(&self.record(index).path) {
             self.plan.conflicts.push(index);
         }
         let action = match (self.goal(index), &look.live) {
@@ -218,7 +217,6 @@ impl<'a> Planner<'a> {
                 match (kept, goal.file_type) {
                     (Some(live), _) => self.attributes(index, goal, live).map(Action::Attributes),
                     (None, FileType::File) => Some(self.file(goal, look)),
-                    (None, FileType::Socket) => return self.leave(index, Left::Socket),
                     (None, FileType::CharDevice | FileType::BlockDevice)
                         if !self.request.policy.user.is_root() || !self.request.policy.privileges =>
                     {
@@ -238,27 +236,6 @@ impl<'a> Planner<'a> {
         self.plan.left.push((path, why));
     }
 
-    /// Whether a restore that was killed can have left the path so: what it then was is in its rescue.
-    fn is_half_done(&self, index: usize, look: &Look) -> bool {
-        let is_directory = |at: Option<&Present>| at.is_some_and(|at| at.file_type == FileType::Directory);
-        let is_left = |rescued: &&FileRecord| {
-            let Some(live) = &look.live else { return true };
-            let Some(before) = rescued.before.present() else {
-                return is_directory(Some(live)) && rescued.after.present().is_some();
-            };
-            // Untouched, or a directory on its way.
-            is_unchanged(before, live)
-                || is_directory(Some(live))
-                    && (is_directory(Some(before)) || is_directory(rescued.after.present()))
-        };
-        self.request.half_done.contains(&index) || self.rescued(index).iter().any(is_left)
-    }
-
-    /// What the rescues of killed restores have of the path.
-    fn rescued(&self, index: usize) -> &'a [&'a FileRecord] {
-        self.request.unfinished.get(self.record(index).path.as_slice()).map_or(&[], Vec::as_slice)
-    }
-
     fn file(&self, goal: &Present, look: &Look) -> Action {
         let in_place = look.live.as_ref().is_some_and(|live| {
             let has_other_names = live.nlink > 1 && (live.dev, live.ino) == (goal.dev, goal.ino);
@@ -273,13 +250,8 @@ impl<'a> Planner<'a> {
     /// state has them: an attribute that someone else changed since is not of the command's doing.
     fn attributes(&self, index: usize, goal: &Present, live: &Present) -> Option<Attributes> {
         let record = self.record(index);
-        let rescued = self.rescued(index);
-        // A later one has what an earlier one of the killed restores had begun.
-        let was = rescued.first().and_then(|rescued| rescued.before.present());
         let other = self.other(index).filter(|other| other.file_type == goal.file_type);
-        // Of a file that was half done, all that is not as it should be is of our own doing.
-        let is_half_done = !rescued.is_empty() && was.is_none_or(|before| !is_unchanged(before, live));
-        let ours = |same_as: &dyn Fn(&Present) -> bool| is_half_done || other.is_some_and(same_as);
+        let ours = |same_as: &dyn Fn(&Present) -> bool| other.is_some_and(same_as);
         let mut wanted = Attributes::default();
         let policy = self.request.policy;
         let permissions = policy.permissions(goal);
@@ -409,6 +381,23 @@ impl<'a> Planner<'a> {
         let is_kept = self.look(index).is_some_and(|look| look.same_content);
         if is_kept && others.iter().any(is_foreign) {
             self.steps.insert(index, Action::File { in_place: false, own_content: true });
+        }
+    }
+
+    /// Keeps what is in a directory whose successor can't be made.
+    fn keep_content_of_what_stays(&mut self) {
+        let stays = |(path, why): &(Vec<u8>, Left)| {
+            let index = self.request.files.binary_search_by(|record| record.path.cmp(path)).ok()?;
+            let is_directory = self.look(index)?.live.as_ref()?.file_type == FileType::Directory;
+            (*why == Left::Device && is_directory).then(|| [path.as_slice(), b"/"].concat())
+        };
+        for above in self.plan.left.iter().filter_map(stays).collect::<Vec<_>>() {
+            let is_beneath = |index: &usize| self.record(*index).path.starts_with(&above);
+            let beneath: Vec<usize> = self.steps.keys().copied().filter(is_beneath).collect();
+            for index in beneath {
+                self.steps.remove(&index);
+                self.leave(index, Left::Above);
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! The snapshot of what a restore overwrites: written before anything changes, so that the restore
 //! can be undone, and completed where it was killed.
 //!
-//! It lies beside the snapshot that is restored, and is called `.unfinished` until all is done. Its
+//! It lies beside the snapshot that is restored, and is called `.unfinished`, with a journal in it, until
+//! all is done. Its
 //! before-states are those of the live files, with their content; its after-states those that the
 //! restore puts back, whose content stays where it is. Neighbours: `plan.rs` has the steps,
 //! `apply.rs` carries them out.
@@ -17,13 +18,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::journal::{self, Journal};
+use super::loosen::Loosener;
 use super::make::Policy;
 use super::place::{Place, Spot};
 use super::plan::{Action, Request, Step, is_unchanged};
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
-use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::layout::{self, SnapshotDir};
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{self, *};
 
@@ -32,43 +35,13 @@ const RESCUE: &str = "-rescue-";
 /// What the name of a rescue ends in until its restore is done.
 const UNFINISHED: &str = ".unfinished";
 
-/// A rescue whose restore is under way.
-#[derive(Debug, Clone)]
-pub struct Rescue {
-    path: PathBuf,
-    id: String,
-}
-
-/// A rescue whose restore did not come to its end.
+/// The directory of a restore that came to no end: its journal, and its rescue if it came so far.
 #[derive(Debug)]
 pub struct Unfinished {
+    /// The directory.
+    pub path: PathBuf,
     /// The rescue.
-    pub rescue: Rescue,
-    /// What it holds.
-    pub snapshot: Snapshot,
-}
-
-impl Rescue {
-    /// The number that tells its temporary files from all others.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Its directory at the moment.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Gives it its final name, which says that its restore is done.
-    pub fn finish(self) -> io::Result<PathBuf> {
-        let name = self.path.as_os_str().as_bytes();
-        let done = PathBuf::from(OsStr::from_bytes(name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name)));
-        std::fs::rename(&self.path, &done)?;
-        if let Some(parent) = done.parent() {
-            File::open(parent)?.sync_all()?;
-        }
-        Ok(done)
-    }
+    pub snapshot: Option<Snapshot>,
 }
 
 /// The directory of the snapshots and the name that rescues of `snap` start with; a rescue of a rescue
@@ -83,39 +56,61 @@ fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
     Ok((real.parent().unwrap_or(Path::new("/")).to_owned(), name))
 }
 
-/// The rescues of the snapshot `snap` whose restores did not come to their end.
+/// The directories of the restores of the snapshot `snap`, or of its rescues, that came to no end, or
+/// have not yet; in the order of their numbers.
 pub fn unfinished(snap: &Path) -> io::Result<Vec<Unfinished>> {
     let (directory, base) = family(snap)?;
-    let own = snap.canonicalize()?;
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        let is_one = is_unfinished_name(&base, &entry.file_name());
         let path = entry.path();
-        // One without a manifest never came so far that anything was changed.
-        let Some(snapshot) = is_one.then(|| Snapshot::open(&path).ok()).flatten() else { continue };
-        if is_ours(&path, &snapshot)? && path != own {
-            let id = snapshot.header().id.clone();
-            found.push(Unfinished { rescue: Rescue { path, id }, snapshot });
+        if !is_unfinished_name(&base, &entry.file_name()) || !is_own_directory(&path) {
+            continue;
+        }
+        let snapshot = Snapshot::open(&path).ok().filter(is_ours);
+        // Another's rescue, with a manifest of its own, could say that files of ours were half done.
+        if snapshot.is_some() || is_abandoned(&path) {
+            found.push(Unfinished { path, snapshot });
         }
     }
-    // In the order of their numbers.
-    let key = |one: &Unfinished| (one.rescue.path.as_os_str().len(), one.rescue.path.clone());
-    found.sort_by_key(key);
+    found.sort_by_key(|one| (one.path.as_os_str().len(), one.path.clone()));
     Ok(found)
 }
 
-/// Removes the directories of rescues of `snap` that were never written.
-pub fn remove_abandoned(snap: &Path) -> io::Result<()> {
-    let (directory, base) = family(snap)?;
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        if is_unfinished_name(&base, &entry.file_name()) && is_abandoned(&entry.path()) {
-            // One that is not empty is of a run that is not done with it, or no business of ours.
-            let _ = std::fs::remove_dir(entry.path());
+/// The rescues of the snapshot `snap` whose restores were interrupted.
+pub fn interrupted(snap: &Path) -> Vec<PathBuf> {
+    let is_dead = |one: &Unfinished| !matches!(journal::find(&one.path), Ok(journal::Found::Alive));
+    // What can't be looked at is told by a restore.
+    let found = unfinished(snap).unwrap_or_default().into_iter();
+    found.filter(|one| one.snapshot.is_some() && is_dead(one)).map(|one| one.path).collect()
+}
+
+/// Ends the restore whose journal is in `directory`: a rescue gets its final name, and what is none is
+/// removed.
+pub fn end(directory: &Path) -> io::Result<()> {
+    let names = std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
+    let names = names.collect::<io::Result<Vec<_>>>()?;
+    let has_rescue = names.iter().any(|name| name == layout::MANIFEST);
+    for name in &names {
+        if name == layout::RESTORE_JOURNAL
+            || layout::is_temporary(name.as_bytes())
+            || !has_rescue && name == layout::BLOBS
+        {
+            std::fs::remove_file(directory.join(name))?;
         }
     }
-    Ok(())
+    if !has_rescue {
+        return std::fs::remove_dir(directory);
+    }
+    let done = final_name(directory);
+    std::fs::rename(directory, &done)?;
+    done.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+/// The name of the rescue in `directory` when its restore has ended.
+pub fn final_name(directory: &Path) -> PathBuf {
+    let name = directory.as_os_str().as_bytes();
+    PathBuf::from(OsStr::from_bytes(name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name)))
 }
 
 /// Whether `name` is that of an unfinished rescue of the snapshots called `base`.
@@ -128,36 +123,20 @@ fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
-/// Whether `snapshot` is itself a rescue of ours whose restore did not come to its end.
-pub fn is_unfinished(snapshot: &Snapshot) -> io::Result<bool> {
-    let real = snapshot.path().canonicalize()?;
-    Ok(real.as_os_str().as_bytes().ends_with(UNFINISHED.as_bytes()) && is_ours(&real, snapshot)?)
-}
-
-/// Says that the rescue `snapshot` is done with: what it was for was undone.
-pub fn finish(snapshot: &Snapshot) -> io::Result<PathBuf> {
-    let path = snapshot.path().canonicalize()?;
-    Rescue { path, id: snapshot.header().id.clone() }.finish()
-}
-
 /// Whether we wrote the rescue: another's could say that files of ours are half done.
-fn is_ours(path: &Path, snapshot: &Snapshot) -> io::Result<bool> {
+fn is_ours(snapshot: &Snapshot) -> bool {
     let header = snapshot.header();
     let user = nix::unistd::geteuid().as_raw();
-    Ok(header.kind == Kind::Rescue
+    header.kind == Kind::Rescue
         && header.uid == user
         && snapshot.owner() == Some(user)
-        && std::fs::symlink_metadata(path)?.uid() == user
         && header.host.machine == live::machine_id_hash().to_string()
-        && !header.id.is_empty()
-        && header.id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The snapshot that the restore of the rescue with `header` was putting back, if it is still there.
-pub fn origin(header: &Header) -> Option<Snapshot> {
-    let path = header.command.get(2)?;
-    let origin = Snapshot::open(Path::new(OsStr::from_bytes(path))).ok()?;
-    (header.name.as_ref() == Some(&name(&origin.header().id))).then_some(origin)
+/// Whether `path` is a directory of ours that nobody else writes to.
+fn is_own_directory(path: &Path) -> bool {
+    let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
+    stat.is_dir() && stat.uid() == nix::unistd::geteuid().as_raw() && stat.mode() & 0o022 == 0
 }
 
 /// The name of the rescues of the snapshot `id`, which tells it from a later one in its directory.
@@ -318,15 +297,21 @@ fn new_directory() -> Present {
 /// `records` are those of the path.
 ///
 /// Bytes that are not the kept ones are never taken for them, whatever the metadata says.
-pub fn is_kept(records: &[&FileRecord], step: &Step, live: Option<&Present>, place: &Place) -> bool {
-    let has_content = |before: &Present, live: &Present| {
+pub fn is_kept(
+    records: &[&FileRecord],
+    step: &Step,
+    live: Option<&Present>,
+    place: &Place,
+    loosener: &mut Loosener,
+) -> bool {
+    let mut has_content = |before: &Present, live: &Present| {
         live.file_type != FileType::File
             || matches!(step.action, Action::Attributes(_))
             || before.digest.is_some_and(|kept| {
                 // What can't be read is no reason to stop: to keep it once more will be.
                 (before.blob.is_some() || before.size == 0) && {
                     let spot = place.spot(&records[0].path).ok().flatten();
-                    let file = spot.and_then(|spot| open_for_reading(&spot).ok());
+                    let file = spot.and_then(|spot| open_for_reading(&records[0].path, &spot, loosener).ok());
                     file.and_then(|file| digest_file(&file).ok()).is_some_and(|(found, _)| found == kept)
                 }
             })
@@ -345,6 +330,9 @@ pub fn is_kept(records: &[&FileRecord], step: &Step, live: Option<&Present>, pla
 /// Why a rescue was not written; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The directory can't be made.
+    #[error("make a directory for the rescue beside the snapshot: {0}")]
+    Directory(io::Error),
     /// The directory or a file in it can't be written.
     #[error(transparent)]
     Snapshot(#[from] snapshot::Error),
@@ -360,24 +348,15 @@ pub enum Error {
     },
 }
 
-/// Writes a rescue of `kept` beside `snap` and flushes it to the disk.
+/// Writes a rescue of `kept` into the directory of the journal and flushes it to the disk.
 pub fn write(
-    snap: &Path,
+    journal: &Journal,
     header: &Header,
     kept: BTreeMap<Vec<u8>, Kept>,
     place: &Place,
-) -> Result<Rescue, Error> {
-    let made = new_directory_beside(snap);
-    let path = made.map_err(snapshot::Error::io("make a directory for the rescue beside", snap))?;
-    let written = write_to(&path, header, kept, place);
-    if written.is_err() {
-        // Nothing of it has a name yet but the directory.
-        let _ = std::fs::remove_dir(&path);
-    }
-    written.map(|()| Rescue { path, id: header.id.clone() })
-}
-
-fn write_to(path: &Path, header: &Header, kept: BTreeMap<Vec<u8>, Kept>, place: &Place) -> Result<(), Error> {
+    loosener: &mut Loosener,
+) -> Result<(), Error> {
+    let path = journal.directory().map_err(Error::Directory)?;
     let target = SnapshotDir::create(path)?;
     let failed = |what: &str| snapshot::Error::io(what, path);
     let blobs = target.unnamed_file().map_err(failed("write the rescue"))?;
@@ -385,7 +364,7 @@ fn write_to(path: &Path, header: &Header, kept: BTreeMap<Vec<u8>, Kept>, place: 
     let mut records = Vec::with_capacity(kept.len());
     for Kept { mut record, content } in kept.into_values() {
         if let (true, State::Present(before)) = (content, &mut record.before) {
-            let keep = store(&mut writer, &record.path, before, place);
+            let keep = store(&mut writer, &record.path, before, place, loosener);
             keep.map_err(|source| Error::Keep {
                 path: record.path.clone(),
                 rescue: path.to_owned(),
@@ -401,9 +380,15 @@ fn write_to(path: &Path, header: &Header, kept: BTreeMap<Vec<u8>, Kept>, place: 
     Ok(())
 }
 
-fn store(writer: &mut BlobWriter, path: &[u8], before: &mut Present, place: &Place) -> io::Result<()> {
+fn store(
+    writer: &mut BlobWriter,
+    path: &[u8],
+    before: &mut Present,
+    place: &Place,
+    loosener: &mut Loosener,
+) -> io::Result<()> {
     let spot = place.spot(path)?.ok_or(io::ErrorKind::NotFound)?;
-    let file = open_for_reading(&spot)?;
+    let file = open_for_reading(path, &spot, loosener)?;
     let stored = writer.store_file(&blob_key(Side::Before, path), &file, StoreLimit::NONE)?;
     if stored.size != before.size {
         return Err(io::Error::other("it changed while it was read"));
@@ -414,25 +399,26 @@ fn store(writer: &mut BlobWriter, path: &[u8], before: &mut Present, place: &Pla
 }
 
 /// Opens a regular file; one of our own that we may not read is made readable for that moment.
-fn open_for_reading(spot: &Spot) -> io::Result<File> {
+fn open_for_reading(path: &[u8], spot: &Spot, loosener: &mut Loosener) -> io::Result<File> {
     match live::open_regular(&spot.proc_path()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let held = spot.hold()?.ok_or(io::ErrorKind::NotFound)?;
-            let mode = held.stat().st_mode;
-            if mode & libc::S_IFMT != libc::S_IFREG {
+            if held.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
                 return Err(error);
             }
-            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode & 0o7777 | 0o400))?;
-            let opened = held.open(OFlags::RDONLY);
-            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode & 0o7777))?;
+            let opened = loosener.for_a_moment(path, held, 0o400, |held| held.open(OFlags::RDONLY));
             Ok(File::from(opened?))
         }
         other => other,
     }
 }
 
-/// Makes a directory beside `snap` under the next name that no rescue has.
-fn new_directory_beside(snap: &Path) -> io::Result<PathBuf> {
+/// Makes a directory beside `snap` under the next name that no rescue has, and `journal` in it; one that
+/// has no journal yet is what a run that was killed early has left.
+pub fn new_directory_beside(
+    snap: &Path,
+    journal: impl Fn(&Path) -> io::Result<Option<File>>,
+) -> io::Result<(PathBuf, File)> {
     let (directory, base) = family(snap)?;
     let name = |number: u32, end: &str| {
         let mut name = base.clone();
@@ -445,31 +431,32 @@ fn new_directory_beside(snap: &Path) -> io::Result<PathBuf> {
         }
         let candidate = name(number, UNFINISHED);
         match rustix::fs::mkdir(&candidate, Mode::RWXU) {
-            Err(Errno::EXIST) if !is_abandoned(&candidate) => {}
-            Ok(()) | Err(Errno::EXIST) => return Ok(candidate),
+            Err(Errno::EXIST) if !is_own_directory(&candidate) || !is_abandoned(&candidate) => {}
+            Ok(()) | Err(Errno::EXIST) => {
+                if let Some(file) = journal(&candidate)? {
+                    return Ok((candidate, file));
+                }
+            }
             Err(error) => return Err(error.into()),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Whether `path` is a directory that a run of ours which was killed early has left: it has no manifest.
-///
-/// What another user put there is never written to, be it a directory or a link to one of ours.
+/// Whether no rescue is in the directory: its restore never came so far that a file was changed.
 fn is_abandoned(path: &Path) -> bool {
-    let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
-    let is_ours = stat.is_dir() && stat.uid() == nix::unistd::geteuid().as_raw();
-    is_ours && std::fs::symlink_metadata(path.join(snapshot::layout::MANIFEST)).is_err()
+    let none = std::fs::symlink_metadata(path.join(layout::MANIFEST));
+    none.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// The header of a rescue.
-pub fn header(of: &Header, command: Vec<Vec<u8>>) -> Header {
+pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
     let now = jiff::Timestamp::now().to_string();
     let cwd = std::env::current_dir()
         .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
     let kernel = nix::sys::utsname::uname();
     Header {
-        id: random_id(),
+        id: id.to_owned(),
         kind: Kind::Rescue,
         name: Some(name(&of.id)),
         session: of.session.clone(),
@@ -497,7 +484,7 @@ pub fn header(of: &Header, command: Vec<Vec<u8>>) -> Header {
 }
 
 /// A random identifier, 128 bits in hexadecimal.
-fn random_id() -> String {
+pub fn random_id() -> String {
     let half = || {
         use std::hash::{BuildHasher as _, RandomState};
         RandomState::new().hash_one(())

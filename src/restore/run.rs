@@ -3,7 +3,7 @@
 //! Neighbours: the other rooms of `restore`, each for its part; `commands::restore` tells what came
 //! of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -13,19 +13,20 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::apply::{self, Done, Failure, Job};
+use super::journal::{self, Found, Journal};
 use super::look::{Look, Looker};
 use super::loosen::Loosener;
 use super::make::Policy;
 use super::parallel;
 use super::place::Place;
 use super::plan::{self, Action, Left, Obstacle, Plan, Request, Step, needs_content};
-use super::rescue::{self, Rescue, Unfinished};
+use super::rescue::{self, Kept, Unfinished};
+use super::settle::Settler;
 use super::targets::{Choice, Links, opposite, same_file, select};
 use super::times::{self, Times};
-use super::torn::{self, Remains};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::{ContentError, Contents, Unavailable};
-use crate::snapshot::{self, FileRecord, FileType, Kind, Present, Snapshot, printable};
+use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot, printable};
 
 /// How many contents are in memory at once, each with up to a row of the bundle.
 const CONTENT_THREADS: usize = 4;
@@ -143,6 +144,12 @@ pub enum Error {
     /// The content of the snapshot is bad; nothing was changed.
     #[error(transparent)]
     Snapshot(#[from] snapshot::Error),
+    /// The journal of a restore that was interrupted can't be read; nothing was changed.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// What a restore that was interrupted had begun can be neither completed nor taken back.
+    #[error(transparent)]
+    Settle(Failure),
     /// The rescue could not be written; nothing was changed.
     #[error("{0}; nothing was changed")]
     Rescue(rescue::Error),
@@ -184,19 +191,15 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Error {
 pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<Answer, Error> {
     let _lock = lock(snapshot)?;
     let place = Place::live().map_err(failed("open /"))?;
-    let killed = Killed::find(snapshot, wish).map_err(failed("look for unfinished rescues"))?;
-    if !wish.dry_run {
-        killed.remove_leftovers(&place);
-    }
+    let killed = Killed::find(snapshot, wish)?;
+    let begun = killed.settle(snapshot, &place, wish)?;
     let files = snapshot.files();
     let links = [wish.goal, opposite(wish.goal)].map(|side| Links::of(files, side));
     let links = [&links[0], &links[1]];
     let targets = select(files, links, wish.choice);
 
-    let mut loosener = Loosener::default();
-    if !wish.dry_run {
-        killed.adopt(&place, &mut loosener).map_err(failed("look at the directories of a killed restore"))?;
-    }
+    let journal = Journal::beside(snapshot.path());
+    let mut loosener = Loosener::new(&place, &journal);
     let mut indices: Vec<usize> =
         targets.iter().flat_map(|target| links[0].names(*target)).copied().collect();
     indices.extend(targets.iter().flat_map(|target| links[1].names(*target)));
@@ -204,10 +207,6 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     indices.sort_unstable();
     indices.dedup();
     let looks = look(wish, files, links, &indices, &place, &mut loosener, progress);
-    let unfinished = killed.records();
-    let own_half_done = torn::half_done(files, &looks, &killed.remains_of_own(snapshot), &place);
-    let mut half_done = torn::half_done(files, &looks, &killed.remains_of_others(snapshot), &place);
-    half_done.extend(&own_half_done);
     let request = Request {
         files,
         goal: wish.goal,
@@ -216,8 +215,7 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
         targets: &targets,
         links,
         looks: &looks,
-        unfinished: &unfinished,
-        half_done: &half_done,
+        begun: &begun,
     };
     let plan = plan::plan(&request);
     let contents = Contents::new(snapshot);
@@ -234,34 +232,34 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     // What was loosened only to look is closed again unless the work needs it, too.
     let directories =
         times::directories(&place, &plan, &request, &loosener).map_err(failed("look at a directory"))?;
-    let records = killed.sources().flat_map(|(_, files)| files);
+    let records = killed.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&request, &plan, &directories, records);
-    let is_undone = killed.itself_id.is_some() && wish.goal == Side::Before && wish.paths.is_empty();
+    let is_undone = killed.itself && wish.goal == Side::Before && wish.paths.is_empty();
     let nothing_to_do = plan.steps.is_empty() && killed.own.is_empty() && !is_undone;
     if nothing_to_do {
         loosener.close().map_err(failed("change back the mode of a directory"))?;
         answer.applied = true;
         return Ok(answer);
     }
-    let rescues = write_rescues(
-        snapshot,
-        wish,
-        &request,
-        &plan,
-        &directories,
-        &times,
-        &killed,
-        &own_half_done,
-        &place,
-    )?;
-    let id = rescues.id.clone();
+    let kept = what_is_kept(&request, &plan, &directories, &times, &killed, &place, &mut loosener);
+    let has_rescue = !kept.is_empty();
+    if has_rescue {
+        let command = rescue::command(snapshot.path(), wish.goal, wish.paths)
+            .map_err(failed("resolve the snapshot"))?;
+        let header = rescue::header(snapshot.header(), journal.id(), command);
+        rescue::write(&journal, &header, kept, &place, &mut loosener)?;
+    }
+    let mut rescues: Vec<PathBuf> = killed.own.iter().map(|one| one.path.clone()).collect();
+    if has_rescue {
+        rescues.push(journal.directory().map_err(failed("find the rescue"))?.to_owned());
+    }
+    journal.keep();
     let job = Job {
         request: &request,
         plan: &plan,
         place: &place,
         contents: &contents,
-        id: &id,
-        stage: &rescues.last,
+        journal: &journal,
         times: &times,
     };
     let mut done = Done::default();
@@ -271,20 +269,21 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     if let Err(failure) = applied {
         let steps = plan.steps.len();
         let done = done.changed + done.removed;
-        let rescues = rescues.all.iter().map(|rescue| rescue.path().to_owned()).collect();
         return Err(Error::Stopped { failure, done, steps, rescues });
     }
-    answer.completed = rescues.completed;
-    if is_undone {
-        rescue::finish(snapshot).map_err(failed("give the rescue its final name"))?;
-    }
-    // The oldest is the last: without it a later one would tell what was half done as what was.
-    for rescue in rescues.all.into_iter().rev() {
-        answer.rescues.insert(0, rescue.finish().map_err(failed("give the rescue its final name"))?);
-    }
-    if rescues.completed {
-        rescue::remove_abandoned(snapshot.path()).map_err(failed("look for unfinished rescues"))?;
-    }
+    drop(loosener);
+    let ended = failed("end the rescue");
+    (|| {
+        if is_undone {
+            rescue::end(&snapshot.path().canonicalize()?)?;
+        }
+        // The oldest is the last: without it a later one would tell what was half done as what was.
+        journal.finish()?;
+        killed.own.iter().rev().try_for_each(|one| rescue::end(&one.path))
+    })()
+    .map_err(ended)?;
+    answer.rescues = rescues.iter().map(|path| rescue::final_name(path)).collect();
+    answer.completed = !killed.own.is_empty();
     answer.left.append(&mut done.left);
     answer.shortfalls = done.shortfalls;
     answer.applied = true;
@@ -305,82 +304,71 @@ fn lock(snapshot: &Snapshot) -> Result<File, Error> {
     Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
 }
 
-/// Restores of the same snapshot that were killed.
+/// Restores of the same snapshot and of its rescues that were killed.
 struct Killed {
     /// Those of the same command, which is completed, in the order of their paths.
     own: Vec<Unfinished>,
-    /// Those of others: what they left half done is known.
+    /// Those of others.
     others: Vec<Unfinished>,
-    /// The records of the snapshot itself, where it is the rescue of a restore that was killed.
-    itself: Vec<FileRecord>,
-    itself_id: Option<String>,
-    /// The snapshot that that restore was putting back.
-    origin: Option<Snapshot>,
+    /// Whether the snapshot is itself the rescue of a restore that was killed.
+    itself: bool,
+    /// What each had begun, and where its journal is.
+    journals: Vec<(PathBuf, journal::Killed)>,
 }
 
 impl Killed {
-    fn find(snapshot: &Snapshot, wish: &Wish) -> io::Result<Killed> {
-        let header = snapshot.header();
-        let command = rescue::command(snapshot.path(), wish.goal, wish.paths)?;
-        let found = rescue::unfinished(snapshot.path())?;
-        let name = Some(rescue::name(&header.id));
-        let concerned = found.into_iter().filter(|one| one.snapshot.header().name == name);
-        let (own, others): (Vec<_>, Vec<_>) =
-            concerned.partition(|one| one.snapshot.header().command == command);
-        let is_unfinished = header.kind == Kind::Rescue && rescue::is_unfinished(snapshot)?;
-        Ok(Killed {
-            own,
-            others,
-            itself: if is_unfinished { snapshot.files().to_vec() } else { Vec::new() },
-            itself_id: is_unfinished.then(|| header.id.clone()),
-            origin: if is_unfinished { rescue::origin(header) } else { None },
-        })
-    }
-
-    fn sources(&self) -> impl Iterator<Item = (&str, &[FileRecord])> {
-        let found = self.others.iter().chain(&self.own);
-        let itself = self.itself_id.as_deref().map(|id| (id, self.itself.as_slice()));
-        itself.into_iter().chain(found.map(|one| (one.rescue.id(), one.snapshot.files())))
-    }
-
-    fn records(&self) -> HashMap<&[u8], Vec<&FileRecord>> {
-        let records = self.sources().flat_map(|(_, files)| files);
-        by_path(records.filter(|record| record.operations.intersects(snapshot::Operations::CHANGES)))
-    }
-
-    fn remains_of_own<'a>(&'a self, snapshot: &'a Snapshot) -> Vec<Remains<'a>> {
-        self.own.iter().map(|one| Remains { rescue: &one.snapshot, origin: Some(snapshot) }).collect()
-    }
-
-    fn remains_of_others<'a>(&'a self, snapshot: &'a Snapshot) -> Vec<Remains<'a>> {
-        let itself = Remains { rescue: snapshot, origin: self.origin.as_ref() };
-        let itself = self.itself_id.is_some().then_some(itself);
-        let others = self.others.iter().map(|one| Remains { rescue: &one.snapshot, origin: Some(snapshot) });
-        itself.into_iter().chain(others).collect()
-    }
-
-    fn remove_leftovers(&self, place: &Place) {
-        // A run that was killed may have named its files after one rescue and worked on the paths of all.
-        let ids: Vec<&str> = self.sources().map(|(id, _)| id).collect();
-        let paths: BTreeSet<&[u8]> =
-            self.sources().flat_map(|(_, files)| files).map(|record| record.path.as_slice()).collect();
-        for path in paths {
-            for id in &ids {
-                // What can't be removed now is met again, and told, where it is in the way.
-                let _ = apply::remove_leftover(place, id, path);
+    fn find(snapshot: &Snapshot, wish: &Wish) -> Result<Killed, Error> {
+        let path = snapshot.path().canonicalize().map_err(failed("resolve the snapshot"))?;
+        let looked = failed("look for unfinished rescues");
+        let command = rescue::command(snapshot.path(), wish.goal, wish.paths);
+        let (found, command) =
+            rescue::unfinished(&path).and_then(|found| Ok((found, command?))).map_err(looked)?;
+        let mut killed = Killed { own: Vec::new(), others: Vec::new(), itself: false, journals: Vec::new() };
+        let name = Some(rescue::name(&snapshot.header().id));
+        for one in found {
+            match journal::find(&one.path)? {
+                Found::Alive => continue,
+                Found::Killed(journal) => killed.journals.push((one.path.clone(), journal)),
+                Found::Nothing => {}
+            }
+            let header = one.snapshot.as_ref().map(Snapshot::header);
+            if one.path == path {
+                killed.itself = true;
+            } else if header.is_some_and(|header| header.name == name && header.command == command) {
+                killed.own.push(one);
+            } else {
+                killed.others.push(one);
             }
         }
+        Ok(killed)
     }
 
-    /// Takes over the directories that a killed restore had opened to itself.
-    fn adopt(&self, place: &Place, loosener: &mut Loosener) -> io::Result<()> {
-        for record in self.sources().flat_map(|(_, files)| files) {
-            let Some(before) = record.before.present() else { continue };
-            if before.file_type == FileType::Directory && before.mode & 0o700 != 0o700 {
-                loosener.adopt(place, &record.path, before)?;
+    /// The rescues that tell what was half done, those of the same command last.
+    fn sources<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Snapshot> {
+        let itself = self.itself.then_some(snapshot);
+        let name = rescue::name(&snapshot.header().id);
+        let others = self.others.iter().filter_map(|one| one.snapshot.as_ref());
+        let others = others.filter(move |one| one.header().name.as_ref() == Some(&name));
+        itself.into_iter().chain(others).chain(self.own.iter().filter_map(|one| one.snapshot.as_ref()))
+    }
+
+    /// Completes or takes back what each of them had begun; the paths where there was something to do.
+    fn settle(&self, snapshot: &Snapshot, place: &Place, wish: &Wish) -> Result<BTreeSet<Vec<u8>>, Error> {
+        let all = self.own.iter().chain(&self.others).filter_map(|one| one.snapshot.as_ref());
+        let mut rescues: Vec<&Snapshot> = all.chain(self.itself.then_some(snapshot)).collect();
+        rescues.sort_by_key(|one| std::cmp::Reverse((one.path().as_os_str().len(), one.path().to_owned())));
+        let settler = Settler { place, rescues, policy: wish.policy, dry_run: wish.dry_run };
+        let mut begun = BTreeSet::new();
+        for (path, journal) in self.journals.iter().rev() {
+            begun.append(&mut settler.settle(journal, path).map_err(Error::Settle)?);
+        }
+        if !wish.dry_run {
+            for one in self.others.iter().filter(|one| one.snapshot.is_none()) {
+                // One with what is no business of ours stays.
+                let _ = rescue::end(&one.path);
             }
         }
-        Ok(())
+        Ok(begun)
     }
 }
 
@@ -398,7 +386,7 @@ fn look(
     links: [&Links; 2],
     indices: &[usize],
     place: &Place,
-    loosener: &mut Loosener,
+    loosener: &mut Loosener<'_>,
     progress: &dyn Progress,
 ) -> HashMap<usize, io::Result<Look>> {
     progress.start("look", indices.len());
@@ -418,7 +406,7 @@ fn look(
     if !wish.dry_run && !hidden.is_empty() {
         let mut opened = false;
         for index in hidden {
-            let made = loosener.make_searchable(place, &files[index].path, wish.policy.user.uid);
+            let made = loosener.make_searchable(&files[index].path, wish.policy.user.uid);
             opened |= made.unwrap_or_default();
         }
         if opened {
@@ -528,44 +516,21 @@ fn describe(live: &Present) -> String {
     }
 }
 
-/// The rescues of one restore.
-struct Rescues {
-    all: Vec<Rescue>,
-    /// The number in the names of temporary files.
-    id: String,
-    /// The one that the number is of.
-    last: PathBuf,
-    completed: bool,
-}
-
-#[allow(clippy::too_many_arguments, reason = "the parts of one snapshot")]
-fn write_rescues(
-    snapshot: &Snapshot,
-    wish: &Wish,
+/// What of all that is overwritten no rescue of the same command has yet.
+fn what_is_kept(
     request: &Request,
     plan: &Plan,
     directories: &BTreeMap<Vec<u8>, Present>,
     times: &Times,
     killed: &Killed,
-    half_done: &HashSet<usize>,
     place: &Place,
-) -> Result<Rescues, Error> {
-    let own = by_path(killed.own.iter().flat_map(|one| one.snapshot.files()));
-    // Bytes of our own over such a file are no loss.
-    let stored: HashSet<_> = own
-        .values()
-        .flatten()
-        .filter_map(|record| record.before.present().filter(|before| before.digest.is_some()))
-        .map(|before| (before.dev, before.ino))
-        .collect();
-    let is_kept = |step: &Step| {
-        let index = step.record;
-        let live = request.looks.get(&index).and_then(|look| look.as_ref().ok()?.live.as_ref());
-        let is_stored = live.is_some_and(|live| stored.contains(&(live.dev, live.ino)));
-        half_done.contains(&index) && (is_stored || matches!(step.action, Action::Attributes(_)))
-            || own
-                .get(request.files[index].path.as_slice())
-                .is_some_and(|records| rescue::is_kept(records, step, live, place))
+    loosener: &mut Loosener,
+) -> BTreeMap<Vec<u8>, Kept> {
+    let own = by_path(killed.own.iter().filter_map(|one| one.snapshot.as_ref()).flat_map(Snapshot::files));
+    let mut is_kept = |step: &Step| {
+        let live = request.looks.get(&step.record).and_then(|look| look.as_ref().ok()?.live.as_ref());
+        let records = own.get(request.files[step.record].path.as_slice());
+        records.is_some_and(|records| rescue::is_kept(records, step, live, place, loosener))
     };
     let steps: Vec<_> = plan.steps.iter().filter(|step| !is_kept(step)).cloned().collect();
     let parents = plan.parents.iter().filter(|path| !own.contains_key(path.as_slice())).cloned();
@@ -583,16 +548,5 @@ fn write_rescues(
             (after.mtime, after.mtime_nsec) = (*mtime, *mtime_nsec);
         }
     }
-    let completed = !killed.own.is_empty();
-    let mut all: Vec<Rescue> = killed.own.iter().map(|one| one.rescue.clone()).collect();
-    if !kept.is_empty() {
-        let header = snapshot.header();
-        let command = rescue::command(snapshot.path(), wish.goal, wish.paths)
-            .map_err(failed("resolve the snapshot"))?;
-        let header = rescue::header(header, command);
-        all.push(rescue::write(snapshot.path(), &header, kept, place)?);
-    }
-    let last = all.last().map(|rescue| (rescue.id().to_owned(), rescue.path().to_owned()));
-    let (id, last) = last.unwrap_or_default();
-    Ok(Rescues { all, id, last, completed })
+    kept
 }

@@ -21,6 +21,8 @@ use super::manifest::FORMAT_VERSION;
 pub const MANIFEST: &str = "manifest.json";
 /// The name of the stored content.
 pub const BLOBS: &str = "blobs.parquet";
+/// The name of the journal of a restore, in the directory of its rescue.
+pub const RESTORE_JOURNAL: &str = ".agent-snapshot-restore";
 
 /// Names of this shape are ours: output on its way on a filesystem without O_TMPFILE, or at the
 /// moment of a commit.
@@ -214,6 +216,7 @@ fn check_contents(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
             name if regular && name == MANIFEST.as_bytes() => manifest = true,
             name if regular && name == BLOBS.as_bytes() => blobs = true,
             name if regular && is_temporary(name) => temporary = true,
+            name if regular && name == RESTORE_JOURNAL.as_bytes() => {}
             other => {
                 let reason = format!(
                     "holds {}, which is no part of a snapshot: name a new or an empty directory",
@@ -258,7 +261,8 @@ fn entries(dir: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-fn is_temporary(name: &[u8]) -> bool {
+/// Whether `name` is that of output on its way.
+pub fn is_temporary(name: &[u8]) -> bool {
     name.strip_prefix(TEMPORARY.0.as_bytes()).is_some_and(|rest| rest.ends_with(TEMPORARY.1.as_bytes()))
 }
 

@@ -11,9 +11,20 @@ use super::support::*;
 
 /// Runs a restore and kills it when its rescue is whole, before it changes anything.
 fn kill_before_changes(scene: &Scene, flags: &[&str]) -> PathBuf {
+    kill_when(scene, flags, |unfinished| unfinished.join("manifest.json").exists())
+}
+
+/// Runs a restore and kills it when it is about to write into a file.
+fn kill_before_writing(scene: &Scene, flags: &[&str]) -> PathBuf {
+    let journal = |unfinished: &Path| fs::read(unfinished.join(".agent-snapshot-restore"));
+    let is_writing = |journal: Vec<u8>| String::from_utf8_lossy(&journal).contains(r#""step":"writing""#);
+    kill_when(scene, flags, |unfinished| journal(unfinished).is_ok_and(is_writing))
+}
+
+fn kill_when(scene: &Scene, flags: &[&str], is_time: impl Fn(&Path) -> bool) -> PathBuf {
     let unfinished = scene.dir().join("snap-rescue-1.unfinished");
     let (_, status) = trace_restore(scene, flags, |pid, _| {
-        if unfinished.join("manifest.json").exists() {
+        if is_time(&unfinished) {
             let _ = kill(pid, Signal::SIGKILL);
         }
     });
@@ -104,7 +115,7 @@ fn torn(pages: usize, old: usize, new: usize) -> (Scene, States, PathBuf) {
     fs::hard_link(scene.at("one"), scene.at("two")).unwrap();
     fs::hard_link(scene.at("one"), scene.dir().join("store")).unwrap();
     let states = States::of(&scene, || scene.write("one", vec![b'n'; new]));
-    let unfinished = kill_before_changes(&scene, &["--before"]);
+    let unfinished = kill_before_writing(&scene, &["--before"]);
     overwrite(&scene.at("one"), &vec![b'o'; old.min(pages << 12)]);
     (scene, states, unfinished)
 }

@@ -3,6 +3,7 @@
 //! Most bundles here are not recorded but made: a tree is looked at before and after a change, and
 //! the bundle is what a perfect recorder would have written. So a fault is one of these verbs alone.
 
+mod beside;
 mod branch;
 mod full;
 mod hostile;

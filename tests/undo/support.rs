@@ -375,9 +375,14 @@ impl States {
 
 /// Runs a restore with `flags` and calls `each` at every stop of its first thread, with the process and how
 /// many system calls it has made; how many it made in all, and its exit status unless it was killed.
-pub fn trace_restore(scene: &Scene, flags: &[&str], mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
+pub fn trace_restore(scene: &Scene, flags: &[&str], each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
     let mut command = agent_snapshot();
     command.arg("restore").arg(scene.snap()).args(flags);
+    trace(&mut command, each)
+}
+
+/// Runs `command` in the same way.
+pub fn trace(command: &mut Command, mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
     #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let pid = Pid::from_raw(child.id().cast_signed());

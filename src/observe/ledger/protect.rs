@@ -223,7 +223,10 @@ impl State {
     pub fn attributes(&mut self, path: &[u8]) -> Attributes {
         let xattrs = live::xattrs(path).unwrap_or_else(|error| {
             self.warnings.lost(WarningKind::ContentOmitted, None, || {
-                format!("the extended attributes of {} are not stored: {error}", String::from_utf8_lossy(path))
+                format!(
+                    "the extended attributes of {} are not stored: {error}",
+                    String::from_utf8_lossy(path)
+                )
             });
             error.readable
         });

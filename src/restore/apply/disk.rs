@@ -1,19 +1,20 @@
-//! Single moves on the disk: temporary names, swaps, files that are written in place, flushes.
+//! Single moves on the disk: temporary names, staged content, flushes.
 //!
 //! Neighbours: `apply.rs` decides which of them to make.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::super::place::{Handle, Place, Spot};
+use super::super::place::{Place, Spot};
 
 /// The name under which what is to be at `name` is made.
 pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
@@ -22,12 +23,9 @@ pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
     format!(".agent-snapshot-{id}-{part}.tmp").into_bytes()
 }
 
-/// Removes what a killed restore has left beside `path`.
-pub fn remove_leftover(place: &Place, id: &str, path: &[u8]) -> io::Result<()> {
-    match place.spot(path)? {
-        Some(spot) => remove_temporary(&spot.sibling(&temporary(id, spot.name()))),
-        None => Ok(()),
-    }
+/// The name, in the directory of the rescue, of the content that is to be written into the file at `path`.
+pub fn stage_name(id: &str, path: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(&temporary(id, path)))
 }
 
 /// Removes what is under a temporary name, if anything is.
@@ -40,53 +38,6 @@ pub fn remove_temporary(spot: &Spot) -> io::Result<()> {
         },
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Swaps a directory and something that is none, and removes what was there.
-pub fn exchange(
-    spot: &Spot,
-    temporary: &Spot,
-    rename: &dyn Fn(RenameFlags) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let old_is_directory = |at: &Spot| {
-        rustix::fs::statat(at.parent(), at.name(), AtFlags::SYMLINK_NOFOLLOW)
-            .map(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
-    };
-    let remove = |at: &Spot| {
-        let flags = if old_is_directory(at)? { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        rustix::fs::unlinkat(at.parent(), at.name(), flags)
-    };
-    match rename(RenameFlags::EXCHANGE) {
-        Ok(()) => match remove(temporary) {
-            Err(error @ (Errno::NOTEMPTY | Errno::EXIST)) => {
-                rename(RenameFlags::EXCHANGE)?;
-                Err(error)
-            }
-            other => other,
-        },
-        // A file system that can't exchange; the rescue has what is removed.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            remove(spot)?;
-            rename(RenameFlags::empty())
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Opens a held regular file for writing; one of our own that we may not write is made writable for
-/// that moment.
-pub fn open_for_writing(held: &Handle) -> io::Result<File> {
-    let mode = held.stat().st_mode;
-    if mode & libc::S_IFMT != libc::S_IFREG {
-        return Err(io::Error::other("it is no regular file any more"));
-    }
-    match held.open(OFlags::WRONLY) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode & 0o7777 | 0o200))?;
-            Ok(File::from(held.open(OFlags::WRONLY)?))
-        }
-        other => Ok(File::from(other?)),
     }
 }
 
@@ -107,17 +58,71 @@ pub fn unnamed_file(directory: &Path, id: &str) -> io::Result<File> {
     }
 }
 
-/// Flushes the names in a directory to the disk, where that is possible.
-pub fn sync_directory(place: &Place, path: &[u8]) -> io::Result<()> {
-    let Some(spot) = place.spot(path)? else { return Ok(()) };
+/// What is still to be flushed to the disk: a few files one by one, of many their filesystems.
+#[derive(Debug, Default)]
+pub struct Unsynced {
+    few: Vec<File>,
+    many: BTreeMap<u64, File>,
+    count: usize,
+}
+
+/// So many are flushed one by one: each costs a commit of the filesystem's journal.
+const FEW: usize = 64;
+
+impl Unsynced {
+    /// Adds a file or directory.
+    pub fn add(&mut self, file: File) -> io::Result<()> {
+        self.count += 1;
+        if self.count <= FEW {
+            self.few.push(file);
+            return Ok(());
+        }
+        for file in self.few.drain(..).chain([file]) {
+            self.many.entry(file.metadata()?.dev()).or_insert(file);
+        }
+        Ok(())
+    }
+
+    /// Flushes them, and has none afterwards.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let Unsynced { few, many, .. } = std::mem::take(self);
+        few.iter().try_for_each(|file| sync(rustix::fs::fsync(file)))?;
+        many.values().try_for_each(|file| sync(rustix::fs::syncfs(file)))
+    }
+}
+
+/// Some filesystems sync no directory.
+fn sync(outcome: Result<(), Errno>) -> io::Result<()> {
+    match outcome {
+        Ok(()) | Err(Errno::INVAL | Errno::ROFS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a directory to flush the names in it, where that is possible.
+pub fn open_directory(place: &Place, path: &[u8]) -> io::Result<Option<File>> {
+    let Some(spot) = place.spot(path)? else { return Ok(None) };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(spot.parent(), spot.name(), flags, Mode::empty()) {
-        // Some file systems sync no directory, and what may not be read can't be synced.
-        Ok(directory) => match rustix::fs::fsync(directory.as_fd()) {
-            Ok(()) | Err(Errno::INVAL | Errno::ROFS) => Ok(()),
-            Err(error) => Err(error.into()),
-        },
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(()),
+        Ok(directory) => Ok(Some(File::from(directory))),
+        // What may not be read can't be synced.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_files_are_kept_open_to_be_flushed_and_of_many_one_a_filesystem() {
+        for (count, few, many) in [(1, 1, 0), (FEW, FEW, 0), (FEW + 1, 0, 1), (1000, 0, 1)] {
+            let mut unsynced = Unsynced::default();
+            (0..count).for_each(|_| unsynced.add(tempfile::tempfile().unwrap()).unwrap());
+            assert_eq!((unsynced.few.len(), unsynced.many.len()), (few, many));
+            unsynced.flush().unwrap();
+            assert_eq!(unsynced.count, 0);
+        }
     }
 }

@@ -1,0 +1,384 @@
+//! The journal of a restore: before each step that takes more than one system call, what is about to be
+//! done.
+//!
+//! An append-only file in the directory of the rescue. Its first line says what it is, and each further
+//! line is a record: the first half of the SHA-256 digest of its JSON in hexadecimal, a space, the JSON.
+//! A last record that is torn was of a step that had not begun. Neighbours: `apply.rs` and `loosen.rs`
+//! write it, `settle.rs` reads that of a restore that was killed.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::rescue;
+use crate::snapshot::layout::RESTORE_JOURNAL;
+use crate::snapshot::printable;
+
+/// What the first line of a journal begins with; behind it are the version and the identifier of the
+/// restore.
+const MAGIC: &str = "agent-snapshot-restore";
+/// The version of the format.
+const VERSION: &str = "1";
+/// A journal that is larger was not written by a restore; what is read stays in memory.
+const MOST: u64 = 1 << 30;
+
+/// What a restore is about to do, or has done. Files are named by device and inode, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum Entry {
+    /// The owner gets more rights for a while.
+    Opened {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+        /// The file.
+        inode: (u64, u64),
+        /// The permission bits that it has.
+        from: u32,
+        /// Those that it gets.
+        to: u32,
+    },
+    /// The rights are as they were, or as they are to be.
+    Closed {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
+    /// Something is made under the temporary name beside a path.
+    Temporary {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
+    /// What is under the temporary name takes the place of what is at the path.
+    Placing {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+        /// The new file.
+        inode: (u64, u64),
+        /// Whether what is at the path is removed first.
+        cleared: bool,
+    },
+    /// What is at the path is renamed to the temporary name and removed.
+    Removing {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
+    /// The staged content is written into the file.
+    Writing {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+        /// The file.
+        inode: (u64, u64),
+    },
+    /// The file gets other attributes.
+    Attributes {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+        /// The file.
+        inode: (u64, u64),
+    },
+    /// A directory for its owner alone is made; its attributes come when all is in it.
+    Directory {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
+    /// The file at the path is written, or the path has its attributes.
+    Done {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
+    /// Every name is in its place.
+    Placed,
+    /// All that was begun is completed or taken back.
+    Settled,
+}
+
+/// Bytes as text, each as the character of its number.
+mod text {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&bytes.iter().map(|byte| char::from(*byte)).collect::<String>())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = text.chars().map(|char| u8::try_from(u32::from(char)));
+        bytes.collect::<Result<_, _>>().map_err(D::Error::custom)
+    }
+}
+
+/// Why a journal can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its bytes are not those that were written.
+    #[error(
+        "{0} is damaged at record {1}, so that what an interrupted restore had begun is not known: what it \
+         overwrote is kept beside that file, which is to be removed to go on without it"
+    )]
+    Damaged(String, usize),
+    /// It is in a format of the future or of the past.
+    #[error(
+        "{0} was written by another version of agent-snapshot: complete the interrupted restore with that one"
+    )]
+    Version(String),
+    /// The operating system refused.
+    #[error("read {0}: {1}")]
+    Io(String, #[source] io::Error),
+}
+
+/// The journal of a restore that is under way; it is made, with its directory, at the first record.
+#[derive(Debug)]
+pub struct Journal<'a> {
+    snap: &'a Path,
+    id: String,
+    file: OnceCell<(PathBuf, File)>,
+    /// Whether there is something that a next run has to know.
+    needed: OnceCell<()>,
+}
+
+impl<'a> Journal<'a> {
+    /// The journal of a restore of the snapshot in `snap`.
+    pub fn beside(snap: &'a Path) -> Journal<'a> {
+        Journal { snap, id: rescue::random_id(), file: OnceCell::new(), needed: OnceCell::new() }
+    }
+
+    /// The number that tells the temporary files of this restore from all others.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The directory of the rescue.
+    pub fn directory(&self) -> io::Result<&Path> {
+        Ok(&self.open()?.0)
+    }
+
+    /// Whether anything was written.
+    pub fn is_begun(&self) -> bool {
+        self.file.get().is_some()
+    }
+
+    /// Keeps the journal and its directory though the restore does not come to its end.
+    pub fn keep(&self) {
+        self.needed.get_or_init(|| ());
+    }
+
+    fn open(&self) -> io::Result<&(PathBuf, File)> {
+        if let Some(open) = self.file.get() {
+            return Ok(open);
+        }
+        let (directory, mut file) = rescue::new_directory_beside(self.snap, create)?;
+        file.write_all(head(&self.id).as_bytes())?;
+        Ok(self.file.get_or_init(|| (directory, file)))
+    }
+
+    /// Appends a record.
+    pub fn write(&self, entry: &Entry) -> io::Result<()> {
+        append(&self.open()?.1, entry)
+    }
+
+    /// Flushes the records to the disk.
+    pub fn sync(&self) -> io::Result<()> {
+        self.open()?.1.sync_data()
+    }
+
+    /// Ends the restore: removes the journal, and its directory where no rescue is in it.
+    pub fn finish(mut self) -> io::Result<()> {
+        match self.file.take() {
+            Some((directory, _)) => rescue::end(&directory),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Journal<'_> {
+    fn drop(&mut self) {
+        if let (Some((directory, _)), None) = (self.file.get(), self.needed.get()) {
+            // What is left of it is told, and removed, by the next run.
+            let _ = rescue::end(directory);
+        }
+    }
+}
+
+fn head(id: &str) -> String {
+    format!("{MAGIC} {VERSION} {id} {}\n", checksum(id.as_bytes()))
+}
+
+fn append(mut file: &File, entry: &Entry) -> io::Result<()> {
+    let json = serde_json::to_string(entry)?;
+    file.write_all(format!("{} {json}\n", checksum(json.as_bytes())).as_bytes())
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Makes the journal in `directory` and locks it; none where there is one.
+fn create(directory: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
+    match rustix::fs::open(directory.join(RESTORE_JOURNAL), flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => {
+            // A filesystem without locks has nobody else who restores.
+            let _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
+            Ok(Some(File::from(fd)))
+        }
+        Err(Errno::EXIST) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The journal of a restore that came to no end.
+#[derive(Debug)]
+pub struct Killed {
+    file: File,
+    /// The number that tells the temporary files of that restore from all others.
+    pub id: String,
+    /// Its records.
+    pub entries: Vec<Entry>,
+}
+
+/// What is known of the restore of a directory.
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing: there is no journal.
+    Nothing,
+    /// It is under way.
+    Alive,
+    /// It was killed.
+    Killed(Killed),
+}
+
+/// Opens the journal in `directory`, and keeps others from doing so.
+pub fn find(directory: &Path) -> Result<Found, Error> {
+    let path = directory.join(RESTORE_JOURNAL);
+    let name = || printable(path.as_os_str().as_encoded_bytes()).into_owned();
+    let failed = |error: io::Error| Error::Io(name(), error);
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT) => return Ok(Found::Nothing),
+        Err(error) => return Err(failed(error.into())),
+    };
+    let about = file.metadata().map_err(failed)?;
+    if !about.is_file() || about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o022 != 0 {
+        // Another's journal could say that files of ours were half done.
+        return Ok(Found::Nothing);
+    }
+    if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        return Ok(Found::Alive);
+    }
+    let mut bytes = Vec::new();
+    (&file).take(MOST).read_to_end(&mut bytes).map_err(failed)?;
+    let (id, entries, length) = parse(&bytes).map_err(|fault| match fault {
+        Fault::Version => Error::Version(name()),
+        Fault::Record(number) => Error::Damaged(name(), number),
+    })?;
+    // What is appended must not follow half a line.
+    file.set_len(length as u64).map_err(failed)?;
+    Ok(Found::Killed(Killed { file, id, entries }))
+}
+
+impl Killed {
+    /// Says that all that was begun is completed or taken back.
+    pub fn settled(&self) -> io::Result<()> {
+        append(&self.file, &Entry::Settled)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Fault {
+    Version,
+    Record(usize),
+}
+
+/// The identifier and the records of a journal, and how long they are.
+fn parse(bytes: &[u8]) -> Result<(String, Vec<Entry>, usize), Fault> {
+    let (mut id, mut entries, mut length) = (String::new(), Vec::new(), 0);
+    for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let Some(whole) = line.strip_suffix(b"\n") else { break };
+        let text = std::str::from_utf8(whole).unwrap_or_default();
+        if number == 0 {
+            let mut words = text.split(' ');
+            match [(); 4].map(|()| words.next()) {
+                [Some(MAGIC), Some(VERSION), Some(word), Some(sum)] if checksum(word.as_bytes()) == sum => {
+                    id = word.to_owned();
+                }
+                [Some(MAGIC), Some(other), ..] if other != VERSION => return Err(Fault::Version),
+                _ => return Err(Fault::Record(0)),
+            }
+        } else {
+            let entry = text.split_once(' ').filter(|(sum, json)| checksum(json.as_bytes()) == *sum);
+            match entry.and_then(|(_, json)| serde_json::from_str(json).ok()) {
+                Some(entry) => entries.push(entry),
+                None => return Err(Fault::Record(number)),
+            }
+        }
+        length += line.len();
+    }
+    Ok((id, entries, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Vec<Entry> {
+        let path = b"/a b\n\xff".to_vec();
+        vec![
+            Entry::Opened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
+            Entry::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },
+            Entry::Done { path },
+            Entry::Placed,
+        ]
+    }
+
+    fn written() -> Vec<u8> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = create(directory.path()).unwrap().unwrap();
+        (&file).write_all(head("0123").as_bytes()).unwrap();
+        some().iter().for_each(|entry| append(&file, entry).unwrap());
+        std::fs::read(directory.path().join(RESTORE_JOURNAL)).unwrap()
+    }
+
+    #[test]
+    fn a_journal_that_is_cut_anywhere_has_the_records_before_the_cut() {
+        let bytes = written();
+        for cut in 0..=bytes.len() {
+            let (_, entries, length) = parse(&bytes[..cut]).unwrap();
+            let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(entries, some()[..whole.saturating_sub(1)], "cut at {cut}");
+            assert_eq!(length, bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
+        }
+    }
+
+    #[test]
+    fn a_journal_with_another_byte_is_damaged_where_that_is() {
+        let bytes = written();
+        for at in 0..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            let parsed = parse(&bytes);
+            assert_eq!(parsed.is_err(), at < bytes.len() - 1, "{at}: {parsed:?}");
+        }
+    }
+
+    #[test]
+    fn a_journal_of_another_version_is_not_read() {
+        assert_eq!(parse(b"agent-snapshot-restore 2 0123\nanything\n"), Err(Fault::Version));
+        assert_eq!(parse(b"anything at all\n"), Err(Fault::Record(0)));
+    }
+}
