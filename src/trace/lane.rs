@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -19,10 +19,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::call::{self, Meaning};
 use super::sys::{self, Interrupter, Notification, Register, Tid, TraceeMemory};
 use super::syscalls::{self, Args, Sysno};
-use super::tracer::{Caller, HeldCall, JUDGED_AGAIN, Observer, Verdict, failed, gap};
-
-/// A read-only call that has been postponed for this long must be judged.
-const POSTPONED_AT_MOST: Duration = Duration::from_millis(20);
+use super::tracer::{Caller, HeldCall, JUDGED_AGAIN, Observer, POSTPONED_AT_MOST, Verdict, failed, gap};
 
 /// The kernel's internal results of a call that a signal interrupted (linux/errno.h): it is made again
 /// unless a handler without SA_RESTART runs, or in any case.

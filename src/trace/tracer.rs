@@ -23,8 +23,9 @@ const AWAKE: Duration = Duration::from_micros(50);
 const UNFAIR_TURNS: u32 = 16;
 /// Postponed calls are judged again after each result, and at least this often.
 pub(super) const JUDGED_AGAIN: Duration = Duration::from_millis(1);
-/// A call that has been postponed for this long must be judged.
-const POSTPONED_AT_MOST: Duration = Duration::from_millis(100);
+/// A call that has been postponed for this long must be judged: longer than a busy machine takes for another
+/// call, and not so long that a command which waits for itself (a lease, fcntl(2)) seems to hang.
+pub(super) const POSTPONED_AT_MOST: Duration = Duration::from_secs(2);
 
 /// The thread that makes a call, and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
