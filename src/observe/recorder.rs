@@ -416,7 +416,11 @@ impl State {
         if !overdue && self.ledger.in_flight.changes() {
             let crossed = resolved.crossed.iter().map(|link| link.path.clone());
             let walked = std::iter::once(resolved.path.clone()).chain(crossed).collect();
-            if self.ledger.in_flight.conflicts(&Footprint { walked, ..Footprint::default() }) {
+            let mut footprint = Footprint { walked, ..Footprint::default() };
+            if standing.shares_memory {
+                footprint.add_working_directory(caller, access);
+            }
+            if self.ledger.in_flight.conflicts(&footprint) {
                 return Use::Conflicts;
             }
         }
