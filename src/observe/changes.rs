@@ -42,21 +42,21 @@ pub struct Pending {
     /// An open for reading whose path another thread may have rewritten: the file may be another one.
     opens: bool,
     /// Its place among the calls in flight, where others may have to wait for it.
-    call: Option<CallId>,
+    call: CallId,
     /// Where it mounts or unmounts.
     mount_point: Option<Vec<u8>>,
 }
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
-    pub(super) fn of_look(name: &'static str) -> Pending {
+    pub(super) fn of_look(name: &'static str, call: CallId) -> Pending {
         Pending {
             parts: SmallVec::new(),
             exec: None,
             special: None,
             name,
             opens: true,
-            call: None,
+            call,
             mount_point: None,
         }
     }
@@ -102,7 +102,7 @@ impl Footprint {
     }
 
     /// Adds what a call does to one place.
-    fn add(&mut self, effect: Effect, resolved: &Resolved) {
+    pub(super) fn add(&mut self, effect: Effect, resolved: &Resolved) {
         let meaning = meaning(effect, resolved.stat.as_ref());
         self.walked.push(resolved.path.clone());
         self.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
@@ -253,15 +253,7 @@ impl State {
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        Verdict::AwaitResult(Pending {
-            parts,
-            exec,
-            special,
-            name: call.name,
-            opens,
-            call: Some(id),
-            mount_point,
-        })
+        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
     }
 
     /// Tells that a call went on though another one, which takes too long, may change what it names.
@@ -444,12 +436,10 @@ impl State {
     }
 
     /// Notes that a call is over: others need not wait for it, and what it did not destroy need not be kept.
-    fn end_call(&mut self, parts: SmallVec<[Part; 2]>, call: Option<CallId>) {
+    fn end_call(&mut self, parts: SmallVec<[Part; 2]>, call: CallId) {
         self.release(parts.into_iter().filter_map(|part| part.protected));
-        if let Some(call) = call {
-            self.ledger.in_flight.end(call);
-            self.resolver.pause(self.ledger.in_flight.moves());
-        }
+        self.ledger.in_flight.end(call);
+        self.resolver.pause(self.ledger.in_flight.moves());
     }
 
     /// A call that is not decoded may have done anything, unless the kernel does not have it
