@@ -169,6 +169,39 @@ fn a_recording_survives_the_removal_of_its_directory() {
 }
 
 #[test]
+fn what_the_command_puts_in_the_place_of_the_directory_is_not_followed() {
+    for (script, end) in [
+        ("rm -rf out; ln -s $victim out", 125),
+        ("mv out other; ln -s $victim out", 0),
+        ("cd /; mv $work $work.moved; ln -s $victim $work; mkdir $victim/out", 0),
+    ] {
+        let place = Place::new();
+        let victim = place.base().join("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = place.command();
+        command.env("victim", &victim).env("work", &place.work);
+        let output = command.args(["--snapshot-dir", "out", "sh", "-c", script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(end), "{script}: {}", stderr(&output));
+        assert!(!victim.join("manifest.json").exists() && !victim.join("out/manifest.json").exists());
+        assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o755, "{script}");
+        // The snapshot is where its directory is now, which is said.
+        let moved = [place.work.join("other"), place.base().join("work.moved/out")];
+        match moved.iter().find(|path| path.exists()) {
+            Some(path) => {
+                assert!(
+                    stderr(&output).contains(&format!("is {} now", path.display())),
+                    "{}",
+                    stderr(&output)
+                );
+                agent_snapshot::snapshot::Snapshot::open(path).unwrap();
+            }
+            None => assert!(stderr(&output).contains("no snapshot was written"), "{}", stderr(&output)),
+        }
+    }
+}
+
+#[test]
 fn an_older_snapshot_stays_until_the_new_one_is_whole() {
     let place = Place::new();
     place.record("echo one > file");

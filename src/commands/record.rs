@@ -127,6 +127,7 @@ fn tell(done: &Done, strict: bool) -> Option<i32> {
         say(&format!("no snapshot was written: {error}"));
         return Some(OURS);
     }
+    done.notes.iter().for_each(|note| say(note));
     if !done.report.is_empty() {
         eprint!("{}", done.report);
     }

@@ -81,8 +81,17 @@ pub struct Done {
     pub timed_out: bool,
     /// Whether the manifest is complete.
     pub complete: bool,
+    /// What is said whatever report was asked for, a sentence each.
+    pub notes: Vec<String>,
     /// The report that was asked for.
     pub report: String,
+}
+
+impl Done {
+    /// There is no manifest.
+    pub fn failed(error: String, timed_out: bool) -> Done {
+        Done { error: Some(error), timed_out, complete: false, notes: Vec::new(), report: String::new() }
+    }
 }
 
 /// From the process that the user waits for to the one that traces.
