@@ -132,7 +132,7 @@ fn tell(done: &Done, strict: bool) -> Option<i32> {
         eprint!("{}", done.report);
     }
     if strict && !done.complete {
-        say("the recording is incomplete (--strict); its warnings say why");
+        say("the recording is incomplete (--strict)");
         return Some(OURS);
     }
     None

@@ -247,6 +247,10 @@ fn write(
     if path != named {
         notes.push(format!("the command moved the snapshot's directory: it is {path} now"));
     }
+    // The summary names them, too.
+    if setup.options.strict && setup.report != cli::Report::Summary {
+        notes.extend(report::gaps(&header));
+    }
     let report = report::render(setup.report, &header, &facts, times.elapsed, &path);
     Ok(Written { complete, notes, report })
 }
@@ -287,7 +291,13 @@ impl Tree {
 
     fn survivors_ended(&self) -> Option<String> {
         let count = self.lock().ended_survivors;
-        (count > 0).then(|| format!("{count} processes outlived the command and were ended"))
+        (count > 0).then(|| {
+            format!(
+                "{} outlived the command and {} ended",
+                report::counted(count, "process", "processes"),
+                if count == 1 { "was" } else { "were" }
+            )
+        })
     }
 
     /// Ends every process, and then this one: while we live, no call of theirs goes astray.
