@@ -18,7 +18,7 @@ const STEP: usize = 1 << 20;
 /// Writes all of `content` over `file`, unless `is_expected` says no: it is asked once, when the first
 /// bytes are ready, and the next call is the one that writes.
 pub fn overwrite(file: &File, content: &File, is_expected: impl FnOnce() -> bool) -> io::Result<bool> {
-    let length = content.metadata()?.len();
+    let (length, old_length) = (content.metadata()?.len(), file.metadata()?.len());
     let mut buffer = vec![0; STEP.min(usize::try_from(length).unwrap_or(STEP))];
     let mut filled = read_at(content, &mut buffer, 0)?;
     if !is_expected() {
@@ -30,8 +30,9 @@ pub fn overwrite(file: &File, content: &File, is_expected: impl FnOnce() -> bool
         at += filled as u64;
         filled = read_at(content, &mut buffer, at)?;
     }
-    // Also where it is as long already: there may be no bytes to write.
-    file.set_len(length)?;
+    if old_length > length {
+        file.set_len(length)?;
+    }
     Ok(true)
 }
 

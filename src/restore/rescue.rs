@@ -279,9 +279,8 @@ fn promised(goal: &Present, policy: &Policy) -> Present {
         after.mode = goal.mode & libc::S_IFMT | policy.permissions(goal);
     }
     after.entries_digest = None;
-    after.blob = None;
-    let has_content = after.file_type == FileType::File && after.size > 0;
-    after.blob_omitted = has_content.then_some(BlobOmitted::Withheld);
+    // That its bytes are in the other snapshot is no gap of the rescue.
+    (after.blob, after.blob_omitted) = (None, None);
     after
 }
 

@@ -115,15 +115,16 @@ pub struct Answer {
     pub completed: bool,
     /// Whether the changes were made.
     pub applied: bool,
+    /// Whether they are not made, or would not be, for what stands in the way.
+    pub is_refused: bool,
+    /// Whether conflicts are in the way, and not to be overwritten.
+    pub has_blocking_conflicts: bool,
 }
 
 impl Answer {
     /// Whether the state was put back whole, or will be.
     pub fn is_whole(&self) -> bool {
-        self.obstacles.is_empty()
-            && self.unavailable.is_empty()
-            && self.left.is_empty()
-            && (self.applied || self.conflicts.is_empty())
+        !self.is_refused && self.left.is_empty()
     }
 }
 
@@ -220,12 +221,15 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     let plan = plan::plan(&request);
     let contents = Contents::new(snapshot);
     let mut answer = answer(&request, &plan, unavailable(&request, &plan, &contents));
-    if wish.dry_run || !plan.is_clear(wish.force) || !answer.unavailable.is_empty() {
+    answer.has_blocking_conflicts = !wish.force && !plan.conflicts.is_empty();
+    answer.is_refused = !plan.is_clear(wish.force) || !answer.unavailable.is_empty();
+    if wish.dry_run || answer.is_refused {
         return Ok(answer);
     }
 
     answer.unavailable = check_contents(&request, &plan, &contents, progress)?;
-    if !answer.unavailable.is_empty() {
+    answer.is_refused = !answer.unavailable.is_empty();
+    if answer.is_refused {
         return Ok(answer);
     }
 

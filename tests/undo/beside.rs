@@ -145,12 +145,17 @@ fn what_was_opened_to_get_in_is_closed_by_the_run_after_a_kill() {
         return println!("skipped: the binary is in a private directory");
     }
     let scene = shut_scene();
-    let (calls, status) = trace(&mut restore(&scene), |_, _| {});
+    let traced = |scene: &Scene| {
+        let mut command = traced_restore(scene, &["--before"]);
+        command.uid(65534).gid(65534);
+        command
+    };
+    let (calls, status) = trace(&mut traced(&scene), |_, _| {});
     assert_eq!(status, Some(0));
     let mut left_open = 0;
     for at in calls / 4..calls {
         let scene = shut_scene();
-        trace(&mut restore(&scene), |pid, calls| {
+        trace(&mut traced(&scene), |pid, calls| {
             if calls >= at {
                 let _ = kill(pid, if at % 2 == 0 { Signal::SIGKILL } else { Signal::SIGTERM });
             }

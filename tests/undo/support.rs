@@ -377,22 +377,29 @@ impl States {
 /// Runs a restore with `flags` and calls `each` at every stop of its first thread, with the process and how
 /// many system calls it has made; how many it made in all, and its exit status unless it was killed.
 pub fn trace_restore(scene: &Scene, flags: &[&str], each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
-    let mut command = agent_snapshot();
-    command.arg("restore").arg(scene.snap()).args(flags);
-    trace(&mut command, each)
+    trace(&mut traced_restore(scene, flags), each)
 }
 
-/// Runs `command` in the same way.
+/// A restore that waits for a line on its standard input.
+pub fn traced_restore(scene: &Scene, flags: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"read _; exec "$0" "$@""#, env!("CARGO_BIN_EXE_agent-snapshot"), "restore"]);
+    command.arg(scene.snap()).args(flags).env("NO_COLOR", "1");
+    command
+}
+
+/// Runs the command of [`traced_restore`] in the same way.
 pub fn trace(command: &mut Command, mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
     #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let pid = Pid::from_raw(child.id().cast_signed());
     // Refused for a moment while the child becomes the program.
     while let Err(error) = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
         assert_eq!(error, nix::errno::Errno::EPERM);
     }
-    // It may have come to its end already.
-    let _ = ptrace::interrupt(pid);
+    ptrace::interrupt(pid).unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
     let mut stops = 0;
     loop {
         match waitpid(pid, None).unwrap() {
