@@ -358,16 +358,16 @@ fn manifest(criterion: &mut Criterion) {
     let target = SnapshotDir::create(here.path()).unwrap();
     let mut blobs = writer(Compression::Snappy);
     let files = records(&past, &mut blobs);
-    let mut text = Vec::new();
+    let mut text = std::io::Cursor::new(Vec::new());
     write_manifest(&mut text, past.header(), &files).unwrap();
 
     let mut group = criterion.benchmark_group("manifest");
     group.sampling_mode(SamplingMode::Flat);
-    let bytes = text.len() as u64;
+    let bytes = text.get_ref().len() as u64;
     group.throughput(Throughput::ElementsAndBytes { elements: RECORDS as u64, bytes });
     group.bench_function("write 10,000 records", |bencher| {
         bencher.iter(|| {
-            text.clear();
+            text.set_position(0);
             write_manifest(&mut text, past.header(), &files).unwrap();
         });
     });

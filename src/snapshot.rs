@@ -8,6 +8,7 @@
 //! - [`reader`]: opens a bundle that may come from anyone.
 //! - [`source`]: the content of a recorded state, from the bundle or from Git.
 //! - [`live`]: looks at the filesystem as it is now; [`compare`] holds that against a record.
+//! - [`digest`]: what makes two contents the same; [`sparse`]: files with holes.
 
 pub mod blobs;
 pub mod compare;
@@ -20,6 +21,7 @@ pub mod reader;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod source;
+pub mod sparse;
 pub mod wire;
 
 pub use blobs::Side;

@@ -10,6 +10,7 @@ mod names;
 mod readme;
 mod recording;
 mod show;
+mod sparse;
 mod storm;
 mod suites;
 mod support;

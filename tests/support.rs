@@ -19,7 +19,12 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_agent-snapshot");
 
 impl Place {
     pub fn new() -> Place {
-        let base = tempfile::tempdir().unwrap();
+        Place::in_directory(&std::env::temp_dir())
+    }
+
+    /// A place below `directory`.
+    pub fn in_directory(directory: &Path) -> Place {
+        let base = tempfile::tempdir_in(directory).unwrap();
         let path = base.path().canonicalize().unwrap();
         for name in ["work", "home", "config"] {
             std::fs::create_dir(path.join(name)).unwrap();

@@ -16,7 +16,8 @@ use crate::snapshot::source::{ContentError, Contents, Source, Unavailable, locat
 use crate::snapshot::wire::Object;
 use crate::snapshot::{FileRecord, Snapshot};
 
-/// Writes the content of `args.path` to the result as it streams.
+/// Writes the content of `args.path` to the result as it streams; holes of a sparse file are zeros, but
+/// stay holes where the result is a file.
 ///
 /// Where the bytes turn out to be bad in the midst, the result ends there and the outcome says it.
 pub fn run(args: &Cat, console: &mut Console) -> Outcome {
@@ -61,7 +62,11 @@ fn raw(
     side: Side,
     console: &mut Console,
 ) -> Result<(), ContentError> {
-    contents.copy(record, side, console.sink()).map(drop)
+    match console.regular_file().map_err(ContentError::Sink)? {
+        Some(file) => contents.copy_to_file(record, side, &file),
+        None => contents.copy(record, side, console.sink()),
+    }
+    .map(drop)
 }
 
 /// One JSON object, its last key made while the content streams.

@@ -185,7 +185,11 @@ impl<'s> Teller<'s, '_> {
             row.add(body.kind, lines.as_ref().map(LineDiff::counts));
             // The bytes of a binary file are `cat`'s to give: an object is to fit into memory.
             let is_wanted = self.form == Form::Patch && !(self.json && body.kind == Kind::Binary);
-            if is_wanted {
+            let is_sparse = entry.old.iter().chain(&entry.new).any(|half| half.present.is_sparse());
+            if is_wanted && is_sparse && body.kind != Kind::Same {
+                let why = "a patch of a sparse file would be as long as its holes; cat gives its bytes";
+                self.lost.push((entry.path(), why.to_owned()));
+            } else if is_wanted {
                 let sink: &mut dyn std::io::Write = if self.json { &mut patch } else { console.sink() };
                 patch::write(entry, body, lines.as_ref(), status, self.contents, sink, look)?;
             }

@@ -4,7 +4,9 @@
 //! move its cursor.
 
 use std::fmt;
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Seek as _, Write};
+use std::os::fd::AsFd as _;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -102,6 +104,7 @@ pub fn visible(line: &[u8]) -> String {
 pub struct Console<'a> {
     result: BufWriter<Box<dyn Write + 'a>>,
     messages: Box<dyn Write + 'a>,
+    is_standard: bool,
     /// What the result is shown on.
     pub look: Look,
 }
@@ -114,6 +117,7 @@ impl Console<'static> {
         Console {
             result: BufWriter::with_capacity(64 << 10, result),
             messages: Box::new(io::stderr()),
+            is_standard: true,
             look: Look::of_standard_output(),
         }
     }
@@ -122,7 +126,8 @@ impl Console<'static> {
 impl<'a> Console<'a> {
     /// Two streams of the caller's.
     pub fn new(result: impl Write + 'a, messages: impl Write + 'a, look: Look) -> Console<'a> {
-        Console { result: BufWriter::new(Box::new(result)), messages: Box::new(messages), look }
+        let (result, messages) = (BufWriter::new(Box::new(result) as Box<dyn Write>), Box::new(messages));
+        Console { result, messages, is_standard: false, look }
     }
 
     /// Writes a part of the result; what `write!` calls.
@@ -138,6 +143,20 @@ impl<'a> Console<'a> {
     /// The result as a sink for what streams.
     pub fn sink(&mut self) -> &mut dyn Write {
         &mut self.result
+    }
+
+    /// Standard output as a file, where it is a regular one and the result goes to its end.
+    pub fn regular_file(&mut self) -> io::Result<Option<File>> {
+        if !self.is_standard {
+            return Ok(None);
+        }
+        self.result.flush()?;
+        let mut file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let metadata = file.metadata()?;
+        let is_at_end = metadata.is_file()
+            && (file.stream_position()? == metadata.len()
+                || rustix::fs::fcntl_getfl(&file)?.contains(rustix::fs::OFlags::APPEND));
+        Ok(is_at_end.then_some(file))
     }
 
     /// Writes `value` as one JSON object and a line feed: indented on a terminal.

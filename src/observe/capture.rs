@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -237,11 +237,11 @@ impl Capture {
         if fate == Fate::Survive {
             return Ok(Held::File(file));
         }
-        if is_full(&self.directory, size) {
+        if is_full(&self.directory, live::data_size(&file)?) {
             return Ok(Held::Omitted(BlobOmitted::NoSpace));
         }
         let spool = self.directory.unnamed_file()?;
-        match copy(&file, &spool, size) {
+        match live::copy_keeping_holes(&file, &spool, size) {
             Ok(copied) if copied == size => Ok(Held::File(spool)),
             Ok(_) => Ok(Held::Omitted(BlobOmitted::ChangedWhileReading)),
             Err(error)
@@ -334,7 +334,7 @@ fn weight(held: &Held) -> (u64, u64) {
 fn size(held: &Held) -> u64 {
     match held {
         Held::Bytes(bytes) => bytes.len() as u64,
-        Held::File(file) => file.metadata().map_or(0, |metadata| metadata.len()),
+        Held::File(file) => live::data_size(file).unwrap_or(0),
         Held::Omitted(_) => 0,
     }
 }
@@ -469,15 +469,4 @@ fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, StoreError> {
 /// asked has not.
 fn is_full(directory: &SnapshotDir, more: u64) -> bool {
     directory.is_nearly_full(more).unwrap_or(false)
-}
-
-/// Copies `size` bytes: a clone of the extents where the file system can, else in the kernel.
-fn copy(from: &File, to: &File, size: u64) -> io::Result<u64> {
-    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
-        return Ok(to.metadata()?.len());
-    }
-    let mut from = from;
-    from.seek(SeekFrom::Start(0))?;
-    // std copies with copy_file_range(2) between files, and falls back by itself.
-    io::copy(&mut from.take(size), &mut &*to)
 }

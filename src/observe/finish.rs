@@ -572,5 +572,6 @@ fn present(stat: &Stat) -> Present {
         digest: None,
         blob: None,
         blob_omitted: None,
+        ..Present::new(file_type, stat.mode)
     }
 }

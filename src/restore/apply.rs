@@ -332,8 +332,10 @@ impl Worker<'_, '_, '_> {
         self.tell(&Entry::Temporary { path: path.to_vec() })?;
         let mut file = make::new_file(&temporary).map_err(failed("create a file beside", path))?;
         let written = if own_content {
-            let copied =
-                live::open_regular(&spot.proc_path()).and_then(|mut live| io::copy(&mut live, &mut file));
+            let copied = live::open_regular(&spot.proc_path()).and_then(|from| {
+                let size = from.metadata()?.len();
+                live::copy_keeping_holes(&from, &file, size)
+            });
             copied.map(drop).map_err(failed("copy", path))
         } else {
             self.write_content(record, &mut file)
@@ -355,7 +357,7 @@ impl Worker<'_, '_, '_> {
         }
         let source = source(request, record);
         let path = self.path(record);
-        let written = self.job.contents.copy(source, request.goal, file);
+        let written = self.job.contents.copy_to_file(source, request.goal, file);
         written.map_err(|error| match error {
             ContentError::Sink(error) => failed("write", path)(error),
             error => failed("get the content of", path)(io::Error::other(error)),
@@ -685,7 +687,7 @@ impl Worker<'_, '_, '_> {
 
     /// Whether the filesystem of `file` has no room for what `content` has more: better now than half way.
     fn has_no_room(&self, content: &File, file: &File) -> io::Result<bool> {
-        let more = content.metadata()?.len().saturating_sub(file.metadata()?.len());
+        let more = live::data_size(content)?.saturating_sub(live::data_size(file)?);
         let free = rustix::fs::fstatvfs(file)?;
         Ok(more > free.f_bavail.saturating_mul(free.f_frsize))
     }

@@ -259,7 +259,7 @@ fn write_content(
     if state(record, side).present().is_none_or(|present| present.size == 0) {
         return Ok(0);
     }
-    let bytes = contents.copy(record, side, file)?;
+    let bytes = contents.copy_to_file(record, side, file)?;
     file.flush().map_err(ContentError::Sink)?;
     Ok(bytes)
 }

@@ -106,7 +106,7 @@ impl Looker<'_> {
         let mut present = live::present(&stat, &proc_path)?;
         let pseudo = live::is_pseudo_filesystem(&proc_path)?;
         if !pseudo {
-            present.xattrs = live::xattrs(&proc_path)?;
+            present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
         }
         if let Some(mode) = self.loosened.get(&(present.dev, present.ino)) {
             present.mode = present.mode & libc::S_IFMT | mode & 0o7777;

@@ -455,7 +455,6 @@ pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
         .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
     let kernel = nix::sys::utsname::uname();
     Header {
-        format_version: FORMAT_VERSION,
         id: id.to_owned(),
         kind: Kind::Rescue,
         name: Some(name(&of.id)),

@@ -213,9 +213,9 @@ impl Settler<'_> {
         let (Some(((held, _), (rescue, record, before))), Ok(new)) = (found, File::open(&stage)) else {
             return Ok(false);
         };
-        let mut old = unnamed_file(directory, id)?;
+        let old = unnamed_file(directory, id)?;
         if before.size > 0 {
-            Contents::new(rescue).copy(record, Side::Before, &mut old).map_err(|error| match error {
+            Contents::new(rescue).copy_to_file(record, Side::Before, &old).map_err(|error| match error {
                 ContentError::Sink(error) => error,
                 error => io::Error::other(error),
             })?;

@@ -1,7 +1,8 @@
 //! Writes `blobs.parquet` while a recording runs, in memory that does not grow with the content.
 //!
 //! Rows are `key`, `offset`, `content`; a content longer than [`CHUNK`] continues in further rows of
-//! its key. Identical content is stored once. A buffer of [`CHUNK`] bytes holds all pending rows; while
+//! its key. Those of a sparse file are its runs of blocks that are not all zero, with gaps between them;
+//! where it ends in a hole, an empty row says where. Identical content is stored once. A buffer of [`CHUNK`] bytes holds all pending rows; while
 //! a thread compresses and writes it, a second one is filled and hashed. Both are used again and
 //! again: fresh pages would cost more than the copying (measured: 0.77 against 2.8 GB/s). Neighbours:
 //! `groups.rs` writes the row groups, `layout.rs` gives the file, `reader.rs` reads it back.
@@ -16,8 +17,9 @@ use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
 use self::groups::{Group, Row, RowGroups};
-use super::digest::{digest_file, read_at};
+use super::digest::{digest_file, digest_file_like, read_at};
 use super::manifest::Digest;
+use super::sparse::{self, Extents, SparseHasher, runs};
 
 mod groups;
 
@@ -25,6 +27,8 @@ mod groups;
 pub const CHUNK: usize = 16 << 20;
 /// The most rows that one row group holds.
 pub const GROUP_ROWS: usize = 64;
+/// What is read of a sparse file at once, a multiple of the block.
+const SPARSE_STEP: usize = 1 << 20;
 
 /// What the magic numbers, the schema and the other facts of the file take, at most.
 const END_BYTES: u64 = 4 << 10;
@@ -193,7 +197,7 @@ impl BlobWriter {
 
     /// Stores the whole content of `file` under `key` unless it is stored already.
     ///
-    /// The offset of `file` is neither used nor moved. Beyond `limit` nothing is stored, but the
+    /// The offset of `file` is not used, and stays where it is. Beyond `limit` nothing is stored, but the
     /// digest is taken. Where the file changes meanwhile, what was written stays unreferenced.
     pub fn store_file(&mut self, key: &str, file: &File, limit: StoreLimit) -> Result<Stored, StoreError> {
         self.check_alive()?;
@@ -204,7 +208,10 @@ impl BlobWriter {
         }
         match usize::try_from(before.size) {
             Ok(len) if len <= CHUNK => self.store_short(key, file, &before, len),
-            _ => self.store_long(key, file, &before),
+            _ => {
+                let is_sparse = sparse::is_sparse(file, before.size).map_err(StoreError::Read)?;
+                self.store_long(key, file, &before, is_sparse)
+            }
         }
     }
 
@@ -259,7 +266,13 @@ impl BlobWriter {
         Ok(Stored { digest, size, blob: Some(key) })
     }
 
-    fn store_long(&mut self, key: &str, file: &File, before: &Look) -> Result<Stored, StoreError> {
+    fn store_long(
+        &mut self,
+        key: &str,
+        file: &File,
+        before: &Look,
+        is_sparse: bool,
+    ) -> Result<Stored, StoreError> {
         if self.long.contains(&before.size) {
             // Likely the same content again: a second reading is cheaper than a second copy on disk.
             let (digest, size) = digest_unchanged(file, before)?;
@@ -269,7 +282,8 @@ impl BlobWriter {
         }
         self.flush().map_err(StoreError::Write)?;
         let key = self.free_key(key);
-        let stored = self.stream(&key, file, before);
+        let stored =
+            if is_sparse { self.stream_data(&key, file, before) } else { self.stream(&key, file, before) };
         if stored.is_err() {
             // Of a content that is not whole nothing more is written.
             self.group.rows.clear();
@@ -303,6 +317,48 @@ impl BlobWriter {
         Ok(digest)
     }
 
+    fn stream_data(&mut self, key: &Arc<str>, file: &File, before: &Look) -> Result<Digest, StoreError> {
+        let mut hasher = SparseHasher::new(before.size);
+        let mut buffer = vec![0; SPARSE_STEP];
+        let mut end = 0;
+        for extent in Extents::new(file, before.size).map_err(StoreError::Read)? {
+            let extent = extent.map_err(StoreError::Read)?;
+            let mut offset = extent.start;
+            while offset < extent.end {
+                let len =
+                    usize::try_from(extent.end - offset).map_or(SPARSE_STEP, |rest| rest.min(SPARSE_STEP));
+                let bytes = &mut buffer[..len];
+                if read_at(file, bytes, offset).map_err(StoreError::Read)? != len {
+                    return Err(StoreError::Changed);
+                }
+                hasher.update(offset, bytes);
+                for run in runs(bytes) {
+                    let start = offset + run.start as u64;
+                    end = offset + run.end as u64;
+                    self.add_run(key, start, &bytes[run])?;
+                }
+                offset += len as u64;
+            }
+        }
+        if end < before.size {
+            self.push_row(key, before.size, 0)?;
+        }
+        let digest = hasher.finish();
+        before.check_unchanged(file, &digest)?;
+        Ok(digest)
+    }
+
+    fn add_run(&mut self, key: &Arc<str>, mut offset: u64, mut bytes: &[u8]) -> Result<(), StoreError> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.filled));
+            self.group.buffer[self.filled..self.filled + now.len()].copy_from_slice(now);
+            self.push_row(key, offset, now.len())?;
+            offset += now.len() as u64;
+            bytes = later;
+        }
+        Ok(())
+    }
+
     /// `key`, or where it has rows already (of a content that changed while it was read, say)
     /// `before-2:/path` and so on. A key's side ends at the first colon, so no path has such a key.
     fn free_key(&mut self, key: &str) -> Arc<str> {
@@ -325,9 +381,15 @@ impl BlobWriter {
         if self.filled + len > CHUNK { self.flush().map_err(StoreError::Write) } else { Ok(()) }
     }
 
+    /// Makes the next `len` bytes of the buffer a row, or a part of the last one where they go on with it.
     fn push_row(&mut self, key: &Arc<str>, offset: u64, len: usize) -> Result<(), StoreError> {
         self.length = self.length_with(key, len as u64);
-        self.group.rows.push(Row { key: Arc::clone(key), offset, len });
+        match self.group.rows.last_mut() {
+            Some(last) if Arc::ptr_eq(&last.key, key) && last.offset + last.len as u64 == offset => {
+                last.len += len;
+            }
+            _ => self.group.rows.push(Row { key: Arc::clone(key), offset, len }),
+        }
         self.filled += len;
         if self.group.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {
             self.flush().map_err(StoreError::Write)?;
@@ -388,7 +450,7 @@ impl Look {
         }
         // The change time alone moves at an unlink, a rename or a chmod too, which the tree may do
         // while we read; but also when a writer puts the modification time back. The bytes decide.
-        match digest_file(file) {
+        match digest_file_like(file, digest) {
             Ok((again, size)) if again == *digest && size == self.size => Ok(()),
             Ok(_) => Err(StoreError::Changed),
             Err(error) => Err(StoreError::Read(error)),

@@ -11,7 +11,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::blobs::Side;
-use super::digest::{digest_file, read_all};
+use super::digest::{digest_file_like, read_all};
 use super::live;
 use super::manifest::{Digest, FileRecord, FileType, Present, State};
 use super::wire::shown;
@@ -191,7 +191,9 @@ pub fn live(path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
 /// The identity of the content of `file` in the terms of `like`, and its length.
 pub fn identify(file: &File, like: &ContentId) -> io::Result<(ContentId, u64)> {
     match like {
-        ContentId::Digest(_) => digest_file(file).map(|(digest, size)| (ContentId::Digest(digest), size)),
+        ContentId::Digest(like) => {
+            digest_file_like(file, like).map(|(digest, size)| (ContentId::Digest(digest), size))
+        }
         ContentId::Git(oid) => {
             let like = gix::hash::ObjectId::from_hex(oid.as_bytes())
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

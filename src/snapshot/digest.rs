@@ -1,6 +1,7 @@
 //! SHA-256 over bytes and files: what makes two contents the same content.
 //!
-//! Neighbours: `blobs.rs` stores by digest, `compare.rs` compares by it.
+//! Neighbours: `blobs.rs` stores by digest, `compare.rs` compares by it; `sparse.rs` has the digest of
+//! files with holes.
 
 use std::fs::File;
 use std::io;
@@ -10,6 +11,7 @@ use std::str::FromStr;
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::Digest;
+use super::sparse::{self, Extents, SparseHasher};
 
 /// What one read takes while hashing: small enough to stay in the cache and in malloc's heap, so
 /// that no page of it is faulted in twice.
@@ -18,26 +20,69 @@ const STEP: usize = 64 << 10;
 impl Digest {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Digest {
-        Digest(Sha256::digest(bytes).into())
+        Digest::Sha256(Sha256::digest(bytes).into())
+    }
+
+    /// The digest of `bytes`, of the kind of `like`.
+    pub fn of_like(bytes: &[u8], like: &Digest) -> Digest {
+        let mut hasher = Hasher::like(like, bytes.len() as u64);
+        hasher.update(0, bytes);
+        hasher.finish()
     }
 
     /// The digest that `hasher` has arrived at.
     pub(crate) fn finish(hasher: Sha256) -> Digest {
-        Digest(hasher.finalize().into())
+        Digest::Sha256(hasher.finalize().into())
+    }
+}
+
+/// Takes a digest of either kind.
+pub(crate) enum Hasher {
+    Plain(Sha256),
+    Sparse(SparseHasher),
+}
+
+impl Hasher {
+    /// Begins a digest of the kind of `like` over a content of `size` bytes.
+    pub fn like(like: &Digest, size: u64) -> Hasher {
+        match like {
+            Digest::Sha256(_) => Hasher::Plain(Sha256::new()),
+            Digest::Sparse(_) => Hasher::Sparse(SparseHasher::new(size)),
+        }
+    }
+
+    /// Adds the bytes at `offset`. Of a sparse content whole blocks are added, and holes are left out.
+    pub fn update(&mut self, offset: u64, bytes: &[u8]) {
+        match self {
+            Hasher::Plain(hasher) => hasher.update(bytes),
+            Hasher::Sparse(hasher) => hasher.update(offset, bytes),
+        }
+    }
+
+    /// The digest.
+    pub fn finish(self) -> Digest {
+        match self {
+            Hasher::Plain(hasher) => Digest::finish(hasher),
+            Hasher::Sparse(hasher) => hasher.finish(),
+        }
     }
 }
 
 /// The text is no digest of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a digest is `sha256:` and 64 lowercase hexadecimal digits")]
+#[error("a digest is `sha256:` or `sparse-sha256:` and 64 lowercase hexadecimal digits")]
 pub struct NotADigest;
 
 impl FromStr for Digest {
     type Err = NotADigest;
 
     fn from_str(text: &str) -> Result<Digest, NotADigest> {
-        let hex = text.strip_prefix("sha256:").ok_or(NotADigest)?.as_bytes();
-        let (pairs, rest) = hex.as_chunks::<2>();
+        let (kind, hex): (fn([u8; 32]) -> Digest, _) = match text.split_once(':') {
+            Some(("sha256", hex)) => (Digest::Sha256, hex),
+            Some(("sparse-sha256", hex)) => (Digest::Sparse, hex),
+            _ => return Err(NotADigest),
+        };
+        let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
         if pairs.len() != 32 || !rest.is_empty() {
             return Err(NotADigest);
         }
@@ -45,7 +90,7 @@ impl FromStr for Digest {
         for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
             *byte = nibble(*high).ok_or(NotADigest)? << 4 | nibble(*low).ok_or(NotADigest)?;
         }
-        Ok(Digest(digest))
+        Ok(kind(digest))
     }
 }
 
@@ -58,10 +103,45 @@ fn nibble(digit: u8) -> Option<u8> {
 }
 
 /// Hashes the whole of `file` from offset 0, without moving its offset, and counts its bytes.
+///
+/// The kind of the digest is that of the file: one with holes may be sparse (`sparse.rs`).
 pub fn digest_file(file: &File) -> io::Result<(Digest, u64)> {
+    let size = file.metadata()?.len();
+    if sparse::is_sparse(file, size)? { digest_data(file, size) } else { digest_all(file) }
+}
+
+/// The same, with a digest of the kind of `like`, whatever holes the file has.
+pub fn digest_file_like(file: &File, like: &Digest) -> io::Result<(Digest, u64)> {
+    match like {
+        Digest::Sha256(_) => digest_all(file),
+        Digest::Sparse(_) => digest_data(file, file.metadata()?.len()),
+    }
+}
+
+fn digest_all(file: &File) -> io::Result<(Digest, u64)> {
     let mut hasher = Sha256::new();
     let size = read_all(file, |chunk| hasher.update(chunk))?;
     Ok((Digest::finish(hasher), size))
+}
+
+/// The sparse digest, and the size as far as the data of the file reached.
+fn digest_data(file: &File, size: u64) -> io::Result<(Digest, u64)> {
+    let mut hasher = SparseHasher::new(size);
+    let mut buffer = vec![0; STEP];
+    for extent in Extents::new(file, size)? {
+        let extent = extent?;
+        let mut offset = extent.start;
+        while offset < extent.end {
+            let len = usize::try_from(extent.end - offset).map_or(STEP, |rest| rest.min(STEP));
+            let read = read_at(file, &mut buffer[..len], offset)?;
+            hasher.update(offset, &buffer[..read]);
+            offset += read as u64;
+            if read < len {
+                return Ok((hasher.finish(), offset));
+            }
+        }
+    }
+    Ok((hasher.finish(), size))
 }
 
 /// Hands the bytes of `file` from offset 0 to `take`, in order, and counts them.

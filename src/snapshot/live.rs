@@ -3,16 +3,21 @@
 //!
 //! Neighbours: `compare.rs` holds what is seen here against a record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::manifest::{self, Digest, Present};
+use super::digest::read_at;
+use super::error::printable;
+use super::manifest::{self, Digest, InodeFlag, Present};
+use super::sparse::{self, Extents};
 
 /// Opens the regular file at `path` for reading; anything else there is `InvalidInput`.
 ///
@@ -56,7 +61,7 @@ pub fn lstat(path: &[u8]) -> io::Result<Option<Stat>> {
 
 /// What `stat` says of `path` in the terms of the manifest, with the target of a symbolic link.
 ///
-/// Content, entries and extended attributes are not looked at.
+/// Content, entries, extended attributes and inode flags are not looked at.
 pub fn present(stat: &Stat, path: &[u8]) -> io::Result<Present> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a file of no known type");
     let file_type = manifest::FileType::from_mode(stat.st_mode).ok_or_else(invalid)?;
@@ -66,8 +71,6 @@ pub fn present(stat: &Stat, path: &[u8]) -> io::Result<Present> {
     };
     let is_device = matches!(file_type, manifest::FileType::CharDevice | manifest::FileType::BlockDevice);
     Ok(Present {
-        file_type,
-        mode: stat.st_mode,
         mtime: stat.st_mtime,
         // Below 10^9, and never negative.
         mtime_nsec: u32::try_from(stat.st_mtime_nsec).unwrap_or_default(),
@@ -79,11 +82,7 @@ pub fn present(stat: &Stat, path: &[u8]) -> io::Result<Present> {
         nlink: stat.st_nlink,
         target,
         rdev: is_device.then_some(stat.st_rdev),
-        entries_digest: None,
-        xattrs: BTreeMap::new(),
-        digest: None,
-        blob: None,
-        blob_omitted: None,
+        ..Present::new(file_type, stat.st_mode)
     })
 }
 
@@ -117,27 +116,75 @@ pub fn digest_of_entries(names: &[Vec<u8>]) -> Digest {
     Digest::finish(hasher)
 }
 
-/// The extended attributes of what is at `path`, a symbolic link's own included.
+/// Extended attributes by name.
+type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Some extended attributes of a path could not be read; the message says which one and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct UnreadableXattrs {
+    /// Those that were read.
+    pub readable: Xattrs,
+    /// `list its extended attributes`, or the same with the name of the first that could not be read.
+    what: String,
+    /// The refusal.
+    source: Errno,
+}
+
+impl From<UnreadableXattrs> for io::Error {
+    fn from(error: UnreadableXattrs) -> io::Error {
+        error.source.into()
+    }
+}
+
+/// The extended attributes of what is at `path`, a symbolic link's own included; empty where the
+/// filesystem has none.
 ///
-/// Empty where the filesystem has none; an attribute that may not be read is left out.
-pub fn xattrs(path: &[u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+/// # Errors
+/// Some could not be read: those of the namespace `user` need read permission on the file (xattr(7)), and
+/// a list beyond 64 KiB is cut by no filesystem but refused (E2BIG). No permission is changed for it.
+pub fn xattrs(path: &[u8]) -> Result<Xattrs, UnreadableXattrs> {
+    let mut readable = Xattrs::new();
     let names = match grown(|buffer| rustix::fs::llistxattr(path, buffer)) {
         Ok(names) => names,
-        Err(Errno::NOTSUP) => return Ok(BTreeMap::new()),
-        Err(error) => return Err(error.into()),
+        Err(Errno::NOTSUP) => return Ok(readable),
+        Err(source) => {
+            let what = "list its extended attributes".to_owned();
+            return Err(UnreadableXattrs { readable, what, source });
+        }
     };
-    let mut found = BTreeMap::new();
+    let mut refusal = None;
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         match grown(|buffer| rustix::fs::lgetxattr(path, name, buffer)) {
             Ok(value) => {
-                found.insert(name.to_vec(), value);
+                readable.insert(name.to_vec(), value);
             }
-            // Gone since it was listed, or of a namespace that we may list but not read.
-            Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::NOTSUP) => {}
-            Err(error) => return Err(error.into()),
+            // Gone since it was listed, or listed by a filesystem that has no values of that namespace.
+            Err(Errno::NODATA | Errno::NOTSUP) => {}
+            Err(source) => refusal = refusal.or(Some((name, source))),
         }
     }
-    Ok(found)
+    match refusal {
+        None => Ok(readable),
+        Some((name, source)) => {
+            let what = format!("read its extended attribute {}", printable(name));
+            Err(UnreadableXattrs { readable, what, source })
+        }
+    }
+}
+
+/// The inode flags of what is at `path`, a symbolic link's own included; empty where the filesystem
+/// has none.
+pub fn inode_flags(path: &[u8]) -> io::Result<BTreeSet<InodeFlag>> {
+    const FLAGS: [(StatxAttributes, InodeFlag); 4] = [
+        (StatxAttributes::APPEND, InodeFlag::Append),
+        (StatxAttributes::IMMUTABLE, InodeFlag::Immutable),
+        (StatxAttributes::NODUMP, InodeFlag::Nodump),
+        (StatxAttributes::COMPRESSED, InodeFlag::Compressed),
+    ];
+    let statx = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())?;
+    let set = statx.stx_attributes & statx.stx_attributes_mask;
+    Ok(FLAGS.into_iter().filter(|(bit, _)| set.contains(*bit)).map(|(_, flag)| flag).collect())
 }
 
 /// Calls one of the xattr family, which says ERANGE where the buffer is too small, until it fits.
@@ -155,6 +202,63 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Copies the first `size` bytes of `from` to `to`, an empty file, and says how many of them there are.
+///
+/// The extents are cloned where the filesystem can do that, else the data is copied in the kernel. In
+/// either case holes stay holes.
+pub fn copy_keeping_holes(from: &File, to: &File, size: u64) -> io::Result<u64> {
+    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+        return Ok(to.metadata()?.len());
+    }
+    to.set_len(size)?;
+    for extent in Extents::new(from, size)? {
+        copy_range(from, to, extent?)?;
+    }
+    // Behind the end of a file that was cut meanwhile there was nothing to copy.
+    Ok(from.metadata()?.len().min(size))
+}
+
+fn copy_range(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
+    // The offset of neither file is moved.
+    let (mut source, mut target) = (range.start, range.start);
+    while source < range.end {
+        let len = usize::try_from(range.end - source).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), len) {
+            Err(Errno::INTR) => {}
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::IO)) => return Err(error.into()),
+            // Not between these two, or the end.
+            Ok(0) | Err(_) => return copy_through_memory(from, to, source..range.end),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn copy_through_memory(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut offset = range.start;
+    while offset < range.end {
+        let len = usize::try_from(range.end - offset).map_or(buffer.len(), |rest| rest.min(buffer.len()));
+        let read = read_at(from, &mut buffer[..len], offset)?;
+        if read == 0 {
+            break;
+        }
+        to.write_all_at(&buffer[..read], offset)?;
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+/// How many bytes of `file` are data: all but its holes. What is stored of it is not more.
+pub fn data_size(file: &File) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    if !sparse::is_sparse(file, size)? {
+        return Ok(size);
+    }
+    Extents::new(file, size)?
+        .try_fold(0, |sum, extent| extent.map(|extent| sum + (extent.end - extent.start)))
 }
 
 /// Who answers for the files of a filesystem.

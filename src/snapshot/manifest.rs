@@ -3,17 +3,16 @@
 //! Paths, arguments and link targets are bytes here, and text only on the wire
 //! (`wire.rs`). Nothing in this file touches a file; `writer.rs` and `reader.rs` do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The version of the bundle format that this build writes.
-pub const FORMAT_VERSION: u64 = 1;
+/// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
+/// the oldest that has what the bundle needs: 2 for a sparse file.
+pub const FORMAT_VERSION: u64 = 2;
 
 /// Everything that `manifest.json` says but its `files`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The format version, [`FORMAT_VERSION`] in what this build writes.
-    pub format_version: u64,
     /// A random identifier of this snapshot.
     pub id: String,
     /// Whether a command was recorded or a restore kept what it overwrote.
@@ -377,6 +376,8 @@ pub struct Present {
     pub entries_digest: Option<Digest>,
     /// Extended attributes, of a path that the tree changes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Inode flags, of a path that the tree changes.
+    pub inode_flags: BTreeSet<InodeFlag>,
     /// The digest of the content, where it was read.
     pub digest: Option<Digest>,
     /// The key of the content in `blobs.parquet`, where it is stored.
@@ -403,10 +404,16 @@ impl Present {
             rdev: None,
             entries_digest: None,
             xattrs: BTreeMap::new(),
+            inode_flags: BTreeSet::new(),
             digest: None,
             blob: None,
             blob_omitted: None,
         }
+    }
+
+    /// Whether it is a sparse file, whose stored content leaves gaps for its holes.
+    pub fn is_sparse(&self) -> bool {
+        matches!(self.digest, Some(Digest::Sparse(_)))
     }
 }
 
@@ -439,6 +446,16 @@ impl FileType {
     }
 }
 
+/// A flag of an inode that chattr(1) sets and statx(2) tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the words of the format")]
+pub enum InodeFlag {
+    Append,
+    Immutable,
+    Nodump,
+    Compressed,
+}
+
 /// Why content that was needed is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the words of the format")]
@@ -450,14 +467,24 @@ pub enum BlobOmitted {
     Withheld,
 }
 
-/// A SHA-256 digest, `sha256:` and 64 hexadecimal digits on the wire.
+/// A digest: its kind, a colon and 64 hexadecimal digits on the wire. Digests of two kinds say nothing of
+/// whether two contents are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest(pub [u8; 32]);
+pub enum Digest {
+    /// SHA-256 over all bytes: `sha256:`.
+    Sha256([u8; 32]),
+    /// SHA-256 over the size and the data of a sparse file: `sparse-sha256:` (`sparse.rs`).
+    Sparse([u8; 32]),
+}
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let (kind, bytes) = match self {
+            Digest::Sha256(bytes) => ("sha256", bytes),
+            Digest::Sparse(bytes) => ("sparse-sha256", bytes),
+        };
+        write!(f, "{kind}:")?;
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -11,17 +11,19 @@ mod json;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::BufReader;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use self::checks::Wanted;
 use self::content::Content;
 use super::error::{Error, printable};
 use super::layout::{BLOBS, MANIFEST};
 use super::manifest::{Digest, FileRecord, Header, Manifest};
+use super::sparse::Sink;
 
 /// A larger manifest is refused unread: what is read stays in memory.
 const MAX_MANIFEST: u64 = 8 << 30;
@@ -97,12 +99,7 @@ impl Snapshot {
     ///
     /// What the sink has received counts only when this returns `Ok`: lengths are checked as it
     /// comes, the digest at its end.
-    pub fn read_blob(
-        &self,
-        key: &str,
-        expected: Option<&Digest>,
-        sink: &mut dyn Write,
-    ) -> Result<u64, Error> {
+    pub fn read_blob(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
         match &self.content {
             Some(content) => content.read(key, expected, sink),
             None => Err(content::missing(key)),
@@ -178,7 +175,7 @@ fn parse(file: File, path: &Path) -> Result<Manifest, Error> {
     })
 }
 
-fn open_content(blobs: Option<File>, wanted: HashMap<Box<str>, u64>) -> Result<Option<Content>, Error> {
+fn open_content(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<Option<Content>, Error> {
     match blobs {
         Some(file) if !wanted.is_empty() => Content::open(file, wanted).map(Some),
         // Whatever is in a file that no record refers to is of no concern.

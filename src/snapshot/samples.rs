@@ -12,7 +12,6 @@ use super::wire::write_manifest;
 /// A header with every list empty.
 pub fn header() -> Header {
     Header {
-        format_version: FORMAT_VERSION,
         id: "0123456789abcdef".to_owned(),
         kind: Kind::Recording,
         name: None,

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use super::compare::{is_untouched, state};
 use super::error::{Error, printable};
 use super::manifest::{BlobOmitted, Digest, FileRecord, FileType, GitState, Present};
 use super::reader::Snapshot;
+use super::sparse::{Nowhere, Sink, SparseFile, runs};
 
 /// Where the content of a state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,10 +169,25 @@ impl<'s> Contents<'s> {
     /// A blob streams, a row at a time; an object of Git is decoded in memory. What the sink has
     /// received counts only when this returns `Ok`: a blob's digest is known at its end.
     pub fn copy(&self, record: &FileRecord, side: Side, sink: &mut dyn Write) -> Result<u64, ContentError> {
+        self.hand_over(record, side, &mut &mut *sink)
+    }
+
+    /// The same, into a regular file at its end, where the holes of a sparse file become holes.
+    pub fn copy_to_file(&self, record: &FileRecord, side: Side, file: &File) -> Result<u64, ContentError> {
+        let mut sink = SparseFile::at_end_of(file).map_err(ContentError::Sink)?;
+        self.hand_over(record, side, &mut sink)
+    }
+
+    /// Reads the content for the sake of its checks, and counts its bytes.
+    pub fn prove(&self, record: &FileRecord, side: Side) -> Result<u64, ContentError> {
+        self.hand_over(record, side, &mut Nowhere)
+    }
+
+    fn hand_over(&self, record: &FileRecord, side: Side, sink: &mut dyn Sink) -> Result<u64, ContentError> {
         match locate(record, side)? {
             Source::Empty => Ok(0),
             Source::Target(target) => {
-                sink.write_all(target).map_err(ContentError::Sink)?;
+                sink.data(target).map_err(ContentError::Sink)?;
                 Ok(target.len() as u64)
             }
             Source::Blob { key, digest } => {
@@ -183,7 +200,11 @@ impl<'s> Contents<'s> {
             Source::Git { root, oid, digest } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
                 let bytes = self.read_object(root, oid, size, digest).map_err(|why| lost(root, oid, why))?;
-                sink.write_all(&bytes).map_err(ContentError::Sink)?;
+                let written = match digest {
+                    Some(Digest::Sparse(_)) => give_sparse(&bytes, sink),
+                    _ => sink.data(&bytes),
+                };
+                written.map_err(ContentError::Sink)?;
                 Ok(bytes.len() as u64)
             }
         }
@@ -219,7 +240,7 @@ impl<'s> Contents<'s> {
         // Git's own database is not believed: a file of it can be damaged or put there.
         let actual =
             gix::objs::compute_hash(id.kind(), Kind::Blob, &bytes).map_err(|error| error.to_string())?;
-        if actual != id || digest.is_some_and(|digest| Digest::of(&bytes) != *digest) {
+        if actual != id || digest.is_some_and(|digest| Digest::of_like(&bytes, digest) != *digest) {
             return Err("its bytes are others".to_owned());
         }
         Ok(bytes)
@@ -231,6 +252,17 @@ impl<'s> Contents<'s> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         stores.entry(path).or_insert_with_key(|root| open_store(root, kind)).clone()
     }
+}
+
+/// Gives the blocks of zeros as holes.
+fn give_sparse(bytes: &[u8], sink: &mut dyn Sink) -> io::Result<()> {
+    let mut end = 0;
+    for run in runs(bytes) {
+        sink.hole((run.start - end) as u64)?;
+        end = run.end;
+        sink.data(&bytes[run])?;
+    }
+    sink.hole((bytes.len() - end) as u64)
 }
 
 fn lost(root: &[u8], oid: &str, why: String) -> Unavailable {
@@ -275,28 +307,29 @@ fn regular(path: &Path) -> io::Result<bool> {
 
 /// A sink that remembers its own refusal, apart from the errors of what is read.
 struct Watched<'a> {
-    sink: &'a mut dyn Write,
+    sink: &'a mut dyn Sink,
     refusal: Option<io::Error>,
 }
 
-impl Write for Watched<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.sink.write(bytes).or_else(|error| self.refuse(error))
+impl Sink for Watched<'_> {
+    fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let taken = self.sink.data(bytes);
+        self.note(taken)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush().or_else(|error| self.refuse(error))
+    fn hole(&mut self, len: u64) -> io::Result<()> {
+        let taken = self.sink.hole(len);
+        self.note(taken)
     }
 }
 
 impl Watched<'_> {
-    fn refuse<T>(&mut self, error: io::Error) -> io::Result<T> {
-        let kind = error.kind();
-        if kind == io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-        self.refusal = Some(error);
-        Err(kind.into())
+    fn note(&mut self, taken: io::Result<()>) -> io::Result<()> {
+        taken.map_err(|error| {
+            let kind = error.kind();
+            self.refusal = Some(error);
+            kind.into()
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use super::manifest::{BlobOmitted, FileType, Kind, WarningKind};
+use super::manifest::{BlobOmitted, FileType, InodeFlag, Kind, WarningKind};
 
 pub(crate) use write::Object;
 pub use write::write_manifest;
@@ -65,6 +65,12 @@ words!(FileType {
     Socket = "socket",
     CharDevice = "char_device",
     BlockDevice = "block_device",
+});
+words!(InodeFlag {
+    Append = "append",
+    Immutable = "immutable",
+    Nodump = "nodump",
+    Compressed = "compressed",
 });
 words!(BlobOmitted {
     TooLarge = "too_large",

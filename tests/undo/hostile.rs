@@ -205,7 +205,7 @@ fn harms() -> Vec<(&'static str, Harm)> {
             record(|_, manifest| file(manifest, "/gone")["renamed_to"] = json!("../x")),
         ),
         ("a start in a relative directory", record(|_, manifest| manifest["start_cwd"] = json!("x/y"))),
-        ("a newer format", record(|_, manifest| manifest["format_version"] = json!(2))),
+        ("a newer format", record(|_, manifest| manifest["format_version"] = json!(3))),
         ("no files", record(|_, manifest| drop(manifest.as_object_mut().unwrap().remove("files")))),
         ("files that are no list", record(|_, manifest| manifest["files"] = json!({}))),
     ]

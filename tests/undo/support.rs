@@ -92,7 +92,6 @@ pub fn told(tree: &Tree, of: impl Fn(&[u8]) -> bool) -> Vec<String> {
 /// A header as the recorder of this machine and user would write it.
 pub fn header() -> Header {
     Header {
-        format_version: FORMAT_VERSION,
         id: format!("{:016x}", fastrand_like()),
         kind: Kind::Recording,
         name: None,

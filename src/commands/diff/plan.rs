@@ -70,6 +70,11 @@ impl<'s> Entry<'s> {
         self.new.or(self.old).map_or(b"", |half| half.name)
     }
 
+    /// The recorded path of the new side, or of the old one where there is no new one.
+    pub fn path(&self) -> &'s [u8] {
+        self.new.or(self.old).map_or(b"", |half| &half.record.path)
+    }
+
     /// Both sides, where both are there.
     pub fn both(&self) -> Option<(Half<'s>, Half<'s>)> {
         self.old.zip(self.new)

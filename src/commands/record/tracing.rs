@@ -23,7 +23,7 @@ use crate::observe::{Events, Options, Recorder};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{FORMAT_VERSION, Header, Host, Kind, Tool, WarningKind, live};
+use crate::snapshot::{Header, Host, Kind, Tool, WarningKind, live};
 use crate::trace::lane::{self, Threads};
 use crate::trace::launch::{LaunchError, Launched, launch};
 use crate::trace::stop::End;
@@ -210,7 +210,6 @@ fn write(
     let blobs = recorded.blobs.map_err(|error| format!("write {named}/blobs.parquet: {error}"))?;
     let complete = !recorded.warnings.iter().any(|warning| warning.lost);
     let header = Header {
-        format_version: FORMAT_VERSION,
         id: super::random_id(),
         kind: Kind::Recording,
         name: setup.options.name.clone(),

@@ -9,6 +9,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use proptest::prelude::*;
 
+use super::super::sparse::BLOCK;
 use super::*;
 
 fn writer() -> BlobWriter {
@@ -217,7 +218,7 @@ fn a_file_that_is_not_as_long_as_it_says_has_changed() {
         let mut writer = writer();
         let short = writer.store_short("before:/a", &handle, &before, len);
         assert!(matches!(short, Err(StoreError::Changed)), "{short:?}");
-        let long = writer.store_long("before:/a", &handle, &before);
+        let long = writer.store_long("before:/a", &handle, &before, false);
         assert!(matches!(long, Err(StoreError::Changed)), "{long:?}");
         assert!(writer.group.rows.is_empty() && writer.filled == 0);
     }
@@ -229,7 +230,7 @@ fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
     let handle = file(&content);
     let cut = Look { size: content.len() as u64 + 1, ..Look::of(&handle).unwrap() };
     let mut writer = writer();
-    assert!(matches!(writer.store_long("before:/a", &handle, &cut), Err(StoreError::Changed)));
+    assert!(matches!(writer.store_long("before:/a", &handle, &cut, false), Err(StoreError::Changed)));
     let stored = writer.store_file("before:/a", &handle, StoreLimit::NONE).unwrap();
     assert_eq!(stored.blob.as_deref(), Some("before-2:/a"));
     let rows = rows(&writer.finish().unwrap().unwrap());
@@ -378,6 +379,67 @@ fn the_peak_memory_does_not_depend_on_how_much_is_stored() {
     let used = numbers[1] - numbers[0];
     println!("peak {} KiB, {used} KiB above the start", numbers[1]);
     assert!(used < 80 << 10, "{used} KiB");
+}
+
+/// A file of `size` bytes with `data` at these offsets.
+fn sparse_file(size: u64, data: &[(u64, &[u8])]) -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(size).unwrap();
+    data.iter().for_each(|(offset, bytes)| file.write_all_at(bytes, *offset).unwrap());
+    file
+}
+
+#[test]
+fn the_rows_of_a_sparse_file_are_its_runs() {
+    let (large, block) = (20 << 30, vec![7; BLOCK]);
+    let long = vec![9; CHUNK + 2 * BLOCK];
+    let end = [[0; BLOCK].as_slice(), &[3; 5]].concat();
+    let at = |number: u64| number * BLOCK as u64;
+    let mut writer = writer();
+    writer.store_bytes("before:/small", b"small").unwrap();
+    let first = sparse_file(large, &[(at(3), &block), (at(5) + 10, b"x"), (at(100), &long)]);
+    let first = writer.store_file("before:/a", &first, StoreLimit::NONE).unwrap();
+    assert!(matches!(first.digest, Digest::Sparse(_)), "{first:?}");
+    let second = sparse_file(at(1 << 20) + 5, &[(at((1 << 20) - 1), &end)]);
+    writer.store_file("before:/b", &second, StoreLimit::NONE).unwrap();
+    writer.store_file("before:/c", &sparse_file(large, &[]), StoreLimit::NONE).unwrap();
+    // The same again, with zeros where the other has a hole.
+    let again =
+        sparse_file(large, &[(at(3), &block), (at(5) + 10, b"x"), (at(100), &long), (at(9), &[0; BLOCK])]);
+    assert_eq!(writer.store_file("before:/d", &again, StoreLimit::NONE).unwrap(), first);
+
+    let file = writer.finish().unwrap().unwrap();
+    assert!(file.metadata().unwrap().len() < 4 << 20, "{:?}", file.metadata());
+    let found = rows(&file);
+    let found: Vec<_> = found.iter().map(|(key, offset, content)| (&**key, *offset, content.len())).collect();
+    let row = |key, block: u64, len| (key, i64::try_from(at(block)).unwrap(), len);
+    assert_eq!(
+        found,
+        [
+            ("before:/small", 0, 5),
+            row("before:/a", 3, BLOCK),
+            row("before:/a", 5, BLOCK),
+            // The group is full before the row is.
+            row("before:/a", 100, CHUNK - 2 * BLOCK),
+            row("before:/a", 100 + 4094, 4 * BLOCK),
+            row("before:/a", 20 << 18, 0),
+            row("before:/b", 1 << 20, 5),
+            row("before:/c", 20 << 18, 0),
+        ]
+    );
+}
+
+#[test]
+fn a_sparse_file_that_changes_while_it_is_read_is_told() {
+    let mut writer = writer();
+    let file = sparse_file(1 << 30, &[(0, b"x")]);
+    let before = Look::of(&file).unwrap();
+    file.write_all_at(b"y", 1 << 29).unwrap();
+    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
+    let before = Look::of(&file).unwrap();
+    file.set_len(1 << 28).unwrap();
+    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
+    assert!(writer.finish().unwrap().is_none());
 }
 
 #[test]

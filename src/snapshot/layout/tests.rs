@@ -163,7 +163,7 @@ fn a_directory_of_others_is_refused_with_its_path_and_the_reason() {
         (MANIFEST, "{}"),
         (MANIFEST, ""),
         (MANIFEST, r#"{"format_version":"1.0","id":"x"}"#),
-        (MANIFEST, r#"{"format_version":2,"id":"x"}"#),
+        (MANIFEST, r#"{"format_version":3,"id":"x"}"#),
         (MANIFEST, r#"{"format_version":0,"id":"x"}"#),
         (".agent-snapshot-x", ""),
         ("x.tmp", ""),

@@ -1,7 +1,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -104,8 +104,7 @@ fn extended_attributes_are_read_and_links_are_not_followed() {
     fs::write(&path, "").unwrap();
     let large = vec![7; 3000];
     for (name, value) in [("user.a", b"\0\xff".as_slice()), ("user.empty", b""), ("user.large", &large)] {
-        if let Err(error) = rustix::fs::lsetxattr(&path, name, value, rustix::fs::XattrFlags::empty()) {
-            println!("skipped: the filesystem takes no user attributes: {error}");
+        if !set_xattr(&path, name, value) {
             return;
         }
     }
@@ -118,6 +117,120 @@ fn extended_attributes_are_read_and_links_are_not_followed() {
     symlink("file", &link).unwrap();
     assert!(!xattrs(bytes(&link)).unwrap().contains_key(b"user.a".as_slice()));
     assert!(xattrs(bytes(&dir.path().join("none"))).is_err());
+}
+
+/// Sets an attribute, or says why it can't be had here.
+fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
+    let set = rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty());
+    if let Err(error) = set {
+        println!("skipped: {name} can't be set on {}: {error}", path.display());
+    }
+    set.is_ok()
+}
+
+/// Runs `work` on a thread without root's privileges, in a directory of its own.
+fn as_ordinary_user<T: Send>(work: impl FnOnce(&Path) -> T + Send) -> T {
+    let dir = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            if nix::unistd::geteuid().is_root() {
+                std::os::unix::fs::chown(dir.path(), Some(65534), None).unwrap();
+                let user = rustix::thread::Uid::from_raw(65534);
+                // Of this thread alone, not of the whole process as by setresuid(3).
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            }
+            work(dir.path())
+        });
+        thread.join().unwrap()
+    })
+}
+
+#[test]
+fn an_extended_attribute_that_may_not_be_read_is_told_from_none() {
+    as_ordinary_user(|dir| {
+        let path = dir.join("file");
+        fs::write(&path, "").unwrap();
+        if !set_xattr(&path, "user.secret", b"value") {
+            return;
+        }
+        assert_eq!(xattrs(bytes(&path)).unwrap()[b"user.secret".as_slice()], b"value");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+        let error = xattrs(bytes(&path)).unwrap_err();
+        let why = "read its extended attribute user.secret: Permission denied (os error 13)";
+        assert_eq!(error.to_string(), why);
+        assert!(!error.readable.contains_key(b"user.secret".as_slice()));
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0, "its permissions were opened");
+
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+        assert!(!xattrs(bytes(&path)).unwrap().contains_key(b"user.secret".as_slice()));
+    });
+}
+
+#[test]
+fn the_extended_attributes_of_a_symlink_are_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    fs::write(&file, "").unwrap();
+    symlink("file", &link).unwrap();
+    // Those of `user` are for files and directories alone (xattr(7)).
+    if !set_xattr(&link, "trusted.own", b"of the link") {
+        return;
+    }
+    assert_eq!(xattrs(bytes(&link)).unwrap()[b"trusted.own".as_slice()], b"of the link");
+    assert!(!xattrs(bytes(&file)).unwrap().contains_key(b"trusted.own".as_slice()));
+}
+
+#[test]
+fn extended_attributes_beyond_the_longest_list_are_told_from_none() {
+    // Few filesystems take so many; tmpfs does.
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: no /dev/shm") };
+    let path = dir.path().join("file");
+    fs::write(&path, "").unwrap();
+    for number in 0..300 {
+        if !set_xattr(&path, &format!("trusted.{number:0>200}"), b"") {
+            return;
+        }
+    }
+    assert_eq!(xattrs(bytes(&path)).unwrap().len(), 300);
+    for number in 300..400 {
+        assert!(set_xattr(&path, &format!("trusted.{number:0>200}"), b""));
+    }
+    let error = xattrs(bytes(&path)).unwrap_err();
+    assert!(error.to_string().starts_with("list its extended attributes: Argument list too long"), "{error}");
+}
+
+#[test]
+fn inode_flags_are_those_of_chattr() {
+    use rustix::fs::IFlags;
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("file"), dir.path().join("link"));
+    fs::write(&path, "").unwrap();
+    symlink("file", &link).unwrap();
+    assert!(inode_flags(bytes(&path)).unwrap().is_empty());
+    let file = File::open(&path).unwrap();
+    let flags = match rustix::fs::ioctl_getflags(&file) {
+        Ok(flags) => flags,
+        Err(error) => return println!("skipped: the filesystem has no inode flags: {error}"),
+    };
+    for (bit, flag) in [
+        (IFlags::NODUMP, InodeFlag::Nodump),
+        (IFlags::APPEND, InodeFlag::Append),
+        (IFlags::IMMUTABLE, InodeFlag::Immutable),
+    ] {
+        if let Err(error) = rustix::fs::ioctl_setflags(&file, flags | bit) {
+            println!("skipped: {flag:?} can't be set here: {error}");
+            continue;
+        }
+        let found = inode_flags(bytes(&path)).unwrap();
+        let of_link = inode_flags(bytes(&link)).unwrap();
+        rustix::fs::ioctl_setflags(&file, flags).unwrap();
+        assert_eq!(found, [flag].into());
+        assert!(of_link.is_empty());
+    }
+    assert!(inode_flags(bytes(&dir.path().join("none"))).is_err());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! that leads elsewhere.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::super::error::{Error, printable};
 use super::super::manifest::{FileRecord, FileType, GitState, Manifest, Present, State};
@@ -15,8 +16,17 @@ const MAX_TARGET: usize = 4096;
 const MAX_XATTR_NAME: usize = 255;
 const MAX_XATTR: usize = 64 << 10;
 
-/// Checks all records, and returns the blobs that they name with their lengths.
-pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, u64>, Error> {
+/// What records say of a blob that they name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its length.
+    pub size: u64,
+    /// Whether its rows leave gaps for holes.
+    pub sparse: bool,
+}
+
+/// Checks all records, and returns the blobs that they name.
+pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, Wanted>, Error> {
     let mut wanted = HashMap::new();
     check_absolute(&manifest.header.start_cwd, "start_cwd")?;
     for repository in &manifest.header.git_repositories {
@@ -89,7 +99,11 @@ fn check_git(git: &GitState) -> Result<(), Error> {
     check_components(&git.relative_path, &git.relative_path, "relative_path")
 }
 
-fn check_present(path: &[u8], present: &Present, wanted: &mut HashMap<Box<str>, u64>) -> Result<(), Error> {
+fn check_present(
+    path: &[u8],
+    present: &Present,
+    wanted: &mut HashMap<Box<str>, Wanted>,
+) -> Result<(), Error> {
     let corrupt = |why: &str| Err(Error::Corrupt(format!("the record of {} {why}", printable(path))));
     if FileType::from_mode(present.mode) != Some(present.file_type) || present.mode > 0o177_777 {
         return corrupt("has a mode that is not of its type");
@@ -119,16 +133,20 @@ fn check_present(path: &[u8], present: &Present, wanted: &mut HashMap<Box<str>, 
     if !present.xattrs.iter().all(is_attribute) {
         return corrupt("has an extended attribute that no file can have");
     }
+    if present.is_sparse() && present.file_type != FileType::File {
+        return corrupt("is sparse and no regular file");
+    }
     if let Some(blob) = &present.blob {
         if present.file_type != FileType::File {
             return corrupt("has a blob and is no regular file");
         }
-        match wanted.get(blob.as_str()) {
-            None => {
-                wanted.insert(blob.as_str().into(), present.size);
+        let this = Wanted { size: present.size, sparse: present.is_sparse() };
+        match wanted.entry(blob.as_str().into()) {
+            Entry::Vacant(entry) => drop(entry.insert(this)),
+            Entry::Occupied(entry) if *entry.get() == this => {}
+            Entry::Occupied(_) => {
+                return corrupt("names a blob that another record says is sparse or has another length");
             }
-            Some(size) if *size == present.size => {}
-            Some(_) => return corrupt("names a blob that another record says has another length"),
         }
     }
     Ok(())

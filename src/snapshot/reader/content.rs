@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -16,11 +16,13 @@ use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
-use sha2::{Digest as _, Sha256};
 
 use super::super::blobs::{CHUNK, COLUMNS};
+use super::super::digest::Hasher;
 use super::super::error::{Error, printable};
 use super::super::manifest::Digest;
+use super::super::sparse::{BLOCK, Sink};
+use super::checks::Wanted;
 
 /// The most that a page of ours decompresses to is one row and what was there before it.
 const MAX_PAGE: u64 = 64 << 20;
@@ -49,6 +51,7 @@ type Group = Arc<[ByteArray]>;
 #[derive(Debug)]
 struct Blob {
     size: u64,
+    sparse: bool,
     first: Option<Row>,
     more: Vec<Row>,
 }
@@ -71,8 +74,8 @@ fn corrupt(reason: impl std::fmt::Display) -> Error {
 }
 
 impl Content {
-    /// Indexes the blobs of `wanted`, which says how long each must be.
-    pub fn open(file: File, wanted: HashMap<Box<str>, u64>) -> Result<Content, Error> {
+    /// Indexes the blobs of `wanted`.
+    pub fn open(file: File, wanted: HashMap<Box<str>, Wanted>) -> Result<Content, Error> {
         let len = file.metadata().map_err(Error::io("stat", "blobs.parquet"))?.len();
         let source = Source { file: Arc::new(file), len, pages: false };
         guarded(|| {
@@ -81,7 +84,9 @@ impl Content {
                 .parse_and_finish(&source)?;
             let blobs = wanted
                 .into_iter()
-                .map(|(key, size)| (key, Blob { size, first: None, more: Vec::new() }))
+                .map(|(key, Wanted { size, sparse })| {
+                    (key, Blob { size, sparse, first: None, more: Vec::new() })
+                })
                 .collect();
             let file = Arc::new(Source { pages: true, ..source });
             let mut content = Content { file, metadata, blobs, decoded: Mutex::default() };
@@ -94,24 +99,30 @@ impl Content {
         })
     }
 
-    /// Hands the content of `key` to `sink`.
-    pub fn read(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Write) -> Result<u64, Error> {
+    /// Hands the content of `key` to `sink`, a gap between the rows of a sparse one as a hole.
+    pub fn read(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
         let blob = self.blobs.get(key).ok_or_else(|| missing(key))?;
         let broken = |why: &str| corrupt(format!("the content of {} {why}", printable(key.as_bytes())));
-        let mut hasher = expected.map(|_| Sha256::new());
+        let refused = || Error::io("write the content of", key);
+        let mut hasher = expected.map(|expected| Hasher::like(expected, blob.size));
+        let mut position = 0;
         let mut rows = blob.rows().peekable();
         while let Some(row) = rows.next() {
             let end = rows.peek().map_or(blob.size, |next| next.offset);
             let bytes = guarded(|| self.row(row))?;
-            if bytes.len() as u64 != end - row.offset {
+            if !blob.takes(bytes.len(), end - row.offset, rows.peek().is_none()) {
                 return Err(broken("has not the length that the manifest says"));
             }
-            if let Some(hasher) = &mut hasher {
-                hasher.update(bytes.data());
+            if row.offset > position {
+                sink.hole(row.offset - position).map_err(refused())?;
             }
-            sink.write_all(bytes.data()).map_err(Error::io("write the content of", key))?;
+            position = row.offset + bytes.len() as u64;
+            if let Some(hasher) = &mut hasher {
+                hasher.update(row.offset, bytes.data());
+            }
+            sink.data(bytes.data()).map_err(refused())?;
         }
-        match (hasher.map(Digest::finish), expected) {
+        match (hasher.map(Hasher::finish), expected) {
             (Some(digest), Some(expected)) if digest != *expected => {
                 Err(broken("has not the digest that the manifest says"))
             }
@@ -187,20 +198,27 @@ impl Content {
         Ok(())
     }
 
-    /// Every wanted blob starts at 0 and goes on in order; no row can be longer than one may be.
+    /// Every wanted blob starts at 0 and goes on in order, with gaps of whole blocks where it is sparse; no
+    /// other row can be longer than one may be.
     fn check_rows(&self) -> Result<(), Failure> {
         for (key, blob) in &self.blobs {
             let mut rows = blob.rows().peekable();
             match rows.peek() {
                 None => return Err(Failure::Missing(key.to_string())),
-                Some(first) if first.offset != 0 => return Err(Failure::gap(key)),
+                Some(first) if first.offset != 0 && !blob.sparse => return Err(Failure::gap(key)),
                 Some(_) => {}
             }
             while let Some(row) = rows.next() {
                 let end = rows.peek().map_or(blob.size, |next| next.offset);
-                let only = blob.more.is_empty();
                 let len = end.checked_sub(row.offset).ok_or_else(|| Failure::gap(key))?;
-                if len > CHUNK as u64 || len == 0 && !only {
+                let fits = if blob.sparse {
+                    // The last row of a content that ends in a hole is empty, and says where that is.
+                    let is_end = row.offset == blob.size && rows.peek().is_none();
+                    row.offset.is_multiple_of(BLOCK as u64) && len > 0 || is_end
+                } else {
+                    len <= CHUNK as u64 && (len > 0 || blob.more.is_empty())
+                };
+                if !fits {
                     return Err(Failure::gap(key));
                 }
             }
@@ -258,6 +276,13 @@ impl Blob {
             None => self.first = Some(row),
             Some(_) => self.more.push(row),
         }
+    }
+
+    /// Whether a row may have `len` bytes where `room` are left before the next row, or before the end of
+    /// the content where it `is_last`. What it leaves of them is a hole.
+    fn takes(&self, len: usize, room: u64, is_last: bool) -> bool {
+        let leaves_hole = self.sparse && !is_last && len.is_multiple_of(BLOCK) && (1..=CHUNK).contains(&len);
+        len as u64 == room || leaves_hole && (len as u64) < room
     }
 
     fn rows(&self) -> impl Iterator<Item = Row> {

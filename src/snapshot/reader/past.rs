@@ -34,7 +34,7 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
     });
     let absent = || State::Absent { tombstone: false };
     let there = |present| State::Present(Box::new(present));
-    let listed = there(Present { entries_digest: Some(Digest([3; 32])), ..directory() });
+    let listed = there(Present { entries_digest: Some(Digest::Sha256([3; 32])), ..directory() });
     let link = there(Present {
         file_type: FileType::Symlink,
         mode: libc::S_IFLNK | 0o777,

@@ -10,11 +10,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::super::blobs::CHUNK;
+use super::super::blobs::{BlobWriter, CHUNK, StoreLimit};
+use super::super::digest::digest_file_like;
 use super::super::manifest::{
-    FileType, GitRepository, GitState, Operation, Present, State, Warning, WarningKind,
+    FileType, GitRepository, GitState, InodeFlag, Operation, Present, State, Warning, WarningKind,
 };
 use super::super::samples::{commit, created, directory, header, present, stored};
+use super::super::sparse::{BLOCK, Nowhere, SPARSE_ABOVE, SparseFile};
 use super::super::wire::write_manifest;
 use super::*;
 
@@ -274,9 +276,9 @@ fn a_link_or_a_fifo_in_the_place_of_a_file_is_not_opened() {
 #[test]
 fn a_newer_format_is_told_as_such() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join(MANIFEST), r#"{"format_version": 2, "paths": {}}"#).unwrap();
+    fs::write(dir.path().join(MANIFEST), r#"{"format_version": 3, "paths": {}}"#).unwrap();
     let message = format_message(Snapshot::open(dir.path()));
-    assert!(message.contains("format version 2") && message.contains("manifest.json"), "{message}");
+    assert!(message.contains("format version 3") && message.contains("manifest.json"), "{message}");
 }
 
 #[test]
@@ -387,6 +389,122 @@ fn rows_with_gaps_or_overlaps_are_corrupt() {
     }
 }
 
+/// A snapshot of one sparse file of `size` bytes whose blob has the key `k`.
+fn one_sparse(size: u64) -> TempDir {
+    let digest = Some(Digest::Sparse([0; 32]));
+    let state = Present { blob: Some("k".to_owned()), digest, ..present(size) };
+    manifest_of(&header(), &[created(b"/x", there(state))])
+}
+
+#[test]
+fn rows_of_a_sparse_file_leave_gaps_of_whole_blocks() {
+    const B: usize = BLOCK;
+    let bytes = vec![1; CHUNK + B];
+    let read = |size: usize, rows: &[(usize, usize)]| {
+        let dir = one_sparse(size as u64);
+        let row = |(offset, len): &(usize, usize)| ("k", i64::try_from(*offset).unwrap(), &bytes[..*len]);
+        write_rows(dir.path(), &rows.iter().map(row).collect::<Vec<_>>());
+        let snapshot = Snapshot::open(dir.path())?;
+        let mut read = Vec::new();
+        assert_eq!(snapshot.read_blob("k", None, &mut read)?, size as u64);
+        let mut expected = vec![0; size];
+        rows.iter().for_each(|(offset, len)| expected[*offset..offset + len].copy_from_slice(&bytes[..*len]));
+        assert!(read == expected);
+        Ok::<_, Error>(())
+    };
+    for (size, rows) in [
+        (5 * B, &[(B, B), (3 * B, 2 * B)] as &[_]),
+        (5 * B, &[(0, B), (5 * B, 0)]),
+        (5 * B, &[(0, 5 * B)]),
+        (5 * B, &[(0, 5 * B), (5 * B, 0)]),
+        (5 * B, &[(5 * B, 0)]),
+        (5 * B + 7, &[(0, B), (5 * B, 7)]),
+        (5 * B + 7, &[(0, B), (5 * B + 7, 0)]),
+        (5 * B + 7, &[(B, 4 * B + 7)]),
+        (0, &[(0, 0)]),
+    ] {
+        read(size, rows).unwrap();
+    }
+    for (size, rows) in [
+        (5 * B, &[] as &[_]),
+        (5 * B, &[(0, B)]),                 // no end
+        (5 * B, &[(0, 0), (5 * B, 0)]),     // no bytes
+        (5 * B, &[(7, B), (5 * B, 0)]),     // within a block
+        (5 * B, &[(0, 7), (5 * B, 0)]),     // a part of a block
+        (5 * B, &[(0, B), (4 * B, 7)]),     // no end
+        (5 * B, &[(0, 2 * B), (B, 4 * B)]), // overlap
+        (5 * B, &[(2 * B, B), (0, B), (5 * B, 0)]),
+        (5 * B, &[(0, B), (5 * B, 0), (5 * B, 0)]),
+        (5 * B, &[(0, B), (6 * B, 0)]),
+        (5 * B, &[(0, B), (5 * B, B)]),
+        (2 * CHUNK, &[(0, CHUNK + B), (2 * CHUNK, 0)]),
+    ] {
+        corrupt_message(read(size, rows));
+    }
+    // What no row says is nobody's to fill where the file is not sparse.
+    let dir = one_blob(5 * B as u64);
+    write_rows(dir.path(), &[("k", 0, &bytes[..B]), ("k", 4 * 4096, &bytes[..B])]);
+    let snapshot = Snapshot::open(dir.path()).unwrap();
+    assert!(corrupt_message(snapshot.read_blob("k", None, &mut io::sink())).contains("length"));
+}
+
+#[test]
+fn a_blob_is_sparse_for_all_records_or_for_none() {
+    let state = |digest| there(Present { blob: Some("k".to_owned()), digest, ..present(3) });
+    let states = [Digest::Sparse([0; 32]), Digest::Sha256([0; 32])].map(|digest| state(Some(digest)));
+    let [sparse, plain] = states;
+    let dir = manifest_of(&header(), &[created(b"/x", sparse), created(b"/y", plain)]);
+    write_rows(dir.path(), &[("k", 0, b"abc")]);
+    assert!(corrupt_message(Snapshot::open(dir.path())).contains("is sparse or has another length"));
+}
+
+/// A size, and blocks that are data.
+fn any_sparse() -> impl Strategy<Value = (u64, Vec<(u64, u64, u8)>)> {
+    let last = 3 * SPARSE_ABOVE / 2 / BLOCK as u64;
+    let part = (0..last, prop_oneof![1..8_u64, 1..5000_u64], 0..3_u8);
+    (SPARSE_ABOVE + 1..last * BLOCK as u64, prop::collection::vec(part, 0..6))
+}
+
+proptest! {
+    #![proptest_config(cases(12))]
+
+    #[test]
+    fn a_sparse_file_comes_back_as_it_was((size, data) in any_sparse(), in_memory: bool) {
+        let dir = if in_memory { tempfile::tempdir_in("/dev/shm") } else { tempfile::tempdir() }.unwrap();
+        let file = tempfile::tempfile_in(dir.path()).unwrap();
+        file.set_len(size).unwrap();
+        let mut content = vec![0; usize::try_from(size).unwrap()];
+        for (block, blocks, byte) in data {
+            let start = (block * BLOCK as u64 + u64::from(byte)).min(size);
+            let end = (start + blocks * BLOCK as u64).min(size);
+            let range = usize::try_from(start).unwrap()..usize::try_from(end).unwrap();
+            content[range.clone()].fill(byte);
+            file.write_all_at(&content[range], start).unwrap();
+        }
+        let is_sparse = crate::snapshot::sparse::is_sparse(&file, size).unwrap();
+        let snap = dir.path().join("snap");
+        commit(&snap, |writer| {
+            let kept = writer.store_file("after:/x", &file, StoreLimit::NONE).unwrap();
+            assert_eq!(matches!(kept.digest, Digest::Sparse(_)), is_sparse);
+            vec![created(b"/x", stored(&kept))]
+        });
+        let snapshot = Snapshot::open(&snap).unwrap();
+        let state = snapshot.files()[0].after.present().unwrap();
+        let read = |sink: &mut dyn Sink| {
+            snapshot.read_blob(state.blob.as_ref().unwrap(), state.digest.as_ref(), sink).unwrap()
+        };
+        let mut bytes = Vec::new();
+        prop_assert_eq!(read(&mut bytes), size);
+        prop_assert!(bytes == content);
+        let restored = tempfile::tempfile_in(dir.path()).unwrap();
+        prop_assert_eq!(read(&mut SparseFile::at_end_of(&restored).unwrap()), size);
+        let digest = state.digest.unwrap();
+        prop_assert_eq!(digest_file_like(&restored, &digest).unwrap(), (digest, size));
+        let blocks = |file: &File| std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        prop_assert!(blocks(&restored) <= blocks(&file));
+    }
+}
+
 #[test]
 fn rows_need_not_follow_each_other() {
     let dir = one_blob(5);
@@ -430,19 +548,32 @@ fn a_sink_that_fails_is_told_with_the_key() {
     assert!(matches!(&error, Error::Io { what, .. } if what.contains('k')), "{error}");
 }
 
+fn sparse_record(writer: &mut BlobWriter) -> FileRecord {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(SPARSE_ABOVE + 9).unwrap();
+    file.write_all_at(b"data", 1 << 20).unwrap();
+    file.write_all_at(b"data", SPARSE_ABOVE + 5).unwrap();
+    created(b"/60", stored(&writer.store_file("after:/60", &file, StoreLimit::NONE).unwrap()))
+}
+
 /// The two files of a snapshot that has something of everything.
 fn sound() -> (Vec<u8>, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     commit(dir.path(), |writer| {
-        (10..50_u8)
+        let mut files: Vec<_> = (10..50_u8)
             .map(|number| {
                 let content = [number].repeat(usize::from(number) * 20);
                 let kept = writer.store_bytes(&format!("after:/{number}"), &content).unwrap();
                 let mut record = created(format!("/{number}").as_bytes(), stored(&kept));
                 record.operations = record.operations.with(Operation::Read);
+                if let State::Present(after) = &mut record.after {
+                    after.inode_flags = [InodeFlag::Append, InodeFlag::Immutable].into();
+                }
                 record
             })
-            .collect()
+            .collect();
+        files.push(sparse_record(writer));
+        files
     });
     (fs::read(dir.path().join(MANIFEST)).unwrap(), fs::read(dir.path().join(BLOBS)).unwrap())
 }
@@ -454,7 +585,7 @@ fn open_bytes(manifest: &[u8], blobs: &[u8]) -> Result<Snapshot, Error> {
     let snapshot = Snapshot::open(dir.path())?;
     for record in snapshot.files() {
         if let Some(after) = record.after.present().filter(|after| after.blob.is_some()) {
-            let _ = snapshot.read_blob(after.blob.as_ref().unwrap(), after.digest.as_ref(), &mut io::sink());
+            let _ = snapshot.read_blob(after.blob.as_ref().unwrap(), after.digest.as_ref(), &mut Nowhere);
         }
     }
     Ok(snapshot)
@@ -514,13 +645,21 @@ fn a_key_of_the_wrong_type_is_an_error_of_the_format() {
         ("/files/0/after/size", json!(-1)),
         ("/files/0/after/type", json!("folder")),
         ("/files/0/after/digest", json!("sha256:xyz")),
+        ("/files/0/after/inode_flags", json!(["append", "sticky"])),
+        ("/files/0/after/inode_flags", json!("append")),
+        ("/files/0/after/sparse", json!(true)),
+        ("/files/0/after/entries_digest", json!(format!("sparse-sha256:{}", "00".repeat(32)))),
+        ("/files/40/after/sparse", json!(false)),
+        ("/files/40/after/sparse", json!("yes")),
+        ("/files/40/after/digest", json!(format!("sha256:{}", "00".repeat(32)))),
         ("/files/0/operations", json!(["read", "remove"])),
         ("/uid", json!(1_u64 << 32)),
         ("/command", json!("true")),
         ("/files", json!({})),
     ] {
         let mut broken = whole.clone();
-        *broken.pointer_mut(place).unwrap() = wrong;
+        let (parent, key) = place.rsplit_once('/').unwrap();
+        broken.pointer_mut(parent).unwrap()[key] = wrong;
         let result = open_bytes(&serde_json::to_vec(&broken).unwrap(), &blobs);
         assert!(format_message(result).contains("manifest.json"), "{place}");
     }

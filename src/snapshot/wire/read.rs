@@ -1,7 +1,7 @@
 //! JSON to manifest. Unknown keys are passed over; a required key that is missing is an error, and
 //! so are exact bytes that contradict the text beside them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -76,14 +76,14 @@ through!(State, StateWire);
 through!(GitState, GitWire);
 
 /// A version that this build reads; another is told at once, before any other key can be missed.
-struct Version(u64);
+struct Version;
 
 impl<'de> Deserialize<'de> for Version {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
         match u64::deserialize(deserializer)? {
-            FORMAT_VERSION => Ok(Version(FORMAT_VERSION)),
+            1..=FORMAT_VERSION => Ok(Version),
             other => Err(D::Error::custom(format!(
-                "format version {other} is not the one that this build reads ({FORMAT_VERSION})"
+                "format version {other} is none that this build reads (1 to {FORMAT_VERSION})"
             ))),
         }
     }
@@ -91,7 +91,8 @@ impl<'de> Deserialize<'de> for Version {
 
 #[derive(Deserialize)]
 struct ManifestWire {
-    format_version: Version,
+    #[serde(rename = "format_version")]
+    _version: Version,
     id: String,
     kind: Kind,
     name: Option<String>,
@@ -121,7 +122,6 @@ struct ManifestWire {
 impl ManifestWire {
     fn checked(self) -> Result<Manifest, Fault> {
         let header = Header {
-            format_version: self.format_version.0,
             id: self.id,
             kind: self.kind,
             name: self.name,
@@ -329,6 +329,10 @@ struct StateWire {
     #[serde(default)]
     xattrs: BTreeMap<String, Base64>,
     xattrs_bytes: Option<BTreeMap<String, Base64>>,
+    #[serde(default)]
+    inode_flags: BTreeSet<InodeFlag>,
+    #[serde(default)]
+    sparse: bool,
     digest: Option<Digest>,
     blob: Option<String>,
     blob_omitted: Option<BlobOmitted>,
@@ -349,6 +353,12 @@ impl StateWire {
                 number => Ok(number),
             }
         }
+        if matches!(self.entries_digest, Some(Digest::Sparse(_))) {
+            return Err("`entries_digest` is that of a sparse file".to_owned());
+        }
+        if self.sparse != matches!(self.digest, Some(Digest::Sparse(_))) {
+            return Err("`sparse` and the kind of `digest` contradict each other".to_owned());
+        }
         Ok(State::Present(Box::new(Present {
             file_type: need(self.file_type, "type")?,
             mode: need(self.mode, "mode")?,
@@ -364,6 +374,7 @@ impl StateWire {
             rdev: self.rdev,
             entries_digest: self.entries_digest,
             xattrs: xattrs(self.xattrs, self.xattrs_bytes)?,
+            inode_flags: self.inode_flags,
             digest: self.digest,
             blob: self.blob,
             blob_omitted: self.blob_omitted,

@@ -6,9 +6,9 @@ use super::super::samples::{created, header, present};
 use super::*;
 
 fn written(header: &Header, files: &[FileRecord]) -> String {
-    let mut out = Vec::new();
+    let mut out = std::io::Cursor::new(Vec::new());
     write_manifest(&mut out, header, files).unwrap();
-    String::from_utf8(out).unwrap()
+    String::from_utf8(out.into_inner()).unwrap()
 }
 
 fn value(record: &impl serde::Serialize) -> Value {
@@ -35,9 +35,10 @@ fn everything() -> Manifest {
     let state = Present {
         target: Some(b"to/\xff".to_vec()),
         rdev: Some(5),
-        entries_digest: Some(Digest([7; 32])),
+        entries_digest: Some(Digest::Sha256([7; 32])),
         xattrs: [(b"user.\xff".to_vec(), vec![0, 1]), (b"user.plain".to_vec(), vec![])].into(),
-        digest: Some(Digest([8; 32])),
+        inode_flags: [InodeFlag::Append, InodeFlag::Nodump].into(),
+        digest: Some(Digest::Sha256([8; 32])),
         blob: Some("before:/odd".to_owned()),
         blob_omitted: Some(BlobOmitted::TooLarge),
         ..present(12)
@@ -99,7 +100,7 @@ fn a_record_of_a_deleted_file_has_the_keys_of_the_format() {
         operations: Operations::NONE.with(Operation::Delete).with(Operation::Read),
         processes: vec![3],
         before: State::Present(Box::new(Present {
-            digest: Some(Digest([0xab; 32])),
+            digest: Some(Digest::Sha256([0xab; 32])),
             blob: Some("before:/repo/deleted.txt".to_owned()),
             ..present(12)
         })),
@@ -203,7 +204,7 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
     ("execs", &["argv_truncated"]),
     ("files", &["processes", "process_count", "inherited", "renamed_to", "git", "git_after"]),
-    ("before", &["rdev", "entries_digest", "digest", "blob", "blob_omitted"]),
+    ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
     ("after", &["tombstone"]),
     ("git", &["oid"]),
     ("git_after", &["oid"]),
@@ -251,9 +252,36 @@ fn exact_bytes_that_contradict_the_text_are_refused() {
 }
 
 #[test]
+fn a_sparse_file_makes_the_format_version_2() {
+    let digest = Some(Digest::Sparse([0xab; 32]));
+    let sparse = State::Present(Box::new(Present { digest, ..present(1 << 30) }));
+    let plain = created(b"/a", State::Absent { tombstone: false });
+    let before = FileRecord { before: sparse.clone(), ..created(b"/b", State::Absent { tombstone: true }) };
+    for record in [before, created(b"/b", sparse)] {
+        let files = [plain.clone(), record];
+        let text = written(&header(), &files);
+        assert!(text.starts_with("{\n\"format_version\":2,\n\"id\":\""), "{text}");
+        assert!(text.ends_with("}\n"), "{text}");
+        let state = format!("\"sparse\":true,\"digest\":\"sparse-sha256:{}\"", "ab".repeat(32));
+        assert!(text.contains(&state), "{text}");
+        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap().files, files);
+    }
+    // What was written before stays as it is.
+    let mut out = std::io::Cursor::new(b"before".to_vec());
+    out.set_position(6);
+    write_manifest(
+        &mut out,
+        &header(),
+        &[created(b"/b", State::Present(Box::new(Present { digest, ..present(1) })))],
+    )
+    .unwrap();
+    assert!(out.into_inner().starts_with(b"before{\n\"format_version\":2,"));
+}
+
+#[test]
 fn another_format_version_is_told_before_anything_else() {
-    let error = serde_json::from_str::<Manifest>(r#"{"format_version":2,"other":[]}"#).unwrap_err();
-    assert!(error.to_string().contains("format version 2"), "{error}");
+    let error = serde_json::from_str::<Manifest>(r#"{"format_version":3,"other":[]}"#).unwrap_err();
+    assert!(error.to_string().contains("format version 3"), "{error}");
 }
 
 fn path_bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -265,7 +293,17 @@ fn maybe<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> impl Strateg
 }
 
 fn any_digest() -> impl Strategy<Value = Digest> {
-    any::<[u8; 32]>().prop_map(Digest)
+    any::<[u8; 32]>().prop_map(Digest::Sha256)
+}
+
+fn any_content_digest() -> impl Strategy<Value = Digest> {
+    prop_oneof![any_digest(), any::<[u8; 32]>().prop_map(Digest::Sparse)]
+}
+
+fn any_inode_flag() -> impl Strategy<Value = InodeFlag> {
+    prop::sample::select(
+        &[InodeFlag::Append, InodeFlag::Immutable, InodeFlag::Nodump, InodeFlag::Compressed][..],
+    )
 }
 
 prop_compose! {
@@ -276,13 +314,14 @@ prop_compose! {
         ][..]),
         mode: u32, mtime: i64, mtime_nsec: u32, size: u64, uid: u32, gid: u32, dev: u64, ino: u64,
         (target, rdev, nlink) in (maybe(path_bytes()), any::<Option<u64>>(), any::<u64>()),
-        (entries_digest, digest) in (maybe(any_digest()), maybe(any_digest())),
+        (entries_digest, digest) in (maybe(any_digest()), maybe(any_content_digest())),
         xattrs in prop::collection::btree_map(path_bytes(), path_bytes(), 0..3),
+        inode_flags in prop::collection::btree_set(any_inode_flag(), 0..3),
         blob in maybe(".{0,10}"),
         blob_omitted in maybe(prop::sample::select(&[BlobOmitted::NoSpace, BlobOmitted::Withheld][..])),
     ) -> Present {
         Present { file_type, mode, mtime, mtime_nsec, size, uid, gid, dev, ino, nlink, target, rdev,
-                  entries_digest, xattrs, digest, blob, blob_omitted }
+                  entries_digest, xattrs, inode_flags, digest, blob, blob_omitted }
     }
 }
 

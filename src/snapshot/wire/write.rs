@@ -1,8 +1,8 @@
 //! Manifest to JSON, one record at a time.
 
 use std::borrow::Borrow;
-use std::cell::RefCell;
-use std::io::{self, BufWriter, Write};
+use std::cell::{Cell, RefCell};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,19 +13,31 @@ use serde_json::ser::{CompactFormatter, Formatter};
 use super::super::manifest::*;
 use super::{needs_bytes, shown};
 
-/// Writes `manifest.json`: the header, then one record a line, taken from `files` as they come.
+/// Where the digit of the format version is: before all that decides it.
+const VERSION_AT: u64 = "{\n\"format_version\":".len() as u64;
+
+/// Writes `manifest.json`: the header, then one record a line, taken from `files` as they come. The
+/// format version is the oldest that has what they need.
 ///
 /// `files` must be sorted by path bytes, one a path. Nothing but the record at hand is in memory.
 /// The output is buffered here and flushed at the end.
-pub fn write_manifest<I>(out: impl Write, header: &Header, files: I) -> io::Result<()>
+pub fn write_manifest<I>(out: impl Write + Seek, header: &Header, files: I) -> io::Result<()>
 where
     I: IntoIterator<Item: Borrow<FileRecord>>,
 {
     let mut out = BufWriter::with_capacity(64 << 10, out);
-    let document = Document { header, files: RefCell::new(Some(files.into_iter())) };
+    let start = out.stream_position()?;
+    let document =
+        Document { header, files: RefCell::new(Some(files.into_iter())), is_sparse: Cell::new(false) };
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
     document.serialize(&mut serializer)?;
     out.write_all(b"\n")?;
+    if document.is_sparse.get() {
+        out.seek(SeekFrom::Start(start + VERSION_AT))?;
+        // An older reader would not know the digest, nor what the gaps in its rows mean.
+        out.write_all(b"2")?;
+        out.seek(SeekFrom::End(0))?;
+    }
     out.flush()
 }
 
@@ -33,24 +45,32 @@ struct Document<'a, I> {
     header: &'a Header,
     /// serde asks a value for its text through `&self`, and an iterator gives it only once.
     files: RefCell<Option<I>>,
+    /// Whether a file that was written is sparse.
+    is_sparse: Cell<bool>,
 }
 
 impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Document<'_, I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = Object(serializer.serialize_map(None)?);
+        object.put("format_version", &1)?;
         header(&mut object, self.header)?;
-        object.put("files", &Records(&self.files))?;
+        object.put("files", &Records(self))?;
         object.0.end()
     }
 }
 
-struct Records<'a, I>(&'a RefCell<Option<I>>);
+struct Records<'a, I>(&'a Document<'a, I>);
 
 impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Records<'_, I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut sequence = serializer.serialize_seq(None)?;
-        for record in self.0.borrow_mut().take().into_iter().flatten() {
-            sequence.serialize_element(record.borrow())?;
+        for record in self.0.files.borrow_mut().take().into_iter().flatten() {
+            let record: &FileRecord = record.borrow();
+            let is_sparse = |state: &State| state.present().is_some_and(Present::is_sparse);
+            if is_sparse(&record.before) || is_sparse(&record.after) {
+                self.0.is_sparse.set(true);
+            }
+            sequence.serialize_element(record)?;
         }
         sequence.end()
     }
@@ -169,7 +189,6 @@ object!(State, state);
 object!(GitState, git);
 
 fn header<M: SerializeMap>(object: &mut Object<M>, header: &Header) -> Result<(), M::Error> {
-    object.put("format_version", &header.format_version)?;
     object.put("id", &header.id)?;
     object.put("kind", &header.kind)?;
     object.put_some("name", &header.name)?;
@@ -285,6 +304,10 @@ fn present<M: SerializeMap>(object: &mut Object<M>, there: &Present) -> Result<(
     if !there.xattrs.is_empty() {
         xattrs(object, there)?;
     }
+    if !there.inode_flags.is_empty() {
+        object.put("inode_flags", &there.inode_flags)?;
+    }
+    object.put_true("sparse", there.is_sparse())?;
     object.put_some("digest", &there.digest)?;
     object.put_some("blob", &there.blob)?;
     object.put_some("blob_omitted", &there.blob_omitted)
