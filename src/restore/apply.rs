@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use self::disk::{Unsynced, open_directory};
 pub use self::disk::{remove_temporary, stage_name, temporary, unnamed_file};
+use super::flags;
 use super::in_place;
 use super::journal::{Entry, Journal};
 use super::loosen::Loosener;
@@ -102,6 +103,9 @@ pub fn parent(path: &[u8]) -> &[u8] {
 
 /// Carries out the plan of `job`; what was done so far is in `done`, whatever the outcome.
 pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>) -> Result<(), Failure> {
+    for path in &job.plan.unlock {
+        loosener.unlock(path).map_err(failed("clear the flags of", path))?;
+    }
     for directory in &job.plan.loosen {
         loosener.make_writable(directory).map_err(failed("change the mode of", directory))?;
     }
@@ -123,6 +127,7 @@ pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>
     worker.check()?;
     worker.tell(&Entry::Placed)?;
     worker.finish_directories()?;
+    worker.give_flags()?;
     worker.loosener.close().map_err(failed("change back the mode of", b"a directory"))
 }
 
@@ -740,6 +745,40 @@ impl Worker<'_, '_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Gives inode flags, after all that they could forbid.
+    fn give_flags(&mut self) -> Result<(), Failure> {
+        let job = self.job;
+        let mut forgotten = Vec::new();
+        for step in job.plan.steps.iter().rev() {
+            let path = self.path(step.record).to_vec();
+            let wanted = match (&step.action, self.goal(step.record)) {
+                (Action::Attributes(attributes), _) => attributes.flags.as_ref(),
+                (Action::File { .. } | Action::Link { .. } | Action::Node, Some(goal))
+                    if job.request.policy.privileges && flags::has_flags(goal.file_type) =>
+                {
+                    let has_some = self.looked(step.record).is_some_and(|live| !live.inode_flags.is_empty());
+                    Some(&goal.inode_flags).filter(|flags| has_some || !flags.is_empty())
+                }
+                _ => None,
+            };
+            let wanted = wanted.cloned();
+            if wanted.is_some() || step.action == Action::Remove {
+                forgotten.push(path.clone());
+            }
+            let Some(wanted) = wanted else { continue };
+            let held = self.spot(step.record)?.hold().map_err(failed("open", &path))?;
+            if held.is_some_and(|held| flags::give(&held, &wanted).is_err()) {
+                let names: Vec<_> = wanted.iter().map(|flag| format!("{flag:?}").to_lowercase()).collect();
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                self.done.shortfalls.push((path, Shortfall::Flags(names)));
+            }
+        }
+        // Last, so that whoever completes this finds the flags that were there or those that are to be.
+        forgotten.iter().try_for_each(|path| {
+            self.loosener.forget_lock(path).map_err(failed("write the journal of", b"the restore"))
+        })
     }
 
     /// Sees by its metadata that every path is as it should be.

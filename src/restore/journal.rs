@@ -45,6 +45,22 @@ pub enum Entry {
         /// Those that it gets.
         to: u32,
     },
+    /// The flags that forbid changes are cleared for a while.
+    Unlocked {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+        /// The file.
+        inode: (u64, u64),
+        /// The flags that it has, as those of FS_IOC_GETFLAGS.
+        flags: u32,
+    },
+    /// The flags are as they were, or as they are to be.
+    Locked {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
     /// The rights are as they were, or as they are to be.
     Closed {
         /// The path.

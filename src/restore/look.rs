@@ -61,6 +61,8 @@ pub enum Above {
 pub enum Access {
     /// They can.
     Yes,
+    /// They can when its inode flags are cleared.
+    Locked,
     /// They can when its owner, who we are, permits it.
     Loosen,
     /// They can't.
@@ -107,6 +109,7 @@ impl Looker<'_> {
         let pseudo = live::is_pseudo_filesystem(&proc_path)?;
         if !pseudo {
             present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
+            present.inode_flags = live::inode_flags(&proc_path).unwrap_or_default();
         }
         if let Some(mode) = self.loosened.get(&(present.dev, present.ino)) {
             present.mode = present.mode & libc::S_IFMT | mode & 0o7777;
@@ -225,13 +228,20 @@ impl Looker<'_> {
             match rustix::fs::accessat(rustix::fs::CWD, &directory, Wish::WRITE_OK | Wish::EXEC_OK, flags) {
                 Ok(()) => Access::Yes,
                 Err(Errno::ACCESS) if is_owner => Access::Loosen,
-                Err(Errno::PERM) => Access::No("the directory is immutable".to_owned()),
+                Err(Errno::PERM) => Access::Locked,
                 Err(Errno::ROFS) => Access::No("the file system is read-only".to_owned()),
                 Err(error) => Access::No(format!("the directory can't be written: {error}")),
             };
+        let access = if access == Access::Yes && is_append_only(spot) { Access::Locked } else { access };
         let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
         Ok(Above::Here { access, sticky })
     }
+}
+
+/// Whether entries may be added to the directory, but none removed.
+fn is_append_only(spot: &Spot) -> bool {
+    let statx = rustix::fs::statx(spot.parent(), c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
+    statx.is_ok_and(|statx| statx.stx_attributes.contains(rustix::fs::StatxAttributes::APPEND))
 }
 
 /// Whether what is there is immutable or append-only, and whether something is mounted on it.

@@ -248,6 +248,9 @@ fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
             if let Some((mtime, mtime_nsec)) = attributes.mtime {
                 (after.mtime, after.mtime_nsec) = (mtime, mtime_nsec);
             }
+            if let Some(flags) = &attributes.flags {
+                after.inode_flags = flags.clone();
+            }
             for (name, value) in &attributes.xattrs {
                 match value {
                     Some(value) => after.xattrs.insert(name.clone(), value.clone()),

@@ -25,7 +25,10 @@ pub fn differs(record: &FileRecord) -> bool {
     let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
         return record.before.present().is_some() != record.after.present().is_some();
     };
-    let attributes = |at: &Present| (at.uid, at.gid, at.xattrs.clone(), own_time(record, at), own_size(at));
+    let attributes = |at: &Present| {
+        let flags = at.inode_flags.clone();
+        (at.uid, at.gid, at.xattrs.clone(), flags, own_time(record, at), own_size(at))
+    };
     fingerprint(Side::Before) != fingerprint(Side::After) || attributes(before) != attributes(after)
 }
 

@@ -36,6 +36,7 @@ pub fn scan(root: &Path) -> Tree {
         let stat = live::lstat(&path).unwrap().unwrap();
         let mut present = live::present(&stat, &path).unwrap();
         present.xattrs = live::xattrs(&path).unwrap();
+        present.inode_flags = live::inode_flags(&path).unwrap();
         let content = match present.file_type {
             FileType::File => {
                 let content = fs::read(OsStr::from_bytes(&path)).unwrap();
@@ -79,6 +80,9 @@ pub fn told(tree: &Tree, of: impl Fn(&[u8]) -> bool) -> Vec<String> {
             }
             if at.rdev.is_some() || !at.xattrs.is_empty() {
                 line += &format!(" {:?} {:?}", at.rdev, at.xattrs);
+            }
+            if !at.inode_flags.is_empty() {
+                line += &format!(" {:?}", at.inode_flags);
             }
             match names.get(&(at.dev, at.ino)) {
                 Some(names) if names.len() > 1 => line += &format!(" = {}", printable(names[0])),
@@ -187,7 +191,8 @@ pub fn records(
                         && one.present.ino == other.present.ino
                         && one.present.entries_digest != other.present.entries_digest
                         && one.present.mode == other.present.mode
-                        && one.present.xattrs == other.present.xattrs =>
+                        && one.present.xattrs == other.present.xattrs
+                        && one.present.inode_flags == other.present.inode_flags =>
                 {
                     Operation::Directory.into()
                 }
