@@ -401,9 +401,35 @@ impl Worker<'_, '_, '_> {
 
     fn give_to(&mut self, record: usize, attributes: &Attributes, held: &Handle) -> Result<(), Failure> {
         let path = self.path(record).to_vec();
-        let shortfalls = attributes.give(held).map_err(failed("set the attributes of", &path))?;
+        let refused = failed("set the attributes of", &path);
+        let shortfalls = self.give_xattrs_of_shut(record, attributes, held).map_err(refused)?;
         self.done.shortfalls.extend(shortfalls.into_iter().map(|one| (path.clone(), one)));
         Ok(())
+    }
+
+    /// Gives attributes; a file of our own that may not be written is opened while it gets those that need
+    /// that (xattr(7)).
+    fn give_xattrs_of_shut(
+        &mut self,
+        record: usize,
+        attributes: &Attributes,
+        held: &Handle,
+    ) -> io::Result<Vec<Shortfall>> {
+        let user = &self.job.request.policy.user;
+        let (of_user, rest): (Vec<_>, Vec<_>) =
+            attributes.xattrs.iter().cloned().partition(|(name, _)| name.starts_with(b"user."));
+        let (mode, owner) = (held.stat().st_mode, held.stat().st_uid);
+        if of_user.is_empty() || mode & libc::S_IWUSR != 0 || user.is_root() || owner != user.uid {
+            return attributes.give(held);
+        }
+        let spot = self.spot(record).map_err(io::Error::other)?;
+        let again = spot.hold()?.filter(|again| again.inode() == held.inode());
+        let first = Attributes { xattrs: of_user, ..Attributes::default() };
+        let path = self.path(record).to_vec();
+        let again = again.ok_or(io::ErrorKind::NotFound)?;
+        let mut shortfalls = self.loosener.for_a_moment(&path, again, 0o600, |held| first.give(held))?;
+        shortfalls.append(&mut Attributes { xattrs: rest, ..attributes.clone() }.give(held)?);
+        Ok(shortfalls)
     }
 
     /// Gives attributes to what is at the path of `record`.

@@ -28,6 +28,8 @@ pub struct Look {
     pub at_other: bool,
     /// Whether the content of a regular file is that which is to be put back.
     pub same_content: bool,
+    /// Whether it is the user's own file or directory and permits not even them to read it.
+    pub is_shut: bool,
     /// What is where the parent directory should be.
     pub parent: Above,
     /// Neither it nor its name can be changed (chattr(1)).
@@ -107,6 +109,11 @@ impl Looker<'_> {
         let proc_path = spot.proc_path();
         let mut present = live::present(&stat, &proc_path)?;
         let pseudo = live::is_pseudo_filesystem(&proc_path)?;
+        let user = &self.policy.user;
+        let is_shut = !user.is_root()
+            && present.uid == user.uid
+            && stat.st_mode & libc::S_IRUSR == 0
+            && matches!(present.file_type, FileType::File | FileType::Directory);
         if !pseudo {
             present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
             present.inode_flags = live::inode_flags(&proc_path).unwrap_or_default();
@@ -126,7 +133,18 @@ impl Looker<'_> {
             Vec::new()
         };
         let live = Some(present);
-        Ok(Look { live, at_goal, at_other, same_content, parent: above, immutable, mount, pseudo, entries })
+        Ok(Look {
+            live,
+            is_shut,
+            at_goal,
+            at_other,
+            same_content,
+            parent: above,
+            immutable,
+            mount,
+            pseudo,
+            entries,
+        })
     }
 
     fn nothing(&self, record: &FileRecord, parent: Above) -> Look {
@@ -136,6 +154,7 @@ impl Looker<'_> {
             at_goal: is_absent(self.goal),
             at_other: is_absent(opposite(self.goal)),
             same_content: false,
+            is_shut: false,
             parent,
             immutable: false,
             mount: false,

@@ -56,6 +56,14 @@ impl<'a> Loosener<'a> {
         Ok(any)
     }
 
+    /// Opens the file or directory at `path` to be read.
+    pub fn make_readable(&mut self, path: &[u8]) -> io::Result<()> {
+        let held = self.place.spot(path)?.map(|spot| spot.hold()).transpose()?.flatten();
+        let held = held.ok_or(io::ErrorKind::NotFound)?;
+        let is_directory = held.stat().st_mode & libc::S_IFMT == libc::S_IFDIR;
+        self.open(path, held, if is_directory { 0o700 } else { 0o400 })
+    }
+
     /// Opens the directory at `path` for changes.
     pub fn make_writable(&mut self, path: &[u8]) -> io::Result<()> {
         let spot = self.place.spot(path)?.ok_or(io::ErrorKind::NotFound)?;
@@ -131,9 +139,7 @@ impl<'a> Loosener<'a> {
 
     /// Closes what is open beneath `path`, so that no later run needs a way through it.
     pub fn close_beneath(&mut self, path: &[u8]) -> io::Result<()> {
-        let is_beneath =
-            |open: &Open| open.path.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'));
-        self.close_some(is_beneath)
+        self.close_some(|open| open.path.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/')))
     }
 
     /// Lets `path` be: it has the bits that it is to have.
@@ -156,6 +162,11 @@ impl<'a> Loosener<'a> {
             })
             .collect();
         closed.and(locked.into_iter().collect())
+    }
+
+    /// Closes what is no directory.
+    pub fn close_files(&mut self) -> io::Result<()> {
+        self.close_some(|open| open.handle.stat().st_mode & libc::S_IFMT != libc::S_IFDIR)
     }
 
     fn close_some(&mut self, is_one: impl Fn(&Open) -> bool) -> io::Result<()> {

@@ -76,8 +76,8 @@ fn inode(at: &Present) -> (u64, u64) {
 }
 
 impl Settler<'_> {
-    /// Settles the restore of `killed`, whose journal is in `directory`, and says at which paths there was
-    /// something to do.
+    /// Settles the restore of `killed`, whose journal is in `directory`; of a dry run, says which paths are
+    /// neither as they were nor as they are to be, and would be settled.
     pub fn settle(&self, killed: &Killed, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Failure> {
         let mut found = BTreeSet::new();
         let pending = pending(&killed.entries);
@@ -99,7 +99,11 @@ impl Settler<'_> {
                 | Entry::Placed
                 | Entry::Settled => continue,
             };
-            if settled.map_err(failed("settle what an interrupted restore had begun at", path))? {
+            let is_begun =
+                settled.map_err(failed("settle what an interrupted restore had begun at", path))?;
+            let is_name =
+                matches!(entry, Entry::Temporary { .. } | Entry::Placing { .. } | Entry::Removing { .. });
+            if self.dry_run && is_begun && !is_name {
                 found.insert(path.clone());
             }
         }
