@@ -151,7 +151,8 @@ pub struct GitRepository {
     pub root: Vec<u8>,
     /// The commit at the first observation, none when unborn.
     pub head: Option<String>,
-    /// Whether some observed tracked path was dirty at first sight.
+    /// Whether some observed tracked path was dirty at first sight. Where none was, others may be: the
+    /// format has no word for a clean repository.
     pub dirty: bool,
     /// The commit at the end, where it moved.
     pub head_after: Option<String>,

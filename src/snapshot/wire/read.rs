@@ -198,6 +198,7 @@ struct GitRepositoryWire {
     root_bytes: Option<Base64>,
     #[serde(deserialize_with = "nullable")]
     head: Option<String>,
+    #[serde(default)]
     dirty: bool,
     head_after: Option<String>,
 }

@@ -200,7 +200,7 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "exit_signal", "timed_out"]),
-    ("git_repositories", &["head_after"]),
+    ("git_repositories", &["dirty", "head_after"]),
     ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
     ("execs", &["argv_truncated"]),
     ("files", &["processes", "process_count", "inherited", "renamed_to", "git", "git_after"]),
@@ -276,6 +276,13 @@ fn a_sparse_file_makes_the_format_version_2() {
     )
     .unwrap();
     assert!(out.into_inner().starts_with(b"before{\n\"format_version\":2,"));
+}
+
+#[test]
+fn a_repository_is_dirty_or_nothing_is_said_of_it() {
+    let repository = |dirty| GitRepository { root: b"/r".to_vec(), head: None, dirty, head_after: None };
+    assert_eq!(value(&repository(true)), json!({ "root": "/r", "head": null, "dirty": true }));
+    assert_eq!(value(&repository(false)), json!({ "root": "/r", "head": null }));
 }
 
 #[test]

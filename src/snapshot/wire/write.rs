@@ -240,7 +240,7 @@ fn suppressed<M: SerializeMap>(object: &mut Object<M>, rule: &Suppressed) -> Res
 fn repository<M: SerializeMap>(object: &mut Object<M>, git: &GitRepository) -> Result<(), M::Error> {
     object.text("root", &git.root)?;
     object.put("head", &git.head)?;
-    object.put("dirty", &git.dirty)?;
+    object.put_true("dirty", git.dirty)?;
     object.put_some("head_after", &git.head_after)
 }
 
