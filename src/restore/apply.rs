@@ -273,9 +273,9 @@ impl Worker<'_, '_> {
             make::new_file(&temporary).map_err(failed("create a file beside", self.path(record)))?;
         let mut prepared = Prepared { record, spot: spot.clone(), temporary, file: None, placed: false };
         if own_content {
-            let mut live =
-                live::open_regular(&spot.proc_path()).map_err(failed("open", self.path(record)))?;
-            io::copy(&mut live, &mut file).map_err(failed("copy", self.path(record)))?;
+            let live = live::open_regular(&spot.proc_path()).map_err(failed("open", self.path(record)))?;
+            let copied = live.metadata().and_then(|stat| live::copy_keeping_holes(&live, &file, stat.len()));
+            copied.map_err(failed("copy", self.path(record)))?;
         } else {
             self.write_content(record, &mut file)?;
         }
@@ -496,6 +496,10 @@ impl Worker<'_, '_> {
         let written = open_for_writing(&held).and_then(|mut file| {
             content.rewind()?;
             let (size, old) = (content.metadata()?.len(), file.metadata()?.len());
+            if self.goal(record).is_some_and(Present::is_sparse) {
+                live::copy_keeping_holes(&content, &file, size)?;
+                return Ok(file);
+            }
             if size > old {
                 // Better no room now than half way.
                 match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, old, size - old) {
