@@ -5,6 +5,7 @@ use std::io::Write as _;
 use agent_snapshot::observe::ignore::{Environment, Ignore};
 use agent_snapshot::observe::program as programs;
 use agent_snapshot::snapshot::Snapshot;
+use agent_snapshot::snapshot::sparse::Nowhere;
 use agent_snapshot::trace::memory::{Fault, Memory};
 use agent_snapshot::trace::syscalls::{self, RemoteAddr};
 
@@ -76,7 +77,7 @@ pub fn blobs(bytes: &[u8]) {
         for file in snapshot.files() {
             for state in [&file.before, &file.after] {
                 if let Some(key) = state.present().and_then(|present| present.blob.as_deref()) {
-                    let _ = snapshot.read_blob(key, None, &mut std::io::sink());
+                    let _ = snapshot.read_blob(key, None, &mut Nowhere);
                 }
             }
         }

@@ -45,7 +45,7 @@ fn places() -> Vec<Place> {
     there.map(place).collect()
 }
 
-const NAMES: [&str; 7] = ["removed", "overwritten", "cut", "grown", "read", "renamed", "punched"];
+const NAMES: [&str; 8] = ["removed", "overwritten", "cut", "grown", "read", "renamed", "punched", "one"];
 
 #[test]
 fn an_undo_of_sparse_files_reads_and_writes_their_data_alone() {
@@ -55,18 +55,21 @@ fn an_undo_of_sparse_files_reads_and_writes_their_data_alone() {
         }
         make(&place, "linked", 20 * GIB, GIB);
         fs::hard_link(place.work.join("linked"), place.work.join("link")).unwrap();
+        // It stays the file that it is, and is written in place.
+        fs::hard_link(place.work.join("one"), place.work.join("other")).unwrap();
         let before: Vec<u64> = NAMES.map(|name| blocks(&place.work.join(name))).into();
         let output = place.record_with(
             &[],
             "rm removed link; printf new | dd of=overwritten bs=1 seek=1G conv=notrunc
              truncate -s 100 cut; truncate -s 30G grown; head -c 10 read >&2; mv renamed renamed2
+             head -c 9M /dev/zero | tr '\\0' x | dd of=one bs=1M seek=6000 conv=notrunc
              fallocate -p -o 5G -l 4096 punched; printf made | dd of=made bs=1 seek=9G",
         );
         assert!(output.status.success(), "{output:?}");
         assert!(fs::metadata(place.out.join("blobs.parquet")).unwrap().len() < 1 << 20);
         let snapshot = place.snapshot();
         assert!(snapshot.header().complete, "{:?}", snapshot.header().warnings);
-        for name in ["removed", "overwritten", "cut", "grown", "renamed", "punched", "link"] {
+        for name in ["removed", "overwritten", "cut", "grown", "renamed", "punched", "link", "one"] {
             let state = place.file(&snapshot, name).before.present().unwrap();
             assert!(state.is_sparse() && state.blob.is_some(), "{name}: {state:?}");
         }
@@ -83,6 +86,8 @@ fn an_undo_of_sparse_files_reads_and_writes_their_data_alone() {
             assert_eq!((fs::metadata(&path).unwrap().len(), data), (20 * GIB, [7; 4096]), "{name}");
             assert!(blocks(&path) <= before + 64, "{name}: {} blocks, {before} before", blocks(&path));
         }
+        let inode = |name: &str| fs::metadata(place.work.join(name)).unwrap().ino();
+        assert_eq!(inode("one"), inode("other"));
         assert!(!place.work.join("made").exists());
         let verified = run(&place, &["verify", out, "--before"]);
         assert!(verified.status.success(), "{verified:?}");

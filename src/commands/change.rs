@@ -57,6 +57,7 @@ pub struct Differences {
     /// Of a symbolic link, or the device of a device node.
     pub target: bool,
     pub xattrs: bool,
+    pub inode_flags: bool,
 }
 
 impl Differences {
@@ -64,6 +65,7 @@ impl Differences {
     pub fn between(record: &FileRecord, before: &Present, after: &Present) -> Differences {
         let same_type = before.file_type == after.file_type;
         let is_file = same_type && before.file_type == FileType::File;
+        let acted = record.operations.intersects(Operations::CHANGES);
         let ids = || (content_id(record, Side::Before), content_id(record, Side::After));
         Differences {
             file_type: !same_type,
@@ -77,7 +79,8 @@ impl Differences {
                 && !has_same_content((before.size, &ids().0), (after.size, &ids().1)),
             target: same_type && (&before.target, before.rdev) != (&after.target, after.rdev),
             // They are taken of a path that the tree changes, and of no other.
-            xattrs: record.operations.intersects(Operations::CHANGES) && before.xattrs != after.xattrs,
+            xattrs: acted && before.xattrs != after.xattrs,
+            inode_flags: acted && before.inode_flags != after.inode_flags,
         }
     }
 
@@ -108,7 +111,7 @@ pub fn has_same_content(one: (u64, &Option<ContentId>), other: (u64, &Option<Con
 mod tests {
     use super::*;
     use crate::snapshot::samples::{created, present};
-    use crate::snapshot::{Digest, Operation};
+    use crate::snapshot::{Digest, InodeFlag, Operation};
 
     fn both(operation: Operation, edit: impl FnOnce(&mut Present)) -> FileRecord {
         let before = Present { digest: Some(Digest::of(b"x")), ..present(1) };
@@ -150,6 +153,10 @@ mod tests {
         assert_eq!(
             differences(|after| drop(after.xattrs.insert(b"user.x".to_vec(), Vec::new()))),
             Differences { xattrs: true, ..none }
+        );
+        assert_eq!(
+            differences(|after| after.inode_flags = [InodeFlag::Immutable].into()),
+            Differences { inode_flags: true, ..none }
         );
         let link = |after: &mut Present| {
             (after.file_type, after.mode) = (FileType::Symlink, libc::S_IFLNK | 0o777);

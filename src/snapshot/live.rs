@@ -5,19 +5,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fallocate,
+};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::digest::read_at;
 use super::error::printable;
 use super::manifest::{self, Digest, InodeFlag, Present};
-use super::sparse::{self, Extents};
+use super::sparse::{self, BLOCK, Extents, Sink};
 
 /// Opens the regular file at `path` for reading; anything else there is `InvalidInput`.
 ///
@@ -204,23 +206,51 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
     }
 }
 
-/// Copies the first `size` bytes of `from` to `to`, an empty file, and says how many of them there are.
+/// Makes the first `size` bytes of `from` the content of `to`, and says how many of them there are.
 ///
 /// The extents are cloned where the filesystem can do that, else the data is copied in the kernel. In
 /// either case holes stay holes.
 pub fn copy_keeping_holes(from: &File, to: &File, size: u64) -> io::Result<u64> {
-    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+    let old = to.metadata()?.len();
+    if old == 0 && rustix::fs::ioctl_ficlone(to, from).is_ok() {
         // All of it was cloned.
         let length = to.metadata()?.len().min(size);
         to.set_len(length)?;
         return Ok(length);
     }
     to.set_len(size)?;
+    let whole_blocks = |size: u64| size.next_multiple_of(BLOCK as u64);
+    let old = whole_blocks(old);
+    let mut end = 0;
     for extent in Extents::new(from, size)? {
-        copy_range(from, to, extent?)?;
+        let extent = extent?;
+        clear(to, end..extent.start.min(old))?;
+        end = extent.end;
+        copy_range(from, to, extent)?;
+    }
+    if end < size {
+        clear(to, end..whole_blocks(size).min(old))?;
     }
     // Behind the end of a file that was cut meanwhile there was nothing to copy.
     Ok(from.metadata()?.len().min(size))
+}
+
+/// Makes a hole of a range, or zeros where the filesystem takes none; beyond the end of the file it is
+/// left as it is.
+fn clear(file: &File, range: Range<u64>) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let len = range.end - range.start;
+    match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range.start, len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let end = file.metadata()?.len();
+            let mut file = file;
+            file.seek(SeekFrom::Start(range.start))?;
+            Sink::hole(&mut file, len.min(end.saturating_sub(range.start)))
+        }
+        done => Ok(done?),
+    }
 }
 
 fn copy_range(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {

@@ -223,6 +223,9 @@ impl<'s> Plan<'s> {
                 if differences.xattrs {
                     self.untold.push((&record.path, "its extended attributes changed".to_owned()));
                 }
+                if differences.inode_flags {
+                    self.untold.push((&record.path, "its inode flags changed".to_owned()));
+                }
             }
         }
     }

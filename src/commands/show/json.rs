@@ -69,6 +69,7 @@ fn differs(record: &FileRecord) -> Vec<&'static str> {
         ("content", differences.content),
         ("target", differences.target),
         ("xattrs", differences.xattrs),
+        ("inode_flags", differences.inode_flags),
     ];
     words.into_iter().filter(|(_, differs)| *differs).map(|(word, _)| word).collect()
 }

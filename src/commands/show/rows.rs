@@ -231,6 +231,9 @@ fn differences(record: &FileRecord, before: &Present, after: &Present, notes: &m
     if differences.xattrs {
         notes.push("other extended attributes".to_owned());
     }
+    if differences.inode_flags {
+        notes.push("other inode flags".to_owned());
+    }
 }
 
 /// Why bytes that an undo, or a restore, would need are not in the snapshot, in the format's word.

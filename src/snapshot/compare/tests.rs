@@ -216,3 +216,29 @@ fn a_fingerprint_is_an_object_that_can_be_read() {
     record.before = State::Absent { tombstone: false };
     assert_eq!(print(&record), json!({ "exists": false }));
 }
+
+#[test]
+fn a_sparse_file_is_compared_by_its_data_whatever_is_allocated() {
+    use std::os::unix::fs::FileExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let file = fs::File::create_new(&path).unwrap();
+    file.set_len(1 << 40).unwrap();
+    file.write_all_at(b"data", 1 << 39).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let bytes = path.as_os_str().as_bytes();
+    let mut present = live::present(&live::lstat(bytes).unwrap().unwrap(), bytes).unwrap();
+    let (digest, size) = super::super::digest::digest_file(&live::open_regular(bytes).unwrap()).unwrap();
+    assert!(matches!(digest, Digest::Sparse(_)) && size == 1 << 40, "{digest:?}");
+    present.digest = Some(digest);
+    let record = created(bytes, State::Present(Box::new(present)));
+    assert!(verify(&record));
+    file.write_all_at(&[0; 8192], 1 << 20).unwrap();
+    assert!(verify(&record));
+    file.write_all_at(b"d", 1 << 20).unwrap();
+    assert!(!verify(&record));
+    file.write_all_at(b"\0", 1 << 20).unwrap();
+    file.set_len((1 << 40) + 1).unwrap();
+    assert!(!verify(&record));
+}

@@ -28,9 +28,9 @@ use super::checks::Wanted;
 const MAX_PAGE: u64 = 64 << 20;
 /// How many keys are decoded at once.
 const BATCH: usize = 1024;
-/// How many row groups are kept decoded ...
-const KEPT_GROUPS: usize = 4;
-/// ... if they have no more than so many bytes each.
+/// How many decoded windows are kept, and as many readers that can go on behind one.
+const KEPT_WINDOWS: usize = 4;
+/// The most bytes of a window that is kept.
 const KEPT_BYTES: usize = 2 * CHUNK;
 
 /// The parquet file with an index of the keys that the manifest names.
@@ -39,13 +39,39 @@ pub struct Content {
     file: Arc<Source>,
     metadata: ParquetMetaData,
     blobs: HashMap<Box<str>, Blob>,
-    /// The row groups that were decoded last, the latest first: who reads one small content mostly
-    /// reads its neighbours next, and a page is decompressed as a whole in any case.
-    decoded: Mutex<Vec<(u32, Group)>>,
+    /// What was decoded last: who reads one small content mostly reads its neighbours next, and a page is
+    /// decompressed as a whole in any case.
+    decoded: Mutex<Decoded>,
 }
 
-/// The contents of a row group.
-type Group = Arc<[ByteArray]>;
+/// The latest first.
+#[derive(Default)]
+struct Decoded {
+    windows: Vec<Window>,
+    cursors: Vec<Cursor>,
+}
+
+/// Rows of a group that follow each other: all of them in a group of ours.
+#[derive(Clone)]
+struct Window {
+    group: u32,
+    first: usize,
+    contents: Arc<[ByteArray]>,
+}
+
+/// Reads on in a group whose rows were too many for one window: to start again for each would take time
+/// with the square of their number.
+struct Cursor {
+    group: u32,
+    next: usize,
+    reader: ColumnReaderImpl<ByteArrayType>,
+}
+
+impl std::fmt::Debug for Decoded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoded").field("windows", &self.windows.len()).finish_non_exhaustive()
+    }
+}
 
 /// Where one content is.
 #[derive(Debug)]
@@ -77,7 +103,13 @@ impl Content {
     /// Indexes the blobs of `wanted`.
     pub fn open(file: File, wanted: HashMap<Box<str>, Wanted>) -> Result<Content, Error> {
         let len = file.metadata().map_err(Error::io("stat", "blobs.parquet"))?.len();
-        let source = Source { file: Arc::new(file), len, pages: false };
+        let source = Source {
+            file: Arc::new(file),
+            len,
+            pages: false,
+            #[cfg(test)]
+            asked: Default::default(),
+        };
         guarded(|| {
             let metadata = ParquetMetaDataReader::new()
                 .with_page_index_policy(PageIndexPolicy::Skip)
@@ -128,6 +160,13 @@ impl Content {
             }
             _ => Ok(blob.size),
         }
+    }
+
+    /// How many bytes of pages were asked for so far, and how many pages of contents have.
+    #[cfg(test)]
+    pub fn asked(&self) -> (u64, u64) {
+        let contents = self.metadata.row_groups().iter().map(|group| group.column(2).byte_range().1);
+        (self.file.asked.load(std::sync::atomic::Ordering::Relaxed), contents.sum())
     }
 
     fn check_shape(&self) -> Result<(), Failure> {
@@ -229,44 +268,69 @@ impl Content {
     /// The content of one row.
     fn row(&self, row: Row) -> Result<ByteArray, Failure> {
         let index = row.row as usize;
-        if let Some(group) = self.group(row.group)? {
-            return group.get(index).cloned().ok_or_else(Failure::few_rows);
+        let lock = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let (window, cursor) = {
+            let mut decoded = lock();
+            let holds = |window: &&Window| window.group == row.group && window.get(index).is_some();
+            let window = decoded.windows.iter().find(holds).cloned();
+            let leads = |cursor: &Cursor| cursor.group == row.group && cursor.next <= index;
+            let cursor = decoded.cursors.iter().position(leads).filter(|_| window.is_none());
+            (window, cursor.map(|cursor| decoded.cursors.remove(cursor)))
+        };
+        if let Some(window) = window {
+            return window.get(index).cloned().ok_or_else(Failure::few_rows);
         }
-        let mut reader = self.column::<ByteArrayType>(row.group as usize, 2)?;
-        let mut values = Vec::with_capacity(1);
-        if reader.skip_records(index)? == index {
-            reader.read_records(1, None, None, &mut values)?;
+        let mut cursor = match cursor {
+            Some(cursor) => cursor,
+            None => Cursor { group: row.group, next: 0, reader: self.column(row.group as usize, 2)? },
+        };
+        // The row's neighbours on either side are in one window with it.
+        let mut window = self.window(&mut cursor, index - index % BATCH)?;
+        while cursor.next <= index {
+            let next = cursor.next;
+            window = self.window(&mut cursor, next)?;
         }
-        values.pop().ok_or_else(Failure::few_rows)
+        let content = window.get(index).cloned().ok_or_else(Failure::few_rows);
+        let mut decoded = lock();
+        if self.rows_of(row.group)? > cursor.next {
+            decoded.cursors.insert(0, cursor);
+            decoded.cursors.truncate(KEPT_WINDOWS);
+        }
+        if window.contents.len() > 1 {
+            decoded.windows.insert(0, window);
+            decoded.windows.truncate(KEPT_WINDOWS);
+        }
+        content
     }
 
-    /// All contents of a group of several rows, unless they are more than is worth keeping.
-    fn group(&self, number: u32) -> Result<Option<Group>, Failure> {
-        let rows = usize::try_from(self.metadata.row_group(number as usize).num_rows())?;
-        if !(2..=BATCH).contains(&rows) {
-            return Ok(None);
-        }
-        let decoded = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, group)) = decoded().iter().find(|(kept, _)| *kept == number) {
-            return Ok(Some(Arc::clone(group)));
-        }
-        let mut reader = self.column::<ByteArrayType>(number as usize, 2)?;
-        let mut values = Vec::with_capacity(rows);
+    fn rows_of(&self, group: u32) -> Result<usize, Failure> {
+        Ok(usize::try_from(self.metadata.row_group(group as usize).num_rows())?)
+    }
+
+    /// Decodes the rows from `first` on, or from where the cursor is already, as many as are worth keeping.
+    fn window(&self, cursor: &mut Cursor, first: usize) -> Result<Window, Failure> {
+        let first = first.max(cursor.next);
+        let rows = BATCH.min(self.rows_of(cursor.group)?.saturating_sub(first));
+        let mut contents = Vec::with_capacity(rows);
         let mut bytes = 0;
-        while values.len() < rows {
-            if reader.read_records(1, None, None, &mut values)?.0 == 0 {
+        let skip = first - cursor.next;
+        if cursor.reader.skip_records(skip)? != skip {
+            return Err(Failure::few_rows());
+        }
+        while contents.len() < rows && bytes < KEPT_BYTES {
+            if cursor.reader.read_records(1, None, None, &mut contents)?.0 == 0 {
                 return Err(Failure::few_rows());
             }
-            bytes += values.last().map_or(0, ByteArray::len);
-            if bytes > KEPT_BYTES {
-                return Ok(None);
-            }
+            bytes += contents.last().map_or(0, ByteArray::len);
         }
-        let group = Group::from(values);
-        let mut kept = decoded();
-        kept.insert(0, (number, Arc::clone(&group)));
-        kept.truncate(KEPT_GROUPS);
-        Ok(Some(group))
+        cursor.next = first + contents.len();
+        Ok(Window { group: cursor.group, first, contents: contents.into() })
+    }
+}
+
+impl Window {
+    fn get(&self, row: usize) -> Option<&ByteArray> {
+        self.contents.get(row.checked_sub(self.first)?)
     }
 }
 
@@ -364,6 +428,9 @@ struct Source {
     len: u64,
     /// Whether what is asked for are pages, no longer the footer.
     pages: bool,
+    /// How many bytes were asked for.
+    #[cfg(test)]
+    asked: std::sync::atomic::AtomicU64,
 }
 
 /// Reads on from one position: in the footer, or at the header of a page.
@@ -404,6 +471,8 @@ impl ChunkReader for Source {
         if start.checked_add(length as u64).is_none_or(|end| end > self.len) {
             return Err(ParquetError::EOF("what it refers to lies outside the file".to_owned()));
         }
+        #[cfg(test)]
+        self.asked.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
         let mut buffer = vec![0; length];
         self.file.read_exact_at(&mut buffer, start)?;
         Ok(buffer.into())

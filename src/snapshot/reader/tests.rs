@@ -329,21 +329,30 @@ fn a_manifest_beyond_all_measure_is_not_read() {
 
 /// Writes `blobs.parquet` with these rows, one row group each.
 fn write_rows(dir: &Path, rows: &[(&str, i64, &[u8])]) {
+    write_groups(dir, rows, 1);
+}
+
+/// Writes `blobs.parquet` with these rows, so many in a row group.
+fn write_groups(dir: &Path, rows: &[(&str, i64, &[u8])], in_group: usize) {
     let schema = "message blobs { REQUIRED BYTE_ARRAY key (UTF8); REQUIRED INT64 offset;
                   REQUIRED BYTE_ARRAY content; }";
     let schema = Arc::new(parse_message_type(schema).unwrap());
     let file = File::create(dir.join(BLOBS)).unwrap();
     let mut writer = SerializedFileWriter::new(file, schema, Default::default()).unwrap();
-    for (key, offset, content) in rows {
+    for rows in rows.chunks(in_group) {
+        let bytes = |bytes: &[u8]| ByteArray::from(bytes.to_vec());
+        let keys: Vec<_> = rows.iter().map(|(key, ..)| bytes(key.as_bytes())).collect();
+        let offsets: Vec<_> = rows.iter().map(|(_, offset, _)| *offset).collect();
+        let contents: Vec<_> = rows.iter().map(|(.., content)| bytes(content)).collect();
         let mut group = writer.next_row_group().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<ByteArrayType>().write_batch(&[ByteArray::from(*key)], None, None).unwrap();
+        column.typed::<ByteArrayType>().write_batch(&keys, None, None).unwrap();
         column.close().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<Int64Type>().write_batch(&[*offset], None, None).unwrap();
+        column.typed::<Int64Type>().write_batch(&offsets, None, None).unwrap();
         column.close().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<ByteArrayType>().write_batch(&[ByteArray::from(*content)], None, None).unwrap();
+        column.typed::<ByteArrayType>().write_batch(&contents, None, None).unwrap();
         column.close().unwrap();
         group.close().unwrap();
     }
@@ -502,6 +511,34 @@ proptest! {
         prop_assert_eq!(digest_file_like(&restored, &digest).unwrap(), (digest, size));
         let blocks = |file: &File| std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
         prop_assert!(blocks(&restored) <= blocks(&file));
+    }
+}
+
+#[test]
+fn many_rows_of_a_group_are_decoded_once() {
+    const ROWS: usize = 5000;
+    let content: Vec<u8> = (0..ROWS).map(|at| at.to_le_bytes()[0]).collect();
+    let names: Vec<String> = (0..ROWS).map(|number| format!("k{number:04}")).collect();
+    let one: Vec<_> = content.chunks(1).zip(0..).map(|(byte, offset)| ("k", offset, byte)).collect();
+    let many: Vec<_> = content.chunks(1).zip(&names).map(|(byte, name)| (name.as_str(), 0, byte)).collect();
+    for (rows, in_group) in [(&one, ROWS), (&many, ROWS), (&one, 64), (&many, 64)] {
+        let record = |(key, offset, _): &(&str, i64, &[u8])| {
+            let size = if *key == "k" { ROWS as u64 } else { 1 };
+            let state = Present { blob: Some((*key).to_owned()), ..present(size) };
+            (*offset == 0).then(|| created(format!("/{key}").as_bytes(), there(state)))
+        };
+        let dir = manifest_of(&header(), &rows.iter().filter_map(record).collect::<Vec<_>>());
+        write_groups(dir.path(), rows, in_group);
+        let snapshot = Snapshot::open(dir.path()).unwrap();
+        let asked = || snapshot.content.as_ref().unwrap().asked();
+        let ((opened, length), mut read) = (asked(), Vec::new());
+        for record in snapshot.files() {
+            let blob = record.after.present().unwrap().blob.as_ref().unwrap();
+            snapshot.read_blob(blob, None, &mut read).unwrap();
+        }
+        assert!(read == content);
+        let asked = asked().0 - opened;
+        assert!(asked <= length, "{asked} bytes of {length}");
     }
 }
 

@@ -216,3 +216,32 @@ fn contents_are_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Contents>();
 }
+
+#[test]
+fn a_pin_of_a_sparse_file_is_proved_by_its_digest_and_leaves_holes() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("repo");
+    let mut content = vec![0; 65 << 20];
+    content[1 << 20..(1 << 20) + 5].copy_from_slice(b"pin\0\0");
+    let mut record = repository(&root, &content, &[]);
+    let sparse = Digest::of_like(&content, &Digest::Sparse([0; 32]));
+    let mut set = |digest| match (&mut record.before, &mut record.after) {
+        (State::Present(before), State::Present(after)) => {
+            (before.digest, after.digest) = (Some(digest), Some(digest));
+            record.clone()
+        }
+        _ => panic!("absent"),
+    };
+    let snapshot = empty_snapshot(dir.path());
+    let contents = Contents::new(&snapshot);
+    let right = set(sparse);
+    let restored = tempfile::tempfile_in(dir.path()).unwrap();
+    assert_eq!(contents.copy_to_file(&right, Side::Before, &restored).unwrap(), 65 << 20);
+    assert!(restored.metadata().unwrap().blocks() < 64);
+    assert!(read(&contents, &right, Side::After).unwrap() == content);
+    let wrong = set(Digest::Sparse([0; 32]));
+    let error = contents.prove(&wrong, Side::Before).unwrap_err();
+    assert!(error.to_string().contains("its bytes are others"), "{error}");
+}

@@ -100,6 +100,14 @@ proptest! {
             prop_assert_eq!(copy_keeping_holes(&file, &copy, size).unwrap(), size);
             prop_assert_eq!(content(&copy), content(&file));
             prop_assert!(copy.metadata().unwrap().blocks() <= file.metadata().unwrap().blocks());
+            // Over what was there before, longer or shorter.
+            for old in [3 * BLOCK + 5, 80 * BLOCK] {
+                let over = tempfile::tempfile_in(dir.path()).unwrap();
+                over.write_all_at(&vec![9; old], 0).unwrap();
+                prop_assert_eq!(copy_keeping_holes(&file, &over, size).unwrap(), size);
+                prop_assert_eq!(content(&over), content(&file));
+                prop_assert!(over.metadata().unwrap().blocks() <= file.metadata().unwrap().blocks());
+            }
         }
     }
 

@@ -295,6 +295,13 @@ fn a_sparse_file_makes_the_format_version_2() {
 }
 
 #[test]
+fn a_repository_is_dirty_or_nothing_is_said_of_it() {
+    let repository = |dirty| GitRepository { root: b"/r".to_vec(), head: None, dirty, head_after: None };
+    assert_eq!(value(&repository(true)), json!({ "root": "/r", "head": null, "dirty": true }));
+    assert_eq!(value(&repository(false)), json!({ "root": "/r", "head": null }));
+}
+
+#[test]
 fn another_format_version_is_told_before_anything_else() {
     let error = serde_json::from_str::<Manifest>(r#"{"format_version":3,"other":[]}"#).unwrap_err();
     assert!(error.to_string().contains("format version 3"), "{error}");
