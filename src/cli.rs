@@ -308,6 +308,8 @@ pub struct Branch {
     pub snap: PathBuf,
     /// The directory to build it under: new or empty
     pub dir: PathBuf,
+    /// Only these paths and what is beneath them
+    pub paths: Vec<OsString>,
     /// The state before the command
     #[arg(long)]
     pub before: bool,

@@ -1,7 +1,7 @@
 //! What a held call means for which path, and what was there before and after.
 //!
 //! - [`recorder`]: the observer of a recording; `changes.rs`, `descriptors.rs`, `rename.rs`,
-//!   `core_dump.rs` and [`inherited`] judge what can change something, [`finish`] makes the manifest's records, `fit.rs`
+//!   `core_dump.rs` and [`inherited`] judge what can change something (`effects.rs` says what each effect means), [`finish`] makes the manifest's records, `fit.rs`
 //!   leaves out those that contradict others.
 //! - [`view`], [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
 //! - `mounts.rs`: whether names can be trusted. `credentials.rs`: whether a thread may see what we see. [`lookups`]: the read-only calls that need no second judgement.
@@ -15,6 +15,7 @@ mod changes;
 mod core_dump;
 mod credentials;
 mod descriptors;
+mod effects;
 pub mod finish;
 mod fit;
 pub mod git;

@@ -12,6 +12,7 @@
 pub mod apply;
 pub mod build;
 pub mod drift;
+mod flags;
 mod in_place;
 pub mod journal;
 pub mod look;

@@ -1,4 +1,4 @@
-//! truncate, ftruncate.
+//! truncate, ftruncate, and the calls that overwrite through a descriptor which was opened for appending.
 
 mod support;
 
@@ -51,6 +51,16 @@ const CASES: &[Case] = &[
              f | read,existence | file | file
              x | existence | absent | absent",
         ),
+    case("overwrites_what_its_own_open_has_told", &["fcntl", "fallocate", "pwritev2"])
+        .given(|| file("f"))
+        .when(|| {
+            let f = fd(sys!(SYS_open, c"f", O_RDWR | O_APPEND));
+            ok(sys!(SYS_fcntl, f, F_SETFL, O_RDWR));
+            ok(sys!(SYS_fallocate, f, 0, 0, 100));
+            let part = iovec { iov_base: c"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+            ok(sys!(SYS_pwritev2, f, &raw const part, 1, 0, 0, 0));
+        })
+        .then("f | read,write | file | file"),
     case("is_refused_to_truncate", &["truncate"])
         .only_user()
         .given(|| {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::{BlobOmitted, State, WarningKind};
 
-use crate::support::{Place, bytes, is_root, lost, stderr};
+use crate::support::{BINARY, Place, bytes, is_root, lost, stderr};
 
 fn status(place: &Place, options: &[&str], script: &str) -> i32 {
     let status = place.record_with(options, script).status;
@@ -166,6 +166,39 @@ fn a_recording_survives_the_removal_of_its_directory() {
     let file = place.file(&snapshot, "file");
     assert_eq!(bytes(&snapshot, file, true), b"content");
     assert!(snapshot.files().iter().all(|file| !file.path.starts_with(&place.path("out"))));
+}
+
+#[test]
+fn what_the_command_puts_in_the_place_of_the_directory_is_not_followed() {
+    for (script, end) in [
+        ("rm -rf out; ln -s $victim out", 125),
+        ("mv out other; ln -s $victim out", 0),
+        ("cd /; mv $work $work.moved; ln -s $victim $work; mkdir $victim/out", 0),
+    ] {
+        let place = Place::new();
+        let victim = place.base().join("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = place.command();
+        command.env("victim", &victim).env("work", &place.work);
+        let output = command.args(["--snapshot-dir", "out", "sh", "-c", script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(end), "{script}: {}", stderr(&output));
+        assert!(!victim.join("manifest.json").exists() && !victim.join("out/manifest.json").exists());
+        assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o755, "{script}");
+        // The snapshot is where its directory is now, which is said.
+        let moved = [place.work.join("other"), place.base().join("work.moved/out")];
+        match moved.iter().find(|path| path.exists()) {
+            Some(path) => {
+                assert!(
+                    stderr(&output).contains(&format!("is {} now", path.display())),
+                    "{}",
+                    stderr(&output)
+                );
+                agent_snapshot::snapshot::Snapshot::open(path).unwrap();
+            }
+            None => assert!(stderr(&output).contains("no snapshot was written"), "{}", stderr(&output)),
+        }
+    }
 }
 
 #[test]
@@ -332,6 +365,23 @@ fn inherited_descriptors_are_recorded_from_the_launch() {
 }
 
 #[test]
+fn the_summary_counts_what_show_lists() {
+    let place = Place::new();
+    let summary = |script: &str| {
+        let script =
+            format!("exec {BINARY} --snapshot-dir {} --report summary {script}", place.out.display());
+        let mut command = Command::new("sh");
+        place.isolate(&mut command);
+        stderr(&command.args(["-c", &script]).output().unwrap())
+    };
+    let said = summary("sh -c 'echo made > made; echo log' > log");
+    assert!(said.contains("1 created, 0 changed, 0 deleted, 1 written through descriptors"), "{said}");
+    assert!(said.contains("; 1 process, "), "{said}");
+    let said = summary("sh -c 'chmod 600 made; (rm log)' < /dev/null");
+    assert!(said.contains("0 created, 1 changed, 1 deleted, ") && said.contains(" processes, "), "{said}");
+}
+
+#[test]
 fn limits_leave_digests_and_say_why() {
     let place = Place::new();
     fs::write(place.work.join("read"), "0123456789").unwrap();
@@ -354,6 +404,11 @@ fn limits_leave_digests_and_say_why() {
     let strict =
         place.record_with(&["--max-blob-bytes", "5", "--strict"], "echo longer than that > rewritten");
     assert_eq!(strict.status.code(), Some(125));
+    let why = stderr(&strict);
+    assert!(
+        why.contains("agent-snapshot: incomplete: content_omitted: ") && why.contains("(--strict)"),
+        "{why}"
+    );
     place.snapshot();
 }
 
@@ -392,7 +447,7 @@ fn a_full_disk_stops_the_capture_and_not_the_command() {
 fn record_limited(place: &Place, limit: &str, script: &str) -> std::process::Output {
     let script = format!(
         "ulimit -c 0; ulimit {limit}; exec {} --snapshot-dir {} sh -c '{script}'",
-        crate::support::BINARY,
+        BINARY,
         place.out.display()
     );
     let mut command = Command::new("sh");
@@ -468,8 +523,7 @@ fn where_tracing_is_denied_nothing_runs_unless_that_is_wanted() {
     let place = Place::new();
     let inner = place.base().join("inner");
     let nested = |more: &str| {
-        let script =
-            format!("{} --snapshot-dir {} {more} sh -c 'echo ran'", crate::support::BINARY, inner.display());
+        let script = format!("{} --snapshot-dir {} {more} sh -c 'echo ran'", BINARY, inner.display());
         place.record_with(&[], &script)
     };
     let refused = nested("");

@@ -6,12 +6,13 @@ use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
 use super::out::{Console, style};
+use super::paths::Selection;
 use super::{Outcome, UsageError, Verdict, json, progress};
 use crate::cli::Branch;
-use crate::restore::build::{self, Built, Error};
+use crate::restore::build::{self, Built, Error, Skipped};
 use crate::restore::make::{Policy, User};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::source::{Contents, Unavailable};
+use crate::snapshot::source::Contents;
 use crate::snapshot::{FileRecord, Snapshot, printable};
 
 /// How many paths of one kind are named to a person before the rest is counted.
@@ -20,9 +21,16 @@ const NAMED: usize = 10;
 /// Runs `branch`.
 pub fn run(args: &Branch, console: &mut Console) -> Outcome {
     let snapshot = Snapshot::open(&args.snap)?;
+    let selection = Selection::new(&snapshot, &args.paths)?;
+    if let Some(unknown) = selection.unmatched().first() {
+        let unknown = printable(unknown.as_encoded_bytes());
+        console.say(format_args!("nothing was built: the snapshot knows nothing of {unknown}"));
+        return Ok(Verdict::Finding);
+    }
     let side = if args.before { Side::Before } else { Side::After };
-    let wish = Wish { side, dir: &args.dir, preserve: args.preserve, anyway: false, json: args.json };
-    build(&snapshot, snapshot.files().iter(), &wish, console)
+    let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
+    let wish = Wish { side, dir: &args.dir, preserve: args.preserve, json: args.json };
+    build(&snapshot, chosen, &wish, console)
 }
 
 /// What to build, and how.
@@ -33,8 +41,6 @@ pub struct Wish<'a> {
     pub dir: &'a Path,
     /// Whether set-ID bits and ownership are put back.
     pub preserve: bool,
-    /// Whether to go on without the content that can't be had.
-    pub anyway: bool,
     /// Whether the answer is JSON.
     pub json: bool,
 }
@@ -48,41 +54,22 @@ pub fn build<'s>(
 ) -> Outcome {
     let policy = if wish.preserve { Policy::all(User::effective()) } else { Policy::safe(User::effective()) };
     let contents = Contents::new(snapshot);
-    let built = build::plan(records, wish.side, &policy, wish.anyway, &contents).and_then(|plan| {
-        let bar = progress::bar("build", plan.len());
-        let built = plan.build(wish.dir, &contents, &|| bar.inc(1));
-        bar.finish_and_clear();
-        built
-    });
-    let answer = match built {
-        Ok(built) => Answer::Built(built),
-        Err(Error::Unavailable(missing)) => Answer::Unavailable(missing),
-        Err(error @ Error::NotEmpty(_)) => return Err(UsageError(error.to_string()).into()),
-        Err(Error::Snapshot(error)) => return Err(error.into()),
-        Err(error) => return Err(error.into()),
-    };
-    let verdict = if matches!(answer, Answer::Built(_)) { Verdict::Fine } else { Verdict::Finding };
+    let plan = build::plan(records, wish.side, &policy, &contents);
+    let bar = progress::bar("build", plan.len());
+    let built = plan.build(wish.dir, &contents, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let built = built.map_err(|error| match error {
+        Error::NotEmpty(_) => anyhow::Error::from(UsageError(error.to_string())),
+        Error::Snapshot(error) => error.into(),
+        error @ Error::Io { .. } => error.into(),
+    })?;
     if wish.json {
-        console.json(&Report { snapshot, wish, answer: &answer })?;
+        console.json(&Report { snapshot, wish, built: &built })?;
     } else {
-        match &answer {
-            Answer::Built(built) => print(built, wish, console)?,
-            Answer::Unavailable(missing) => tell_unavailable(missing, console),
-        }
+        print(&built, wish, console)?;
     }
-    Ok(verdict)
-}
-
-enum Answer {
-    Built(Built),
-    Unavailable(Vec<(Vec<u8>, Unavailable)>),
-}
-
-/// Names every path whose content can't be had.
-pub fn tell_unavailable(missing: &[(Vec<u8>, Unavailable)], console: &mut Console) {
-    let lines = missing.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path)));
-    let lines: String = lines.collect();
-    console.say(format_args!("nothing was changed, since content can't be had:{lines}"));
+    let is_missing = built.skipped.iter().any(|(_, why)| matches!(why, Skipped::Unavailable(_)));
+    Ok(if is_missing { Verdict::Finding } else { Verdict::Fine })
 }
 
 fn print(built: &Built, wish: &Wish, console: &mut Console) -> anyhow::Result<()> {
@@ -98,12 +85,15 @@ fn print(built: &Built, wish: &Wish, console: &mut Console) -> anyhow::Result<()
         count(built.others, "other", "others"),
         built.bytes,
     )?;
-    for (path, why) in built.skipped.iter().take(NAMED) {
+    let is_missing = |why: &Skipped| matches!(why, Skipped::Unavailable(_));
+    // Of what is missing each is named.
+    let (missing, rest): (Vec<_>, Vec<_>) = built.skipped.iter().partition(|(_, why)| is_missing(why));
+    for (path, why) in missing.iter().chain(rest.iter().take(NAMED)) {
         let left = console.paint(style::CHANGED, "left out").to_string();
         writeln!(console, "{left} {}: {why}", printable(path))?;
     }
-    if built.skipped.len() > NAMED {
-        writeln!(console, "and {} more paths left out (--json names them)", built.skipped.len() - NAMED)?;
+    if rest.len() > NAMED {
+        writeln!(console, "and {} more paths left out (--json names them)", rest.len() - NAMED)?;
     }
     for (path, shortfall) in &built.shortfalls {
         console.say(format_args!("{}: {shortfall}", printable(path)));
@@ -115,7 +105,7 @@ fn print(built: &Built, wish: &Wish, console: &mut Console) -> anyhow::Result<()
 struct Report<'a> {
     snapshot: &'a Snapshot,
     wish: &'a Wish<'a>,
-    answer: &'a Answer,
+    built: &'a Built,
 }
 
 impl Serialize for Report<'_> {
@@ -124,17 +114,12 @@ impl Serialize for Report<'_> {
         object.serialize_entry("id", &self.snapshot.header().id)?;
         object.serialize_entry("state", self.wish.side.name())?;
         json::put_text(&mut object, "dir", self.wish.dir.as_os_str().as_encoded_bytes())?;
-        match self.answer {
-            Answer::Built(built) => {
-                object.serialize_entry("files", &built.files)?;
-                object.serialize_entry("directories", &built.directories)?;
-                object.serialize_entry("others", &built.others)?;
-                object.serialize_entry("bytes", &built.bytes)?;
-                object.serialize_entry("left_out", &Reasons(&built.skipped))?;
-                object.serialize_entry("not_given", &Reasons(&built.shortfalls))?;
-            }
-            Answer::Unavailable(missing) => object.serialize_entry("unavailable", &Reasons(missing))?,
-        }
+        object.serialize_entry("files", &self.built.files)?;
+        object.serialize_entry("directories", &self.built.directories)?;
+        object.serialize_entry("others", &self.built.others)?;
+        object.serialize_entry("bytes", &self.built.bytes)?;
+        object.serialize_entry("left_out", &Reasons(&self.built.skipped))?;
+        object.serialize_entry("not_given", &Reasons(&self.built.shortfalls))?;
         object.end()
     }
 }

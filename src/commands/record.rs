@@ -127,11 +127,12 @@ fn tell(done: &Done, strict: bool) -> Option<i32> {
         say(&format!("no snapshot was written: {error}"));
         return Some(OURS);
     }
+    done.notes.iter().for_each(|note| say(note));
     if !done.report.is_empty() {
         eprint!("{}", done.report);
     }
     if strict && !done.complete {
-        say("the recording is incomplete (--strict); its warnings say why");
+        say("the recording is incomplete (--strict)");
         return Some(OURS);
     }
     None

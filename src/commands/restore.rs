@@ -16,7 +16,7 @@ use crate::restore::make::{Policy, User};
 use crate::restore::run::{self, Answer, Change, Progress, Wish};
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::{self, Snapshot, live, printable};
+use crate::snapshot::{self, Kind, Snapshot, live, printable};
 
 /// How many changes are named to a person before the rest is counted.
 const NAMED: usize = 50;
@@ -26,8 +26,9 @@ pub fn run(args: &Restore, console: &mut Console) -> Outcome {
     let snapshot = Snapshot::open(&args.snap)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
-        let unknown = printable(unknown.as_encoded_bytes()).into_owned();
-        return Err(UsageError(format!("the snapshot knows nothing of {unknown}")).into());
+        let unknown = printable(unknown.as_encoded_bytes());
+        console.say(format_args!("nothing was changed: the snapshot knows nothing of {unknown}"));
+        return Ok(Verdict::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };
     if let Some(dir) = &args.into {
@@ -35,7 +36,7 @@ pub fn run(args: &Restore, console: &mut Console) -> Outcome {
             return Err(UsageError("--dry-run is of a restore in place".to_owned()).into());
         }
         let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
-        let wish = Build { side, dir, preserve: args.preserve, anyway: args.force, json: args.json };
+        let wish = Build { side, dir, preserve: args.preserve, json: args.json };
         return build(&snapshot, chosen, &wish, console);
     }
     if args.preserve && !args.foreign {
@@ -58,7 +59,8 @@ pub fn run(args: &Restore, console: &mut Console) -> Outcome {
     if args.json {
         console.json(&Report { snapshot: &snapshot, side, dry_run: args.dry_run, answer: &answer })?;
     } else {
-        print(&answer, side, args.dry_run, console)?;
+        print(&answer, &wish, console)?;
+        tell_where_the_rest_is(&snapshot, &answer, console);
         tell_suppressed(&snapshot, console);
     }
     Ok(if answer.is_whole() { Verdict::Fine } else { Verdict::Finding })
@@ -138,13 +140,13 @@ impl Progress for Bar {
     }
 }
 
-fn print(answer: &Answer, side: Side, dry_run: bool, console: &mut Console) -> anyhow::Result<()> {
-    let is_refused = !dry_run && !answer.applied;
-    if is_refused || dry_run {
+fn print(answer: &Answer, wish: &Wish, console: &mut Console) -> anyhow::Result<()> {
+    let dry_run = wish.dry_run;
+    if answer.is_refused {
         tell_objections(answer, dry_run, console);
-    }
-    if is_refused {
         return Ok(());
+    } else if dry_run && !answer.conflicts.is_empty() {
+        console.say(format_args!("--force overwrites what has changed since:{}", lines(&answer.conflicts)));
     }
     for (path, change) in answer.changes.iter().take(NAMED) {
         let mark = match change {
@@ -167,7 +169,7 @@ fn print(answer: &Answer, side: Side, dry_run: bool, console: &mut Console) -> a
         writeln!(console, "{mark} {}: {why}", printable(path))?;
     }
     let paths = |count: usize| if count == 1 { "1 path".to_owned() } else { format!("{count} paths") };
-    let state = format!("the state {} the command", side.name());
+    let state = format!("the state {} the command", wish.goal.name());
     match (answer.changes.len(), dry_run) {
         (0, _) => writeln!(console, "nothing to do: {} at {state} already", paths(answer.at_goal))?,
         (count, true) => writeln!(console, "{} would be put back to {state}", paths(count))?,
@@ -190,10 +192,11 @@ fn print(answer: &Answer, side: Side, dry_run: bool, console: &mut Console) -> a
     Ok(())
 }
 
+fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
+    list.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path))).collect()
+}
+
 fn tell_objections(answer: &Answer, dry_run: bool, console: &mut Console) {
-    fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
-        list.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path))).collect()
-    }
     let start = if dry_run { "nothing would be changed" } else { "nothing was changed" };
     if !answer.obstacles.is_empty() {
         console.say(format_args!("{start}, since this can't be put back:{}", lines(&answer.obstacles)));
@@ -201,11 +204,22 @@ fn tell_objections(answer: &Answer, dry_run: bool, console: &mut Console) {
     if !answer.unavailable.is_empty() {
         console.say(format_args!("{start}, since content can't be had:{}", lines(&answer.unavailable)));
     }
-    if !answer.conflicts.is_empty() {
+    if answer.has_blocking_conflicts {
         console.say(format_args!(
             "{start}, since paths are at neither of their recorded states (--force overwrites them):{}",
             lines(&answer.conflicts)
         ));
+    }
+}
+
+/// Says of a rescue, which keeps what was overwritten, where the state that was put back is.
+fn tell_where_the_rest_is(snapshot: &Snapshot, answer: &Answer, console: &mut Console) {
+    let header = snapshot.header();
+    if let (Kind::Rescue, false, Some(origin)) =
+        (header.kind, answer.unavailable.is_empty(), header.command.get(2))
+    {
+        let origin = printable(origin);
+        console.say(format_args!("a rescue keeps what was overwritten; what was put back is in {origin}"));
     }
 }
 
@@ -238,6 +252,7 @@ impl Serialize for Report<'_> {
         object.serialize_entry("state", self.side.name())?;
         object.serialize_entry("dry_run", &self.dry_run)?;
         object.serialize_entry("applied", &answer.applied)?;
+        object.serialize_entry("refused", &answer.is_refused)?;
         object.serialize_entry("completed", &answer.completed)?;
         object.serialize_entry("already", &answer.at_goal)?;
         object.serialize_entry("changes", &Changes(&answer.changes))?;

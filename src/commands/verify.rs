@@ -6,10 +6,12 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::out::{Console, style};
+use super::paths::shell_word;
 use super::{Outcome, Verdict, json, progress};
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, Kind};
 use crate::restore::place::Place;
+use crate::restore::rescue;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::Fingerprint;
 use crate::snapshot::{FileType, Snapshot, printable};
@@ -25,9 +27,22 @@ pub fn run(args: &Verify, console: &mut Console) -> Outcome {
         console.json(&Report { snapshot: &snapshot, side, drift: &drift })?;
     } else {
         print(&drift, side, console)?;
+        tell_interrupted(&snapshot, console);
     }
     let strict = args.drift_policy == DriftPolicy::Strict;
     Ok(if strict && !drift.differences.is_empty() { Verdict::Finding } else { Verdict::Fine })
+}
+
+/// Says where a restore of the snapshot came to no end.
+fn tell_interrupted(snapshot: &Snapshot, console: &mut Console) {
+    for rescue in rescue::interrupted(snapshot.path()) {
+        let bytes = rescue.as_os_str().as_encoded_bytes();
+        console.say(format_args!(
+            "a restore of this snapshot was interrupted: the same command completes it, and agent-snapshot \
+             restore --before {} takes it back",
+            shell_word(bytes)
+        ));
+    }
 }
 
 fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()> {

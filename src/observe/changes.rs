@@ -10,11 +10,12 @@ use std::fs::File;
 use nix::sys::stat::FileStat;
 use smallvec::SmallVec;
 
+use super::effects::{Meaning, meaning};
 use super::ignore::RuleId;
-use super::ledger::apply::{Change, CopyUp, Kind};
+use super::ledger::apply::{Change, Kind};
 use super::ledger::in_flight::{CallId, Footprint};
 use super::ledger::names::{NameId, ProcessId};
-use super::ledger::protect::{Protected, Threat};
+use super::ledger::protect::Protected;
 use super::program;
 use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
@@ -24,7 +25,7 @@ use crate::observe::ledger::inodes::Stat;
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Open, Place, Resolve, Special};
+use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Place, Resolve, Special};
 use crate::trace::tracer::{Caller, HeldCall, Verdict};
 
 /// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
@@ -41,21 +42,21 @@ pub struct Pending {
     /// An open for reading whose path another thread may have rewritten: the file may be another one.
     opens: bool,
     /// Its place among the calls in flight, where others may have to wait for it.
-    call: Option<CallId>,
+    call: CallId,
     /// Where it mounts or unmounts.
     mount_point: Option<Vec<u8>>,
 }
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
-    pub(super) fn of_look(name: &'static str) -> Pending {
+    pub(super) fn of_look(name: &'static str, call: CallId) -> Pending {
         Pending {
             parts: SmallVec::new(),
             exec: None,
             special: None,
             name,
             opens: true,
-            call: None,
+            call,
             mount_point: None,
         }
     }
@@ -75,6 +76,43 @@ pub(super) struct Part {
     pub protected: Option<Protected>,
     /// What lies beneath a directory that moves.
     pub moved: Vec<Moved>,
+}
+
+impl Part {
+    /// What the call does here, if it succeeds.
+    fn meaning(&self) -> Meaning {
+        meaning(self.effect, self.stat.as_ref())
+    }
+}
+
+impl Footprint {
+    /// Adds the working directory that the threads of a process share: one may change it while another's
+    /// call starts from it.
+    pub(super) fn add_working_directory(&mut self, caller: Caller, access: &Access) {
+        // No path of a file is relative.
+        let shared = || format!("working directory of {}", caller.tgid).into_bytes();
+        match &access.place {
+            Place::Path { dirfd: Dirfd::Cwd, path } if !path.starts_with(b"/") => self.walked.push(shared()),
+            Place::Path { .. } | Place::Descriptor(_) | Place::WorkingDirectory => {}
+        }
+        if access.effect == Effect::ChangeDirectory {
+            self.walked.push(shared());
+            self.changed.push(shared());
+        }
+    }
+
+    /// Adds what a call does to one place.
+    pub(super) fn add(&mut self, effect: Effect, resolved: &Resolved) {
+        let meaning = meaning(effect, resolved.stat.as_ref());
+        self.walked.push(resolved.path.clone());
+        self.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
+        if meaning.changes_name {
+            self.changed.push(resolved.path.clone());
+        }
+        if let Some(stat) = resolved.stat.as_ref().filter(|_| meaning.changes_links) {
+            self.links.push((stat.st_dev, stat.st_ino));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -113,10 +151,14 @@ impl State {
             call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
         let mut footprint = Footprint::default();
         let mut waits = false;
+        let shares_memory = self.processes.standing(caller.tgid).shares_memory;
         for (access, resolved) in &located {
             if let Ok(resolved) = resolved {
                 waits |= self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
-                add_to_footprint(&mut footprint, access.effect, resolved);
+                footprint.add(access.effect, resolved);
+                if shares_memory {
+                    footprint.add_working_directory(caller, access);
+                }
             }
         }
         if call.decoded.accesses.iter().all(|access| access.effect == Effect::Rewrite)
@@ -179,8 +221,8 @@ impl State {
         let special = call.decoded.special;
         // Even one whose place has no name of ours.
         let moves = special == Some(Special::Namespace)
-            || call.decoded.accesses.iter().any(|access| moves(access.effect))
-            || parts.iter().any(moves_link);
+            || call.decoded.accesses.iter().any(|access| meaning(access.effect, None).moves)
+            || parts.iter().any(|part| part.meaning().moves);
         let wanted = moves
             || !parts.is_empty()
             || exec.is_some()
@@ -206,21 +248,12 @@ impl State {
         }
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.looks_only() && open.read);
-        let opens =
-            self.processes.standing(caller.tgid).shares_memory && call.decoded.accesses.iter().any(reads);
+        let opens = shares_memory && call.decoded.accesses.iter().any(reads);
         // Nobody waits for a call that may wait for something outside.
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        Verdict::AwaitResult(Pending {
-            parts,
-            exec,
-            special,
-            name: call.name,
-            opens,
-            call: Some(id),
-            mount_point,
-        })
+        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
     }
 
     /// Tells that a call went on though another one, which takes too long, may change what it names.
@@ -235,8 +268,9 @@ impl State {
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
+        let meaning = meaning(effect, stat.as_ref());
         if let Sight::Suppressed(RuleId::GIT, _) = sight
-            && may_change(effect)
+            && meaning.changes
         {
             // A repository's first head is the one before any change of ours.
             self.repositories.note_change(&path);
@@ -244,19 +278,22 @@ impl State {
         let mut protected = None;
         if let (Some(stat), true) = (&stat, sight != Sight::Own) {
             if let Sight::Record(name) = sight
-                && (threat_of(effect).is_some() || matches!(effect, Effect::RenameFrom { .. }))
+                && (meaning.threat.is_some() || matches!(effect, Effect::RenameFrom { .. }))
             {
                 self.pin(name, &path, stat);
             }
             // By whichever name: the bytes are those of all.
             let appended =
                 || self.ledger.inodes.of(stat).is_some_and(|id| self.ledger.inodes.get(id).appended);
-            if let Some(threat) = threat_of(effect)
+            if let Some(threat) = meaning.threat
                 && (effect != Effect::Rewrite || appended())
             {
                 protected = self.protect(&path, stat, threat);
             }
-            if may_change(effect) {
+            if matches!(meaning.kind, Kind::Written | Kind::Attributes) {
+                self.threaten(stat);
+            }
+            if meaning.changes {
                 self.take_attributes(&path, stat);
             }
         }
@@ -399,12 +436,10 @@ impl State {
     }
 
     /// Notes that a call is over: others need not wait for it, and what it did not destroy need not be kept.
-    fn end_call(&mut self, parts: SmallVec<[Part; 2]>, call: Option<CallId>) {
+    fn end_call(&mut self, parts: SmallVec<[Part; 2]>, call: CallId) {
         self.release(parts.into_iter().filter_map(|part| part.protected));
-        if let Some(call) = call {
-            self.ledger.in_flight.end(call);
-            self.resolver.pause(self.ledger.in_flight.moves());
-        }
+        self.ledger.in_flight.end(call);
+        self.resolver.pause(self.ledger.in_flight.moves());
     }
 
     /// A call that is not decoded may have done anything, unless the kernel does not have it
@@ -506,11 +541,10 @@ impl State {
     }
 
     pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
-        let operations = operations_of(part);
-        let kind = kind_of(part);
-        if kind == Kind::Used && part.effect == Effect::Rewrite {
+        if part.effect == Effect::Rewrite && part.protected.is_none() {
             return;
         }
+        let Meaning { operations, kind, copy_up, .. } = part.meaning();
         self.forget_if_led_on(part);
         let name = match &part.sight {
             Sight::Record(name) => Some(*name),
@@ -525,7 +559,7 @@ impl State {
             if kind == Kind::Used && self.is_left_out(name) {
                 return self.suppressed.read(RuleId::FOREIGN_OWNER);
             }
-            if let (Some(effect), Some(stat)) = (copy_up_of(part.effect), &part.stat) {
+            if let (Some(effect), Some(stat)) = (copy_up, &part.stat) {
                 self.note_copy_up(&part.path, stat, effect);
             }
             if let Effect::Open(open) = part.effect {
@@ -574,12 +608,31 @@ impl State {
     fn forget_if_led_on(&mut self, part: &Part) {
         match part.effect {
             Effect::MakeSymlink => self.forget_names(),
-            Effect::Remove | Effect::LinkFrom if moves_link(part) => self.forget_names(),
+            Effect::Remove | Effect::LinkFrom => {
+                if part.stat.as_ref().is_some_and(resolve::is_link) {
+                    self.forget_names();
+                }
+            }
             Effect::RemoveDirectory => {
                 self.resolver.forget_directory(&part.path);
                 self.lookups.forget_turns();
             }
-            _ => {}
+            // A rename forgets when it is applied.
+            Effect::Open(_)
+            | Effect::Query
+            | Effect::List
+            | Effect::ChangeDirectory
+            | Effect::ChangeRoot
+            | Effect::Execute
+            | Effect::Truncate
+            | Effect::Rewrite
+            | Effect::MakeDirectory
+            | Effect::MakeNode
+            | Effect::RenameFrom { .. }
+            | Effect::RenameTo { .. }
+            | Effect::LinkTo
+            | Effect::Metadata
+            | Effect::MountPoint => {}
         }
     }
 
@@ -639,152 +692,10 @@ impl State {
     }
 }
 
-/// Adds what a call does to one place to its footprint.
-fn add_to_footprint(footprint: &mut Footprint, effect: Effect, resolved: &Resolved) {
-    footprint.walked.push(resolved.path.clone());
-    footprint.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
-    let changes_name = match effect {
-        Effect::Open(open) => open.create && !open.temporary && resolved.stat.is_none(),
-        Effect::Remove
-        | Effect::RemoveDirectory
-        | Effect::MakeDirectory
-        | Effect::MakeNode
-        | Effect::MakeSymlink
-        | Effect::RenameFrom { .. }
-        | Effect::RenameTo { .. }
-        | Effect::LinkTo
-        | Effect::MountPoint => true,
-        Effect::Query
-        | Effect::List
-        | Effect::ChangeDirectory
-        | Effect::ChangeRoot
-        | Effect::Execute
-        | Effect::Truncate
-        | Effect::Rewrite
-        | Effect::LinkFrom
-        | Effect::Metadata => false,
-    };
-    if changes_name {
-        footprint.changed.push(resolved.path.clone());
-    }
-    let Some(stat) = resolved.stat.as_ref().filter(|stat| !resolve::is_directory(stat)) else { return };
-    let changes_links = match effect {
-        Effect::LinkFrom => true,
-        Effect::Remove | Effect::RenameTo { .. } => stat.st_nlink > 1,
-        _ => false,
-    };
-    if changes_links {
-        footprint.links.push((stat.st_dev, stat.st_ino));
-    }
-}
-
-/// What a call with this effect may do to the bytes of the file that is there.
-fn threat_of(effect: Effect) -> Option<Threat> {
-    match effect {
-        Effect::Open(open) if open.write || open.truncate => Some(Threat::Overwrite),
-        Effect::Truncate | Effect::Rewrite => Some(Threat::Overwrite),
-        Effect::Remove | Effect::RenameTo { exchange: false, .. } => Some(Threat::Unlink),
-        // What is renamed keeps its bytes.
-        Effect::RenameFrom { .. } | Effect::RenameTo { exchange: true, .. } => None,
-        Effect::Open(_)
-        | Effect::Query
-        | Effect::List
-        | Effect::ChangeDirectory
-        | Effect::ChangeRoot
-        | Effect::Execute
-        | Effect::RemoveDirectory
-        | Effect::MakeDirectory
-        | Effect::MakeNode
-        | Effect::MakeSymlink
-        | Effect::LinkFrom
-        | Effect::LinkTo
-        | Effect::Metadata
-        | Effect::MountPoint => None,
-    }
-}
-
-/// What a call that has succeeded has done to the name of a part, or to what it stands for.
-fn kind_of(part: &Part) -> Kind {
-    match part.effect {
-        Effect::Open(open) => match &part.stat {
-            _ if open.path_only || open.temporary => Kind::Used,
-            None => Kind::Bound,
-            // What goes into a pipe, a terminal or another device changes no file.
-            Some(stat) if !resolve::is_regular(stat) => Kind::Used,
-            Some(_) if open.write || open.truncate => Kind::Written,
-            Some(_) => Kind::Used,
-        },
-        Effect::Query
-        | Effect::List
-        | Effect::ChangeDirectory
-        | Effect::ChangeRoot
-        | Effect::Execute
-        | Effect::LinkFrom
-        | Effect::MountPoint => Kind::Used,
-        Effect::Truncate => Kind::Written,
-        // The bytes of before are at stake where it has only been appended to so far.
-        Effect::Rewrite if part.protected.is_some() => Kind::Written,
-        Effect::Rewrite => Kind::Used,
-        Effect::MakeDirectory
-        | Effect::MakeNode
-        | Effect::MakeSymlink
-        | Effect::LinkTo
-        | Effect::RenameTo { .. } => Kind::Bound,
-        Effect::Remove | Effect::RemoveDirectory | Effect::RenameFrom { .. } => Kind::Removed,
-        Effect::Metadata => Kind::Attributes,
-    }
-}
-
-/// What else a call does with this effect that lets an overlay copy a file up; none of one that does not.
-fn copy_up_of(effect: Effect) -> Option<CopyUp> {
-    match effect {
-        Effect::Open(open) if open.truncate => Some(CopyUp::Truncates),
-        Effect::Open(open) if open.write => Some(CopyUp::Only),
-        Effect::Truncate => Some(CopyUp::Truncates),
-        Effect::Metadata => Some(CopyUp::SetsTimes),
-        Effect::LinkFrom => Some(CopyUp::Only),
-        _ => None,
-    }
-}
-
 /// Whether a call may be refused where a file of a mount is open.
 fn unmounts(decoded: &Decoded) -> bool {
     decoded.special == Some(Special::Namespace)
         && decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint)
-}
-
-/// Whether a call with this effect may change what a path leads to, or where relative ones start.
-fn moves(effect: Effect) -> bool {
-    matches!(
-        effect,
-        Effect::ChangeDirectory
-            | Effect::ChangeRoot
-            | Effect::RemoveDirectory
-            | Effect::MakeSymlink
-            | Effect::RenameFrom { .. }
-            | Effect::RenameTo { .. }
-    )
-}
-
-/// Whether a call takes a symbolic link away, or gives it another name.
-fn moves_link(part: &Part) -> bool {
-    matches!(part.effect, Effect::Remove | Effect::LinkFrom)
-        && part.stat.as_ref().is_some_and(resolve::is_link)
-}
-
-/// Whether a call with this effect can change what a record tells of a path that exists.
-fn may_change(effect: Effect) -> bool {
-    match effect {
-        Effect::Open(open) => open.write || open.truncate,
-        Effect::Query
-        | Effect::List
-        | Effect::ChangeDirectory
-        | Effect::ChangeRoot
-        | Effect::Execute
-        | Effect::LinkFrom
-        | Effect::MountPoint => false,
-        _ => true,
-    }
 }
 
 const ENOENT: i64 = -(libc::ENOENT as i64);
@@ -820,43 +731,4 @@ fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
             if parts.iter().any(differs) { Judgement::Done } else { Judgement::Refused }
         }
     }
-}
-
-/// What a call that succeeded did to one of its places.
-fn operations_of(part: &Part) -> Operations {
-    let directory = Operations::from(Operation::Directory);
-    match part.effect {
-        Effect::Query | Effect::LinkFrom | Effect::MountPoint => Operation::Existence.into(),
-        Effect::Open(open) => operations_of_open(open, part.stat.as_ref()),
-        // What the open of the descriptor, or its inheritance, has told.
-        Effect::Rewrite => Operations::NONE,
-        Effect::List | Effect::ChangeDirectory | Effect::ChangeRoot => directory,
-        Effect::Execute => Operations::from(Operation::Read).with(Operation::Execute),
-        Effect::Truncate
-        | Effect::MakeNode
-        | Effect::MakeSymlink
-        | Effect::LinkTo
-        | Effect::RenameTo { .. } => Operation::Write.into(),
-        Effect::Remove | Effect::RenameFrom { .. } => Operation::Delete.into(),
-        Effect::RemoveDirectory => directory.with(Operation::Delete),
-        Effect::MakeDirectory => directory.with(Operation::Write),
-        Effect::Metadata => Operation::Metadata.into(),
-    }
-}
-
-fn operations_of_open(open: Open, stat: Option<&FileStat>) -> Operations {
-    if open.path_only {
-        return Operation::Existence.into();
-    }
-    if open.temporary || stat.is_some_and(resolve::is_directory) {
-        return Operation::Directory.into();
-    }
-    let mut operations = Operations::NONE;
-    if open.read {
-        operations = operations.with(Operation::Read);
-    }
-    if open.write || open.truncate || stat.is_none() {
-        operations = operations.with(Operation::Write);
-    }
-    if operations.is_empty() { Operation::Existence.into() } else { operations }
 }

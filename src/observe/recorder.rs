@@ -293,8 +293,9 @@ impl State {
             }
         }
         let mut may_wait = false;
+        let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
-            match self.use_read_only(caller, process, access, call.overdue) {
+            match self.use_read_only(caller, process, access, call.overdue, &mut footprint) {
                 Use::Judged => {}
                 Use::MayWait => may_wait = true,
                 Use::Conflicts => return Verdict::Postpone,
@@ -303,7 +304,8 @@ impl State {
         if may_wait {
             Verdict::MayWait
         } else if reads && standing.shares_memory {
-            Verdict::AwaitResult(Pending::of_look(call.name))
+            let id = self.ledger.in_flight.begin(footprint, false);
+            Verdict::AwaitResult(Pending::of_look(call.name, id))
         } else {
             Verdict::Continue
         }
@@ -378,7 +380,16 @@ impl State {
     }
 
     /// Judges an access that only looks, at its entry.
-    fn use_read_only(&mut self, caller: Caller, process: ProcessId, access: &Access, overdue: bool) -> Use {
+    ///
+    /// What it walks is added to `footprint` where another thread may rewrite its path.
+    fn use_read_only(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        access: &Access,
+        overdue: bool,
+        footprint: &mut Footprint,
+    ) -> Use {
         let standing = self.processes.standing(caller.tgid);
         let plain = !self.is_elsewhere(caller) && !standing.other_rights;
         // While a name changes, nothing that is known of names counts.
@@ -391,7 +402,10 @@ impl State {
             for known in known {
                 match known {
                     Known::Record(name, operations) => {
-                        self.ledger.names.get_mut(*name).merge(*operations, process)
+                        self.ledger.names.get_mut(*name).merge(*operations, process);
+                        if standing.shares_memory {
+                            footprint.walked.push(self.ledger.names.path(*name).to_vec());
+                        }
                     }
                     Known::Suppressed(rule) => self.suppressed.read(*rule),
                 }
@@ -413,10 +427,12 @@ impl State {
                 return if refused { Use::Judged } else { Use::MayWait };
             }
         };
-        if !overdue && self.ledger.in_flight.changes() {
-            let crossed = resolved.crossed.iter().map(|link| link.path.clone());
-            let walked = std::iter::once(resolved.path.clone()).chain(crossed).collect();
-            if self.ledger.in_flight.conflicts(&Footprint { walked, ..Footprint::default() }) {
+        if standing.shares_memory || self.ledger.in_flight.changes() {
+            footprint.add(access.effect, &resolved);
+            if standing.shares_memory {
+                footprint.add_working_directory(caller, access);
+            }
+            if !overdue && self.ledger.in_flight.conflicts(footprint) {
                 return Use::Conflicts;
             }
         }

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use self::disk::{Unsynced, open_directory};
 pub use self::disk::{remove_temporary, stage_name, temporary, unnamed_file};
+use super::flags;
 use super::in_place;
 use super::journal::{Entry, Journal};
 use super::loosen::Loosener;
@@ -102,6 +103,9 @@ pub fn parent(path: &[u8]) -> &[u8] {
 
 /// Carries out the plan of `job`; what was done so far is in `done`, whatever the outcome.
 pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>) -> Result<(), Failure> {
+    for path in &job.plan.unlock {
+        loosener.unlock(path).map_err(failed("clear the flags of", path))?;
+    }
     for directory in &job.plan.loosen {
         loosener.make_writable(directory).map_err(failed("change the mode of", directory))?;
     }
@@ -123,6 +127,7 @@ pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>
     worker.check()?;
     worker.tell(&Entry::Placed)?;
     worker.finish_directories()?;
+    worker.give_flags()?;
     worker.loosener.close().map_err(failed("change back the mode of", b"a directory"))
 }
 
@@ -332,8 +337,10 @@ impl Worker<'_, '_, '_> {
         self.tell(&Entry::Temporary { path: path.to_vec() })?;
         let mut file = make::new_file(&temporary).map_err(failed("create a file beside", path))?;
         let written = if own_content {
-            let copied =
-                live::open_regular(&spot.proc_path()).and_then(|mut live| io::copy(&mut live, &mut file));
+            let copied = live::open_regular(&spot.proc_path()).and_then(|from| {
+                let size = from.metadata()?.len();
+                live::copy_keeping_holes(&from, &file, size)
+            });
             copied.map(drop).map_err(failed("copy", path))
         } else {
             self.write_content(record, &mut file)
@@ -394,9 +401,35 @@ impl Worker<'_, '_, '_> {
 
     fn give_to(&mut self, record: usize, attributes: &Attributes, held: &Handle) -> Result<(), Failure> {
         let path = self.path(record).to_vec();
-        let shortfalls = attributes.give(held).map_err(failed("set the attributes of", &path))?;
+        let refused = failed("set the attributes of", &path);
+        let shortfalls = self.give_xattrs_of_shut(record, attributes, held).map_err(refused)?;
         self.done.shortfalls.extend(shortfalls.into_iter().map(|one| (path.clone(), one)));
         Ok(())
+    }
+
+    /// Gives attributes; a file of our own that may not be written is opened while it gets those that need
+    /// that (xattr(7)).
+    fn give_xattrs_of_shut(
+        &mut self,
+        record: usize,
+        attributes: &Attributes,
+        held: &Handle,
+    ) -> io::Result<Vec<Shortfall>> {
+        let user = &self.job.request.policy.user;
+        let (of_user, rest): (Vec<_>, Vec<_>) =
+            attributes.xattrs.iter().cloned().partition(|(name, _)| name.starts_with(b"user."));
+        let (mode, owner) = (held.stat().st_mode, held.stat().st_uid);
+        if of_user.is_empty() || mode & libc::S_IWUSR != 0 || user.is_root() || owner != user.uid {
+            return attributes.give(held);
+        }
+        let spot = self.spot(record).map_err(io::Error::other)?;
+        let again = spot.hold()?.filter(|again| again.inode() == held.inode());
+        let first = Attributes { xattrs: of_user, ..Attributes::default() };
+        let path = self.path(record).to_vec();
+        let again = again.ok_or(io::ErrorKind::NotFound)?;
+        let mut shortfalls = self.loosener.for_a_moment(&path, again, 0o600, |held| first.give(held))?;
+        shortfalls.append(&mut Attributes { xattrs: rest, ..attributes.clone() }.give(held)?);
+        Ok(shortfalls)
     }
 
     /// Gives attributes to what is at the path of `record`.
@@ -685,7 +718,7 @@ impl Worker<'_, '_, '_> {
 
     /// Whether the filesystem of `file` has no room for what `content` has more: better now than half way.
     fn has_no_room(&self, content: &File, file: &File) -> io::Result<bool> {
-        let more = content.metadata()?.len().saturating_sub(file.metadata()?.len());
+        let more = live::data_size(content)?.saturating_sub(live::data_size(file)?);
         let free = rustix::fs::fstatvfs(file)?;
         Ok(more > free.f_bavail.saturating_mul(free.f_frsize))
     }
@@ -738,6 +771,40 @@ impl Worker<'_, '_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Gives inode flags, after all that they could forbid.
+    fn give_flags(&mut self) -> Result<(), Failure> {
+        let job = self.job;
+        let mut forgotten = Vec::new();
+        for step in job.plan.steps.iter().rev() {
+            let path = self.path(step.record).to_vec();
+            let wanted = match (&step.action, self.goal(step.record)) {
+                (Action::Attributes(attributes), _) => attributes.flags.as_ref(),
+                (Action::File { .. } | Action::Link { .. } | Action::Node, Some(goal))
+                    if job.request.policy.privileges && flags::has_flags(goal.file_type) =>
+                {
+                    let has_some = self.looked(step.record).is_some_and(|live| !live.inode_flags.is_empty());
+                    Some(&goal.inode_flags).filter(|flags| has_some || !flags.is_empty())
+                }
+                _ => None,
+            };
+            let wanted = wanted.cloned();
+            if wanted.is_some() || step.action == Action::Remove {
+                forgotten.push(path.clone());
+            }
+            let Some(wanted) = wanted else { continue };
+            let held = self.spot(step.record)?.hold().map_err(failed("open", &path))?;
+            if held.is_some_and(|held| flags::give(&held, &wanted).is_err()) {
+                let names: Vec<_> = wanted.iter().map(|flag| format!("{flag:?}").to_lowercase()).collect();
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                self.done.shortfalls.push((path, Shortfall::Flags(names)));
+            }
+        }
+        // Last, so that whoever completes this finds the flags that were there or those that are to be.
+        forgotten.iter().try_for_each(|path| {
+            self.loosener.forget_lock(path).map_err(failed("write the journal of", b"the restore"))
+        })
     }
 
     /// Sees by its metadata that every path is as it should be.

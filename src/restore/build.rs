@@ -25,16 +25,13 @@ pub enum Skipped {
     /// Its content was never needed by the command, so it was not recorded.
     #[error("its content was not recorded, since the command did not use it")]
     NotRecorded,
-    /// A socket is of the process that listened on it.
-    #[error("it is a socket")]
-    Socket,
     /// A device is made on request only, and by who may.
     #[error("it is a device")]
     Device,
     /// No recording has what is in a repository's own directory, where Git would run it.
     #[error("it is inside a repository's own directory")]
     Repository,
-    /// Its content can't be had, and it was said to go on.
+    /// Its content is unavailable.
     #[error("{0}")]
     Unavailable(Unavailable),
 }
@@ -45,9 +42,6 @@ pub enum Error {
     /// The directory has entries.
     #[error("{0} is not empty: name a new or an empty directory")]
     NotEmpty(String),
-    /// The content of these paths can't be had. Nothing was made.
-    #[error("the content of {} can't be had", paths(.0.len()))]
-    Unavailable(Vec<(Vec<u8>, Unavailable)>),
     /// The snapshot is bad.
     #[error(transparent)]
     Snapshot(#[from] snapshot::Error),
@@ -63,10 +57,6 @@ pub enum Error {
     },
 }
 
-fn paths(count: usize) -> String {
-    if count == 1 { "1 path".to_owned() } else { format!("{count} paths") }
-}
-
 fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_vec();
     move |source| Error::Io { what, path, source }
@@ -79,7 +69,7 @@ pub struct Built {
     pub files: usize,
     /// Directories of the record.
     pub directories: usize,
-    /// Symbolic links, FIFOs and devices.
+    /// Symbolic links, FIFOs, sockets and devices.
     pub others: usize,
     /// Bytes of content.
     pub bytes: u64,
@@ -98,33 +88,25 @@ pub struct Plan<'a> {
     skipped: Vec<(Vec<u8>, Skipped)>,
 }
 
-/// Finds what of `records`, sorted by path bytes, there is to build, and sees that its content can be
-/// had; with `anyway` what can't is skipped.
+/// Finds what of `records`, sorted by path bytes, there is to build; what has no content is skipped.
 pub fn plan<'a, 's: 'a>(
     records: impl Iterator<Item = &'s FileRecord>,
     side: Side,
     policy: &'a Policy,
-    anyway: bool,
     contents: &Contents,
-) -> Result<Plan<'a>, Error> {
+) -> Plan<'a> {
     let mut plan = Plan { side, policy, records: Vec::new(), skipped: Vec::new() };
-    let mut missing = Vec::new();
     for record in records {
         let Some(present) = state(record, side).present() else { continue };
         let why = match present.file_type {
             _ if record.path.split(|byte| *byte == b'/').any(|name| name == b".git") => {
                 Some(Skipped::Repository)
             }
-            FileType::Socket => Some(Skipped::Socket),
             FileType::CharDevice | FileType::BlockDevice if !policy.privileges => Some(Skipped::Device),
             FileType::File if present.size > 0 => match contents.check(record, side) {
                 Ok(()) => None,
                 Err(Unavailable::NotRecorded) => Some(Skipped::NotRecorded),
-                Err(why) if anyway => Some(Skipped::Unavailable(why)),
-                Err(why) => {
-                    missing.push((record.path.clone(), why));
-                    continue;
-                }
+                Err(why) => Some(Skipped::Unavailable(why)),
             },
             _ => None,
         };
@@ -133,7 +115,7 @@ pub fn plan<'a, 's: 'a>(
             Some(why) => plan.skipped.push((record.path.clone(), why)),
         }
     }
-    if missing.is_empty() { Ok(plan) } else { Err(Error::Unavailable(missing)) }
+    plan
 }
 
 impl Plan<'_> {
@@ -172,7 +154,8 @@ impl Plan<'_> {
             }
         }
         let mut built = builder.built;
-        built.skipped = self.skipped;
+        built.skipped.extend(self.skipped.iter().cloned());
+        built.skipped.sort_by(|one, other| one.0.cmp(&other.0));
         Ok(built)
     }
 }
@@ -223,8 +206,16 @@ impl Builder<'_, '_> {
                 .map_err(|error| failed("link", path)(error.into()));
         }
         let mut file = make::new_file(spot).map_err(failed("create", path))?;
-        let written = write_content(self.contents, record, self.plan.side, &mut file);
-        self.built.bytes += written?;
+        match write_content(self.contents, record, self.plan.side, &mut file) {
+            Ok(bytes) => self.built.bytes += bytes,
+            Err(ContentError::Unavailable(why)) => {
+                self.built.skipped.push((path.clone(), Skipped::Unavailable(why)));
+                let removed = rustix::fs::unlinkat(spot.parent(), spot.name(), AtFlags::empty());
+                return removed.map_err(|error| failed("remove", path)(error.into()));
+            }
+            Err(ContentError::Snapshot(error)) => return Err(error.into()),
+            Err(ContentError::Sink(error)) => return Err(failed("write", path)(error)),
+        }
         self.built.files += 1;
         self.give(spot, path, present)?;
         if present.nlink > 1 {
@@ -264,17 +255,11 @@ fn write_content(
     record: &FileRecord,
     side: Side,
     file: &mut File,
-) -> Result<u64, Error> {
+) -> Result<u64, ContentError> {
     if state(record, side).present().is_none_or(|present| present.size == 0) {
         return Ok(0);
     }
-    let written = contents.copy_to_file(record, side, file).and_then(|bytes| {
-        file.flush().map_err(ContentError::Sink)?;
-        Ok(bytes)
-    });
-    written.map_err(|error| match error {
-        ContentError::Unavailable(why) => Error::Unavailable(vec![(record.path.clone(), why)]),
-        ContentError::Snapshot(error) => Error::Snapshot(error),
-        ContentError::Sink(error) => failed("write", &record.path)(error),
-    })
+    let bytes = contents.copy_to_file(record, side, file)?;
+    file.flush().map_err(ContentError::Sink)?;
+    Ok(bytes)
 }

@@ -8,6 +8,7 @@ use std::io;
 
 use super::parallel::{self, Tick};
 use super::place::Place;
+use super::targets::is_inherited_alone;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint};
 use crate::snapshot::source::{Contents, Source, Unavailable, locate};
@@ -44,7 +45,7 @@ pub struct Drift<'a> {
     pub compared: usize,
     /// How many are pinned, so that only Git was asked.
     pub pinned: usize,
-    /// How many were only written through a descriptor from before the launch, and are no input.
+    /// How many were only written through a descriptor from before the launch.
     pub left_out: usize,
     /// The paths that are not as recorded, sorted by path bytes.
     pub differences: Vec<Difference<'a>>,
@@ -54,7 +55,7 @@ pub struct Drift<'a> {
 pub fn check<'a>(snapshot: &'a Snapshot, side: Side, place: &Place, tick: Tick<'_>) -> Drift<'a> {
     let contents = Contents::new(snapshot);
     let looked = parallel::map(snapshot.files(), tick, |record| {
-        if side == Side::Before && is_output(record) {
+        if is_output(record) {
             (How::LeftOut, None)
         } else if is_pinned_read(record, side) {
             (How::Pinned, lost_pin(record, side, place, &contents))
@@ -79,9 +80,10 @@ enum How {
     LeftOut,
 }
 
-/// Whether the file is where the output of the command was sent: nothing that it would see again.
+/// Whether the file is where the output of the command was sent: it is no input, and goes on to grow when
+/// the command has ended.
 fn is_output(record: &FileRecord) -> bool {
-    record.inherited && !record.operations.contains(Operation::Read)
+    is_inherited_alone(record) && !record.operations.contains(Operation::Read)
 }
 
 /// Whether the command only read the file, whose bytes Git can supply whatever becomes of the file.

@@ -6,33 +6,76 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
 use crate::snapshot::digest::read_at;
+use crate::snapshot::sparse::Extents;
 
 /// A write that is cut short ends at a page of the file.
 const PAGE: u64 = 4096;
 /// How many bytes are written at once.
 const STEP: usize = 1 << 20;
 
-/// Writes all of `content` over `file`, unless `is_expected` says no: it is asked once, when the first
-/// bytes are ready, and the next call is the one that writes.
+/// Writes all of `content` over `file`, with its holes, unless `is_expected` says no: it is asked once,
+/// when the first bytes are ready, and the next call is the one that changes the file.
 pub fn overwrite(file: &File, content: &File, is_expected: impl FnOnce() -> bool) -> io::Result<bool> {
-    let length = content.metadata()?.len();
+    let (length, old_length) = (content.metadata()?.len(), file.metadata()?.len());
+    let data = Extents::new(content, length)?.collect::<io::Result<Vec<_>>>()?;
+    let data_end = data.last().map_or(0, |range| range.end);
     let mut buffer = vec![0; STEP.min(usize::try_from(length).unwrap_or(STEP))];
-    let mut filled = read_at(content, &mut buffer, 0)?;
+    let mut filled = match data.first() {
+        Some(first) => fill(content, &mut buffer, first)?,
+        None => 0,
+    };
     if !is_expected() {
         return Ok(false);
     }
     let mut at = 0;
-    while filled > 0 {
-        file.write_all_at(&buffer[..filled], at)?;
-        at += filled as u64;
-        filled = read_at(content, &mut buffer, at)?;
+    for range in data.into_iter().chain([length..length]) {
+        make_hole(file, at..range.start.min(old_length))?;
+        if at > 0 {
+            filled = fill(content, &mut buffer, &range)?;
+        }
+        at = range.start;
+        while filled > 0 {
+            file.write_all_at(&buffer[..filled], at)?;
+            at += filled as u64;
+            filled = fill(content, &mut buffer, &(at..range.end))?;
+        }
     }
-    // Also where it is as long already: there may be no bytes to write.
-    file.set_len(length)?;
+    if old_length > length || old_length.max(data_end) < length {
+        file.set_len(length)?;
+    }
     Ok(true)
+}
+
+/// Reads from the start of `range` as much as is in it and in the buffer.
+fn fill(content: &File, buffer: &mut [u8], range: &Range<u64>) -> io::Result<usize> {
+    let most = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+    let size = buffer.len().min(most);
+    read_at(content, &mut buffer[..size], range.start)
+}
+
+/// Makes zeros of what is in `range`, without room for them where the filesystem can.
+fn make_hole(file: &File, range: Range<u64>) -> io::Result<()> {
+    let Some(length) = range.end.checked_sub(range.start).filter(|length| *length > 0) else {
+        return Ok(());
+    };
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, range.start, length) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeros = vec![0; STEP];
+            (range.start..range.end).step_by(STEP).try_for_each(|at| {
+                let size = usize::try_from(range.end - at).unwrap_or(STEP).min(STEP);
+                file.write_all_at(&zeros[..size], at)
+            })
+        }
+        other => Ok(other?),
+    }
 }
 
 /// Whether each block of `live` is one of `old` or of `new`, so that nobody else wrote into it.
@@ -118,6 +161,24 @@ mod tests {
         ];
         for (number, live) in lines.into_iter().enumerate() {
             assert!(!mixture(live, &old, &new), "{number}");
+        }
+    }
+
+    #[test]
+    fn holes_are_holes_in_the_file_that_is_overwritten() {
+        let data_size = |file: &File| crate::snapshot::live::data_size(file).unwrap();
+        let content = tempfile::tempfile().unwrap();
+        content.set_len(8 << 20).unwrap();
+        content.write_all_at(b"middle", 3 << 20).unwrap();
+        for old in [0, 1 << 20, 10 << 20] {
+            let live = file(&vec![b'o'; old]);
+            assert!(overwrite(&live, &content, || true).unwrap());
+            let mut bytes = vec![1; (8 << 20) + 1];
+            assert_eq!(read_at(&live, &mut bytes, 0).unwrap(), 8 << 20);
+            assert_eq!(&bytes[3 << 20..(3 << 20) + 6], b"middle");
+            assert_eq!(bytes[..8 << 20].iter().filter(|byte| **byte != 0).count(), 6);
+            // Where the filesystem knows no holes the content has none either.
+            assert!(data_size(&live) <= 1 << 20 || data_size(&content) > 1 << 20);
         }
     }
 

@@ -45,6 +45,22 @@ pub enum Entry {
         /// Those that it gets.
         to: u32,
     },
+    /// The flags that forbid changes are cleared for a while.
+    Unlocked {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+        /// The file.
+        inode: (u64, u64),
+        /// The flags that it has, as those of FS_IOC_GETFLAGS.
+        flags: u32,
+    },
+    /// The flags are as they were, or as they are to be.
+    Locked {
+        /// The path.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
     /// The rights are as they were, or as they are to be.
     Closed {
         /// The path.
@@ -245,6 +261,8 @@ fn create(directory: &Path) -> io::Result<Option<File>> {
 #[derive(Debug)]
 pub struct Killed {
     file: File,
+    /// The length of what was written whole.
+    length: u64,
     /// The number that tells the temporary files of that restore from all others.
     pub id: String,
     /// Its records.
@@ -287,14 +305,14 @@ pub fn find(directory: &Path) -> Result<Found, Error> {
         Fault::Version => Error::Version(name()),
         Fault::Record(number) => Error::Damaged(name(), number),
     })?;
-    // What is appended must not follow half a line.
-    file.set_len(length as u64).map_err(failed)?;
-    Ok(Found::Killed(Killed { file, id, entries }))
+    Ok(Found::Killed(Killed { file, length: length as u64, id, entries }))
 }
 
 impl Killed {
     /// Says that all that was begun is completed or taken back.
     pub fn settled(&self) -> io::Result<()> {
+        // What is appended must not follow half a line.
+        self.file.set_len(self.length)?;
         append(&self.file, &Entry::Settled)
     }
 }

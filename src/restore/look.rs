@@ -28,6 +28,8 @@ pub struct Look {
     pub at_other: bool,
     /// Whether the content of a regular file is that which is to be put back.
     pub same_content: bool,
+    /// Whether it is the user's own file or directory and permits not even them to read it.
+    pub is_shut: bool,
     /// What is where the parent directory should be.
     pub parent: Above,
     /// Neither it nor its name can be changed (chattr(1)).
@@ -61,6 +63,8 @@ pub enum Above {
 pub enum Access {
     /// They can.
     Yes,
+    /// They can when its inode flags are cleared.
+    Locked,
     /// They can when its owner, who we are, permits it.
     Loosen,
     /// They can't.
@@ -105,8 +109,14 @@ impl Looker<'_> {
         let proc_path = spot.proc_path();
         let mut present = live::present(&stat, &proc_path)?;
         let pseudo = live::is_pseudo_filesystem(&proc_path)?;
+        let user = &self.policy.user;
+        let is_shut = !user.is_root()
+            && present.uid == user.uid
+            && stat.st_mode & libc::S_IRUSR == 0
+            && matches!(present.file_type, FileType::File | FileType::Directory);
         if !pseudo {
             present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
+            present.inode_flags = live::inode_flags(&proc_path).unwrap_or_default();
         }
         if let Some(mode) = self.loosened.get(&(present.dev, present.ino)) {
             present.mode = present.mode & libc::S_IFMT | mode & 0o7777;
@@ -123,7 +133,18 @@ impl Looker<'_> {
             Vec::new()
         };
         let live = Some(present);
-        Ok(Look { live, at_goal, at_other, same_content, parent: above, immutable, mount, pseudo, entries })
+        Ok(Look {
+            live,
+            is_shut,
+            at_goal,
+            at_other,
+            same_content,
+            parent: above,
+            immutable,
+            mount,
+            pseudo,
+            entries,
+        })
     }
 
     fn nothing(&self, record: &FileRecord, parent: Above) -> Look {
@@ -133,6 +154,7 @@ impl Looker<'_> {
             at_goal: is_absent(self.goal),
             at_other: is_absent(opposite(self.goal)),
             same_content: false,
+            is_shut: false,
             parent,
             immutable: false,
             mount: false,
@@ -225,13 +247,20 @@ impl Looker<'_> {
             match rustix::fs::accessat(rustix::fs::CWD, &directory, Wish::WRITE_OK | Wish::EXEC_OK, flags) {
                 Ok(()) => Access::Yes,
                 Err(Errno::ACCESS) if is_owner => Access::Loosen,
-                Err(Errno::PERM) => Access::No("the directory is immutable".to_owned()),
+                Err(Errno::PERM) => Access::Locked,
                 Err(Errno::ROFS) => Access::No("the file system is read-only".to_owned()),
                 Err(error) => Access::No(format!("the directory can't be written: {error}")),
             };
+        let access = if access == Access::Yes && is_append_only(spot) { Access::Locked } else { access };
         let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
         Ok(Above::Here { access, sticky })
     }
+}
+
+/// Whether entries may be added to the directory, but none removed.
+fn is_append_only(spot: &Spot) -> bool {
+    let statx = rustix::fs::statx(spot.parent(), c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
+    statx.is_ok_and(|statx| statx.stx_attributes.contains(rustix::fs::StatxAttributes::APPEND))
 }
 
 /// Whether what is there is immutable or append-only, and whether something is mounted on it.

@@ -4,11 +4,13 @@
 //! What was opened is closed again whatever happens; short of SIGKILL by the run that opened it, and else
 //! by the next one, from the journal. Neighbours: `look.rs` and `apply.rs` meet such directories.
 
+use std::fs::File;
 use std::io;
 
-use rustix::fs::Mode;
+use rustix::fs::{IFlags, Mode};
 use rustix::io::Errno;
 
+use super::flags;
 use super::journal::{Entry, Journal};
 use super::look::Loosened;
 use super::place::{Handle, Place, Spot};
@@ -18,6 +20,8 @@ pub struct Loosener<'a> {
     place: &'a Place,
     journal: &'a Journal<'a>,
     open: Vec<Open>,
+    /// What was append-only or immutable, with the flags that it had.
+    unlocked: Vec<(Vec<u8>, File, IFlags)>,
 }
 
 #[derive(Debug)]
@@ -31,7 +35,7 @@ struct Open {
 impl<'a> Loosener<'a> {
     /// Opens nothing yet.
     pub fn new(place: &'a Place, journal: &'a Journal<'a>) -> Loosener<'a> {
-        Loosener { place, journal, open: Vec::new() }
+        Loosener { place, journal, open: Vec::new(), unlocked: Vec::new() }
     }
 
     /// Opens every directory above `path` that is ours and may not be searched, so that `path` can be
@@ -52,11 +56,44 @@ impl<'a> Loosener<'a> {
         Ok(any)
     }
 
+    /// Opens the file or directory at `path` to be read.
+    pub fn make_readable(&mut self, path: &[u8]) -> io::Result<()> {
+        let held = self.place.spot(path)?.map(|spot| spot.hold()).transpose()?.flatten();
+        let held = held.ok_or(io::ErrorKind::NotFound)?;
+        let is_directory = held.stat().st_mode & libc::S_IFMT == libc::S_IFDIR;
+        self.open(path, held, if is_directory { 0o700 } else { 0o400 })
+    }
+
     /// Opens the directory at `path` for changes.
     pub fn make_writable(&mut self, path: &[u8]) -> io::Result<()> {
         let spot = self.place.spot(path)?.ok_or(io::ErrorKind::NotFound)?;
         let handle = directory(&spot)?.ok_or(io::ErrorKind::NotADirectory)?;
         self.open(path, handle, 0o700)
+    }
+
+    /// Clears the flags of what is at `path` that forbid changes.
+    pub fn unlock(&mut self, path: &[u8]) -> io::Result<()> {
+        let held = self.place.spot(path)?.map(|spot| spot.hold()).transpose()?.flatten();
+        let held = held.ok_or(io::ErrorKind::NotFound)?;
+        let (file, flags) = flags::open(&held)?;
+        if flags.intersects(flags::LOCKS) {
+            let entry = Entry::Unlocked { path: path.to_vec(), inode: held.inode(), flags: flags.bits() };
+            self.journal.write(&entry)?;
+            self.journal.sync()?;
+            rustix::fs::ioctl_setflags(&file, flags - flags::LOCKS)?;
+            self.unlocked.push((path.to_vec(), file, flags));
+        }
+        Ok(())
+    }
+
+    /// Lets the flags of `path` be: it is gone, or gets those that it is to have.
+    pub fn forget_lock(&mut self, path: &[u8]) -> io::Result<()> {
+        let count = self.unlocked.len();
+        self.unlocked.retain(|(unlocked, ..)| unlocked != path);
+        if self.unlocked.len() == count {
+            return Ok(());
+        }
+        self.journal.write(&Entry::Locked { path: path.to_vec() })
     }
 
     /// Gives the owner of what is held at `path` the rights `bits` for as long as `work` takes.
@@ -102,9 +139,7 @@ impl<'a> Loosener<'a> {
 
     /// Closes what is open beneath `path`, so that no later run needs a way through it.
     pub fn close_beneath(&mut self, path: &[u8]) -> io::Result<()> {
-        let is_beneath =
-            |open: &Open| open.path.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'));
-        self.close_some(is_beneath)
+        self.close_some(|open| open.path.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/')))
     }
 
     /// Lets `path` be: it has the bits that it is to have.
@@ -118,7 +153,20 @@ impl<'a> Loosener<'a> {
 
     /// Closes all, the deepest first.
     pub fn close(&mut self) -> io::Result<()> {
-        self.close_some(|_| true)
+        let closed = self.close_some(|_| true);
+        let locked: Vec<io::Result<()>> = std::mem::take(&mut self.unlocked)
+            .iter()
+            .map(|(path, file, flags)| {
+                rustix::fs::ioctl_setflags(file, *flags)?;
+                self.journal.write(&Entry::Locked { path: path.clone() })
+            })
+            .collect();
+        closed.and(locked.into_iter().collect())
+    }
+
+    /// Closes what is no directory.
+    pub fn close_files(&mut self) -> io::Result<()> {
+        self.close_some(|open| open.handle.stat().st_mode & libc::S_IFMT != libc::S_IFDIR)
     }
 
     fn close_some(&mut self, is_one: impl Fn(&Open) -> bool) -> io::Result<()> {

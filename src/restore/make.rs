@@ -4,6 +4,7 @@
 //! out and told, never an error. Neighbours: `place.rs` has the names, `plan.rs` and `build.rs` say
 //! what is wanted.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 
@@ -11,7 +12,7 @@ use rustix::fs::{CWD, FileType as Kind, Gid, Mode, OFlags, Timespec, Timestamps,
 use rustix::io::Errno;
 
 use super::place::{Handle, Spot};
-use crate::snapshot::{FileType, Present, live};
+use crate::snapshot::{FileType, InodeFlag, Present, live};
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -105,6 +106,8 @@ pub struct Attributes {
     pub permissions: Option<u32>,
     /// The modification time, in seconds and nanoseconds.
     pub mtime: Option<(i64, u32)>,
+    /// The inode flags, which come when all else is done (see `flags.rs`).
+    pub flags: Option<BTreeSet<InodeFlag>>,
 }
 
 /// Something that could not be given to a file.
@@ -113,6 +116,9 @@ pub enum Shortfall {
     /// It stays with another owner or group.
     #[error("its owner {0}:{1} can't be given to it")]
     Owner(u32, u32),
+    /// Its inode flags, where the filesystem has none or the right to them is missing.
+    #[error("its flags ({0}) can't be given to it")]
+    Flags(String),
     /// An extended attribute.
     #[error("its extended attribute {0} can't be given to it")]
     Xattr(String),
@@ -127,6 +133,7 @@ impl Attributes {
             xattrs: xattrs.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
             permissions: (goal.file_type != FileType::Symlink).then(|| policy.permissions(goal)),
             mtime: Some((goal.mtime, goal.mtime_nsec)),
+            flags: None,
         }
     }
 

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
+use super::apply::parent;
+use super::flags::{self, has_flags};
 use super::look::{Above, Access, Look};
 use super::make::{Attributes, Policy};
-use super::place::split;
 use super::targets::{Links, opposite, own_time};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
@@ -133,6 +134,8 @@ pub struct Plan {
     pub parents: BTreeSet<Vec<u8>>,
     /// Directories whose owner must permit changes in them for a while.
     pub loosen: BTreeSet<Vec<u8>>,
+    /// What has flags that forbid changes, and is to be changed.
+    pub unlock: BTreeSet<Vec<u8>>,
     /// How many targets are at the state already.
     pub at_goal: usize,
 }
@@ -285,6 +288,12 @@ impl<'a> Planner<'a> {
             {
                 wanted.xattrs.push((name.clone(), value.cloned()));
             }
+        }
+        let is_ours = other.is_some_and(|other| {
+            other.inode_flags == live.inode_flags || other.inode_flags == goal.inode_flags
+        });
+        if live.inode_flags != goal.inode_flags && is_ours && policy.privileges && has_flags(goal.file_type) {
+            wanted.flags = Some(goal.inode_flags.clone());
         }
         if !self.request.policy.user.is_root()
             && live.uid != self.request.policy.user.uid
@@ -490,11 +499,21 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether the flags that forbid changes are of the command's doing, or were there all the time, and
+    /// may be cleared.
+    fn may_unlock(&self, index: usize) -> bool {
+        let policy = self.request.policy;
+        policy.privileges && policy.user.is_root() && self.other(index).is_some_and(flags::is_locked)
+    }
+
     fn obstacle(&mut self, index: usize, action: &Action, look: &Look) -> Option<Obstacle> {
         let user = &self.request.policy.user;
         let is_owner = look.live.as_ref().is_none_or(|live| user.is_root() || live.uid == user.uid);
         if look.immutable {
-            return Some(Obstacle::Immutable);
+            if !self.may_unlock(index) {
+                return Some(Obstacle::Immutable);
+            }
+            self.plan.unlock.insert(self.path(index));
         }
         if let Action::Attributes(_) | Action::File { in_place: true, .. } = action {
             return (!is_owner).then_some(Obstacle::Foreign);
@@ -508,9 +527,19 @@ impl<'a> Planner<'a> {
                 Some(Obstacle::Sticky)
             }
             Above::Here { access: Access::Loosen, .. } => {
-                let path = &self.record(index).path;
-                let parent = path.len() - split(path).1.len() - 1;
-                self.plan.loosen.insert(path[..parent.max(1)].to_vec());
+                let parent = parent(&self.record(index).path);
+                self.plan.loosen.insert(parent.to_vec());
+                None
+            }
+            Above::Here { access: Access::Locked, .. } => {
+                let parent = parent(&self.record(index).path);
+                let found = self.request.files.binary_search_by(|record| record.path.as_slice().cmp(parent));
+                if !found.is_ok_and(|parent| self.may_unlock(parent)) {
+                    return Some(Obstacle::Directory(
+                        "the directory is immutable or append-only (chattr)".to_owned(),
+                    ));
+                }
+                self.plan.unlock.insert(parent.to_vec());
                 None
             }
             _ => None,

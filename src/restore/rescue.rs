@@ -248,6 +248,9 @@ fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
             if let Some((mtime, mtime_nsec)) = attributes.mtime {
                 (after.mtime, after.mtime_nsec) = (mtime, mtime_nsec);
             }
+            if let Some(flags) = &attributes.flags {
+                after.inode_flags = flags.clone();
+            }
             for (name, value) in &attributes.xattrs {
                 match value {
                     Some(value) => after.xattrs.insert(name.clone(), value.clone()),
@@ -279,9 +282,8 @@ fn promised(goal: &Present, policy: &Policy) -> Present {
         after.mode = goal.mode & libc::S_IFMT | policy.permissions(goal);
     }
     after.entries_digest = None;
-    after.blob = None;
-    let has_content = after.file_type == FileType::File && after.size > 0;
-    after.blob_omitted = has_content.then_some(BlobOmitted::Withheld);
+    // That its bytes are in the other snapshot is no gap of the rescue.
+    (after.blob, after.blob_omitted) = (None, None);
     after
 }
 

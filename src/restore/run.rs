@@ -115,15 +115,16 @@ pub struct Answer {
     pub completed: bool,
     /// Whether the changes were made.
     pub applied: bool,
+    /// Whether they are not made, or would not be, for what stands in the way.
+    pub is_refused: bool,
+    /// Whether conflicts are in the way, and not to be overwritten.
+    pub has_blocking_conflicts: bool,
 }
 
 impl Answer {
     /// Whether the state was put back whole, or will be.
     pub fn is_whole(&self) -> bool {
-        self.obstacles.is_empty()
-            && self.unavailable.is_empty()
-            && self.left.is_empty()
-            && (self.applied || self.conflicts.is_empty())
+        !self.is_refused && self.left.is_empty()
     }
 }
 
@@ -220,12 +221,15 @@ pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<
     let plan = plan::plan(&request);
     let contents = Contents::new(snapshot);
     let mut answer = answer(&request, &plan, unavailable(&request, &plan, &contents));
-    if wish.dry_run || !plan.is_clear(wish.force) || !answer.unavailable.is_empty() {
+    answer.has_blocking_conflicts = !wish.force && !plan.conflicts.is_empty();
+    answer.is_refused = !plan.is_clear(wish.force) || !answer.unavailable.is_empty();
+    if wish.dry_run || answer.is_refused {
         return Ok(answer);
     }
 
     answer.unavailable = check_contents(&request, &plan, &contents, progress)?;
-    if !answer.unavailable.is_empty() {
+    answer.is_refused = !answer.unavailable.is_empty();
+    if answer.is_refused {
         return Ok(answer);
     }
 
@@ -352,7 +356,7 @@ impl Killed {
         itself.into_iter().chain(others).chain(self.own.iter().filter_map(|one| one.snapshot.as_ref()))
     }
 
-    /// Completes or takes back what each of them had begun; the paths where there was something to do.
+    /// Completes or takes back what each of them had begun; of a dry run, the paths where it would be done.
     fn settle(&self, snapshot: &Snapshot, place: &Place, wish: &Wish) -> Result<BTreeSet<Vec<u8>>, Error> {
         let all = self.own.iter().chain(&self.others).filter_map(|one| one.snapshot.as_ref());
         let mut rescues: Vec<&Snapshot> = all.chain(self.itself.then_some(snapshot)).collect();
@@ -397,21 +401,39 @@ fn look(
         looker.look_at(indices, &|| progress.tick())
     };
     let mut looks = look_at(indices, loosener);
-    let is_hidden = |look: &io::Result<Look>| {
-        look.as_ref().err().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
-    };
-    let mut hidden: Vec<usize> =
-        looks.iter().filter(|(_, look)| is_hidden(look)).map(|(index, _)| *index).collect();
-    hidden.sort_unstable();
-    if !wish.dry_run && !hidden.is_empty() {
+    // Twice: what is in a directory that was opened may be shut as well.
+    for _ in 0..2 {
+        let is_hidden = |look: &io::Result<Look>| match look {
+            Ok(look) => look.is_shut,
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        };
+        let mut hidden: Vec<usize> =
+            looks.iter().filter(|(_, look)| is_hidden(look)).map(|(index, _)| *index).collect();
+        hidden.sort_unstable();
+        if wish.dry_run || hidden.is_empty() {
+            break;
+        }
         let mut opened = false;
+        let mut readable = BTreeSet::new();
         for index in hidden {
-            let made = loosener.make_searchable(&files[index].path, wish.policy.user.uid);
+            let path = files[index].path.as_slice();
+            let made = loosener.make_searchable(path, wish.policy.user.uid);
             opened |= made.unwrap_or_default();
+            if looks.get(&index).is_some_and(Result::is_ok) && loosener.make_readable(path).is_ok() {
+                opened = true;
+                readable.insert(path);
+            }
         }
         if opened {
             // The opened directories themselves are seen with other bits now, too.
             looks = look_at(indices, loosener);
+        }
+        // Directories stay open, as a way to what is in them; what can't be closed now is closed then.
+        let _ = loosener.close_files();
+        for (index, look) in &mut looks {
+            if let (Ok(look), true) = (look, readable.contains(files[*index].path.as_slice())) {
+                look.is_shut = false;
+            }
         }
     }
     progress.end();

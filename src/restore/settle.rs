@@ -11,10 +11,11 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::fs::{IFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::apply::{Failure, failed, remove_temporary, stage_name, temporary, unnamed_file};
+use super::flags;
 use super::in_place;
 use super::journal::{Entry, Killed};
 use super::make::{Attributes, Policy};
@@ -40,6 +41,7 @@ pub struct Settler<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Rights,
+    Flags,
     Name,
     File,
 }
@@ -51,6 +53,8 @@ fn pending(entries: &[Entry]) -> Vec<&Entry> {
         match entry {
             Entry::Opened { path, .. } => drop(latest.insert((Kind::Rights, path), number)),
             Entry::Closed { path } => drop(latest.remove(&(Kind::Rights, path.as_slice()))),
+            Entry::Unlocked { path, .. } => drop(latest.insert((Kind::Flags, path), number)),
+            Entry::Locked { path } => drop(latest.remove(&(Kind::Flags, path.as_slice()))),
             Entry::Temporary { path } | Entry::Placing { path, .. } | Entry::Removing { path } => {
                 latest.insert((Kind::Name, path), number);
             }
@@ -72,14 +76,15 @@ fn inode(at: &Present) -> (u64, u64) {
 }
 
 impl Settler<'_> {
-    /// Settles the restore of `killed`, whose journal is in `directory`, and says at which paths there was
-    /// something to do.
+    /// Settles the restore of `killed`, whose journal is in `directory`; of a dry run, says which paths are
+    /// neither as they were nor as they are to be, and would be settled.
     pub fn settle(&self, killed: &Killed, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Failure> {
         let mut found = BTreeSet::new();
         let pending = pending(&killed.entries);
         for entry in &pending {
             let (path, settled) = match entry {
                 Entry::Opened { path, inode, from, to } => (path, self.opened(path, *inode, *from, *to)),
+                Entry::Unlocked { path, inode, flags } => (path, self.unlocked(path, *inode, *flags)),
                 Entry::Temporary { path } => (path, self.name(path, &killed.id, None, false)),
                 Entry::Placing { path, inode, cleared } => {
                     (path, self.name(path, &killed.id, Some(*inode), *cleared))
@@ -88,9 +93,17 @@ impl Settler<'_> {
                 Entry::Writing { path, inode } => (path, self.written(path, *inode, directory, &killed.id)),
                 Entry::Attributes { path, inode } => (path, self.attributes(path, *inode)),
                 Entry::Directory { path } => (path, self.directory(path)),
-                Entry::Closed { .. } | Entry::Done { .. } | Entry::Placed | Entry::Settled => continue,
+                Entry::Closed { .. }
+                | Entry::Locked { .. }
+                | Entry::Done { .. }
+                | Entry::Placed
+                | Entry::Settled => continue,
             };
-            if settled.map_err(failed("settle what an interrupted restore had begun at", path))? {
+            let is_begun =
+                settled.map_err(failed("settle what an interrupted restore had begun at", path))?;
+            let is_name =
+                matches!(entry, Entry::Temporary { .. } | Entry::Placing { .. } | Entry::Removing { .. });
+            if self.dry_run && is_begun && !is_name {
                 found.insert(path.clone());
             }
         }
@@ -134,6 +147,17 @@ impl Settler<'_> {
             rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(from))?;
         }
         Ok(is_open)
+    }
+
+    fn unlocked(&self, path: &[u8], inode: (u64, u64), before: u32) -> io::Result<bool> {
+        let Some((held, _)) = self.held(path, inode)? else { return Ok(false) };
+        let (file, now) = flags::open(&held)?;
+        let locks = IFlags::from_bits_retain(before) & flags::LOCKS;
+        let is_unlocked = !now.intersects(flags::LOCKS);
+        if is_unlocked && !self.dry_run {
+            rustix::fs::ioctl_setflags(&file, now | locks)?;
+        }
+        Ok(is_unlocked)
     }
 
     /// Something was made under the temporary name, to take the place of what is at `path`.
@@ -213,9 +237,9 @@ impl Settler<'_> {
         let (Some(((held, _), (rescue, record, before))), Ok(new)) = (found, File::open(&stage)) else {
             return Ok(false);
         };
-        let mut old = unnamed_file(directory, id)?;
+        let old = unnamed_file(directory, id)?;
         if before.size > 0 {
-            Contents::new(rescue).copy(record, Side::Before, &mut old).map_err(|error| match error {
+            Contents::new(rescue).copy_to_file(record, Side::Before, &old).map_err(|error| match error {
                 ContentError::Sink(error) => error,
                 error => io::Error::other(error),
             })?;
@@ -313,6 +337,7 @@ fn attributes_back(held: &Handle, before: &Present, after: Option<&Present>) -> 
         xattrs: given.map(|(name, _)| (name.clone(), None)).chain(kept).collect(),
         permissions: (before.file_type != FileType::Symlink).then_some(before.mode & 0o7777),
         mtime: Some((before.mtime, before.mtime_nsec)),
+        flags: None,
     };
     attributes.give(held).map(drop)
 }

@@ -25,7 +25,10 @@ pub fn differs(record: &FileRecord) -> bool {
     let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
         return record.before.present().is_some() != record.after.present().is_some();
     };
-    let attributes = |at: &Present| (at.uid, at.gid, at.xattrs.clone(), own_time(record, at), own_size(at));
+    let attributes = |at: &Present| {
+        let flags = at.inode_flags.clone();
+        (at.uid, at.gid, at.xattrs.clone(), flags, own_time(record, at), own_size(at))
+    };
     fingerprint(Side::Before) != fingerprint(Side::After) || attributes(before) != attributes(after)
 }
 
@@ -97,6 +100,21 @@ impl Links {
     }
 }
 
+/// Whether the file was used through a descriptor from before the launch and nothing was done to its name:
+/// where the output of the command went, say.
+pub fn is_inherited_alone(record: &FileRecord) -> bool {
+    let node = |at: &Present| (at.file_type, at.dev, at.ino);
+    let is_same = match (&record.before, &record.after) {
+        (State::Present(before), State::Present(after)) => node(before) == node(after),
+        _ => false,
+    };
+    record.inherited
+        && is_same
+        && !record.operations.contains(Operation::Delete)
+        && record.renamed_from.is_none()
+        && record.renamed_to.is_none()
+}
+
 /// How the user chose.
 pub trait Choice {
     /// Whether a record is among those that were asked for: all, where no path was named.
@@ -107,8 +125,8 @@ pub trait Choice {
 
 /// The indices of the records that a restore puts back, in order.
 ///
-/// What the command changed; of the records beneath a path that was named, too. A path that was named
-/// itself is put back whatever the command did to it.
+/// What the command changed, but what it only did through a descriptor from before the launch; of the
+/// records beneath a path that was named, too. A path that was named itself is put back whatever the command did to it.
 pub fn select(files: &[FileRecord], links: [&Links; 2], choice: &dyn Choice) -> Vec<usize> {
     let is_changing = |index: usize| files[index].operations.intersects(Operations::CHANGES);
     // A file that was changed through one of its names has changed under all of them.
@@ -121,7 +139,7 @@ pub fn select(files: &[FileRecord], links: [&Links; 2], choice: &dyn Choice) -> 
         let record = &files[index];
         choice.names(&record.path)
             || choice.contains(&record.path)
-                && !record.inherited
+                && !is_inherited_alone(record)
                 && is_changed(index)
                 && (differs(record) || is_changing(index) && is_relinked(index))
     };

@@ -4,12 +4,14 @@
 //! leaves nothing, and a command that removes the directory does not lose its own recording.
 //! Neighbours: `blobs.rs` and `wire.rs` fill the unnamed files, `reader.rs` opens what was committed.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -37,22 +39,38 @@ const RESERVE_PART: u64 = 50;
 const HEAD: u64 = 4096;
 
 /// A directory that takes a snapshot, locked for as long as this lives.
+///
+/// Whatever the command puts in its place, all is written relative to descriptors that were opened
+/// before the command ran, and no symlink is followed from there.
 #[derive(Debug)]
 pub struct SnapshotDir {
     dir: OwnedFd,
+    /// Where the directory was, and its name there.
+    parent: OwnedFd,
+    name: OsString,
     path: PathBuf,
     made: Made,
 }
 
 /// The directories that were made for a snapshot, the innermost first.
 #[derive(Debug, Clone, Default)]
-pub struct Made(Vec<PathBuf>);
+pub struct Made(Vec<Arc<MadeDirectory>>);
+
+#[derive(Debug)]
+struct MadeDirectory {
+    parent: OwnedFd,
+    name: OsString,
+    identity: (u64, u64),
+}
 
 impl Made {
-    /// Removes them, where nothing has come into them: there is no snapshot.
+    /// Removes them, where they are still in place and nothing has come into them: there is no snapshot.
     pub fn remove(self) {
-        for path in self.0 {
-            if std::fs::remove_dir(path).is_err() {
+        for made in self.0 {
+            let MadeDirectory { parent, name, identity } = &*made;
+            if named_identity(parent, name) != Some(*identity)
+                || rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).is_err()
+            {
                 break;
             }
         }
@@ -63,10 +81,15 @@ impl SnapshotDir {
     /// Makes `path` with its parents, or takes it over where it is empty or holds a snapshot of ours,
     /// and locks it. Nothing in it is changed before [`SnapshotDir::commit`].
     pub fn create(path: &Path) -> Result<SnapshotDir, Error> {
-        let (dir, real, made) = open_locked(path)?;
-        check_contents(&dir, &real)?;
-        make_private(&dir).map_err(Error::io("set the mode of", &real))?;
-        Ok(SnapshotDir { dir, path: real, made })
+        let directory = open_locked(path)?;
+        directory.take_over()?;
+        Ok(directory)
+    }
+
+    /// Accepts what is in it, and makes it its owner's alone.
+    fn take_over(&self) -> Result<(), Error> {
+        check_contents(&self.dir, &self.path)?;
+        make_private(&self.dir).map_err(Error::io("set the mode of", &self.path))
     }
 
     /// What was made for it: to be removed again where nothing is recorded.
@@ -81,8 +104,7 @@ impl SnapshotDir {
 
     /// Device and inode of the directory.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
-        let stat = rustix::fs::fstat(&self.dir)?;
-        Ok((stat.st_dev, stat.st_ino))
+        identity(&self.dir)
     }
 
     /// A new file without a name, on the directory's filesystem where possible, for `commit`.
@@ -94,9 +116,10 @@ impl SnapshotDir {
             Ok(file) => return Ok(file),
             Err(error) => error,
         };
-        let places = self.path.ancestors().skip(1).map(Path::to_owned).chain([std::env::temp_dir()]);
-        let mut dirs = places.flat_map(|path| rustix::fs::open(path, DIRECTORY, Mode::empty()));
-        dirs.find_map(|dir| unnamed_in(&dir).ok()).ok_or(refusal)
+        let parent = rustix::fs::openat(&self.parent, c".", DIRECTORY, Mode::empty());
+        let elsewhere = || rustix::fs::open(std::env::temp_dir(), DIRECTORY, Mode::empty());
+        let made = parent.ok().and_then(|dir| unnamed_in(&dir).ok());
+        made.or_else(|| elsewhere().ok().and_then(|dir| unnamed_in(&dir).ok())).ok_or(refusal)
     }
 
     /// Whether the command itself could run out of space if `more` bytes were captured.
@@ -106,14 +129,13 @@ impl SnapshotDir {
         Ok(free.saturating_sub(more) < RESERVE_BYTES.min(total / RESERVE_PART))
     }
 
-    /// Puts the files in place, the manifest last. Where the directory was removed it is made again.
+    /// Puts the files in place, the manifest last, and returns the directory's path: another one where the
+    /// directory was moved. Where it was removed it is made again.
     ///
     /// A crash leaves the older snapshot, none, or the new one, never a manifest beside blobs that
     /// are not its own. With `sync` that holds for a crash of the machine, too.
-    pub fn commit(self, blobs: Option<File>, manifest: File, sync: bool) -> Result<(), Error> {
-        let at_home = rustix::fs::stat(&self.path)
-            .is_ok_and(|stat| self.identity().is_ok_and(|identity| identity == (stat.st_dev, stat.st_ino)));
-        let home = if at_home { self } else { SnapshotDir::create(&self.path)? };
+    pub fn commit(self, blobs: Option<File>, manifest: File, sync: bool) -> Result<PathBuf, Error> {
+        let home = self.find_or_make_again()?;
         let failed = |what: &str| Error::io(what, &home.path);
 
         let mut names = Temporaries { dir: &home.dir, names: Vec::new() };
@@ -135,19 +157,106 @@ impl SnapshotDir {
         sync_dir().map_err(failed("sync"))?;
         names.put(&manifest, MANIFEST).map_err(failed("put manifest.json into"))?;
         sync_dir().map_err(failed("sync"))?;
-        if let (true, Some(parent)) = (sync, home.path.parent()) {
-            File::open(parent).and_then(|parent| parent.sync_all()).map_err(Error::io("sync", parent))?;
+        if sync {
+            // The descriptor that is held is one of a path alone (O_PATH).
+            let parent = rustix::fs::openat(&home.dir, c"..", DIRECTORY, Mode::empty());
+            parent.and_then(rustix::fs::fsync).map_err(io::Error::from).map_err(failed("sync what holds"))?;
         }
         remove_stale(&home.dir);
         // A child that another thread is just making has the descriptor until its execve, and the lock
         // with it: whoever wants the directory next need not wait for that.
         let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
+        Ok(home.path)
+    }
+
+    /// The directory where it is now; made again in its place where it was removed.
+    fn find_or_make_again(mut self) -> Result<SnapshotDir, Error> {
+        if let Some(path) = path_of(&self.dir) {
+            self.path = path;
+            return Ok(self);
+        }
+        // What is in its place may be a symlink, or another's directory.
+        let failed = || Error::io("make the snapshot's directory again at", &self.path);
+        let parent = match path_of(&self.parent) {
+            Some(_) => self.parent,
+            None => make_again(self.path.parent().unwrap_or(&self.path)).map_err(failed())?,
+        };
+        match rustix::fs::mkdirat(&parent, &self.name, Mode::RWXU) {
+            // Perhaps the command has made it for itself.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed()(error.into())),
+        }
+        let flags = DIRECTORY | OFlags::NOFOLLOW;
+        let dir = match rustix::fs::openat(&parent, &self.name, flags, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                return Err(refused(&self.path, "was removed, and what is there now is no directory"));
+            }
+            Err(error) => return Err(failed()(error.into())),
+        };
+        let again = SnapshotDir { dir, parent, name: self.name, path: self.path, made: self.made };
+        again.lock()?;
+        again.take_over()?;
+        Ok(again)
+    }
+
+    /// Locks it, for its owner alone.
+    fn lock(&self) -> Result<(), Error> {
+        // The lock protects from ourselves; a filesystem without locks (NFS, say) is no reason not to
+        // record.
+        if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive)
+        {
+            return Err(refused(&self.path, "is being written by another recording"));
+        }
+        let stat =
+            rustix::fs::fstat(&self.dir).map_err(|error| Error::io("stat", &self.path)(error.into()))?;
+        // Its owner could put another snapshot into its place, or read this one.
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            let reason = format!("belongs to user {}: name a new directory or your own", stat.st_uid);
+            return Err(refused(&self.path, &reason));
+        }
         Ok(())
     }
 }
 
+/// Device and inode of what is open.
+fn identity(fd: &OwnedFd) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Device and inode of what has a name in a directory, be it a symlink.
+fn named_identity(dir: &OwnedFd, name: &OsStr) -> Option<(u64, u64)> {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// The path that an open directory has now; none where it was removed.
+fn path_of(dir: &OwnedFd) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    let path = PathBuf::from(OsString::from_vec(rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes()));
+    let stat = rustix::fs::lstat(&path).ok()?;
+    (identity(dir).ok()? == (stat.st_dev, stat.st_ino)).then_some(path)
+}
+
+/// Makes the directories of a path again that are missing, following no symlink: it had none.
+fn make_again(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | DIRECTORY;
+    let mut dir = rustix::fs::open(c"/", flags, Mode::empty())?;
+    for name in path.iter().skip(1) {
+        match rustix::fs::mkdirat(&dir, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            // Where nothing may be made (EACCES, EROFS), it may be there.
+            Err(error) if named_identity(&dir, name).is_none() => return Err(error.into()),
+            Err(_) => {}
+        }
+        dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+    }
+    Ok(dir)
+}
+
 /// Makes the directory, opens and locks it, and sees that the locked one is still the named one.
-fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf, Made), Error> {
+fn open_locked(path: &Path) -> Result<SnapshotDir, Error> {
     loop {
         let made = make(path).map_err(Error::io("create", path))?;
         let dir = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
@@ -155,37 +264,38 @@ fn open_locked(path: &Path) -> Result<(OwnedFd, PathBuf, Made), Error> {
             Err(Errno::NOTDIR) => return Err(refused(path, "is not a directory")),
             Err(error) => return Err(Error::io("open", path)(error.into())),
         };
-        // The lock protects from ourselves; a filesystem without locks (NFS, say) is no reason not to
-        // record.
-        if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-            return Err(refused(path, "is being written by another recording"));
-        }
-        let locked = rustix::fs::fstat(&dir).map_err(|error| Error::io("stat", path)(error.into()))?;
-        let same = |named: &rustix::fs::Stat| (named.st_dev, named.st_ino) == (locked.st_dev, locked.st_ino);
-        if rustix::fs::stat(path).is_ok_and(|named| same(&named)) {
-            // Its owner could put another snapshot into its place, or read this one.
-            if locked.st_uid != rustix::process::geteuid().as_raw() {
-                let reason = format!("belongs to user {}: name a new directory or your own", locked.st_uid);
-                return Err(refused(path, &reason));
-            }
-            let real = path.canonicalize().map_err(Error::io("resolve", path))?;
-            return Ok((dir, real, made));
+        let real = path.canonicalize().map_err(Error::io("resolve", path))?;
+        let (parent, name) = match (real.parent(), real.file_name()) {
+            (Some(parent), Some(name)) => (parent, name.to_owned()),
+            _ => (real.as_path(), ".".into()),
+        };
+        let parent = rustix::fs::open(parent, OFlags::PATH | DIRECTORY, Mode::empty())
+            .map_err(|error| Error::io("open", parent)(error.into()))?;
+        let directory = SnapshotDir { dir, parent, name, path: real, made };
+        directory.lock()?;
+        let identity = directory.identity().map_err(Error::io("stat", path))?;
+        if named_identity(&directory.parent, &directory.name) == Some(identity) {
+            return Ok(directory);
         }
     }
 }
 
 /// `mkdir -p` of the parents, and the directory itself for its owner alone.
 fn make(path: &Path) -> io::Result<Made> {
-    // The working directory may be another when they are to be removed.
     let absolute = std::path::absolute(path)?;
-    let missing: Vec<PathBuf> =
-        absolute.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
-    let Some(parents) = missing.get(1..) else { return Ok(Made::default()) };
-    for parent in parents.iter().rev() {
-        std::fs::create_dir(parent).or_else(exists)?;
+    let mut missing: Vec<_> = absolute.ancestors().take_while(|path| !path.exists()).collect();
+    let mut made = Made::default();
+    while let Some(path) = missing.pop() {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
+        let parent = rustix::fs::open(parent, OFlags::PATH | DIRECTORY, Mode::empty())?;
+        let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+        let mode = if missing.is_empty() { Mode::RWXU } else { all };
+        rustix::fs::mkdirat(&parent, name, mode).map_err(io::Error::from).or_else(exists)?;
+        if let Some(identity) = named_identity(&parent, name) {
+            made.0.insert(0, Arc::new(MadeDirectory { parent, name: name.to_owned(), identity }));
+        }
     }
-    rustix::fs::mkdir(path, Mode::RWXU).map_err(io::Error::from).or_else(exists)?;
-    Ok(Made(missing))
+    Ok(made)
 }
 
 fn exists(error: io::Error) -> io::Result<()> {

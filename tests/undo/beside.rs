@@ -145,12 +145,17 @@ fn what_was_opened_to_get_in_is_closed_by_the_run_after_a_kill() {
         return println!("skipped: the binary is in a private directory");
     }
     let scene = shut_scene();
-    let (calls, status) = trace(&mut restore(&scene), |_, _| {});
+    let traced = |scene: &Scene| {
+        let mut command = traced_restore(scene, &["--before"]);
+        command.uid(65534).gid(65534);
+        command
+    };
+    let (calls, status) = trace(&mut traced(&scene), |_, _| {});
     assert_eq!(status, Some(0));
     let mut left_open = 0;
     for at in calls / 4..calls {
         let scene = shut_scene();
-        trace(&mut restore(&scene), |pid, calls| {
+        trace(&mut traced(&scene), |pid, calls| {
             if calls >= at {
                 let _ = kill(pid, if at % 2 == 0 { Signal::SIGKILL } else { Signal::SIGTERM });
             }
@@ -170,6 +175,55 @@ fn what_was_opened_to_get_in_is_closed_by_the_run_after_a_kill() {
         }
     }
     assert!(left_open > 0);
+}
+
+#[test]
+fn attributes_of_a_file_that_permits_nothing_come_back() {
+    if !needs_root("to become an ordinary user") {
+        return;
+    }
+    let scene = Scene::new();
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = |name: &str, value: &[u8]| rustix::fs::setxattr(scene.at(name), "user.mark", value, flags);
+    scene.write("marked", "x");
+    scene.write("replaced", "old");
+    if set("marked", b"one").is_err() {
+        return println!("skipped: the file system has no extended attributes");
+    }
+    set("replaced", b"one").unwrap();
+    let give = |path: &Path| {
+        for path in walkdir::WalkDir::new(path) {
+            chown(path.unwrap().path(), Some(65534), Some(65534)).unwrap();
+        }
+    };
+    let shut = |name: &str| fs::set_permissions(scene.at(name), fs::Permissions::from_mode(0o000)).unwrap();
+    give(&scene.dir());
+    ["marked", "replaced"].into_iter().for_each(shut);
+    let before = scan(&scene.root());
+    set("marked", b"two").unwrap();
+    fs::remove_file(scene.at("replaced")).unwrap();
+    scene.write("replaced", "new");
+    set("replaced", b"two").unwrap();
+    give(&scene.root());
+    shut("replaced");
+    let after = scan(&scene.root());
+    let mut header = header();
+    header.uid = 65534;
+    commit(&scene.snap(), &header, |writer| records(writer, &before, &after, |_| false));
+    give(&scene.snap());
+    let restore = |snap: &Path, flags: &[&str]| {
+        let mut command = agent_snapshot();
+        let run = command.uid(65534).gid(65534).arg("restore").arg(snap).args(flags).output();
+        run.map(Run::from)
+    };
+    let states = States { before, after };
+    if restore(&scene.snap(), &["--before", "--dry-run"]).is_err() {
+        return println!("skipped: the binary is in a private directory");
+    }
+    restore(&scene.snap(), &["--before"]).unwrap().expect(0);
+    states.expect(&scene, true);
+    restore(&scene.dir().join("snap-rescue-1"), &["--before"]).unwrap().expect(0);
+    states.expect(&scene, false);
 }
 
 #[test]

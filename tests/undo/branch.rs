@@ -103,7 +103,7 @@ fn set_id_bits_come_with_preserve_only() {
 }
 
 #[test]
-fn content_that_was_never_needed_is_left_out_and_that_which_is_missing_stops_all() {
+fn content_that_was_never_needed_is_left_out_and_that_which_is_missing_is_named() {
     let scene = Scene::new();
     scene.write("asked", "only its existence");
     scene.write("kept", "x");
@@ -126,11 +126,16 @@ fn content_that_was_never_needed_is_left_out_and_that_which_is_missing_stops_all
     });
     let (run, dir) = branch(&scene, "b", &[]);
     let run = run.expect(1);
-    assert!(run.stderr.contains("/tree/lost: it was larger than the limit"), "{}", run.stderr);
-    assert!(!run.stderr.contains("asked") && !dir.exists());
+    assert!(
+        run.stdout.contains("left out") && run.stdout.contains("/tree/lost: it was larger than the limit")
+    );
+    assert_eq!(fs::read_to_string(under(&dir, &scene.at("kept"))).unwrap(), "x");
+    assert!(!under(&dir, &scene.at("lost")).exists() && !under(&dir, &scene.at("asked")).exists());
 
-    let args =
-        ["restore", scene.snap().to_str().unwrap(), "--into", dir.to_str().unwrap(), "--force", "--json"]
-            .map(str::to_owned);
-    let _ = args;
+    let (run, dir) = branch(&scene, "one", &[scene.at("kept").to_str().unwrap()]);
+    run.expect(0);
+    assert!(under(&dir, &scene.at("kept")).exists());
+    let (run, dir) = branch(&scene, "none", &[scene.at("nosuch").to_str().unwrap()]);
+    let run = run.expect(1);
+    assert!(run.stderr.contains("the snapshot knows nothing of") && !dir.exists(), "{run:#?}");
 }

@@ -145,3 +145,59 @@ fn an_edit_of_a_half_written_file_is_a_conflict() {
     assert!(run.stderr.contains("/tree/one: a file of 20000 bytes"), "{run:#?}");
     assert!(fs::read(scene.at("two")).unwrap().starts_with(b"mine"));
 }
+
+#[test]
+fn verify_tells_of_an_interrupted_restore() {
+    let (scene, _) = scene();
+    verb("restore", &scene.snap(), &["--before", "--dry-run"]).expect(0);
+    assert_eq!(verb("verify", &scene.snap(), &[]).expect(0).stderr, "");
+    let unfinished = kill_before_changes(&scene, &["--before"]);
+    let run = verb("verify", &scene.snap(), &[]).expect(0);
+    assert!(run.stderr.contains("was interrupted: the same command completes it"), "{run:#?}");
+    assert!(run.stderr.contains(unfinished.to_str().unwrap()), "{run:#?}");
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    assert_eq!(verb("verify", &scene.snap(), &["--before"]).expect(0).stderr, "");
+}
+
+#[test]
+fn a_rescue_tells_where_the_state_is_that_was_put_back() {
+    let (scene, _) = scene();
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    let rescue = scene.dir().join("snap-rescue-1");
+    for run in [verb("show", &rescue, &["--long"]).expect(0), verb("diff", &rescue, &[])] {
+        assert!(!run.stdout.contains("withheld") && !run.stderr.contains("withheld"), "{run:#?}");
+    }
+    verb("restore", &rescue, &["--before"]).expect(0);
+    let run = verb("restore", &rescue, &[]).expect(1);
+    let told = format!("what was put back is in {}", scene.snap().display());
+    assert!(run.stderr.contains(&told), "{run:#?}");
+}
+
+#[test]
+fn a_journal_that_is_damaged_stops_the_next_run_and_loses_nothing() {
+    let (scene, states) = scene();
+    let journal = kill_before_writing(&scene, &["--before"]).join(".agent-snapshot-restore");
+    let whole = fs::read(&journal).unwrap();
+    let mut damaged = whole.clone();
+    damaged[100] ^= 1;
+    for (bytes, told) in [
+        (damaged, "is damaged at record 1"),
+        (b"agent-snapshot-restore 2 x y\n".to_vec(), "was written by another version of agent-snapshot"),
+    ] {
+        fs::write(&journal, bytes).unwrap();
+        let run = verb("restore", &scene.snap(), &["--before"]).expect(125);
+        assert!(run.stderr.contains(told) && run.stderr.lines().count() == 1, "{run:#?}");
+        for name in ["linked", "file", "other"] {
+            assert_eq!(fs::read(scene.at(name)).unwrap(), b"new");
+        }
+    }
+    // Cut anywhere, it tells less, and what it does not tell of was not begun.
+    for cut in (0..whole.len()).step_by(7) {
+        fs::write(&journal, &whole[..cut]).unwrap();
+        verb("restore", &scene.snap(), &["--before", "--dry-run"]).expect(0);
+        assert_eq!(fs::read(scene.at("linked")).unwrap(), b"new");
+    }
+    fs::write(&journal, &whole).unwrap();
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    states.expect(&scene, true);
+}

@@ -158,3 +158,84 @@ fn what_was_killed_twice_is_completed_without_leftovers() {
     assert!(several > 0);
     fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+/// A restore of a few paths of every kind, with as few calls as possible.
+fn small_scene() -> (Scene, States) {
+    let scene = Scene::new();
+    // Long enough to be written in several pieces.
+    fs::write(scene.dir().join("store"), vec![b'o'; (2 << 20) + 5000]).unwrap();
+    fs::hard_link(scene.dir().join("store"), scene.at("in-place")).unwrap();
+    scene.write("edited", "old");
+    scene.write("gone/file", "gone");
+    scene.write("directory-to-socket/inner", "x");
+    scene.write("modes", "x");
+    drop(std::os::unix::net::UnixListener::bind(scene.at("socket")).unwrap());
+    let states = States::of(&scene, || {
+        scene.write("in-place", vec![b'n'; (3 << 20) + 7000]);
+        scene.write("edited", "new");
+        scene.write("made", "new");
+        fs::remove_dir_all(scene.at("gone")).unwrap();
+        fs::remove_file(scene.at("socket")).unwrap();
+        scene.write("socket/inner", "now a directory");
+        fs::remove_dir_all(scene.at("directory-to-socket")).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(scene.at("directory-to-socket")).unwrap());
+        fs::set_permissions(scene.at("modes"), fs::Permissions::from_mode(0o600)).unwrap();
+    });
+    (scene, states)
+}
+
+/// The calls of a restore between the first and the last that matter: `AGENT_SNAPSHOT_CASES` above them
+/// takes each, else so many are taken.
+fn kills(first: u64, last: u64, few: u32) -> impl Iterator<Item = u64> {
+    let step = (last - first).div_ceil(u64::from(cases(few))).max(1);
+    (first..last).step_by(usize::try_from(step).unwrap())
+}
+
+#[test]
+fn a_second_run_completes_what_was_killed_at_any_call() {
+    let (scene, states) = small_scene();
+    let (calls, status) = run_until(&scene, &["--before"], u64::MAX);
+    assert_eq!(status, Some(0));
+    states.expect(&scene, true);
+    for at in kills(calls / 4, calls, 40) {
+        verb("restore", &scene.snap(), &[]).expect(0);
+        run_until(&scene, &["--before"], at);
+        let planned = verb("restore", &scene.snap(), &["--before", "--dry-run"]);
+        assert_eq!(planned.status, 0, "{planned:#?} after a kill at call {at}");
+        let run = verb("restore", &scene.snap(), &["--before"]);
+        assert_eq!(run.status, 0, "{run:#?} after a kill at call {at}");
+        states.expect(&scene, true);
+        let again = verb("restore", &scene.snap(), &["--before"]).expect(0);
+        assert!(again.stdout.starts_with("nothing to do"), "{again:#?} after a kill at call {at}");
+        let left = fs::read_dir(scene.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_str().unwrap().ends_with(".unfinished")).collect();
+        assert!(left.is_empty(), "{left:?} after a kill at call {at}");
+    }
+}
+
+#[test]
+fn an_edit_after_a_kill_at_any_call_is_never_lost() {
+    let (scene, _) = small_scene();
+    let (calls, _) = run_until(&scene, &["--before"], u64::MAX);
+    let names = ["in-place", "edited", "made", "gone/file", "modes"];
+    for (number, at) in kills(calls / 2, calls, 25).enumerate() {
+        let (scene, _) = small_scene();
+        run_until(&scene, &["--before"], at);
+        let path = scene.at(names[number % names.len()]);
+        use std::os::unix::fs::FileExt as _;
+        let Ok(file) = fs::File::options().write(true).open(&path) else { continue };
+        file.write_all_at(b"my own work", 0).unwrap();
+        let run = verb("restore", &scene.snap(), &["--before"]);
+        let found = fs::read(&path).unwrap();
+        assert!(found.starts_with(b"my own work"), "{} at call {at}: {run:#?}", path.display());
+        assert!(run.status == 1, "{} at call {at}: {run:#?}", path.display());
+        verb("restore", &scene.snap(), &["--before", "--force"]).expect(0);
+        let is_kept = fs::read_dir(scene.dir()).unwrap().any(|entry| {
+            let rescue = entry.unwrap().path();
+            let is_rescue = rescue.to_str().unwrap().contains("snap-rescue-");
+            let kept = || verb("cat", &rescue, &["--before", path.to_str().unwrap()]).stdout;
+            is_rescue && kept().starts_with("my own work")
+        });
+        assert!(is_kept, "{} at call {at}", path.display());
+    }
+}

@@ -161,3 +161,55 @@ fn names_of_one_file_that_went_together_come_back_together() {
     let inode = |name| fs::metadata(scene.at(name)).unwrap().ino();
     assert_eq!(inode("src/two"), inode("src/hard"));
 }
+
+/// Records a command whose standard input, or where its output goes, is a file of the tree.
+fn record_with(scene: &Scene, script: &str, stdin: &str, stdout: Option<fs::File>) -> bool {
+    let mut command = agent_snapshot();
+    command.arg("--snapshot-dir").arg(scene.snap()).args(["--quiet", "--", "sh", "-ec", script]);
+    command.current_dir(scene.root()).env("HOME", scene.dir().join("home")).env_remove("XDG_CONFIG_HOME");
+    command.stdin(fs::File::open(scene.at(stdin)).unwrap());
+    if let Some(stdout) = stdout {
+        command.stdout(stdout);
+    }
+    let run = Run::from(command.output().unwrap());
+    if run.status == 125 && run.stderr.contains("trac") {
+        println!("skipped: no tracing here: {}", run.stderr);
+        return false;
+    }
+    run.expect(0);
+    true
+}
+
+#[test]
+fn what_a_command_does_to_the_name_of_its_input_is_undone() {
+    for script in ["mv list list.bak", "rm list", "mv list list.bak; echo new > list", "cat > copy; rm list"]
+    {
+        let scene = Scene::new();
+        scene.write("list", "precious");
+        let before = scan(&scene.root());
+        if !record_with(&scene, script, "list", None) {
+            return;
+        }
+        verb("restore", &scene.snap(), &["--before"]).expect(0);
+        expect(&scene, &before, script);
+    }
+}
+
+#[test]
+fn the_log_of_a_command_is_neither_verified_nor_undone() {
+    for append in [true, false] {
+        let scene = Scene::new();
+        scene.write("log", "old\n");
+        scene.write("empty", "");
+        let log = fs::File::options().append(append).write(true).open(scene.at("log")).unwrap();
+        if !record_with(&scene, "echo told; echo made > file", "empty", Some(log)) {
+            return;
+        }
+        verb("verify", &scene.snap(), &[]).expect(0);
+        fs::write(scene.at("log"), "old\ntold\nmore of another command\n").unwrap();
+        verb("verify", &scene.snap(), &[]).expect(0);
+        verb("restore", &scene.snap(), &["--before"]).expect(0);
+        assert!(fs::read_to_string(scene.at("log")).unwrap().ends_with("another command\n"));
+        assert!(!scene.at("file").exists());
+    }
+}

@@ -358,6 +358,67 @@ fn immutable_files_and_directories_are_named_before_anything_changes() {
     assert_eq!(fs::read_to_string(scene.at("plain")).unwrap(), "new");
 }
 
+/// Sets or clears flags of a path of the tree; false where that is impossible.
+fn chattr(scene: &Scene, flags: &str, name: &str) -> bool {
+    let output = Command::new("chattr").arg(flags).arg(scene.at(name)).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn inode_flags_come_back_with_what_they_forbade() {
+    if !needs_root("chattr +i") {
+        return;
+    }
+    let scene = Scene::new();
+    for name in ["log", "plain", "gone", "dir/file", "dir/removed", "shut/file"] {
+        scene.write(name, "old");
+    }
+    if !chattr(&scene, "+ad", "log") {
+        return println!("skipped: the file system has no inode flags");
+    }
+    let unlock = || ["log", "plain", "gone", "made", "dir", "shut"].map(|name| chattr(&scene, "-iad", name));
+    chattr(&scene, "+i", "gone");
+    chattr(&scene, "+i", "shut");
+    let states = States::of(&scene, || {
+        unlock();
+        scene.write("log", "cut");
+        fs::remove_file(scene.at("gone")).unwrap();
+        scene.write("plain", "now immutable");
+        scene.write("made", "new and immutable");
+        scene.write("dir/file", "new");
+        fs::remove_file(scene.at("dir/removed")).unwrap();
+        scene.write("shut/made", "new");
+        for (flags, name) in [("+i", "plain"), ("+i", "made"), ("+a", "dir")] {
+            assert!(chattr(&scene, flags, name));
+        }
+    });
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| states.there_and_back(&scene)));
+    unlock();
+    done.unwrap();
+}
+
+#[test]
+fn privileged_attributes_of_symlinks_come_back() {
+    if !needs_root("trusted attributes") {
+        return;
+    }
+    let scene = Scene::new();
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::lsetxattr(scene.at(name), "trusted.mark", value, rustix::fs::XattrFlags::empty())
+    };
+    symlink("nowhere", scene.at("changed")).unwrap();
+    symlink("nowhere", scene.at("removed")).unwrap();
+    if set("changed", b"one").is_err() {
+        return println!("skipped: the file system has no such attributes");
+    }
+    set("removed", b"one").unwrap();
+    let states = States::of(&scene, || {
+        set("changed", b"two").unwrap();
+        fs::remove_file(scene.at("removed")).unwrap();
+    });
+    states.there_and_back(&scene);
+}
+
 #[test]
 fn a_directory_of_another_user_is_named_before_anything_changes() {
     if !needs_root("to become an ordinary user") {

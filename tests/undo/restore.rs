@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
+use agent_snapshot::snapshot::{FileRecord, Operation};
 use nix::sys::stat::Mode;
 use serde_json::Value;
 
@@ -136,6 +137,11 @@ fn a_target_at_neither_state_is_a_conflict_and_nothing_changes() {
     }
     assert!(!scene.dir().join("snap-rescue-1").exists());
 
+    let run = verb("restore", &scene.snap(), &["--before", "--force", "--dry-run"]).expect(0);
+    assert!(run.stdout.contains("replace") && run.stdout.contains("4 paths would be put back"), "{run:#?}");
+    assert!(!run.stderr.contains("nothing would be changed"), "{run:#?}");
+    assert!(run.stderr.contains("--force overwrites what has changed since:"), "{run:#?}");
+    assert_eq!(fs::read_to_string(scene.at("b")).unwrap(), "mine");
     verb("restore", &scene.snap(), &["--before", "--force"]).expect(0);
     assert_eq!(fs::read_to_string(scene.at("b")).unwrap(), "old");
     verb("restore", &scene.dir().join("snap-rescue-1"), &["--before"]).expect(0);
@@ -201,7 +207,7 @@ fn a_path_limits_the_restore_to_what_is_beneath_it() {
     verb("restore", &scene.snap(), &["--before", dir.to_str().unwrap()]).expect(0);
     assert_eq!(fs::read_to_string(scene.at("dir/file")).unwrap(), "old");
     assert_eq!(fs::read_to_string(scene.at("dir2/file")).unwrap(), "new");
-    let run = verb("restore", &scene.snap(), &["--before", "/no/such/path"]).expect(2);
+    let run = verb("restore", &scene.snap(), &["--before", "/no/such/path"]).expect(1);
     assert!(run.stderr.contains("knows nothing of /no/such/path"), "{}", run.stderr);
 }
 
@@ -378,4 +384,48 @@ fn a_snapshot_that_is_in_use_is_not_restored() {
     assert!(run.stderr.contains("is being used by another restore or recording"), "{}", run.stderr);
     drop(user);
     verb("restore", &scene.snap(), &["--before"]).expect(0);
+}
+
+/// Makes a bundle of a change in which `name` was a file on a descriptor from before the launch.
+fn inherited(scene: &Scene, name: &str, change: impl FnOnce(&mut FileRecord)) {
+    let before = scan(&scene.root());
+    scene.write("other", "made");
+    fs::rename(scene.at("list"), scene.at("moved")).unwrap();
+    scene.write("log", "old and more");
+    let after = scan(&scene.root());
+    commit(&scene.snap(), &header(), |writer| {
+        let mut records = records(writer, &before, &after, |_| false);
+        let path = scene.at(name).into_os_string().into_encoded_bytes();
+        let record = records.iter_mut().find(|record| record.path == path).unwrap();
+        record.inherited = true;
+        change(record);
+        records
+    });
+}
+
+#[test]
+fn an_inherited_file_is_a_target_where_its_name_was_changed() {
+    let scene = Scene::new();
+    scene.write("list", "precious");
+    scene.write("log", "old");
+    inherited(&scene, "list", |record| record.operations = Operation::Delete.into());
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    assert_eq!(fs::read_to_string(scene.at("list")).unwrap(), "precious");
+    assert_eq!(fs::read_to_string(scene.at("log")).unwrap(), "old");
+    assert!(!scene.at("moved").exists());
+
+    let scene = Scene::new();
+    scene.write("list", "precious");
+    scene.write("log", "old");
+    inherited(&scene, "log", |record| record.operations = Operation::Write.into());
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    assert_eq!(fs::read_to_string(scene.at("log")).unwrap(), "old and more");
+    verb("verify", &scene.snap(), &[]).expect(1);
+    verb("restore", &scene.snap(), &[]).expect(0);
+    scene.write("log", "old and more and more");
+    let run = verb("verify", &scene.snap(), &[]).expect(0);
+    assert!(run.stdout.contains("1 path that output was sent to left out"), "{run:#?}");
+    scene.write("log", "old and more");
+    verb("restore", &scene.snap(), &["--before", scene.at("log").to_str().unwrap()]).expect(0);
+    assert_eq!(fs::read_to_string(scene.at("log")).unwrap(), "old");
 }

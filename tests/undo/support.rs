@@ -36,6 +36,7 @@ pub fn scan(root: &Path) -> Tree {
         let stat = live::lstat(&path).unwrap().unwrap();
         let mut present = live::present(&stat, &path).unwrap();
         present.xattrs = live::xattrs(&path).unwrap();
+        present.inode_flags = live::inode_flags(&path).unwrap();
         let content = match present.file_type {
             FileType::File => {
                 let content = fs::read(OsStr::from_bytes(&path)).unwrap();
@@ -79,6 +80,9 @@ pub fn told(tree: &Tree, of: impl Fn(&[u8]) -> bool) -> Vec<String> {
             }
             if at.rdev.is_some() || !at.xattrs.is_empty() {
                 line += &format!(" {:?} {:?}", at.rdev, at.xattrs);
+            }
+            if !at.inode_flags.is_empty() {
+                line += &format!(" {:?}", at.inode_flags);
             }
             match names.get(&(at.dev, at.ino)) {
                 Some(names) if names.len() > 1 => line += &format!(" = {}", printable(names[0])),
@@ -187,7 +191,8 @@ pub fn records(
                         && one.present.ino == other.present.ino
                         && one.present.entries_digest != other.present.entries_digest
                         && one.present.mode == other.present.mode
-                        && one.present.xattrs == other.present.xattrs =>
+                        && one.present.xattrs == other.present.xattrs
+                        && one.present.inode_flags == other.present.inode_flags =>
                 {
                     Operation::Directory.into()
                 }
@@ -376,22 +381,29 @@ impl States {
 /// Runs a restore with `flags` and calls `each` at every stop of its first thread, with the process and how
 /// many system calls it has made; how many it made in all, and its exit status unless it was killed.
 pub fn trace_restore(scene: &Scene, flags: &[&str], each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
-    let mut command = agent_snapshot();
-    command.arg("restore").arg(scene.snap()).args(flags);
-    trace(&mut command, each)
+    trace(&mut traced_restore(scene, flags), each)
 }
 
-/// Runs `command` in the same way.
+/// A restore that waits for a line on its standard input.
+pub fn traced_restore(scene: &Scene, flags: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"read _; exec "$0" "$@""#, env!("CARGO_BIN_EXE_agent-snapshot"), "restore"]);
+    command.arg(scene.snap()).args(flags).env("NO_COLOR", "1");
+    command
+}
+
+/// Runs the command of [`traced_restore`] in the same way.
 pub fn trace(command: &mut Command, mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
     #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let pid = Pid::from_raw(child.id().cast_signed());
     // Refused for a moment while the child becomes the program.
     while let Err(error) = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
         assert_eq!(error, nix::errno::Errno::EPERM);
     }
-    // It may have come to its end already.
-    let _ = ptrace::interrupt(pid);
+    ptrace::interrupt(pid).unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
     let mut stops = 0;
     loop {
         match waitpid(pid, None).unwrap() {

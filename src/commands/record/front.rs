@@ -238,7 +238,11 @@ impl Front {
                 self.leave_keeper();
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
                 Some(if timed_out {
-                    Ending::TimedOut(Done { error: None, timed_out, complete: true, report: String::new() })
+                    Ending::TimedOut(Done {
+                        error: None,
+                        complete: true,
+                        ..Done::failed(String::new(), true)
+                    })
                 } else {
                     Ending::Detached(end)
                 })

@@ -1,14 +1,18 @@
-//! What the two processes of a recording tell each other: one JSON message a packet.
+//! What the two processes of a recording tell each other: one JSON message after another.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use crate::trace::handover;
 
-/// The longest message; reports are cut to fit.
-const LONGEST: usize = 64 << 10;
+/// What of a message fits into one packet; a longer one takes several.
+const PART: usize = 32 << 10;
+/// The last byte of a packet: whether its message ends with it.
+const GOES_ON: u8 = 0;
+const ENDS: u8 = 1;
 
 /// A moment that both processes can compare: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,8 +85,17 @@ pub struct Done {
     pub timed_out: bool,
     /// Whether the manifest is complete.
     pub complete: bool,
+    /// What is said whatever report was asked for, a sentence each.
+    pub notes: Vec<String>,
     /// The report that was asked for.
     pub report: String,
+}
+
+impl Done {
+    /// There is no manifest.
+    pub fn failed(error: String, timed_out: bool) -> Done {
+        Done { error: Some(error), timed_out, complete: false, notes: Vec::new(), report: String::new() }
+    }
 }
 
 /// From the process that the user waits for to the one that traces.
@@ -107,13 +120,18 @@ pub enum ToTracer {
 
 /// One end of the connection.
 #[derive(Debug)]
-pub struct Link(OwnedFd);
+pub struct Link {
+    socket: OwnedFd,
+    /// Held while a message is sent: its packets stay together.
+    sending: Mutex<()>,
+}
 
 impl Link {
     /// Both ends.
     pub fn pair() -> io::Result<(Link, Link)> {
         let (one, other) = handover::pair()?;
-        Ok((Link(one), Link(other)))
+        let link = |socket| Link { socket, sending: Mutex::new(()) };
+        Ok((link(one), link(other)))
     }
 
     /// Sends a message; a peer that is gone is no error, it needs no telling.
@@ -124,22 +142,66 @@ impl Link {
     /// The same, and another name of `descriptor` with it.
     pub fn send_with(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) {
         let bytes = serde_json::to_vec(message).unwrap_or_default();
-        if bytes.len() <= LONGEST {
-            let _ = handover::send(&self.0, &bytes, descriptor);
+        let _together = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut descriptor = descriptor;
+        let mut parts = bytes.chunks(PART).peekable();
+        while let Some(part) = parts.next() {
+            let end = if parts.peek().is_some() { GOES_ON } else { ENDS };
+            if handover::send(&self.socket, &[part, &[end]].concat(), descriptor.take()).is_err() {
+                return;
+            }
         }
     }
 
     /// Receives the next message, and the descriptor that came with it; none when the peer is gone.
     pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Option<(T, Option<OwnedFd>)> {
-        let mut bytes = vec![0; handover::next_length(&self.0).ok()?];
-        let (count, descriptor) = handover::receive(&self.0, &mut bytes).ok()?;
-        let message = serde_json::from_slice(bytes.get(..count)?).ok()?;
-        Some((message, descriptor))
+        let mut message = Vec::new();
+        let mut descriptor = None;
+        loop {
+            let mut packet = vec![0; handover::next_length(&self.socket).ok()?];
+            let (count, passed) = handover::receive(&self.socket, &mut packet).ok()?;
+            descriptor = descriptor.or(passed);
+            let (end, part) = packet.get(..count)?.split_last()?;
+            message.extend_from_slice(part);
+            if *end == ENDS {
+                return Some((serde_json::from_slice(&message).ok()?, descriptor));
+            }
+        }
     }
 }
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_any_length_arrives_whole_among_others() {
+        let (one, other) = Link::pair().unwrap();
+        let report = "\u{1}\"ä".repeat(100_000);
+        std::thread::scope(|scope| {
+            let sent = Done { report: report.clone(), ..Done::failed("why".to_owned(), false) };
+            let one = &one;
+            scope.spawn(move || one.send(&ToFront::Done(sent)));
+            scope.spawn(move || (0..50).for_each(|_| one.send(&ToFront::Continued)));
+            let (mut done, mut others) = (0, 0);
+            while done + others < 51 {
+                match other.receive::<ToFront>().unwrap().0 {
+                    ToFront::Done(received) => {
+                        assert_eq!(received.report, report);
+                        done += 1;
+                    }
+                    ToFront::Continued => others += 1,
+                    message => panic!("{message:?}"),
+                }
+            }
+        });
+        drop(one);
+        assert!(other.receive::<ToFront>().is_none());
     }
 }

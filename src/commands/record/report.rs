@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cli::Report;
-use crate::snapshot::{FileRecord, Header, Operation, State, printable};
+use crate::commands::change::Effect;
+use crate::snapshot::{FileRecord, Header, Operation, printable};
 
 /// How many suppressed changes are named.
 const NAMED: usize = 5;
@@ -19,32 +20,41 @@ pub struct Facts {
     created: u64,
     changed: u64,
     deleted: u64,
+    /// Written through a descriptor from before the command, and none of those above.
+    inherited: u64,
 }
 
 impl Facts {
     /// Counts one record.
     pub fn count(&mut self, file: &FileRecord) {
         self.paths += 1;
-        match (&file.before, &file.after) {
-            (State::Absent { .. }, State::Present(_)) => self.created += 1,
-            (State::Present(_), State::Absent { .. }) => self.deleted += 1,
-            (State::Present(before), State::Present(after)) if file.changes() => {
-                let same = before.digest == after.digest
-                    && before.mode == after.mode
-                    && before.target == after.target;
-                self.changed += u64::from(!same);
-            }
-            _ => {}
+        let count = match Effect::of(file) {
+            Effect::Temporary | Effect::None => None,
+            // The log that a shell redirects to is not the command's doing.
+            _ if file.inherited => Some(&mut self.inherited),
+            Effect::Created => Some(&mut self.created),
+            Effect::Deleted => Some(&mut self.deleted),
+            Effect::Changed => Some(&mut self.changed),
+            Effect::Unaltered => None,
+        };
+        if let Some(count) = count {
+            *count += 1;
         }
         self.read += u64::from(file.operations.contains(Operation::Read));
     }
 }
 
-impl FileRecord {
-    /// Whether the tree changed the path, whatever it is now.
-    fn changes(&self) -> bool {
-        self.operations.intersects(crate::snapshot::Operations::CHANGES)
-    }
+/// The gaps of a recording, a line each.
+pub fn gaps(header: &Header) -> impl Iterator<Item = String> {
+    header.warnings.iter().filter(|warning| warning.lost).map(|warning| {
+        let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
+        format!("incomplete: {}: {}{times}", warning.kind.name(), printable(warning.detail.as_bytes()))
+    })
+}
+
+/// `1 process`, `2 processes`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// The report, with its final newline; nothing where none is wanted.
@@ -58,7 +68,7 @@ pub fn render(kind: Report, header: &Header, facts: &Facts, elapsed: Duration, d
                 "snapshot": directory, "exit_status": header.exit_status, "complete": header.complete,
                 "seconds": elapsed.as_secs_f64(), "processes": header.processes.len(), "paths": facts.paths,
                 "created": facts.created, "changed": facts.changed, "deleted": facts.deleted,
-                "read": facts.read, "warnings": warnings,
+                "inherited": facts.inherited, "read": facts.read, "warnings": warnings,
             });
             format!("{report}\n")
         }
@@ -67,17 +77,20 @@ pub fn render(kind: Report, header: &Header, facts: &Facts, elapsed: Duration, d
 
 fn summary(header: &Header, facts: &Facts, elapsed: Duration, directory: &str) -> String {
     let mut text = String::new();
-    let Facts { created, changed, deleted, read, .. } = facts;
+    let Facts { created, changed, deleted, inherited, read, .. } = facts;
+    let inherited = match inherited {
+        0 => String::new(),
+        count => format!(", {count} written through descriptors from before the command"),
+    };
     // Writing to a String can't fail.
     let _ = writeln!(
         text,
-        "agent-snapshot: {created} created, {changed} changed, {deleted} deleted, {read} read; {} processes, {:.1} s → {directory}",
-        header.processes.len(),
+        "agent-snapshot: {created} created, {changed} changed, {deleted} deleted{inherited}, {read} read; {}, {:.1} s → {directory}",
+        counted(header.processes.len(), "process", "processes"),
         elapsed.as_secs_f64(),
     );
-    for warning in header.warnings.iter().filter(|warning| warning.lost) {
-        let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
-        let _ = writeln!(text, "agent-snapshot: incomplete: {}{times}", printable(warning.detail.as_bytes()));
+    for gap in gaps(header) {
+        let _ = writeln!(text, "agent-snapshot: {gap}");
     }
     let unrecorded: Vec<_> = header.suppressed.iter().flat_map(|rule| &rule.changed).collect();
     if !unrecorded.is_empty() {

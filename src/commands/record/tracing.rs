@@ -44,13 +44,8 @@ pub fn run(setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -
         Ok(Ok(())) => {}
         Ok(Err(message)) => link.send(&message),
         Err(panic) => {
-            let error = Some(format!("the recorder failed ({})", panic_text(&*panic)));
-            link.send(&ToFront::Done(Done {
-                error,
-                timed_out: false,
-                complete: false,
-                report: String::new(),
-            }));
+            let error = format!("the recorder failed ({})", panic_text(&*panic));
+            link.send(&ToFront::Done(Done::failed(error, false)));
         }
     }
     sys::exit_now(0);
@@ -116,11 +111,18 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     let timed_out = tree.timed_out.load(Ordering::Relaxed);
     let times = Times { started_at, finished_at, elapsed: started.elapsed() };
     let done = match write(setup, &recorder, &tree, directory, manifest, end, timed_out, &times) {
-        Ok((complete, report)) => Done { error: None, timed_out, complete, report },
-        Err(error) => Done { error: Some(error), timed_out, complete: false, report: String::new() },
+        Ok(Written { complete, notes, report }) => Done { error: None, timed_out, complete, notes, report },
+        Err(error) => Done::failed(error, timed_out),
     };
     link.send(&ToFront::Done(done));
     Ok(())
+}
+
+/// What was written.
+struct Written {
+    complete: bool,
+    notes: Vec<String>,
+    report: String,
 }
 
 struct Times {
@@ -186,7 +188,7 @@ fn write(
     end: End,
     timed_out: bool,
     times: &Times,
-) -> Result<(bool, String), String> {
+) -> Result<Written, String> {
     if timed_out {
         recorder.note(WarningKind::Timeout, "the time was up, and every process was ended");
     }
@@ -237,10 +239,19 @@ fn write(
         .and_then(|()| std::io::Write::flush(&mut out))
         .map_err(|error| format!("write {named}/manifest.json: {error}"))?;
     drop(out);
-    let report = report::render(setup.report, &header, &facts, times.elapsed, &named);
     let directory = Arc::into_inner(directory).ok_or("the snapshot's directory is still in use")?;
-    directory.commit(blobs, manifest, setup.options.sync).map_err(|error| error.to_string())?;
-    Ok((complete, report))
+    let path = directory.commit(blobs, manifest, setup.options.sync).map_err(|error| error.to_string())?;
+    let path = path.display().to_string();
+    let mut notes = Vec::new();
+    if path != named {
+        notes.push(format!("the command moved the snapshot's directory: it is {path} now"));
+    }
+    // The summary names them, too.
+    if setup.options.strict && setup.report != cli::Report::Summary {
+        notes.extend(report::gaps(&header));
+    }
+    let report = report::render(setup.report, &header, &facts, times.elapsed, &path);
+    Ok(Written { complete, notes, report })
 }
 
 /// The living processes of the tree, for the threads that send signals to them.
@@ -279,7 +290,13 @@ impl Tree {
 
     fn survivors_ended(&self) -> Option<String> {
         let count = self.lock().ended_survivors;
-        (count > 0).then(|| format!("{count} processes outlived the command and were ended"))
+        (count > 0).then(|| {
+            format!(
+                "{} outlived the command and {} ended",
+                report::counted(count, "process", "processes"),
+                if count == 1 { "was" } else { "were" }
+            )
+        })
     }
 
     /// Ends every process, and then this one: while we live, no call of theirs goes astray.

@@ -101,6 +101,7 @@ impl State {
     /// Notes that an inode was changed in place; the name that it was first met by is told so, too.
     fn change_in_place(&mut self, id: InodeId, kind: Kind, by: ProcessId) {
         let inode = self.ledger.inodes.get_mut(id);
+        inode.threatened = true;
         inode.touched = true;
         inode.changes = inode.changes.wrapping_add(1);
         let writes = kind != Kind::Attributes;

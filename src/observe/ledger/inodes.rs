@@ -145,6 +145,9 @@ pub struct Inode {
     pub name: Option<NameId>,
     /// The bytes of that state.
     pub content: Content,
+    /// Whether a call that may change it in place has begun, whatever came of it: until then what differs was
+    /// changed from outside.
+    pub threatened: bool,
     /// Whether its bytes may have been changed in place.
     pub written: bool,
     /// Whether its times or other metadata may have been changed in place.
@@ -222,7 +225,7 @@ impl Inodes {
         if let Some(id) = self.of(stat) {
             let known = self.get(id);
             let same_type = (known.before.mode ^ now.mode) & libc::S_IFMT == 0;
-            let changed = known.written || known.touched || now.is_directory();
+            let changed = known.threatened || now.is_directory();
             if same_type && (changed || known.before.same_state(&known.as_known(now))) {
                 return id;
             }
@@ -281,8 +284,8 @@ mod tests {
         let first = inodes.meet(&stat(7, 1));
         assert_eq!(inodes.meet(&stat(7, 1)), first);
         assert_ne!(inodes.meet(&stat(8, 1)), first);
-        inodes.get_mut(first).written = true;
-        assert_eq!(inodes.meet(&stat(7, 2)), first, "the tree has changed it");
+        inodes.get_mut(first).threatened = true;
+        assert_eq!(inodes.meet(&stat(7, 2)), first, "the tree may be changing it");
     }
 
     #[test]

@@ -206,6 +206,13 @@ impl State {
         }
     }
 
+    /// Notes that a call begins which may change the inode in place.
+    pub fn threaten(&mut self, now: &FileStat) {
+        if let Some(id) = self.ledger.inodes.of(now) {
+            self.ledger.inodes.get_mut(id).threatened = true;
+        }
+    }
+
     /// Takes the attributes of the inode at `path` that a call may change, once.
     pub fn take_attributes(&mut self, path: &[u8], now: &FileStat) {
         let Some(id) = self.ledger.inodes.of(now) else { return };
@@ -249,7 +256,8 @@ impl State {
 
     fn tell_late(&mut self, id: InodeId, now: &FileStat) {
         let inode = self.ledger.inodes.get(id);
-        if inode.appended || inode.has_bytes_of_before(&now.into()) || !resolve::is_regular(now) {
+        let same_bytes = inode.before.same_content(&inode.as_known(now.into()), inode.threatened);
+        if inode.appended || same_bytes || !resolve::is_regular(now) {
             return;
         }
         let path = String::from_utf8_lossy(self.path_of(id)).into_owned();

@@ -102,16 +102,68 @@ fn a_directory_removed_during_the_run_is_made_again() {
 }
 
 #[test]
-fn a_directory_moved_away_during_the_run_does_not_take_the_snapshot_with_it() {
+fn a_directory_moved_away_during_the_run_takes_the_snapshot_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    for (moved, to) in [("a/snap", "b"), ("a", "c")] {
+        let target = SnapshotDir::create(&root.path().join("a/snap")).unwrap();
+        fs::rename(root.path().join(moved), root.path().join(to)).unwrap();
+        let path = target.commit(None, with_text("manifest"), true).unwrap();
+        let expected = root.path().join(if to == "c" { "c/snap" } else { to });
+        assert_eq!(path, expected.canonicalize().unwrap());
+        assert_eq!(names(&expected), [MANIFEST]);
+        assert!(!root.path().join("a/snap").exists());
+    }
+}
+
+#[test]
+fn a_symlink_in_the_place_of_a_removed_directory_is_not_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("parent/snap");
+    for planted in ["parent/snap", "parent"] {
+        let victim = tempfile::tempdir().unwrap();
+        fs::set_permissions(victim.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let target = SnapshotDir::create(&dir).unwrap();
+        fs::remove_dir_all(root.path().join(planted)).unwrap();
+        std::os::unix::fs::symlink(victim.path(), root.path().join(planted)).unwrap();
+        let error = target.commit(None, with_text("manifest"), false).unwrap_err();
+        assert!(error.to_string().contains("parent/snap"), "{error}");
+        assert!(names(victim.path()).is_empty());
+        assert_eq!(mode(victim.path()), 0o755);
+        fs::remove_file(root.path().join(planted)).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_of_somebody_else_in_the_place_of_a_removed_one_is_left_alone() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give a directory away");
+        return;
+    }
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("snap");
     let target = SnapshotDir::create(&dir).unwrap();
-    commit_into(target, header(), |writer| {
-        fs::rename(&dir, root.path().join("elsewhere")).unwrap();
-        vec![created(b"/file", stored(&store(writer, "kept")))]
-    });
-    assert_eq!(text(&dir), "kept");
-    assert!(names(&root.path().join("elsewhere")).is_empty());
+    fs::remove_dir(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
+    let error = target.commit(None, with_text("manifest"), false).unwrap_err();
+    assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+    assert!(names(&dir).is_empty());
+    assert_eq!(mode(&dir), 0o755);
+}
+
+#[test]
+fn only_directories_that_were_made_and_are_still_empty_are_removed_again() {
+    let root = tempfile::tempdir().unwrap();
+    let victim = tempfile::tempdir().unwrap();
+    fs::create_dir_all(victim.path().join("b/snap")).unwrap();
+    let dir = root.path().join("a/b/snap");
+    let made = SnapshotDir::create(&dir).unwrap().made().clone();
+    fs::rename(root.path().join("a"), root.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink(victim.path(), root.path().join("a")).unwrap();
+    made.remove();
+    assert!(victim.path().join("b/snap").exists());
+    assert_eq!(names(&root.path().join("moved")), [] as [&str; 0]);
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! What each effect of a call means for the ledger: one row an effect, no rule for the rest.
+//!
+//! Pure. Neighbour: `changes.rs`, which asks before a call goes on and when it has succeeded.
+
+use nix::sys::stat::FileStat;
+
+use super::ledger::apply::{CopyUp, Kind};
+use super::ledger::protect::Threat;
+use super::resolve;
+use crate::snapshot::{Operation, Operations};
+use crate::trace::syscalls::{Effect, Open};
+
+/// What a call with an effect does to a place where something, or nothing, is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Meaning {
+    /// How the place was used, where the call succeeds.
+    pub operations: Operations,
+    /// What has happened to it then.
+    pub kind: Kind,
+    /// What becomes of the bytes that are there.
+    pub threat: Option<Threat>,
+    /// Whether its attributes, bytes or existence may become others.
+    pub changes: bool,
+    /// Whether the name comes, goes or gets something else to stand for.
+    pub changes_name: bool,
+    /// Whether the number of names of the file that is there becomes another.
+    pub changes_links: bool,
+    /// Whether other paths may lead elsewhere then, or relative ones start elsewhere.
+    pub moves: bool,
+    /// How an overlay copies the file up.
+    pub copy_up: Option<CopyUp>,
+}
+
+/// A use that changes nothing.
+fn used(operations: Operations) -> Meaning {
+    Meaning {
+        operations,
+        kind: Kind::Used,
+        threat: None,
+        changes: false,
+        changes_name: false,
+        changes_links: false,
+        moves: false,
+        copy_up: None,
+    }
+}
+
+/// What changes the name itself.
+fn named(kind: Kind, operations: Operations) -> Meaning {
+    Meaning { kind, changes: true, changes_name: true, ..used(operations) }
+}
+
+/// What a call with `effect` means where lstat(2) says `stat`.
+pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
+    let existence = Operations::from(Operation::Existence);
+    let directory = Operations::from(Operation::Directory);
+    let write = Operations::from(Operation::Write);
+    let delete = Operations::from(Operation::Delete);
+    let is_link = stat.is_some_and(resolve::is_link);
+    let has_more_names = stat.is_some_and(|stat| stat.st_nlink > 1 && !resolve::is_directory(stat));
+    match effect {
+        Effect::Open(open) => opened(open, stat),
+        Effect::Query => used(existence),
+        Effect::MountPoint => Meaning { changes_name: true, ..used(existence) },
+        Effect::List => used(directory),
+        Effect::ChangeDirectory | Effect::ChangeRoot => Meaning { moves: true, ..used(directory) },
+        Effect::Execute => used(Operations::from(Operation::Read).with(Operation::Execute)),
+        Effect::Truncate => Meaning {
+            kind: Kind::Written,
+            threat: Some(Threat::Overwrite),
+            changes: true,
+            copy_up: Some(CopyUp::Truncates),
+            ..used(write)
+        },
+        // How the descriptor was opened, or inherited, has told the operation.
+        Effect::Rewrite => Meaning {
+            kind: Kind::Written,
+            threat: Some(Threat::Overwrite),
+            changes: true,
+            ..used(Operations::NONE)
+        },
+        Effect::Remove => Meaning {
+            threat: Some(Threat::Unlink),
+            changes_links: has_more_names,
+            moves: is_link,
+            ..named(Kind::Removed, delete)
+        },
+        Effect::RemoveDirectory => Meaning { moves: true, ..named(Kind::Removed, directory.union(delete)) },
+        Effect::MakeDirectory => named(Kind::Bound, directory.union(write)),
+        Effect::MakeNode => named(Kind::Bound, write),
+        Effect::MakeSymlink => Meaning { moves: true, ..named(Kind::Bound, write) },
+        // What is renamed keeps its bytes.
+        Effect::RenameFrom { .. } => Meaning { moves: true, ..named(Kind::Removed, delete) },
+        Effect::RenameTo { exchange, .. } => Meaning {
+            threat: (!exchange).then_some(Threat::Unlink),
+            changes_links: has_more_names,
+            moves: true,
+            ..named(Kind::Bound, write)
+        },
+        Effect::LinkFrom => Meaning {
+            changes_links: stat.is_some(),
+            moves: is_link,
+            copy_up: Some(CopyUp::Only),
+            ..used(existence)
+        },
+        Effect::LinkTo => named(Kind::Bound, write),
+        Effect::Metadata => Meaning {
+            kind: Kind::Attributes,
+            changes: true,
+            copy_up: Some(CopyUp::SetsTimes),
+            ..used(Operation::Metadata.into())
+        },
+    }
+}
+
+fn opened(open: Open, stat: Option<&FileStat>) -> Meaning {
+    if open.path_only {
+        return used(Operation::Existence.into());
+    }
+    if open.temporary || stat.is_some_and(resolve::is_directory) {
+        return used(Operation::Directory.into());
+    }
+    let writes = open.write || open.truncate;
+    let mut operations = Operations::NONE;
+    if open.read {
+        operations = operations.with(Operation::Read);
+    }
+    if writes || stat.is_none() {
+        operations = operations.with(Operation::Write);
+    }
+    if operations.is_empty() {
+        operations = Operation::Existence.into();
+    }
+    match stat {
+        None => Meaning { changes: writes, changes_name: open.create, ..named(Kind::Bound, operations) },
+        // What goes into a pipe, a terminal or another device changes no file.
+        Some(stat) if !resolve::is_regular(stat) || !writes => used(operations),
+        Some(_) => Meaning {
+            kind: Kind::Written,
+            threat: Some(Threat::Overwrite),
+            changes: true,
+            copy_up: Some(if open.truncate { CopyUp::Truncates } else { CopyUp::Only }),
+            ..used(operations)
+        },
+    }
+}

@@ -1,0 +1,54 @@
+//! The inode flags of chattr(1) that a state has: given last, and those that forbid changes cleared first.
+//!
+//! Neighbours: `plan.rs` says where, `loosen.rs` clears them for the work, `apply.rs` gives them.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+
+use rustix::fs::{IFlags, OFlags};
+
+use super::place::Handle;
+use crate::snapshot::{FileType, InodeFlag, Present};
+
+/// The flags that forbid changes.
+pub const LOCKS: IFlags = IFlags::APPEND.union(IFlags::IMMUTABLE);
+/// All that a state can have.
+const KNOWN: IFlags = LOCKS.union(IFlags::NODUMP).union(IFlags::COMPRESSED);
+
+fn bit(flag: InodeFlag) -> IFlags {
+    match flag {
+        InodeFlag::Append => IFlags::APPEND,
+        InodeFlag::Immutable => IFlags::IMMUTABLE,
+        InodeFlag::Nodump => IFlags::NODUMP,
+        InodeFlag::Compressed => IFlags::COMPRESSED,
+    }
+}
+
+fn bits(flags: &BTreeSet<InodeFlag>) -> IFlags {
+    flags.iter().map(|flag| bit(*flag)).collect()
+}
+
+/// Whether a state has flags that forbid changes.
+pub fn is_locked(at: &Present) -> bool {
+    bits(&at.inode_flags).intersects(LOCKS)
+}
+
+/// Whether what is of `file_type` can have flags at all.
+pub fn has_flags(file_type: FileType) -> bool {
+    matches!(file_type, FileType::File | FileType::Directory)
+}
+
+/// Opens what is held, a regular file or a directory, and reads its flags.
+pub fn open(held: &Handle) -> io::Result<(File, IFlags)> {
+    let file = File::from(held.open(OFlags::RDONLY | OFlags::NONBLOCK)?);
+    let flags = rustix::fs::ioctl_getflags(&file)?;
+    Ok((file, flags))
+}
+
+/// Gives what is held the flags of a state, and leaves those that no state has as they are.
+pub fn give(held: &Handle, wanted: &BTreeSet<InodeFlag>) -> io::Result<()> {
+    let (file, now) = open(held)?;
+    let flags = (now - KNOWN) | bits(wanted);
+    if flags == now { Ok(()) } else { Ok(rustix::fs::ioctl_setflags(&file, flags)?) }
+}
