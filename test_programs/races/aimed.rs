@@ -30,9 +30,14 @@ impl Race {
 }
 
 pub const RACES: &[Race] = &[
-    Race { name: "refused_rename", setup: one_file, parties: &[refused_rename, write_to_f] },
-    Race { name: "unlink_of_a_hard_link", setup: more_names, parties: &[unlink_them, write_to_f] },
+    Race { name: "refused_rename", setup: one_file, parties: &[refused_rename, change_f] },
+    Race { name: "unlink_of_a_hard_link", setup: more_names, parties: &[unlink_them, change_f] },
     Race { name: "rename_onto", setup: two_files, parties: &[rename_g_onto_f, change_f] },
+    Race {
+        name: "hard_link_in_a_moved_directory",
+        setup: name_in_a_directory,
+        parties: &[move_it, change_f],
+    },
     Race { name: "create_in_a_moved_directory", setup: directory, parties: &[move_it, create_in_it] },
     Race { name: "served_rename", setup: working_directory, parties: &[ask_and_read] },
     Race {
@@ -112,15 +117,6 @@ fn refused_rename(party: &mut Party, number: usize) {
     }
 }
 
-fn write_to_f(party: &mut Party, number: usize) {
-    let bytes = bytes(number, 2);
-    party.meet();
-    party.spread();
-    let fd = ok(sys!(SYS_open, name("f", number).as_c_str(), O_WRONLY));
-    write_at(fd, &bytes, 0);
-    close(fd);
-}
-
 fn unlink_them(party: &mut Party, number: usize) {
     party.meet();
     for link in LINKS {
@@ -141,7 +137,7 @@ fn change_f(party: &mut Party, number: usize) {
     let f = name("f", number);
     party.meet();
     party.spread();
-    match number % 4 {
+    match number % 7 {
         0 => {
             ok(sys!(SYS_truncate, f.as_c_str(), bytes.len() / 2));
         }
@@ -155,12 +151,25 @@ fn change_f(party: &mut Party, number: usize) {
             ok(sys!(SYS_write, fd, bytes.as_ptr(), 10));
             close(fd);
         }
+        3 => {
+            ok(sys!(SYS_utimensat, CWD, f.as_c_str(), [1_000_000_000_i64, 5, 1_000_000_000, 6].as_ptr(), 0));
+        }
+        4 => {
+            ok(sys!(SYS_chmod, f.as_c_str(), 0o711));
+        }
         _ => {
             let fd = ok(sys!(SYS_open, f.as_c_str(), O_RDWR));
             write_at(fd, &bytes, 0);
             close(fd);
         }
     }
+}
+
+/// f has another name in a directory, which is met first when that is renamed.
+fn name_in_a_directory(number: usize) {
+    one_file(number);
+    fs::create_dir(format!("m{number}")).unwrap();
+    fs::hard_link(format!("f{number}"), format!("m{number}/x")).unwrap();
 }
 
 fn directory(number: usize) {

@@ -222,6 +222,7 @@ races! {
     refused_rename: 100;
     unlink_of_a_hard_link: 100;
     rename_onto: 100;
+    hard_link_in_a_moved_directory: 100;
     create_in_a_moved_directory: 100;
     served_rename: 100;
     renamed_working_directory: 100;
