@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::capture::{Fate, Finished, Held, Outcome, Ticket};
 use super::fit;
 use super::git::{Facts, Repositories};
+use super::mounts::named_twice;
 use super::recorder::{Recorder, State as Known};
 use super::resolve;
 use super::table::{Content, PathObservation, RecordId, Stat, Table};
@@ -134,8 +135,12 @@ impl Recorder {
         let mut parents = Parents::default();
         let git_epoch = known.repositories.settled_epoch();
         for record in records {
-            let after = known.after(record, &mut parents, git_epoch);
-            afters.push((record, after));
+            let after = if known.mounts.is_displaced(record, known.table.path(record)) {
+                known.displaced(record)
+            } else {
+                Some(known.after(record, &mut parents, git_epoch))
+            };
+            afters.extend(after.map(|after| (record, after)));
         }
         for directory in known.resolver.changed_outside() {
             known.warnings.lost(WarningKind::ExternalChange, None, || {
@@ -145,6 +150,7 @@ impl Recorder {
                 )
             });
         }
+        known.tell_files_named_twice(&afters);
         let afters = known.leave_out_misfits(afters);
         let Known { ignore, table, mut repositories, processes, capture, mut warnings, suppressed, .. } =
             known;
@@ -236,6 +242,40 @@ impl Parents {
 }
 
 impl Known {
+    /// What is said of a path whose file was on a mount that is gone, or is hidden by one that came: its
+    /// state is the one before, or where a call has changed it, nothing.
+    fn displaced(&mut self, record: RecordId) -> Option<After> {
+        if !self.is_changed(record) {
+            return Some(self.unseen_after(record));
+        }
+        let path = self.table.path(record);
+        self.warnings.lost(WarningKind::MountNamespace, None, || {
+            format!(
+                "{} was changed on a mount that is gone, or below one that came later, and is left out",
+                String::from_utf8_lossy(path)
+            )
+        });
+        None
+    }
+
+    /// A file that was changed by a name, and has another that no link connects with it.
+    fn tell_files_named_twice(&mut self, afters: &[(RecordId, After)]) {
+        let table = &self.table;
+        let files = afters.iter().filter_map(|(record, after)| {
+            let stat = after.stat(*record, table).filter(|stat| stat.is_regular() && stat.nlink == 1)?;
+            Some((*record, stat.inode()))
+        });
+        let changed = |record: RecordId| table.get(record).operations.intersects(Operations::CHANGES);
+        for (first, second) in
+            named_twice(files).into_iter().filter(|pair| changed(pair.0) || changed(pair.1))
+        {
+            self.warnings.lost(WarningKind::MountNamespace, None, || {
+                let [first, second] = [first, second].map(|record| String::from_utf8_lossy(table.path(record)));
+                format!("{first} and {second} are one file, perhaps by a bind mount: which bytes it had before is not told of both")
+            });
+        }
+    }
+
     /// Leaves out the records that can't be true beside others, and says so.
     fn leave_out_misfits(&mut self, mut afters: Vec<(RecordId, After)>) -> Vec<(RecordId, After)> {
         let table = &self.table;
@@ -350,17 +390,8 @@ impl Known {
     /// What is said of a path that the tree has left behind a directory that we may not search: its state
     /// is the one before, unless some call has changed it.
     fn hidden(&mut self, record: RecordId) -> After {
-        let observation = self.table.get(record);
-        let file = self.table.get(self.table.keeper(record));
-        let changed = observation.operations.intersects(Operations::CHANGES)
-            || observation.replaced
-            || observation.overwritten
-            || file.overwritten;
-        if !changed {
-            return After::AsBefore(match observation.before {
-                Some(stat) if stat.is_regular() => AfterContent::SameAsBefore,
-                _ => AfterContent::None,
-            });
+        if !self.is_changed(record) {
+            return self.unseen_after(record);
         }
         let path = self.table.path(record);
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
@@ -370,6 +401,24 @@ impl Known {
             )
         });
         After::Absent
+    }
+
+    /// Whether some call has changed what is at a path, or the file that was there by another name.
+    fn is_changed(&self, record: RecordId) -> bool {
+        let observation = self.table.get(record);
+        let file = self.table.get(self.table.keeper(record));
+        observation.operations.intersects(Operations::CHANGES)
+            || observation.replaced
+            || observation.overwritten
+            || file.overwritten
+    }
+
+    /// The state of a path that nobody has changed and that can't be looked at.
+    fn unseen_after(&self, record: RecordId) -> After {
+        After::AsBefore(match self.table.get(record).before {
+            Some(stat) if stat.is_regular() => AfterContent::SameAsBefore,
+            _ => AfterContent::None,
+        })
     }
 
     fn content_after(&mut self, record: RecordId, path: &[u8], now: &Stat) -> AfterContent {

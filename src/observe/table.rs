@@ -328,6 +328,11 @@ impl Table {
         self.index.find(self.hasher.hash_one(path), |record| self.path(*record) == path).copied()
     }
 
+    /// The record that is added next.
+    pub fn next(&self) -> RecordId {
+        id(self.index.len())
+    }
+
     /// Adds a record for a path that has none.
     pub fn add(&mut self, path: Vec<u8>, observation: PathObservation) -> RecordId {
         if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
