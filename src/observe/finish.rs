@@ -138,7 +138,7 @@ impl Recorder {
             let after = if known.mounts.is_displaced(record, known.table.path(record)) {
                 known.displaced(record)
             } else {
-                Some(known.after(record, &mut parents, git_epoch))
+                known.after(record, &mut parents, git_epoch)
             };
             afters.extend(after.map(|after| (record, after)));
         }
@@ -311,7 +311,8 @@ impl Known {
         afters
     }
 
-    fn after(&mut self, record: RecordId, parents: &mut Parents, git_epoch: u32) -> After {
+    /// The state of a path at the end; none where nothing is known of it.
+    fn after(&mut self, record: RecordId, parents: &mut Parents, git_epoch: u32) -> Option<After> {
         let path = self.table.path(record).to_vec();
         let Ok(mut found) = parents.lstat(&path) else { return self.hidden(record) };
         let mut target = None;
@@ -369,15 +370,14 @@ impl Known {
             _ => AfterContent::None,
         };
         if as_before {
-            After::AsBefore(content)
-        } else {
-            let more = More { git, target, entries, xattrs };
-            let more = (more != More::default()).then(|| Box::new(more));
-            match (stat, &more) {
-                (None, None) => After::Absent,
-                _ => After::Now(Box::new(Now { stat, content, more })),
-            }
+            return Some(After::AsBefore(content));
         }
+        let more = More { git, target, entries, xattrs };
+        let more = (more != More::default()).then(|| Box::new(more));
+        Some(match (stat, &more) {
+            (None, None) => After::Absent,
+            _ => After::Now(Box::new(Now { stat, content, more })),
+        })
     }
 
     /// Whether a file has been changed by one of its names, or had extended attributes before.
@@ -387,12 +387,19 @@ impl Known {
         had || keeper.changes > 0 || self.table.get(record).changes > 0
     }
 
-    /// What is said of a path that the tree has left behind a directory that we may not search: its state
-    /// is the one before, unless some call has changed it.
-    fn hidden(&mut self, record: RecordId) -> After {
+    /// What is said of a path that the tree has left behind a directory that we may not search.
+    ///
+    /// What no call has changed is as before, and what was removed and not made again is gone. Of what was
+    /// changed otherwise no more is known than that it may be there; nothing, if it was not there before.
+    fn hidden(&mut self, record: RecordId) -> Option<After> {
         if !self.is_changed(record) {
-            return self.unseen_after(record);
+            return Some(self.unseen_after(record));
         }
+        let observation = self.table.get(record);
+        if observation.deleted && !observation.written {
+            return Some(After::Absent);
+        }
+        let before = observation.before.filter(|before| !before.is_link());
         let path = self.table.path(record);
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
             format!(
@@ -400,7 +407,13 @@ impl Known {
                 String::from_utf8_lossy(path)
             )
         });
-        After::Absent
+        before.map(|before| {
+            let content = match before.is_regular() {
+                true => AfterContent::Omitted(BlobOmitted::Unreadable),
+                false => AfterContent::None,
+            };
+            After::Now(Box::new(Now { stat: Some(before), content, more: None }))
+        })
     }
 
     /// Whether some call has changed what is at a path, or the file that was there by another name.
