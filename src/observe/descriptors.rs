@@ -7,7 +7,7 @@
 use rustix::fs::{AtFlags, CWD};
 
 use super::changes::Part;
-use super::recorder::State;
+use super::recorder::{Sight, State};
 use super::resolve::{self, Unresolved};
 use super::table::{ProcessId, RecordId};
 use super::view;
@@ -139,7 +139,14 @@ impl State {
         let new = self.table.find(&resolved.path).is_none();
         let open = Open { read, write, ..Open::default() };
         let mut part = self.prepare_part(Effect::Open(open), resolved);
-        if late && new && write {
+        // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
+        let has_bytes = match (&part.sight, &part.stat) {
+            (Sight::Record(record), Some(stat)) => {
+                resolve::is_regular(stat) && !self.is_pseudo(stat.st_dev, *record)
+            }
+            _ => false,
+        };
+        if late && new && write && has_bytes {
             let path = String::from_utf8_lossy(&part.path).into_owned();
             self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
                 format!("{path} was first seen when it was open for writing already")
