@@ -505,8 +505,13 @@ impl Known {
         let now = known.as_ref();
         let changed = match (&observation.before, now) {
             (None, None) => false,
-            (Some(before), Some(now)) if before.is_regular() => !before.same_content(now, file.touched),
-            (Some(before), Some(now)) => (before.mode ^ now.mode) & libc::S_IFMT != 0,
+            (Some(before), Some(now)) => {
+                let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
+                // Another target makes another link, perhaps with the same number.
+                ((before.is_regular() || before.is_link()) && !before.same_content(now, file.touched))
+                    || (before.mode ^ now.mode) & libc::S_IFMT != 0
+                    || (!file.touched && attributes(before) != attributes(now))
+            }
             _ => true,
         };
         let dev = now.or(observation.before.as_ref()).map(|stat| stat.dev);
