@@ -6,6 +6,7 @@ mod bytes;
 mod calls;
 mod faults;
 mod git;
+mod hidden;
 mod inherited;
 mod lanes;
 mod mounts;

@@ -100,3 +100,82 @@ fn a_file_system_that_the_tree_serves_holds_nobody() {
         assert_eq!(lost(&snapshot), [WarningKind::MountNamespace], "{mechanism} {shell}");
     }
 }
+
+/// Records `script` in a namespace of its own, and then undoes it in the one of the test.
+fn record_and_undo(place: &Place, script: &str) -> agent_snapshot::snapshot::Snapshot {
+    let output = record_in_own_namespace(place, &[], script);
+    assert!(output.status.success(), "{output:?}");
+    let snapshot = place.snapshot();
+    let undone = place.command().arg("restore").arg(&place.out).arg("--before").output().unwrap();
+    assert!(undone.status.success(), "{undone:?}");
+    snapshot
+}
+
+#[test]
+fn what_was_on_a_mount_that_is_gone_is_no_state_of_what_is_below() {
+    let place = Place::new();
+    if !can_mount(&place) {
+        return;
+    }
+    for name in ["d", "e", "late"] {
+        fs::create_dir(place.work.join(name)).unwrap();
+        fs::write(place.work.join(name).join("f"), "precious\n").unwrap();
+    }
+    let snapshot = record_and_undo(
+        &place,
+        "cat e/f; mount -t tmpfs x d; echo over >d/f; echo other >d/g; umount d
+         mount -t tmpfs x e; echo over >e/f; umount e; echo changed >e/f
+         cat late/f; mount -t tmpfs x late; rm -f late/f; echo done >result",
+    );
+    for name in ["d/f", "e/f", "late/f"] {
+        assert_eq!(fs::read_to_string(place.work.join(name)).unwrap(), "precious\n", "{name}");
+    }
+    assert!(!place.work.join("result").exists());
+    assert_eq!(lost(&snapshot), [WarningKind::MountNamespace]);
+    let recorded = place.recorded(&snapshot);
+    assert!(!recorded.iter().any(|record| record.starts_with("d/")), "{recorded:?}");
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "e/f"), true), b"precious\n");
+    let late = place.file(&snapshot, "late/f");
+    assert_eq!(late.before, late.after);
+}
+
+#[test]
+fn a_file_system_is_not_taken_for_one_that_had_its_device_number_before() {
+    let place = Place::new();
+    if !can_mount(&place) {
+        return;
+    }
+    fs::create_dir(place.work.join("d")).unwrap();
+    // It stays mounted, as long as its namespace does.
+    let output = record_in_own_namespace(
+        &place,
+        &[],
+        "mount -t proc x d && stat -c %d d && cat d/version && umount d && mount -t tmpfs x d && stat -c %d d && echo bytes >d/f",
+    );
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = said.lines();
+    if lines.next() != lines.last() {
+        return println!("skipped: the number was not used again");
+    }
+    let snapshot = place.snapshot();
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "d/f"), false), b"bytes\n");
+}
+
+#[test]
+fn a_file_that_a_bind_mount_gives_two_names_is_told() {
+    let place = Place::new();
+    if !can_mount(&place) {
+        return;
+    }
+    for name in ["a", "b"] {
+        fs::create_dir(place.work.join(name)).unwrap();
+    }
+    fs::write(place.work.join("a/f"), "old\n").unwrap();
+    record_in_own_namespace(&place, &[], "cat a/f; mount --bind a b; cat b/f");
+    assert_eq!(lost(&place.snapshot()), [], "nothing was changed by a name that is not recorded");
+    record_in_own_namespace(&place, &[], "echo new >a/f; mount --bind a b; echo newer >b/f");
+    let snapshot = place.snapshot();
+    assert_eq!(lost(&snapshot), [WarningKind::MountNamespace]);
+    let detail = &snapshot.header().warnings[0].detail;
+    assert!(detail.contains("a/f") && detail.contains("b/f"), "{detail}");
+}

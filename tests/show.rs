@@ -272,3 +272,20 @@ fn the_json_is_one_document_that_names_each_path_once() {
         json["counts"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
     assert_eq!(counted, files.len() as u64);
 }
+
+#[test]
+fn a_restore_that_was_interrupted_is_hinted_at() {
+    let place = Place::new();
+    fs::write(place.work.join("f"), "old\n").unwrap();
+    place.record("echo new >f");
+    let restored = place.command().arg("restore").arg(&place.out).arg("--before").output().unwrap();
+    assert!(restored.status.success(), "{restored:?}");
+    assert!(!text(&show(&place, &[])).contains("interrupted"));
+    // As it was called until its restore had come to its end.
+    let rescue = place.out.with_file_name("out-rescue-1");
+    fs::rename(&rescue, rescue.with_extension("unfinished")).unwrap();
+    let output = show(&place, &[]);
+    let shown = text(&output);
+    let line = shown.lines().find(|line| line.starts_with("Restore ")).unwrap_or_else(|| panic!("{shown}"));
+    assert!(line.contains("interrupted") && line.contains("out-rescue-1.unfinished"), "{line}");
+}

@@ -246,6 +246,46 @@ fn a_descriptor_received_from_outside_is_recorded() {
 }
 
 #[test]
+fn a_received_descriptor_of_what_is_left_out_or_has_no_bytes_is_no_gap() {
+    let place = Place::new();
+    fs::create_dir(place.work.join("ignored")).unwrap();
+    fs::write(place.work.join("ignored/f"), "").unwrap();
+    let ignored = place.work.join("ignored");
+    let everything = "[]";
+    let proc = format!("/proc/{}/comm", std::process::id());
+    for (path, list) in [
+        (ignored.join("f"), None),
+        ("/dev/null".into(), None),
+        ("/dev/ptmx".into(), None),
+        (proc.as_str().into(), None),
+        // Where no rule leaves them out, a device has no bytes, and neither has a file that the kernel makes up.
+        ("/dev/null".into(), Some(everything)),
+        (proc.as_str().into(), Some(everything)),
+    ] {
+        let place = Place::new();
+        let settings = place.work.with_file_name("config").join("agent-snapshot");
+        if let Some(list) = list {
+            fs::create_dir(&settings).unwrap();
+            fs::write(settings.join("ignore.json"), list).unwrap();
+        }
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let Ok(file) = fs::OpenOptions::new().write(true).open(&path) else {
+            println!("skipped: {} can't be opened", path.display());
+            continue;
+        };
+        let (part, file) = ([IoSlice::new(b"x")], [file.as_raw_fd()]);
+        let rights = [ControlMessage::ScmRights(&file)];
+        sendmsg::<()>(ours.as_raw_fd(), &part, &rights, MsgFlags::empty(), None).unwrap();
+        let mut command = place.command();
+        let script = format!("exec {} receive 3<&0 < /dev/null", program("ways").display());
+        command.arg("--snapshot-dir").arg(&place.out).arg("--strict").arg("--ignore").arg(&ignored);
+        let output = command.args(["sh", "-c", &script]).stdin(OwnedFd::from(theirs)).output().unwrap();
+        assert!(output.status.success(), "{} {list:?}: {}", path.display(), stderr(&output));
+        assert_eq!(lost(&place.snapshot()), [], "{} {list:?}", path.display());
+    }
+}
+
+#[test]
 fn a_descriptor_taken_from_a_process_outside_is_recorded() {
     let place = Place::new();
     fs::write(place.work.join("f"), "content\n").unwrap();

@@ -91,7 +91,8 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
     let folded = table.write(console)?;
     let mut notes = Vec::new();
     if folded > 0 {
-        notes.push(format!("{} are folded: --long lists each, PATH what is beneath it", paths(folded)));
+        let are = if folded == 1 { "is" } else { "are" };
+        notes.push(format!("{} {are} folded: --long lists each, PATH what is beneath it", paths(folded)));
     }
     if only_asked_for > 0 {
         notes.push(format!("{} only asked for: --existence lists them", were(only_asked_for)));

@@ -487,6 +487,7 @@ impl State {
     /// Learns what a call has mounted or unmounted.
     fn mounts_settled(&mut self, caller: Caller, point: Option<&[u8]>) {
         let changed = self.mounts.look(caller.tid);
+        self.mounts.note(&changed, self.ledger.names.next());
         if let Some(point) = point {
             self.mounts.ended(point);
         }

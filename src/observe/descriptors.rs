@@ -131,10 +131,16 @@ impl State {
             Err(unresolved) => return self.unseen(process, unresolved.into()),
         };
         let new = self.ledger.names.find(&resolved.path).is_none();
-        let regular = resolved.stat.as_ref().is_some_and(resolve::is_regular);
         let open = Open { read, write, ..Open::default() };
         let mut part = self.prepare_part(Effect::Open(open), resolved);
-        if late && new && write && regular && matches!(part.sight, Sight::Record(_)) {
+        // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
+        let has_bytes = match (&part.sight, &part.stat) {
+            (Sight::Record(_), Some(stat)) => {
+                resolve::is_regular(stat) && !self.is_pseudo(stat.st_dev, &part.path)
+            }
+            _ => false,
+        };
+        if late && new && write && has_bytes {
             let path = String::from_utf8_lossy(&part.path).into_owned();
             self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
                 format!("{path} was first seen when it was open for writing already")

@@ -19,6 +19,7 @@ use super::ledger::Ledger;
 use super::ledger::inodes::{Attributes, Content, InodeId, Stat};
 use super::ledger::names::{Name, NameId};
 use super::ledger::protect::Threat;
+use super::mounts::named_twice;
 use super::recorder::{Recorder, State as Known};
 use super::resolve;
 use crate::snapshot::blobs::{Side, blob_key};
@@ -137,8 +138,12 @@ impl Recorder {
         let mut parents = Parents::default();
         let git_epoch = known.repositories.settled_epoch();
         for name in names {
-            let after = known.after(name, &mut parents, git_epoch);
-            afters.push((name, after));
+            let after = if known.mounts.is_displaced(name, known.ledger.names.path(name)) {
+                known.displaced(name)
+            } else {
+                known.after(name, &mut parents, git_epoch)
+            };
+            afters.extend(after.map(|after| (name, after)));
         }
         known.omit_what_is_gone(&afters);
         for directory in known.resolver.changed_outside() {
@@ -149,6 +154,7 @@ impl Recorder {
                 )
             });
         }
+        known.tell_files_named_twice(&afters);
         let afters = known.leave_out_misfits(afters);
         let Known { ignore, ledger, mut repositories, processes, capture, mut warnings, suppressed, .. } =
             known;
@@ -253,6 +259,43 @@ impl Known {
         }
     }
 
+    /// What is said of a path whose file was on a mount that is gone, or is hidden by one that came: its
+    /// state is the one before, or where a call has changed it, nothing.
+    fn displaced(&mut self, name: NameId) -> Option<After> {
+        if !self.is_changed(name) {
+            return Some(self.unseen_after(name));
+        }
+        let path = self.ledger.names.path(name);
+        self.warnings.lost(WarningKind::MountNamespace, None, || {
+            format!(
+                "{} was changed on a mount that is gone, or below one that came later, and is left out",
+                String::from_utf8_lossy(path)
+            )
+        });
+        None
+    }
+
+    /// A file that was changed by a name, and has another that no link connects with it.
+    fn tell_files_named_twice(&mut self, afters: &[(NameId, After)]) {
+        let ledger = &self.ledger;
+        let files = afters.iter().filter_map(|(name, after)| {
+            let stat = after.stat(*name, ledger).filter(|stat| stat.is_regular() && stat.nlink == 1)?;
+            Some((*name, stat.identity()))
+        });
+        let changed = |name: NameId| ledger.names.get(name).operations.intersects(Operations::CHANGES);
+        let pairs = named_twice(files).into_iter().filter(|pair| changed(pair.0) || changed(pair.1));
+        for (first, second) in pairs {
+            self.warnings.lost(WarningKind::MountNamespace, None, || {
+                let [first, second] =
+                    [first, second].map(|name| String::from_utf8_lossy(ledger.names.path(name)));
+                format!(
+                    "{first} and {second} are one file, perhaps by a bind mount: which bytes it had before is \
+                     not told of both"
+                )
+            });
+        }
+    }
+
     /// Leaves out the records that can't be true beside others, and says so.
     fn leave_out_misfits(&mut self, mut afters: Vec<(NameId, After)>) -> Vec<(NameId, After)> {
         let ledger = &self.ledger;
@@ -287,7 +330,8 @@ impl Known {
         afters
     }
 
-    fn after(&mut self, name: NameId, parents: &mut Parents, git_epoch: u32) -> After {
+    /// The state of a path at the end; none where nothing is known of it.
+    fn after(&mut self, name: NameId, parents: &mut Parents, git_epoch: u32) -> Option<After> {
         let path = self.ledger.names.path(name).to_vec();
         let Ok(mut found) = parents.lstat(&path) else { return self.hidden(name) };
         let mut target = None;
@@ -340,15 +384,14 @@ impl Known {
             && entries == known.entries()
             && attributes == Attributes::default();
         if as_before {
-            After::AsBefore(content)
-        } else {
-            let more = More { git, target, entries, attributes };
-            let more = (more != More::default()).then(|| Box::new(more));
-            match (stat, &more) {
-                (None, None) => After::Absent,
-                _ => After::Now(Box::new(Now { stat, content, more })),
-            }
+            return Some(After::AsBefore(content));
         }
+        let more = More { git, target, entries, attributes };
+        let more = (more != More::default()).then(|| Box::new(more));
+        Some(match (stat, &more) {
+            (None, None) => After::Absent,
+            _ => After::Now(Box::new(Now { stat, content, more })),
+        })
     }
 
     /// The attributes of what is at a path, where a call may have changed them or has moved it.
@@ -366,20 +409,18 @@ impl Known {
         self.attributes(path)
     }
 
-    /// What is said of a path that the tree has left behind a directory that we may not search: its state
-    /// is the one before, unless some call has changed it.
-    fn hidden(&mut self, name: NameId) -> After {
-        let known = self.ledger.names.get(name);
-        let inode = self.ledger.before(name);
-        let changed = known.operations.intersects(Operations::CHANGES)
-            || known.rebound
-            || inode.is_some_and(|inode| inode.written);
-        if !changed {
-            return After::AsBefore(match known.before {
-                Some(id) if self.ledger.inodes.get(id).before.is_regular() => AfterContent::OfInode(id),
-                _ => AfterContent::None,
-            });
+    /// What is said of a path that the tree has left behind a directory that we may not search.
+    ///
+    /// What no call has changed is as before, and what was removed and not made again is gone. Of what was
+    /// changed otherwise no more is known than that it may be there; nothing, if it was not there before.
+    fn hidden(&mut self, name: NameId) -> Option<After> {
+        if !self.is_changed(name) {
+            return Some(self.unseen_after(name));
         }
+        if self.ledger.names.get(name).removed {
+            return Some(After::Absent);
+        }
+        let before = self.ledger.before(name).map(|inode| inode.before).filter(|before| !before.is_link());
         let path = self.ledger.names.path(name);
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
             format!(
@@ -387,7 +428,29 @@ impl Known {
                 String::from_utf8_lossy(path)
             )
         });
-        After::Absent
+        before.map(|before| {
+            let content = match before.is_regular() {
+                true => AfterContent::Omitted(BlobOmitted::Unreadable),
+                false => AfterContent::None,
+            };
+            After::Now(Box::new(Now { stat: Some(before), content, more: None }))
+        })
+    }
+
+    /// Whether some call has changed what is at a path, or the file that was there by another name.
+    fn is_changed(&self, name: NameId) -> bool {
+        let known = self.ledger.names.get(name);
+        known.operations.intersects(Operations::CHANGES)
+            || known.rebound
+            || self.ledger.before(name).is_some_and(|inode| inode.written)
+    }
+
+    /// The state of a path that nobody has changed and that can't be looked at.
+    fn unseen_after(&self, name: NameId) -> After {
+        After::AsBefore(match self.ledger.names.get(name).before {
+            Some(id) if self.ledger.inodes.get(id).before.is_regular() => AfterContent::OfInode(id),
+            _ => AfterContent::None,
+        })
     }
 
     /// The bytes of the regular file that is at a name at the end.
@@ -442,10 +505,14 @@ impl Known {
         }
         let changed = match (inode, now) {
             (None, None) => false,
-            (Some(inode), Some(now)) if inode.before.is_regular() => {
-                !inode.before.same_content(&inode.as_known(*now), inode.touched)
+            (Some(inode), Some(now)) => {
+                let (before, now) = (&inode.before, &inode.as_known(*now));
+                let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
+                // Another target makes another link, perhaps with the same number.
+                ((before.is_regular() || before.is_link()) && !before.same_content(now, inode.touched))
+                    || (before.mode ^ now.mode) & libc::S_IFMT != 0
+                    || (!inode.touched && attributes(before) != attributes(now))
             }
-            (Some(inode), Some(now)) => (inode.before.mode ^ now.mode) & libc::S_IFMT != 0,
             _ => true,
         };
         let dev = now.map(|now| now.dev).or(inode.map(|inode| inode.before.dev));

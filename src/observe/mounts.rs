@@ -17,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::ledger::names::NameId;
 use super::resolve;
 use crate::trace::sys::Tid;
 
@@ -35,6 +36,8 @@ pub(super) struct Mounts {
     outside: Vec<Device>,
     /// The mount points of what is served, by mount namespace; of our own, too.
     served: HashMap<u64, Vec<Vec<u8>>>,
+    /// Where the tree mounted (1) or unmounted (-1) something, in order, each with the first record after it.
+    events: Vec<(Vec<u8>, NameId, i32)>,
     /// The mount points of calls under way, and whether they are of our own namespace.
     pending: Vec<(Vec<u8>, bool)>,
 }
@@ -123,6 +126,36 @@ impl Mounts {
         Changed { came: points(&self.now, &before), went: points(&before, &self.now) }
     }
 
+    /// Keeps what a call has changed, for [`is_displaced`](Mounts::is_displaced); `next` is the record that
+    /// the table gets next.
+    pub fn note(&mut self, changed: &Changed, next: NameId) {
+        let events = |points: &[Vec<u8>], step| {
+            points.iter().map(|point| (point.clone(), next, step)).collect::<Vec<_>>()
+        };
+        self.events.extend(events(&changed.went, -1));
+        self.events.extend(events(&changed.came, 1));
+    }
+
+    /// Whether what was first seen at `path`, which is that of `record`, is not what can be seen there now:
+    /// it was on a mount that is gone, or is hidden by one that came later.
+    pub fn is_displaced(&self, record: NameId, path: &[u8]) -> bool {
+        let above = |point: &[u8]| resolve::inside(path, point.strip_suffix(b"/").unwrap_or(point)).is_some();
+        let later: Vec<_> =
+            self.events.iter().filter(|(point, next, _)| record < *next && above(point)).collect();
+        let differs = |at: &Vec<u8>| {
+            // How many mounts there are at the point, less those that there were at first sight.
+            let mut depth = 0;
+            let of_point = later.iter().filter(|(point, ..)| point == at);
+            let uncovered = of_point.map(|(.., step)| {
+                depth += step;
+                depth
+            });
+            let lowest = uncovered.min().unwrap_or(0);
+            lowest < 0 || depth != 0
+        };
+        later.iter().any(|(point, ..)| differs(point))
+    }
+
     /// The places that nothing may be asked of at or below: the mount points of what the tree serves, in
     /// whatever namespace, and those of calls under way.
     pub fn served(&self) -> Vec<Vec<u8>> {
@@ -187,6 +220,21 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Finds regular files that two records name though only one name of each is known to the kernel: by a bind
+/// mount, or on a file system that takes several spellings for one name. Each file comes with its device and
+/// inode.
+pub(super) fn named_twice(files: impl Iterator<Item = (NameId, (u64, u64))>) -> Vec<(NameId, NameId)> {
+    let mut names: HashMap<(u64, u64), NameId> = HashMap::new();
+    let mut found = Vec::new();
+    for (record, identity) in files {
+        let first = *names.entry(identity).or_insert(record);
+        if first != record {
+            found.push((first, record));
+        }
+    }
+    found
+}
+
 /// Whether a magic link stands for a directory that has a name, which is another's out here.
 pub(super) fn is_hidden(link: &[u8]) -> bool {
     let hidden = |stat: &nix::sys::stat::FileStat| stat.st_nlink > 0 && resolve::is_directory(stat);
@@ -195,6 +243,7 @@ pub(super) fn is_hidden(link: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::{PathObservation, Table};
     use super::*;
 
     #[test]
@@ -226,6 +275,40 @@ mod tests {
         mounts.begins(b"/", false);
         assert_eq!(mounts.served(), [b""; 0]);
         assert!(!mounts.moved(), "another namespace is of no matter to names out here");
+    }
+
+    #[test]
+    fn what_was_on_a_mount_that_is_gone_is_displaced_and_what_is_uncovered_is_not() {
+        let mut table = Table::default();
+        let mut record = |path: &str| table.add(path.into(), PathObservation::default());
+        let mut mounts = Mounts::default();
+        let points = |points: &[&str]| points.iter().map(|point| point.as_bytes().to_vec()).collect();
+        let before = record("/d/before");
+        let first = record("/d/first");
+        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new() }, first);
+        assert!(mounts.is_displaced(before, b"/d/before"), "hidden");
+        assert!(!mounts.is_displaced(first, b"/d/first") && !mounts.is_displaced(before, b"/dx"));
+        let later = record("/d/later");
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]) }, later);
+        assert!(!mounts.is_displaced(before, b"/d/before"), "uncovered again");
+        assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(first, b"/d"));
+        assert!(!mounts.is_displaced(later, b"/d/later"));
+        // Another mount in the place of the one before.
+        let last = record("/d/last");
+        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new() }, last);
+        assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(before, b"/d/before"));
+        assert!(!mounts.is_displaced(last, b"/d/last"));
+        // One that was there before the launch.
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]) }, record("/x"));
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]) }, record("/y"));
+        assert!(mounts.is_displaced(before, b"/d/before"));
+    }
+
+    #[test]
+    fn a_file_of_two_records_is_named_twice() {
+        let mut table = Table::default();
+        let [a, b, c] = ["/a", "/b", "/c"].map(|path| table.add(path.into(), PathObservation::default()));
+        assert_eq!(named_twice([(a, (1, 1)), (b, (1, 2)), (c, (1, 1))].into_iter()), [(a, c)]);
     }
 
     proptest::proptest! {

@@ -132,10 +132,11 @@ pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
     }
 }
 
-/// Whether two states are of one inode that was not written to between them.
+/// Whether two states are of one inode that was not written to between them. One whose content alone could
+/// not be had is what is known of it from before.
 pub(crate) fn is_untouched(before: &Present, after: &Present) -> bool {
     let look = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
-    look(before) == look(after)
+    look(before) == look(after) && (after.blob_omitted.is_none() || after.blob_omitted == before.blob_omitted)
 }
 
 /// The fingerprint of the state that `record` has on `side`.

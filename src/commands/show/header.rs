@@ -1,11 +1,14 @@
 //! The lines above the list: what was run and how it ended, and what the recording has not seen.
 
+use std::os::unix::ffi::OsStrExt;
+
 use anstyle::Style;
 use indicatif::HumanCount;
 
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{below, quoted, shell_line, shown};
 use super::tree::{cut, ended};
+use crate::restore::rescue;
 use crate::snapshot::{Header, Kind, Snapshot};
 
 /// How many suppressed changes and rules are named without `--long`.
@@ -42,6 +45,13 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
         lines.line(key, style, &text)?;
+    }
+    for interrupted in rescue::interrupted(snapshot.path()) {
+        let text = format!(
+            "interrupted: the same restore again completes it (what was overwritten is in {})",
+            quoted(interrupted.as_os_str().as_bytes())
+        );
+        lines.line("Restore", style::CHANGED, &text)?;
     }
     suppressed(header, in_full, &mut lines)
 }

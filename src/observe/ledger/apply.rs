@@ -73,7 +73,10 @@ impl State {
         known.merge(operations, by);
         match kind {
             Kind::Used => return,
-            Kind::Bound | Kind::Exchanged => known.rebound = true,
+            Kind::Bound | Kind::Exchanged => {
+                known.rebound = true;
+                known.removed = false;
+            }
             Kind::Removed | Kind::Moved => {
                 known.rebound = true;
                 known.removed = true;

@@ -96,7 +96,7 @@ pub struct Name {
     pub changes: u32,
     /// A traced call has made, replaced or removed it, or may have.
     pub rebound: bool,
-    /// Deleted or renamed away.
+    /// Deleted or renamed away, and not made again.
     pub removed: bool,
     /// Used through a descriptor from before the launch.
     pub inherited: bool,
@@ -203,6 +203,11 @@ impl Names {
     /// The record of `path`, if there is one.
     pub fn find(&self, path: &[u8]) -> Option<NameId> {
         self.index.find(self.hasher.hash_one(path), |record| self.path(*record) == path).copied()
+    }
+
+    /// The name that is added next.
+    pub fn next(&self) -> NameId {
+        id(self.index.len())
     }
 
     /// Adds a record for a path that has none.

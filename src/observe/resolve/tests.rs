@@ -123,6 +123,36 @@ fn a_link_whose_target_ends_in_a_slash_leads_to_a_directory() {
     check(&mut Resolver::default(), &root, ".", "link", true).unwrap();
 }
 
+#[test]
+fn a_walk_stops_at_what_is_served_by_whatever_way_it_comes_there() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    fs::create_dir_all(root.join("mnt/d")).unwrap();
+    fs::create_dir(root.join("mntx")).unwrap();
+    std::os::unix::fs::symlink("mnt/d", root.join("link")).unwrap();
+    let open = fs::File::open(root.join("mnt/d")).unwrap();
+    let magic = format!("/proc/{}/fd/{}", std::process::id(), open.as_raw_fd());
+    let names = Names { prefix: Vec::new(), root: Vec::new(), process: 1, thread: 1 };
+    let base = root.as_os_str().as_bytes();
+    let mut resolver = Resolver::default();
+    // Once while it can be met, and known, and once when it is served.
+    for served in [false, true] {
+        for path in ["mnt/d/none", "mnt", "mnt/../mnt/d", "link/x", &magic] {
+            let found = resolver.resolve(&names, base, path.as_bytes(), true);
+            let stopped = match &found {
+                Err(Unresolved::Served(at)) => at.starts_with(root.join("mnt").as_os_str().as_bytes()),
+                _ => false,
+            };
+            assert_eq!(stopped, served, "{path}: {found:?}");
+        }
+        for path in ["mntx/none", ".", "link"] {
+            assert!(resolver.resolve(&names, base, path.as_bytes(), false).is_ok(), "{path}");
+        }
+        assert_eq!(resolver.named_object(magic.as_bytes()).is_ok(), !served);
+        resolver.set_served(vec![root.join("mnt").into_os_string().into_encoded_bytes()]);
+    }
+}
+
 /// A resolver that has met the directories of `root`, which are named by relative paths.
 fn having_met(root: &Path, directories: &[&str]) -> Resolver {
     let mut resolver = Resolver::default();
