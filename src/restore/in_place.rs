@@ -35,7 +35,7 @@ pub fn overwrite(file: &File, content: &File, is_expected: impl FnOnce() -> bool
         return Ok(false);
     }
     let mut at = 0;
-    for range in data.into_iter().chain([length..length]) {
+    for range in data.into_iter().chain(std::iter::once(length..length)) {
         make_hole(file, at..range.start.min(old_length))?;
         if at > 0 {
             filled = fill(content, &mut buffer, &range)?;

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -26,6 +27,9 @@ use crate::snapshot::printable;
 const MAGIC: &str = "agent-snapshot-restore";
 /// The version of the format.
 const VERSION: &str = "1";
+/// How often a journal that is in use is tried, and how long after each time.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// A journal that is larger was not written by a restore; what is read stays in memory.
 const MOST: u64 = 1 << 30;
 
@@ -296,7 +300,17 @@ pub fn find(directory: &Path) -> Result<Found, Error> {
         // Another's journal could say that files of ours were half done.
         return Ok(Found::Nothing);
     }
-    if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    // Whoever only looks has it for a moment.
+    let is_locked = (0..LOCK_TRIES).any(|_| match lock() {
+        Err(Errno::WOULDBLOCK) => {
+            std::thread::sleep(LOCK_PAUSE);
+            false
+        }
+        // A filesystem without locks has nobody else who restores.
+        _ => true,
+    });
+    if !is_locked {
         return Ok(Found::Alive);
     }
     let mut bytes = Vec::new();

@@ -147,7 +147,7 @@ fn an_edit_of_a_half_written_file_is_a_conflict() {
 }
 
 #[test]
-fn verify_tells_of_an_interrupted_restore() {
+fn verify_and_show_tell_of_an_interrupted_restore() {
     let (scene, _) = scene();
     verb("restore", &scene.snap(), &["--before", "--dry-run"]).expect(0);
     assert_eq!(verb("verify", &scene.snap(), &[]).expect(0).stderr, "");
@@ -155,6 +155,9 @@ fn verify_tells_of_an_interrupted_restore() {
     let run = verb("verify", &scene.snap(), &[]).expect(0);
     assert!(run.stderr.contains("was interrupted: the same command completes it"), "{run:#?}");
     assert!(run.stderr.contains(unfinished.to_str().unwrap()), "{run:#?}");
+    let shown = verb("show", &scene.snap(), &[]).expect(0).stdout;
+    let told = |line: &str| line.starts_with("Restore") && line.ends_with(unfinished.to_str().unwrap());
+    assert!(shown.lines().any(told), "{shown}");
     verb("restore", &scene.snap(), &["--before"]).expect(0);
     assert_eq!(verb("verify", &scene.snap(), &["--before"]).expect(0).stderr, "");
 }

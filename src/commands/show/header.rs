@@ -40,6 +40,10 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
     lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
+    for rescue in rescue::interrupted(snapshot.path()) {
+        let text = format!("interrupted, see {}", quoted(rescue.as_os_str().as_encoded_bytes()));
+        lines.line("Restore", style::CHANGED, &text)?;
+    }
     for warning in &header.warnings {
         let (key, style) = if warning.lost { ("Not seen", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
