@@ -14,7 +14,7 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, Source, Unavailable, locate};
 use crate::snapshot::wire::Object;
-use crate::snapshot::{FileRecord, Snapshot};
+use crate::snapshot::{FileRecord, Present, Snapshot};
 
 /// Writes the content of `args.path` to the result as it streams; holes of a sparse file are zeros, but
 /// stay holes where the result is a file.
@@ -62,7 +62,9 @@ fn raw(
     side: Side,
     console: &mut Console,
 ) -> Result<(), ContentError> {
-    match console.regular_file().map_err(ContentError::Sink)? {
+    let is_sparse = state(record, side).present().is_some_and(Present::is_sparse);
+    let file = if is_sparse { console.regular_file().map_err(ContentError::Sink)? } else { None };
+    match file {
         Some(file) => contents.copy_to_file(record, side, &file),
         None => contents.copy(record, side, console.sink()),
     }
