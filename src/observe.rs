@@ -33,4 +33,5 @@ pub mod view;
 pub mod warnings;
 mod working;
 
+pub use descriptors::unseen_kind;
 pub use recorder::{Events, Options, Recorder};

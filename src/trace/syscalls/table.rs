@@ -520,6 +520,8 @@ pub(super) const ROWS: &[Row] = &[
     row(280, "utimensat", &[at(0, 1).does(Effect::Metadata).at_flags(3).null(Null::Descriptor)]),
     // recvmmsg(sockfd, msgvec, vlen, flags, timeout)
     row(299, "recvmmsg", &[]).by(odd::recvmmsg),
+    // fanotify_init(flags, event_f_flags)
+    row(300, "fanotify_init", &[]).by(odd::fanotify_init),
     // fanotify_mark(fanotify_fd, flags, mask, dirfd, path)
     row(
         301,
@@ -535,6 +537,9 @@ pub(super) const ROWS: &[Row] = &[
     row(304, "open_by_handle_at", &[]).by(odd::open_by_handle_at),
     // setns(fd, nstype)
     row(308, "setns", &[]).special(Special::Namespace),
+    // process_vm_writev(pid, local_iov, liovcnt, remote_iov, riovcnt, flags): what is written may be a
+    // mapping of a file that a process outside of the tree has open
+    row(311, "process_vm_writev", &[]).special(Special::Unmodelled),
     // renameat2(olddirfd, oldpath, newdirfd, newpath, flags)
     row(
         316,
