@@ -103,6 +103,10 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     }
     launched.release().map_err(failed("start the command"))?;
     Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
+    // The thread that ends the tree may not have come to its end yet.
+    if tree.lock().dying {
+        sys::exit_now(125);
+    }
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
         link.send(&ToFront::NotExecuted(error));
@@ -282,6 +286,8 @@ struct TreeState {
     living: BTreeSet<Tid>,
     root_end: Option<End>,
     ending: bool,
+    /// Whether the front is dead: nothing is to be written.
+    dying: bool,
     ended_survivors: usize,
 }
 
@@ -315,6 +321,7 @@ impl Tree {
     /// Ends every process, and then this one: while we live, no call of theirs goes astray.
     fn die(&self) -> ! {
         let mut state = self.lock();
+        state.dying = true;
         while !state.living.is_empty() {
             for process in &state.living {
                 let _ = sys::kill(*process, libc::SIGKILL);
