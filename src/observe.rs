@@ -33,4 +33,5 @@ pub mod suppressed;
 pub mod view;
 pub mod warnings;
 
+pub use descriptors::unseen_kind;
 pub use recorder::{Events, Options, Recorder};

@@ -1,6 +1,6 @@
 //! The calls that change what later calls mean, or could hide them: what comes after is seen all the
 //! same. clone, clone3, unshare, setns, ptrace, seccomp, io_uring_setup, the setuid family, capset,
-//! landlock_restrict_self.
+//! landlock_restrict_self, process_vm_writev.
 
 mod support;
 
@@ -190,6 +190,22 @@ const OTHERS: &[Case] = &[
         .when(|| {
             let mut parameters = [0u32; 30];
             let _ = sys!(SYS_io_uring_setup, 8, parameters.as_mut_ptr());
+            read();
+        })
+        .then("f | read | file | file"),
+    case("writes_memory_of_the_tree", &["process_vm_writev"])
+        .given(|| file("f"))
+        .when(|| {
+            let (from, mut to) = ([1u8; 4], [0u8; 4]);
+            let local = iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: 4 };
+            let remote = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: 4 };
+            // SAFETY: takes nothing.
+            let own = unsafe { getpid() };
+            ok(sys!(SYS_process_vm_writev, own, &raw const local, 1, &raw const remote, 1, 0));
+            fails(
+                ESRCH,
+                sys!(SYS_process_vm_writev, c_int::MAX, &raw const local, 1, &raw const remote, 1, 0),
+            );
             read();
         })
         .then("f | read | file | file"),

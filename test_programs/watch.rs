@@ -1,4 +1,4 @@
-//! inotify_add_watch, fanotify_mark.
+//! inotify_add_watch, fanotify_init, fanotify_mark.
 
 mod support;
 
@@ -45,7 +45,7 @@ fn group() -> c_int {
 }
 
 const FANOTIFY: &[Case] = &[
-    case("marks", &["fanotify_mark"])
+    case("marks", &["fanotify_init", "fanotify_mark"])
         .only_root()
         .given(|| {
             ["a", "b", "f"].into_iter().for_each(file);
@@ -65,8 +65,17 @@ const FANOTIFY: &[Case] = &[
             "a | existence | file | file
              b | read | file | file
              l | existence | symlink | symlink
-             m | existence | symlink | symlink",
+             m | existence | symlink | symlink
+             ! | unmodelled_syscall",
         ),
+    case("reports_handles", &["fanotify_init"])
+        .only_root()
+        .given(|| file("f"))
+        .when(|| {
+            let group = fd(sys!(SYS_fanotify_init, FAN_CLASS_NOTIF | FAN_REPORT_FID, O_RDONLY));
+            ok(sys!(SYS_fanotify_mark, group, FAN_MARK_ADD, FAN_MODIFY, CWD, c"f"));
+        })
+        .then("f | existence | file | file"),
     case("marks_nothing", &["fanotify_mark"])
         .only_root()
         .when(|| {
@@ -74,7 +83,10 @@ const FANOTIFY: &[Case] = &[
             fails(ENOENT, sys!(SYS_fanotify_mark, group, FAN_MARK_ADD, FAN_MODIFY, CWD, c"x"));
             fails(EFAULT, sys!(SYS_fanotify_mark, group, FAN_MARK_ADD, FAN_MODIFY, CWD, NOWHERE));
         })
-        .then("x | existence | absent | absent"),
+        .then(
+            "x | existence | absent | absent
+             ! | unmodelled_syscall",
+        ),
     case("may_not_mark", &["fanotify_mark"])
         .given(|| file("f"))
         .when(|| {

@@ -150,6 +150,55 @@ fn ring() {
     line(&if fd < 0 { error() } else { "a ring".to_owned() });
 }
 
+/// Writes nothing, to the memory of another process.
+fn write_memory() {
+    let nothing = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let pid: pid_t = argument(2).parse().unwrap();
+    let answer = c!(process_vm_writev(pid, &raw const nothing, 1, &raw const nothing, 1, 0));
+    line(&said(i64::try_from(answer).unwrap()));
+}
+
+/// Executes what comes behind, with `fd` as descriptor 3.
+fn execute_with(fd: c_int) {
+    // The same number stays as it is.
+    assert_eq!(c!(dup2(fd, 3)), 3);
+    c!(fcntl(3, F_SETFD, 0));
+    let words: Vec<_> = env::args().skip(2).map(|word| std::ffi::CString::new(word).unwrap()).collect();
+    let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    argv.push(std::ptr::null());
+    c!(execv(argv[0], argv.as_ptr()));
+}
+
+fn with_ring() {
+    let mut parameters = [0u32; 30];
+    match c!(syscall(SYS_io_uring_setup, 8, parameters.as_mut_ptr())) {
+        -1 => scenario::end(77),
+        ring => execute_with(c_int::try_from(ring).unwrap()),
+    }
+}
+
+fn group() -> c_int {
+    match c!(fanotify_init(FAN_CLASS_NOTIF | FAN_NONBLOCK, 0)) {
+        -1 => scenario::end(77),
+        group => group,
+    }
+}
+
+fn with_group() {
+    execute_with(group());
+}
+
+fn with_group_to_receive() {
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use std::os::fd::AsRawFd as _;
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let (part, group) = ([std::io::IoSlice::new(b"x")], [group()]);
+    let rights = [ControlMessage::ScmRights(&group)];
+    sendmsg::<()>(ours.as_raw_fd(), &part, &rights, MsgFlags::empty(), None).unwrap();
+    c!(fcntl(group[0], F_SETFD, FD_CLOEXEC));
+    execute_with(theirs.as_raw_fd());
+}
+
 /// Another process that shares memory and root, and changes that.
 fn shared_root() {
     let mut stack = vec![0u8; 1 << 16];
@@ -242,6 +291,10 @@ fn main() {
         ("compat", compat),
         ("x32", x32),
         ("ring", ring),
+        ("with_ring", with_ring),
+        ("with_group", with_group),
+        ("with_group_to_receive", with_group_to_receive),
+        ("write_memory", write_memory),
         ("shared_root", shared_root),
         ("daemon", daemon_that_writes),
     ]);

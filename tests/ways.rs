@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-use crate::support::{Place, bytes, is_root, lost, stderr};
+use crate::support::{BINARY, Place, bytes, is_root, lost, stderr};
 use crate::transparency::program;
 
 /// The status of a program that can't do here what it is for.
@@ -283,6 +283,43 @@ fn a_received_descriptor_of_what_is_left_out_or_has_no_bytes_is_no_gap() {
         assert!(output.status.success(), "{} {list:?}: {}", path.display(), stderr(&output));
         assert_eq!(lost(&place.snapshot()), [], "{} {list:?}", path.display());
     }
+}
+
+#[test]
+fn a_descriptor_that_opens_files_unseen_is_told() {
+    let ways = program("ways").display().to_string();
+    for (with, kind) in [
+        ("with_ring", WarningKind::IoUring),
+        ("with_group", WarningKind::UnmodelledSyscall),
+        ("with_group_to_receive", WarningKind::UnmodelledSyscall),
+    ] {
+        let place = Place::new();
+        let mut command = Command::new(&ways);
+        place.isolate(&mut command);
+        command.args([with, BINARY, "--snapshot-dir"]).arg(&place.out).args([&ways, "receive"]);
+        let output = command.output().unwrap();
+        if output.status.code() == Some(77) {
+            println!("skipped: {with}: {}", String::from_utf8_lossy(&output.stdout));
+            continue;
+        }
+        assert_eq!(lost(&place.snapshot()), [kind], "{with}: {output:?}");
+    }
+}
+
+#[test]
+fn memory_of_a_process_outside_that_is_written_to_is_told() {
+    let place = Place::new();
+    fs::write(place.work.join("f"), "content\n").unwrap();
+    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
+    let recorded = record_way(&place, &[], &["write_memory", &holder.id().to_string()]);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let Some((said, snapshot)) = recorded else { return };
+    if said.starts_with('E') {
+        println!("skipped: {said}");
+        return;
+    }
+    assert_eq!(lost(&snapshot), [WarningKind::UnmodelledSyscall]);
 }
 
 #[test]

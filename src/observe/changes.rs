@@ -455,7 +455,8 @@ impl State {
         const ENOSYS: i64 = -(libc::ENOSYS as i64);
         const ENOTTY: i64 = -(libc::ENOTTY as i64);
         const EBUSY: i64 = -(libc::EBUSY as i64);
-        if matches!(result, Some(ENOSYS | ENOTTY)) {
+        let refused = special == Some(Special::Unmodelled) && matches!(result, Some(..0));
+        if refused || matches!(result, Some(ENOSYS | ENOTTY)) {
             return;
         }
         let who = caller.tgid;

@@ -166,8 +166,22 @@ impl State {
         }
     }
 
+    /// Tells of a descriptor through which files are opened without a call that names them.
+    fn acts_unseen(&mut self, caller: Caller, process: ProcessId, fd: i32) -> bool {
+        let link = rustix::fs::readlink(format!("/proc/{}/fd/{fd}", caller.tid), Vec::new());
+        let Some(kind) = link.ok().and_then(|link| unseen_kind(link.as_bytes())) else { return false };
+        let who = caller.tgid;
+        self.warnings.lost(kind, Some(process), || {
+            format!("process {who} got a descriptor through which files are opened unseen")
+        });
+        true
+    }
+
     /// Records the file of a descriptor as it is open.
     fn record_open_descriptor(&mut self, caller: Caller, process: ProcessId, fd: i32, late: bool) {
+        if self.acts_unseen(caller, process, fd) {
+            return;
+        }
         let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{fd}", caller.tid)).unwrap_or_default();
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
         let Some(flags) = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()) else { return };
@@ -176,6 +190,16 @@ impl State {
         if flags & libc::O_PATH == 0 {
             self.record_descriptor(caller, process, fd, mode != libc::O_WRONLY, write, late);
         }
+    }
+}
+
+/// What is told of a descriptor through which files are opened unseen, by its link in /proc/PID/fd: an
+/// io_uring, and a group of fanotify, whose events bring open files.
+pub fn unseen_kind(link: &[u8]) -> Option<WarningKind> {
+    match link {
+        b"anon_inode:[io_uring]" => Some(WarningKind::IoUring),
+        b"anon_inode:[fanotify]" => Some(WarningKind::UnmodelledSyscall),
+        _ => None,
     }
 }
 

@@ -243,7 +243,7 @@ pub(super) fn is_hidden(link: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{PathObservation, Table};
+    use super::super::ledger::names::{Name, Names};
     use super::*;
 
     #[test]
@@ -279,8 +279,8 @@ mod tests {
 
     #[test]
     fn what_was_on_a_mount_that_is_gone_is_displaced_and_what_is_uncovered_is_not() {
-        let mut table = Table::default();
-        let mut record = |path: &str| table.add(path.into(), PathObservation::default());
+        let mut names = Names::default();
+        let mut record = |path: &str| names.add(path.into(), Name::default());
         let mut mounts = Mounts::default();
         let points = |points: &[&str]| points.iter().map(|point| point.as_bytes().to_vec()).collect();
         let before = record("/d/before");
@@ -306,8 +306,8 @@ mod tests {
 
     #[test]
     fn a_file_of_two_records_is_named_twice() {
-        let mut table = Table::default();
-        let [a, b, c] = ["/a", "/b", "/c"].map(|path| table.add(path.into(), PathObservation::default()));
+        let mut names = Names::default();
+        let [a, b, c] = ["/a", "/b", "/c"].map(|path| names.add(path.into(), Name::default()));
         assert_eq!(named_twice([(a, (1, 1)), (b, (1, 2)), (c, (1, 1))].into_iter()), [(a, c)]);
     }
 

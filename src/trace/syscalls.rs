@@ -220,7 +220,7 @@ pub enum Special {
     Credentials,
     /// landlock_restrict_self: the caller's rights on files change.
     Landlock,
-    /// open_by_handle_at, pidfd_getfd: the result is a descriptor of a file that the call does not
+    /// open_by_handle_at, XFS_IOC_OPEN_BY_HANDLE, pidfd_getfd: the result is a descriptor of a file that the call does not
     /// name; at the exit `/proc/TID/fd/N` and `fdinfo/N` tell which, and how it is open.
     UnnamedOpen {
         /// The flags, where the call has them. Those that change take effect before the path is known.

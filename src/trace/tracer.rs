@@ -27,6 +27,8 @@ pub(super) const JUDGED_AGAIN: Duration = Duration::from_millis(1);
 /// call, and not so long that a command which waits for itself (a lease, fcntl(2)) seems to hang.
 pub(super) const POSTPONED_AT_MOST: Duration = Duration::from_secs(2);
 
+const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
+
 /// The thread that makes a call, and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
@@ -482,9 +484,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
         match call::read(arch, number, arguments, TraceeMemory(tid)) {
             Meaning::Nothing => {}
             Meaning::Unreadable(name) => self.observer.unreadable(caller, name),
+            // What a process of the tree has mapped was opened before our eyes.
+            Meaning::Call(..) if number == WRITE_MEMORY && self.is_followed(arguments[0]) => {}
             Meaning::Call(name, decoded) => return self.judge(caller, name, &decoded, arguments, since),
         }
         ControlFlow::Continue(())
+    }
+
+    /// Whether a process or thread of this number is in the tree.
+    fn is_followed(&self, pid: u64) -> bool {
+        i32::try_from(pid & 0xffff_ffff).is_ok_and(|pid| self.threads.contains_key(&Tid(pid)))
     }
 
     fn judge(

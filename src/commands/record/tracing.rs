@@ -19,7 +19,7 @@ use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
 use super::report::{self, Facts};
 use crate::cli::{self, Survivors};
 use crate::observe::capture::Capture;
-use crate::observe::{Events, Options, Recorder};
+use crate::observe::{Events, Options, Recorder, unseen_kind};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
@@ -83,6 +83,7 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     // Made before the command runs: it may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
     recorder.inherit(launching.command, &setup.inherited.files);
+    tell_of_unseen(&recorder, launching.command, &setup.inherited.descriptors);
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
@@ -102,6 +103,10 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     }
     launched.release().map_err(failed("start the command"))?;
     Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
+    // The thread that ends the tree may not have come to its end yet.
+    if tree.lock().dying {
+        sys::exit_now(125);
+    }
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
         link.send(&ToFront::NotExecuted(error));
@@ -116,6 +121,17 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     };
     link.send(&ToFront::Done(done));
     Ok(())
+}
+
+/// Tells of inherited descriptors through which files are opened unseen.
+fn tell_of_unseen(recorder: &Recorder, command: Tid, descriptors: &[i32]) {
+    for fd in descriptors {
+        let link = rustix::fs::readlink(format!("/proc/{command}/fd/{fd}"), Vec::new());
+        if let Some(kind) = link.ok().and_then(|link| unseen_kind(link.as_bytes())) {
+            let detail = "the command inherited a descriptor through which files are opened unseen";
+            recorder.lost(kind, detail);
+        }
+    }
 }
 
 /// What was written.
@@ -269,6 +285,8 @@ struct TreeState {
     living: BTreeSet<Tid>,
     root_end: Option<End>,
     ending: bool,
+    /// Whether the front is dead: nothing is to be written.
+    dying: bool,
     ended_survivors: usize,
 }
 
@@ -302,6 +320,7 @@ impl Tree {
     /// Ends every process, and then this one: while we live, no call of theirs goes astray.
     fn die(&self) -> ! {
         let mut state = self.lock();
+        state.dying = true;
         while !state.living.is_empty() {
             for process in &state.living {
                 let _ = sys::kill(*process, libc::SIGKILL);

@@ -48,13 +48,18 @@ const METADATA_IOCTLS: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x401c
 
 /// The ioctls that make or remove directories by a name in their structure, and are only counted:
 /// BTRFS_IOC_SUBVOL_CREATE, SUBVOL_CREATE_V2, SNAP_CREATE, SNAP_CREATE_V2, SNAP_DESTROY, SNAP_DESTROY_V2.
-const COUNTED_IOCTLS: [u32; 6] =
-    [0x5000_940e, 0x5000_9418, 0x5000_9401, 0x5000_9417, 0x5000_940f, 0x5000_943f];
+///
+/// XFS_IOC_ATTRMULTI_BY_HANDLE changes extended attributes of what only a handle names.
+const COUNTED_IOCTLS: [u32; 7] =
+    [0x5000_940e, 0x5000_9418, 0x5000_9401, 0x5000_9417, 0x5000_940f, 0x5000_943f, 0x4048_587b];
+
+/// XFS_IOC_OPEN_BY_HANDLE, which opens what only a handle names.
+const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 
 pub(super) const IOCTLS: &[Test] = &{
-    let mut tests = [Test::Is { arg: 1, value: 0 }; 11];
+    let mut tests = [Test::Is { arg: 1, value: OPEN_BY_HANDLE }; 13];
     let mut at = 0;
-    while at < tests.len() {
+    while at < tests.len() - 1 {
         let value = if at < 5 { METADATA_IOCTLS[at] } else { COUNTED_IOCTLS[at - 5] };
         tests[at] = Test::Is { arg: 1, value };
         at += 1;
@@ -70,7 +75,18 @@ pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Resul
             follow: true,
             resolve: Resolve::default(),
         });
+    } else if low(args, 1) == OPEN_BY_HANDLE {
+        decoded.special = Some(Special::UnnamedOpen { open: None });
     } else {
+        decoded.special = Some(Special::Unmodelled);
+    }
+    Ok(())
+}
+
+/// The events of a group bring descriptors of files that no call names, unless it reports file handles.
+pub(super) fn fanotify_init(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+    const HANDLES: u32 = libc::FAN_REPORT_FID | libc::FAN_REPORT_DIR_FID | libc::FAN_REPORT_NAME;
+    if low(args, 0) & HANDLES == 0 {
         decoded.special = Some(Special::Unmodelled);
     }
     Ok(())

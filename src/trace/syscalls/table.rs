@@ -528,6 +528,8 @@ pub(super) const ROWS: &[Row] = &[
         .when(&[has(1, !libc::FALLOC_FL_KEEP_SIZE.unsigned_abs())]),
     // recvmmsg(sockfd, msgvec, vlen, flags, timeout)
     row(299, "recvmmsg", &[]).by(odd::recvmmsg),
+    // fanotify_init(flags, event_f_flags)
+    row(300, "fanotify_init", &[]).by(odd::fanotify_init),
     // fanotify_mark(fanotify_fd, flags, mask, dirfd, path)
     row(
         301,
@@ -543,6 +545,9 @@ pub(super) const ROWS: &[Row] = &[
     row(304, "open_by_handle_at", &[]).by(odd::open_by_handle_at),
     // setns(fd, nstype)
     row(308, "setns", &[]).special(Special::Namespace),
+    // process_vm_writev(pid, local_iov, liovcnt, remote_iov, riovcnt, flags): what is written may be a
+    // mapping of a file that a process outside of the tree has open
+    row(311, "process_vm_writev", &[]).special(Special::Unmodelled),
     // renameat2(olddirfd, oldpath, newdirfd, newpath, flags)
     row(
         316,

@@ -497,6 +497,10 @@ fn tracking_calls_matter_by_their_registers() {
     assert_eq!(call("unshare").word(0x200).special(), None, "CLONE_FS alone");
     assert_eq!(call("ptrace").word(0x4206).special(), Some(Special::Ptrace));
     assert_eq!(call("ptrace").word(3).special(), None);
+    let opens = Some(Special::UnnamedOpen { open: None });
+    assert_eq!(call("ioctl").word(3).word(0xc038_586b).special(), opens, "XFS_IOC_OPEN_BY_HANDLE");
+    assert_eq!(call("fanotify_init").word(0).special(), Some(Special::Unmodelled));
+    assert_eq!(call("fanotify_init").word(libc::FAN_REPORT_FID.into()).special(), None);
     assert_eq!(call("seccomp").word(1).word(8).special(), Some(Special::Listener));
     assert_eq!(call("seccomp").word(1).word(1).special(), None);
     assert_eq!(call("setresuid").special(), Some(Special::Credentials));
