@@ -190,7 +190,7 @@ fn a_kill_of_any_process_of_the_tree_is_ordinary() {
 #[test]
 #[ignore = "slow: thousands of kills"]
 fn thousands_of_kills_are_ordinary() {
-    kill_in_the_tree(&mut Random::new(), 4000);
+    kill_in_the_tree(&mut Random::new(), 2000);
 }
 
 #[test]

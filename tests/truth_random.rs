@@ -67,6 +67,6 @@ fn a_few_random_programs_are_recorded_truly() {
 #[test]
 #[ignore = "slow: hundreds of programs"]
 fn slow_random_programs_are_recorded_truly() {
-    let count = env::var("TRUTH_SEEDS").ok().map_or(300, |count| count.parse().unwrap());
+    let count = env::var("TRUTH_SEEDS").ok().map_or(150, |count| count.parse().unwrap());
     check_all(1000..1000 + count);
 }
