@@ -86,6 +86,17 @@ pub enum Held {
     Omitted(BlobOmitted),
 }
 
+impl Held {
+    /// How many bytes of data there are, holes apart.
+    pub fn data_size(&self) -> u64 {
+        match self {
+            Held::Bytes(bytes) => bytes.len() as u64,
+            Held::File(file) => live::data_size(file).unwrap_or(0),
+            Held::Omitted(_) => 0,
+        }
+    }
+}
+
 struct Job {
     key: String,
     held: Held,
@@ -352,14 +363,6 @@ fn weight(held: &Held) -> (u64, u64) {
     }
 }
 
-fn size(held: &Held) -> u64 {
-    match held {
-        Held::Bytes(bytes) => bytes.len() as u64,
-        Held::File(file) => live::data_size(file).unwrap_or(0),
-        Held::Omitted(_) => 0,
-    }
-}
-
 /// Tells waiters that the worker is gone, however it went.
 struct WorkerGone(Arc<Progress>);
 
@@ -436,7 +439,7 @@ impl Store {
     }
 
     fn take(&mut self, Job { key, held, store }: Job) -> Outcome {
-        let size = size(&held);
+        let size = held.data_size();
         self.since_asked += size;
         if store && (self.since_asked >= SPACE_INTERVAL || size >= LARGE) {
             self.since_asked = 0;

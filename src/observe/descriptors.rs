@@ -4,6 +4,8 @@
 //! Which file a descriptor stands for is asked at the exit of the call that brought it, of /proc/TID/fd.
 //! Neighbour: `changes.rs`, whose calls these are.
 
+use std::io::Read as _;
+
 use rustix::fs::{AtFlags, CWD};
 
 use super::changes::Part;
@@ -20,6 +22,8 @@ use crate::trace::tracer::Caller;
 
 /// The most that is looked through of the control messages of one message; the kernel sends less.
 const CONTROL_MAX: u64 = 64 << 10;
+/// The most that is read of /proc/TID/fdinfo/N.
+const FDINFO_MAX: u64 = 4 << 10;
 /// sizeof(struct msghdr), and of the struct mmsghdr that recvmmsg(2) has an array of.
 const MESSAGE: usize = 56;
 const MESSAGE_OF_MANY: u64 = 64;
@@ -182,7 +186,11 @@ impl State {
         if self.acts_unseen(caller, process, fd) {
             return;
         }
-        let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{fd}", caller.tid)).unwrap_or_default();
+        // The flags come first; of an epoll descriptor, as much may follow as it watches.
+        let mut info = String::new();
+        if let Ok(file) = std::fs::File::open(format!("/proc/{}/fdinfo/{fd}", caller.tid)) {
+            let _ = file.take(FDINFO_MAX).read_to_string(&mut info);
+        }
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
         let Some(flags) = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()) else { return };
         let mode = flags & libc::O_ACCMODE;

@@ -165,7 +165,7 @@ impl Recorder {
             let size_after = after.stat(*name, &ledger).map_or(0, |stat| stat.size);
             let taken = [
                 match content_before {
-                    Content::Read(ticket) => Some((ticket, size_before, false)),
+                    Content::Read(ticket) | Content::Digested(ticket) => Some((ticket, size_before, false)),
                     Content::Kept(ticket) => Some((ticket, size_before, true)),
                     _ => None,
                 },
@@ -487,7 +487,7 @@ impl Known {
                 AfterContent::Omitted(reason)
             }
             held => {
-                let store = self.options.max_blob_bytes.is_none_or(|limit| stat.size <= limit);
+                let store = self.options.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit);
                 AfterContent::Taken(self.capture.submit(blob_key(Side::After, path), held, None, store))
             }
         }
@@ -547,6 +547,7 @@ impl Files {
             processes: name.processes.named(),
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             inherited: name.inherited,
+            changed_by_name: name.inherited && name.changed_by_name,
             renamed_from: path_of(names.renamed_from(id)),
             renamed_to: path_of(names.renamed_to(id)),
             before: self.before(name),
@@ -580,7 +581,7 @@ impl Files {
     fn put_content_of(&self, id: InodeId, present: &mut Present) {
         match self.ledger.inodes.get(id).content {
             Content::Unneeded | Content::InPlace | Content::Pinned => {}
-            Content::Read(ticket) | Content::Kept(ticket) => {
+            Content::Read(ticket) | Content::Digested(ticket) | Content::Kept(ticket) => {
                 let outcome = self.finished.outcome(ticket, present.size);
                 put(present, outcome);
             }

@@ -108,7 +108,8 @@ impl State {
             Kind::Appended => {}
             _ => self.read_content(name, &file.path, &file.stat),
         }
-        self.ledger.names.get_mut(name).inherited = true;
         self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
+        let known = self.ledger.names.get_mut(name);
+        (known.inherited, known.changed_by_name) = (true, false);
     }
 }

@@ -100,19 +100,17 @@ impl Links {
     }
 }
 
-/// Whether the file was used through a descriptor from before the launch and nothing was done to its name:
-/// where the output of the command went, say.
+/// Whether a record is of a file that was changed through a descriptor from before the launch alone, which
+/// is no target unless it is named.
+///
+/// An earlier version did not record whether the name was changed, too; another inode tells it.
 pub fn is_inherited_alone(record: &FileRecord) -> bool {
     let node = |at: &Present| (at.file_type, at.dev, at.ino);
     let is_same = match (&record.before, &record.after) {
         (State::Present(before), State::Present(after)) => node(before) == node(after),
         _ => false,
     };
-    record.inherited
-        && is_same
-        && !record.operations.contains(Operation::Delete)
-        && record.renamed_from.is_none()
-        && record.renamed_to.is_none()
+    record.is_inherited_alone() && is_same
 }
 
 /// How the user chose.

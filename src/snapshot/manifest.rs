@@ -292,6 +292,8 @@ pub struct FileRecord {
     pub process_count: Option<u32>,
     /// Whether it was used through a descriptor from before the launch.
     pub inherited: bool,
+    /// Whether an inherited file was changed by its name, too.
+    pub changed_by_name: bool,
     /// The path that was renamed to this one.
     pub renamed_from: Option<Vec<u8>>,
     /// The path that this one was renamed to.
@@ -315,6 +317,7 @@ impl FileRecord {
             processes: Vec::new(),
             process_count: None,
             inherited: false,
+            changed_by_name: false,
             renamed_from: None,
             renamed_to: None,
             before,
@@ -322,6 +325,16 @@ impl FileRecord {
             git: None,
             git_after: None,
         }
+    }
+
+    /// Whether the file was used through a descriptor from before the launch and nothing was done to it by
+    /// its name: where the output of the command went, say. That is not the command's doing.
+    pub fn is_inherited_alone(&self) -> bool {
+        self.inherited
+            && !self.changed_by_name
+            && !self.operations.contains(Operation::Delete)
+            && self.renamed_from.is_none()
+            && self.renamed_to.is_none()
     }
 }
 

@@ -182,8 +182,14 @@ fn record_with(scene: &Scene, script: &str, stdin: &str, stdout: Option<fs::File
 
 #[test]
 fn what_a_command_does_to_the_name_of_its_input_is_undone() {
-    for script in ["mv list list.bak", "rm list", "mv list list.bak; echo new > list", "cat > copy; rm list"]
-    {
+    for script in [
+        "mv list list.bak",
+        "rm list",
+        "mv list list.bak; echo new > list",
+        "cat > copy; rm list",
+        "echo new > list",
+        "chmod 600 list",
+    ] {
         let scene = Scene::new();
         scene.write("list", "precious");
         let before = scan(&scene.root());

@@ -128,7 +128,7 @@ impl<'s> Plan<'s> {
             match below(&record.path, base) {
                 None | Some(b"") => plan.outside.push(&record.path),
                 // The log that a shell redirects to is not the command's doing.
-                Some(_) if record.inherited && !selection.names(&record.path) => {
+                Some(_) if record.is_inherited_alone() && !selection.names(&record.path) => {
                     plan.inherited.push(&record.path)
                 }
                 Some(name) => changed.push((name, record)),

@@ -31,7 +31,7 @@ impl Facts {
         let count = match Effect::of(file) {
             Effect::Temporary | Effect::None => None,
             // The log that a shell redirects to is not the command's doing.
-            _ if file.inherited => Some(&mut self.inherited),
+            _ if file.is_inherited_alone() => Some(&mut self.inherited),
             Effect::Created => Some(&mut self.created),
             Effect::Deleted => Some(&mut self.deleted),
             Effect::Changed => Some(&mut self.changed),

@@ -189,7 +189,7 @@ impl<'s> Groups<'s> {
 
 fn group(record: &FileRecord, selection: &Selection) -> Group {
     let status = Status::of(record);
-    let is_of_others = record.inherited && !selection.names(&record.path);
+    let is_of_others = record.is_inherited_alone() && !selection.names(&record.path);
     match status {
         // The log that a shell redirects to is not the command's doing.
         Status::Changed | Status::Created | Status::Deleted | Status::Unaltered if is_of_others => {

@@ -83,6 +83,7 @@ impl State {
             }
             Kind::Written | Kind::Appended | Kind::Attributes => {}
         }
+        known.changed_by_name = true;
         self.count_change(name);
     }
 

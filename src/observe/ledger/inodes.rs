@@ -108,9 +108,11 @@ pub enum Content {
     InPlace,
     /// Git has them.
     Pinned,
-    /// They were only read: kept up to `--max-read-bytes`.
+    /// They were only read, and are stored.
     Read(Ticket),
-    /// The tree may destroy them: kept up to `--max-blob-bytes`.
+    /// They were only read, and are longer than `--max-read-bytes`: their digest is kept.
+    Digested(Ticket),
+    /// The tree may destroy them: stored up to `--max-blob-bytes`.
     Kept(Ticket),
     /// They are unavailable.
     Omitted(BlobOmitted),

@@ -100,6 +100,8 @@ pub struct Name {
     pub removed: bool,
     /// Used through a descriptor from before the launch.
     pub inherited: bool,
+    /// Changed by a call that named it.
+    pub changed_by_name: bool,
     /// Owned by another user and not writable: kept only where it was changed.
     pub foreign: bool,
     /// Whether Git was asked for the blob that has the bytes before.

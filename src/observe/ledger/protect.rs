@@ -28,8 +28,8 @@ pub enum Threat {
 pub(super) struct Hold {
     serial: u64,
     held: Held,
-    /// The worst that they are safe from.
-    against: Threat,
+    /// Whether they are safe from a change in place, too.
+    copied: bool,
     /// How many calls in flight may destroy them.
     calls: usize,
     /// Whether they are needed whatever comes of those calls.
@@ -51,7 +51,7 @@ impl State {
     pub fn protect(&mut self, path: &[u8], now: &FileStat, threat: Threat) -> Option<Protected> {
         let id = self.ledger.inodes.of(now)?;
         if threat == Threat::Overwrite {
-            self.capture.settle(self.ledger.inodes.get(id).before.identity());
+            self.threaten(now);
         }
         let inode = self.ledger.inodes.get_mut(id);
         if !inode.before.is_regular() || inode.written && !inode.appended {
@@ -59,12 +59,12 @@ impl State {
         }
         match inode.content {
             Content::Kept(_) => return None,
-            // Stored already, unless it was too large for what is only read.
-            Content::Read(ticket) if inode.before.size <= self.options.max_read_bytes => {
+            // Stored already.
+            Content::Read(ticket) => {
                 inode.content = Content::Kept(ticket);
                 return None;
             }
-            Content::Read(_)
+            Content::Digested(_)
             | Content::Unneeded
             | Content::InPlace
             | Content::Pinned
@@ -72,21 +72,19 @@ impl State {
         }
         if let Some(hold) = self.ledger.inodes.holds.get_mut(&id) {
             hold.calls += 1;
-            if threat == Threat::Overwrite && hold.against == Threat::Unlink {
-                hold.against = threat;
-                let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
-                hold.held = self.capture.copy_held(held);
-            }
             return Some(Protected { inode: id, serial: hold.serial });
         }
         if self.is_pseudo(now.st_dev, path) {
             return None;
         }
         self.tell_late(id, now);
+        // A call in flight may change it while it is read.
+        let threatened = self.ledger.inodes.get(id).threatened;
+        let threat = if threatened { Threat::Overwrite } else { threat };
         let held = self.capture.hold(self.source(id, path, now), threat);
         self.next_hold += 1;
         let serial = self.next_hold;
-        let hold = Hold { serial, held, against: threat, calls: 1, needed: false };
+        let hold = Hold { serial, held, copied: threatened, calls: 1, needed: false };
         self.ledger.inodes.holds.insert(id, hold);
         Some(Protected { inode: id, serial })
     }
@@ -125,8 +123,7 @@ impl State {
     }
 
     fn store(&mut self, id: InodeId, held: Held) {
-        let inode = self.ledger.inodes.get(id);
-        let store = self.options.max_blob_bytes.is_none_or(|limit| inode.before.size <= limit);
+        let store = self.options.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit);
         let content = match held {
             Held::Omitted(reason) => {
                 self.tell_omitted(id, reason);
@@ -166,11 +163,14 @@ impl State {
             return;
         }
         self.tell_late(id, now);
-        let held = self.capture.hold(self.source(id, path, now), Threat::Unlink);
-        let store = self.ledger.inodes.get(id).before.size <= self.options.max_read_bytes;
+        let threatened = self.ledger.inodes.get(id).threatened;
+        let threat = if threatened { Threat::Overwrite } else { Threat::Unlink };
+        let held = self.capture.hold(self.source(id, path, now), threat);
+        let store = held.data_size() <= self.options.max_read_bytes;
         let content = match held {
             Held::Omitted(reason) => Content::Omitted(reason),
-            held => Content::Read(self.submit(id, held, store)),
+            held if store => Content::Read(self.submit(id, held, store)),
+            held => Content::Digested(self.submit(id, held, store)),
         };
         self.ledger.inodes.get_mut(id).content = content;
     }
@@ -206,10 +206,18 @@ impl State {
         }
     }
 
-    /// Notes that a call begins which may change the inode in place.
+    /// Makes bytes that are still in the file itself safe from a call which may change the inode in place:
+    /// its bytes, or the times by which it is known to be unchanged while it is read.
     pub fn threaten(&mut self, now: &FileStat) {
-        if let Some(id) = self.ledger.inodes.of(now) {
-            self.ledger.inodes.get_mut(id).threatened = true;
+        let Some(id) = self.ledger.inodes.of(now) else { return };
+        let inode = self.ledger.inodes.get_mut(id);
+        inode.threatened = true;
+        self.capture.settle(inode.before.identity());
+        if let Some(hold) = self.ledger.inodes.holds.get_mut(&id)
+            && !std::mem::replace(&mut hold.copied, true)
+        {
+            let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
+            hold.held = self.capture.copy_held(held);
         }
     }
 

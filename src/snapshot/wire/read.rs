@@ -279,6 +279,8 @@ struct FileWire {
     process_count: Option<u32>,
     #[serde(default)]
     inherited: bool,
+    #[serde(default)]
+    changed_by_name: bool,
     renamed_from: Option<String>,
     renamed_from_bytes: Option<Base64>,
     renamed_to: Option<String>,
@@ -297,6 +299,7 @@ impl FileWire {
             processes: self.processes,
             process_count: self.process_count,
             inherited: self.inherited,
+            changed_by_name: self.changed_by_name,
             renamed_from: bytes_some("renamed_from", self.renamed_from, self.renamed_from_bytes)?,
             renamed_to: bytes_some("renamed_to", self.renamed_to, self.renamed_to_bytes)?,
             before: self.before,

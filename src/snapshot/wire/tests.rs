@@ -83,6 +83,7 @@ fn everything() -> Manifest {
     let record = FileRecord {
         process_count: Some(17),
         inherited: true,
+        changed_by_name: true,
         renamed_from: Some(odd.clone()),
         renamed_to: Some(b"/plain".to_vec()),
         before: State::Present(Box::new(state)),
@@ -219,7 +220,10 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("git_repositories", &["dirty", "head_after"]),
     ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
     ("execs", &["argv_truncated"]),
-    ("files", &["processes", "process_count", "inherited", "renamed_to", "git", "git_after"]),
+    (
+        "files",
+        &["processes", "process_count", "inherited", "changed_by_name", "renamed_to", "git", "git_after"],
+    ),
     ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
     ("after", &["tombstone"]),
     ("git", &["oid"]),
@@ -368,13 +372,13 @@ prop_compose! {
     fn any_record()(
         path in path_bytes(),
         operations in prop::collection::vec(prop::sample::select(&Operation::ALL[..]), 0..4),
-        processes: Vec<u32>, process_count: Option<u32>, inherited: bool,
+        processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name) in any::<(bool, bool)>(),
         (renamed_from, renamed_to) in (maybe(path_bytes()), maybe(path_bytes())),
         (before, after) in (any_state().boxed(), any_state().boxed()),
         (git, git_after) in (maybe(any_git()).boxed(), maybe(any_git()).boxed()),
     ) -> FileRecord {
         let operations = operations.into_iter().fold(Operations::NONE, Operations::with);
-        FileRecord { path, operations, processes, process_count, inherited, renamed_from, renamed_to,
+        FileRecord { path, operations, processes, process_count, inherited, changed_by_name, renamed_from, renamed_to,
                      before, after, git, git_after }
     }
 }

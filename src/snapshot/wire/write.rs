@@ -266,6 +266,7 @@ fn file<M: SerializeMap>(object: &mut Object<M>, file: &FileRecord) -> Result<()
     object.put("processes", &file.processes)?;
     object.put_some("process_count", &file.process_count)?;
     object.put_true("inherited", file.inherited)?;
+    object.put_true("changed_by_name", file.changed_by_name)?;
     object.text_some("renamed_from", &file.renamed_from)?;
     object.text_some("renamed_to", &file.renamed_to)?;
     object.put("before", &file.before)?;
