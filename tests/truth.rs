@@ -234,6 +234,11 @@ impl Comparison<'_> {
         };
         let mut wrong = Vec::new();
         let changes = record.operations.intersects(Operations::CHANGES);
+        // What one state tells, and the other does not, is a change to whoever restores one of them.
+        let attributes = [&record.before, &record.after]
+            .iter()
+            .any(|state| state.present().is_some_and(|present| !present.xattrs.is_empty()));
+        let xattrs = changes || attributes;
         if changed && !changes && !self.changed_by_another_name(before, after) {
             wrong.push(format!("changed, but was only used for {}", words(record.operations)));
         }
@@ -241,13 +246,13 @@ impl Comparison<'_> {
         let destroyed = before.is_some_and(|before| {
             before.content.is_some() && after.is_none_or(|after| after.content != before.content)
         });
-        let wanted = Wanted { content: destroyed, xattrs: changes, directory_times: false };
+        let wanted = Wanted { content: destroyed, xattrs, directory_times: false };
         self.state(&mut wrong, "before", &record.before, before, wanted);
         let written = record.operations.contains(Operation::Write);
         let rewritten = after.is_some_and(|after| {
             after.content.is_some() && before.is_none_or(|before| before.content != after.content)
         });
-        let wanted = Wanted { content: written || rewritten, xattrs: changes, directory_times: true };
+        let wanted = Wanted { content: written || rewritten, xattrs, directory_times: true };
         self.state(&mut wrong, "after", &record.after, after, wanted);
         let tombstone = matches!(record.after, State::Absent { tombstone: true });
         if after.is_none() && before.is_some() && !tombstone {
