@@ -23,9 +23,9 @@ const AWAKE: Duration = Duration::from_micros(50);
 const UNFAIR_TURNS: u32 = 16;
 /// Postponed calls are judged again after each result, and at least this often.
 pub(super) const JUDGED_AGAIN: Duration = Duration::from_millis(1);
-/// A call that has been postponed for this long must be judged: longer than a busy machine takes for another
+/// A call that has been postponed for this long must be judged: longer than a busy disk takes for another
 /// call, and not so long that a command which waits for itself (a lease, fcntl(2)) seems to hang.
-pub(super) const POSTPONED_AT_MOST: Duration = Duration::from_secs(2);
+pub(super) const POSTPONED_AT_MOST: Duration = Duration::from_secs(5);
 
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
 
