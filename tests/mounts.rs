@@ -179,3 +179,23 @@ fn a_file_that_a_bind_mount_gives_two_names_is_told() {
     let detail = &snapshot.header().warnings[0].detail;
     assert!(detail.contains("a/f") && detail.contains("b/f"), "{detail}");
 }
+
+#[test]
+fn an_overlay_that_the_command_mounts_is_told() {
+    let place = Place::new();
+    if !can_mount(&place) {
+        return;
+    }
+    let script = "mkdir low up work m && mount -t tmpfs tmpfs . && cd \"$PWD\" && mkdir low up work m && \
+        mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=work m || exit 77; echo new > m/f";
+    let output = record_in_own_namespace(&place, &[], script);
+    if output.status.code() == Some(77) {
+        println!("skipped: no overlay can be mounted here: {output:?}");
+        return;
+    }
+    let snapshot = place.snapshot();
+    let told = snapshot.header().warnings.iter().any(|warning| {
+        warning.lost && warning.kind == WarningKind::MountNamespace && warning.detail.contains("overlay")
+    });
+    assert!(told, "{:?}", snapshot.header().warnings);
+}

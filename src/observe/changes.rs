@@ -493,6 +493,15 @@ impl State {
             self.mounts.ended(point);
         }
         self.resolver.set_served(self.mounts.served());
+        for point in &changed.overlays {
+            self.warnings.lost(WarningKind::MountNamespace, None, || {
+                format!(
+                    "the command mounted an overlay at {}: what it writes there is not recorded by the names \
+                     that it has in the upper directory",
+                    String::from_utf8_lossy(point)
+                )
+            });
+        }
         for point in changed.came.iter().chain(&changed.went) {
             self.resolver.mounts_changed(point);
             // A device number is used again by the next file system that has none of its own.

@@ -52,6 +52,8 @@ struct Mount {
     device: Device,
     point: Vec<u8>,
     served: bool,
+    /// Whether what is written there goes to a directory that has a name of its own.
+    overlay: bool,
 }
 
 /// The mount points of our namespace that are others than before.
@@ -61,6 +63,8 @@ pub(super) struct Changed {
     pub came: Vec<Vec<u8>>,
     /// Where something was unmounted.
     pub went: Vec<Vec<u8>>,
+    /// Those of `came` where an overlay was mounted.
+    pub overlays: Vec<Vec<u8>>,
 }
 
 impl Mounts {
@@ -120,10 +124,11 @@ impl Mounts {
         let before = std::mem::replace(&mut self.now, read_table(table));
         // A device number is used again by the next file system that has none of its own.
         self.outside.retain(|device| self.now.iter().any(|mount| mount.device == *device));
-        let points = |these: &[Mount], others: &[Mount]| {
-            these.iter().filter(|mount| !others.contains(mount)).map(|mount| mount.point.clone()).collect()
-        };
-        Changed { came: points(&self.now, &before), went: points(&before, &self.now) }
+        let came: Vec<Mount> = self.now.iter().filter(|mount| !before.contains(mount)).cloned().collect();
+        let overlays = came.iter().filter(|mount| mount.overlay).map(|mount| mount.point.clone()).collect();
+        let came = came.into_iter().map(|mount| mount.point).collect();
+        let went = before.into_iter().filter(|mount| !self.now.contains(mount));
+        Changed { came, went: went.map(|mount| mount.point).collect(), overlays }
     }
 
     /// Keeps what a call has changed, for [`is_displaced`](Mounts::is_displaced); `next` is the record that
@@ -196,8 +201,9 @@ impl Mount {
         let (major, minor) = device.split_once(':')?;
         let point = unescaped(words.nth(1)?);
         words.find(|word| *word == b"-")?;
-        let served = is_served(words.next()?);
-        Some(Mount { id, device: (major.parse().ok()?, minor.parse().ok()?), point, served })
+        let kind = words.next()?;
+        let (served, overlay) = (is_served(kind), kind == b"overlay");
+        Some(Mount { id, device: (major.parse().ok()?, minor.parse().ok()?), point, served, overlay })
     }
 }
 
@@ -250,9 +256,15 @@ mod tests {
     fn a_line_of_the_table_is_read_as_the_kernel_writes_it() {
         let plain =
             Mount::parse(b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw").unwrap();
-        assert_eq!(plain, Mount { id: 36, device: (98, 0), point: b"/mnt2".to_vec(), served: false });
+        assert_eq!(
+            plain,
+            Mount { id: 36, device: (98, 0), point: b"/mnt2".to_vec(), served: false, overlay: false }
+        );
         let odd = Mount::parse(b"1 2 0:41 / /a\\040b\\134\\011c rw - fuse.bindfs /src rw").unwrap();
-        assert_eq!(odd, Mount { id: 1, device: (0, 41), point: b"/a b\\\tc".to_vec(), served: true });
+        assert_eq!(
+            odd,
+            Mount { id: 1, device: (0, 41), point: b"/a b\\\tc".to_vec(), served: true, overlay: false }
+        );
         assert_eq!(Mount::parse(b""), None);
         assert_eq!(Mount::parse(b"1 2 0:41 / /a rw"), None);
         assert_eq!(unescaped(b"a\\04"), b"a\\04");
@@ -285,22 +297,22 @@ mod tests {
         let points = |points: &[&str]| points.iter().map(|point| point.as_bytes().to_vec()).collect();
         let before = record("/d/before");
         let first = record("/d/first");
-        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new() }, first);
+        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new(), ..Changed::default() }, first);
         assert!(mounts.is_displaced(before, b"/d/before"), "hidden");
         assert!(!mounts.is_displaced(first, b"/d/first") && !mounts.is_displaced(before, b"/dx"));
         let later = record("/d/later");
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]) }, later);
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, later);
         assert!(!mounts.is_displaced(before, b"/d/before"), "uncovered again");
         assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(first, b"/d"));
         assert!(!mounts.is_displaced(later, b"/d/later"));
         // Another mount in the place of the one before.
         let last = record("/d/last");
-        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new() }, last);
+        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new(), ..Changed::default() }, last);
         assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(before, b"/d/before"));
         assert!(!mounts.is_displaced(last, b"/d/last"));
         // One that was there before the launch.
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]) }, record("/x"));
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]) }, record("/y"));
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, record("/x"));
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, record("/y"));
         assert!(mounts.is_displaced(before, b"/d/before"));
     }
 

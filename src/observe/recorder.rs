@@ -13,6 +13,7 @@ use rustix::fs::{Access as Rights, AtFlags, CWD};
 use super::capture::Capture;
 use super::changes::Pending;
 use super::credentials::Credentials;
+use super::effects::meaning;
 use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
 use super::ledger::Ledger;
@@ -483,7 +484,7 @@ impl State {
             Effect::List if !directory => None,
             Effect::Open(_) | Effect::List if directory => Some(Operation::Directory.into()),
             Effect::Open(_) => Some(Operation::Read.into()),
-            _ => existence,
+            effect => Some(meaning(effect, Some(stat)).operations),
         }
     }
 

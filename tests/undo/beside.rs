@@ -39,23 +39,28 @@ fn edited_scene() -> Scene {
 
 #[test]
 fn an_edit_at_any_moment_is_in_the_file_or_in_the_rescue() {
+    // Counted from the call by which the rescue is whole: from there on files are changed.
+    let is_begun = |scene: &Scene| scene.dir().join("snap-rescue-1.unfinished/manifest.json").exists();
     let scene = edited_scene();
-    let mut first = 0;
+    let mut first = None;
     let (calls, status) = trace_restore(&scene, &["--before"], |_, calls| {
-        // From here on the rescue is whole and files are changed.
-        if first == 0 && scene.dir().join("snap-rescue-1.unfinished/manifest.json").exists() {
-            first = calls;
+        if first.is_none() && is_begun(&scene) {
+            first = Some(calls);
         }
     });
-    assert!(status == Some(0) && first > 0);
+    let calls = calls - first.unwrap();
+    assert_eq!(status, Some(0));
     for name in ["in-place", "replaced", "removed"] {
         let mut lost = Vec::new();
-        for at in first - 3..=calls {
+        for at in 0..=calls {
             let scene = edited_scene();
             let path = scene.at(name);
-            let mut edited = false;
+            let (mut first, mut edited) = (None, false);
             trace_restore(&scene, &["--before"], |_, calls| {
-                if calls >= at && !edited {
+                if first.is_none() && is_begun(&scene) {
+                    first = Some(calls);
+                }
+                if !edited && first.is_some_and(|first| calls >= first + at) {
                     edited = true;
                     fs::write(&path, "my own work").unwrap();
                 }
