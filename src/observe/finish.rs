@@ -608,6 +608,13 @@ impl Files {
             }
             After::Absent => {}
         }
+        // What another name has told of an inode that no call has changed holds for this one.
+        if let Some(inode) = self.ledger.inodes.find(stat.identity()).map(|id| self.ledger.inodes.get(id))
+            && inode.changes == 0
+            && let Some(extra) = inode.extra.as_deref()
+        {
+            put_attributes(&mut present, &extra.attributes);
+        }
         match after.content() {
             AfterContent::None => {}
             AfterContent::OfInode(id) => self.put_content_of(id, &mut present),

@@ -200,12 +200,20 @@ impl Worker<'_, '_, '_> {
     /// All that is new and needs no directory out of its way; attributes of what stays.
     fn make(&mut self) -> Result<(), Failure> {
         let job = self.job;
+        // Before another name of the same file is written in place.
+        for step in &job.plan.steps {
+            if step.action == (Action::File { in_place: false, own_content: true }) {
+                let prepared = self.new_file(step.record, true)?;
+                self.enqueue(prepared, self.waits(step.record))?;
+            }
+        }
         for step in &job.plan.steps {
             let waits = self.waits(step.record);
             match &step.action {
                 Action::File { in_place: true, .. } => self.write_in_place(step.record)?,
-                Action::File { own_content, .. } => {
-                    let prepared = self.new_file(step.record, *own_content)?;
+                Action::File { own_content: true, .. } => {}
+                Action::File { own_content: false, .. } => {
+                    let prepared = self.new_file(step.record, false)?;
                     self.enqueue(prepared, waits)?;
                 }
                 Action::Node if self.is_goal_directory(step.record) && self.looked(step.record).is_none() => {

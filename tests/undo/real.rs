@@ -219,3 +219,22 @@ fn the_log_of_a_command_is_neither_verified_nor_undone() {
         assert!(!scene.at("file").exists());
     }
 }
+
+#[test]
+fn a_name_that_left_a_file_which_was_written_since_gets_its_own_bytes_again() {
+    let scene = Scene::new();
+    scene.write("kept", "");
+    for name in ["left", "other"] {
+        fs::hard_link(scene.at("kept"), scene.at(name)).unwrap();
+    }
+    let before = scan(&scene.root());
+    // The one keeps the inode and gets other bytes, the other is a new file with the bytes of before.
+    if !record_with(&scene, "rm left; : > left; chmod 600 left; echo new > kept", "kept", None) {
+        return;
+    }
+    let after = scan(&scene.root());
+    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    expect(&scene, &before, "undo");
+    verb("restore", &scene.snap(), &[]).expect(0);
+    expect(&scene, &after, "redo");
+}
