@@ -9,6 +9,7 @@ mod git;
 mod hidden;
 mod inherited;
 mod lanes;
+mod ledger;
 mod mounts;
 mod names;
 mod outside;

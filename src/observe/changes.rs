@@ -21,7 +21,7 @@ use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::view::Unseen;
-use crate::observe::ledger::inodes::Stat;
+use crate::observe::ledger::inodes::{Content, Stat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::sys::Tid;
@@ -106,6 +106,9 @@ impl Footprint {
         let meaning = meaning(effect, resolved.stat.as_ref());
         self.walked.push(resolved.path.clone());
         self.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
+        if effect == Effect::List {
+            self.listed.push(resolved.path.clone());
+        }
         if meaning.changes_name {
             self.changed.push(resolved.path.clone());
         }
@@ -154,7 +157,8 @@ impl State {
         let shares_memory = self.processes.standing(caller.tgid).shares_memory;
         for (access, resolved) in &located {
             if let Ok(resolved) = resolved {
-                waits |= self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
+                waits |= matches!(access.effect, Effect::Open(_))
+                    && self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
                 footprint.add(access.effect, resolved);
                 if shares_memory {
                     footprint.add_working_directory(caller, access);
@@ -190,6 +194,7 @@ impl State {
                     parts.push(Part { strict: access.resolve.strict, ..part });
                 }
                 Err(unseen) => {
+                    self.threaten_nameless(caller, process, access, &unseen);
                     let name = match &unseen {
                         Unseen::Elsewhere(path) | Unseen::Unresolved(Unresolved::Served(path)) => {
                             Some(path.clone())
@@ -256,6 +261,39 @@ impl State {
         Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
     }
 
+    /// Makes the bytes of a file safe that a call may change in place and that has no recorded name: it was
+    /// removed, or has been replaced, while a descriptor stood for it.
+    fn threaten_nameless(&mut self, caller: Caller, process: ProcessId, access: &Access, unseen: &Unseen) {
+        if !matches!(unseen, Unseen::Unresolved(Unresolved::Nameless)) || access.effect == Effect::Rewrite {
+            return;
+        }
+        let link = match &access.place {
+            Place::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
+            Place::Path { .. } => match self.locate(caller, &Access { follow: false, ..access.clone() }) {
+                Ok(link) if link.stat.as_ref().is_some_and(resolve::is_on_procfs) => link.path,
+                _ => return,
+            },
+            Place::WorkingDirectory => return,
+        };
+        let Ok(stat) = nix::sys::stat::stat(link.as_slice()) else { return };
+        let meaning = meaning(access.effect, Some(&stat));
+        if !matches!(meaning.kind, Kind::Written | Kind::Attributes) || !resolve::is_regular(&stat) {
+            return;
+        }
+        self.threaten(&stat);
+        // What the tree has made is nobody's before-state.
+        let Some(id) = self.ledger.inodes.of(&stat) else { return };
+        let inode = self.ledger.inodes.get(id);
+        let kept = inode.written || matches!(inode.content, Content::Kept(_) | Content::Read(_));
+        let Meaning { kind, operations, .. } = meaning;
+        self.apply(Change { name: None, stat: Some(&stat), kind, operations, by: process });
+        if !kept && kind == Kind::Written {
+            self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
+                "a file was changed through a descriptor after its name had gone".to_owned()
+            });
+        }
+    }
+
     /// Tells that a call went on though another one, which takes too long, may change what it names.
     fn tell_overtaken(&mut self, process: ProcessId, footprint: &Footprint) {
         self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
@@ -276,6 +314,9 @@ impl State {
             self.repositories.note_change(&path);
         }
         let mut protected = None;
+        if let (Some(stat), Sight::Record(name), true) = (&stat, &sight, meaning.changes) {
+            self.meet_again(*name, stat);
+        }
         if let (Some(stat), true) = (&stat, sight != Sight::Own) {
             if let Sight::Record(name) = sight
                 && (meaning.threat.is_some() || matches!(effect, Effect::RenameFrom { .. }))
@@ -552,7 +593,11 @@ impl State {
     }
 
     pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
-        if part.effect == Effect::Rewrite && part.protected.is_none() {
+        let appended = |stat| {
+            let inode = self.ledger.inodes.of(stat).map(|id| self.ledger.inodes.get(id));
+            inode.is_some_and(|inode| inode.appended)
+        };
+        if part.effect == Effect::Rewrite && !part.stat.as_ref().is_some_and(appended) {
             return;
         }
         let Meaning { operations, kind, copy_up, .. } = part.meaning();
@@ -587,7 +632,19 @@ impl State {
                 }
             }
         }
+        if kind == Kind::Bound && part.stat.is_none() && makes_inode(part.effect) {
+            self.forget_reused(&part.path);
+        }
         self.change(process, part, name, kind, operations);
+    }
+
+    /// Notes that what the tree has just made at `path` is no inode of before, whose number it may have.
+    fn forget_reused(&mut self, path: &[u8]) {
+        if let Ok(Some(now)) = resolve::lstat(path)
+            && let Some(id) = self.ledger.inodes.of(&now)
+        {
+            self.ledger.inodes.forget(id);
+        }
     }
 
     /// Applies what has happened to the name of a part, or to what it stands for by a name that is left out.
@@ -701,6 +758,11 @@ impl State {
             });
         }
     }
+}
+
+/// Whether a call with this effect makes a new inode where nothing was.
+fn makes_inode(effect: Effect) -> bool {
+    matches!(effect, Effect::Open(_) | Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink)
 }
 
 /// Whether a call may be refused where a file of a mount is open.

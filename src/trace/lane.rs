@@ -252,8 +252,15 @@ impl<'a, O: Observer> Server<'a, O> {
         }
         threads.waits(tid, matches!(verdict, Verdict::MayWait).then_some((number, arguments)));
         if let Verdict::AwaitResult(pending) = verdict {
-            threads.lock().awaited.insert(tid, pending);
+            let former = threads.lock().awaited.insert(tid, pending);
             self.interrupter.interrupt(tid);
+            // A thread that died meanwhile tells of no end any more.
+            let waits = sys::notification_waits(look.listener.as_fd(), id);
+            let lost = if waits { None } else { threads.take_awaited(tid) };
+            for pending in former.into_iter().chain(lost) {
+                self.observer.after(caller, pending, None);
+                threads.settle();
+            }
         }
     }
 }

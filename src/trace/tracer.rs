@@ -585,14 +585,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
             let keep = *other == tid || thread.tgid != tgid;
             if !keep {
                 let awaited = self.shared.remove(*other);
-                if *other != former {
-                    lost.extend(thread.pending.take().or(awaited).map(|pending| (*other, pending)));
-                }
+                let own = if *other == former { None } else { thread.pending.take() };
+                lost.extend(own.into_iter().chain(awaited).map(|pending| (*other, pending)));
             }
             keep
         });
         if former != tid {
-            lost.extend(self.thread(tid).pending.take().map(|pending| (tid, pending)));
+            // Those of the leader, which has vanished: its tid is this thread's now.
+            let awaited = self.shared.take_awaited(tid);
+            let own = self.thread(tid).pending.take();
+            lost.extend(own.into_iter().chain(awaited).map(|pending| (tid, pending)));
         }
         self.postponed.retain(|postponed| postponed.tid != tid && self.threads.contains_key(&postponed.tid));
         for (other, pending) in lost {
@@ -620,7 +622,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         if !thread.announced {
             self.ended_early.insert(tid);
         }
-        if let Some(pending) = thread.pending.or(awaited) {
+        for pending in thread.pending.into_iter().chain(awaited) {
             self.over(Caller { tid, tgid: thread.tgid }, pending, None);
         }
         if thread.tgid == tid {

@@ -90,7 +90,9 @@ impl State {
     /// Notes that the bytes of an inode are needed, which are still where they were.
     fn need_in_place(&mut self, id: InodeId) {
         let inode = self.ledger.inodes.get_mut(id);
-        if inode.before.is_regular() && matches!(inode.content, Content::Unneeded | Content::Pinned) {
+        if inode.before.is_regular()
+            && matches!(inode.content, Content::Unneeded | Content::Pinned | Content::Digested(_))
+        {
             inode.content = Content::InPlace;
         }
     }

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
+use crate::observe::resolve::parent_of;
+
 /// A call in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
@@ -20,6 +22,8 @@ pub struct Footprint {
     pub walked: SmallVec<[Vec<u8>; 2]>,
     /// Those of them that it changes.
     pub changed: SmallVec<[Vec<u8>; 2]>,
+    /// The directories that it lists.
+    pub listed: SmallVec<[Vec<u8>; 2]>,
     /// The files of several names whose number of names it changes, by device and inode number.
     pub links: SmallVec<[(u64, u64); 2]>,
 }
@@ -32,8 +36,10 @@ impl Footprint {
     }
 
     fn changes_way_of(&self, other: &Footprint) -> bool {
-        let on_the_way = |changed: &[u8]| other.walked.iter().any(|path| is_at_or_above(changed, path));
-        self.changed.iter().any(|changed| on_the_way(changed))
+        self.changed.iter().any(|changed| {
+            other.walked.iter().any(|path| is_at_or_above(changed, path))
+                || other.listed.iter().any(|directory| parent_of(changed) == Some(directory))
+        })
     }
 }
 
@@ -114,6 +120,8 @@ mod tests {
         assert!(!unlink("/d/f").conflicts_with(&unlink("/d/g")), "names in one directory");
         assert!(!unlink("/d/f").conflicts_with(&write("/d/fg")), "whole components");
         assert!(!unlink("/d/f").conflicts_with(&write("/d")), "the directory stays");
+        let list = Footprint { listed: [b"/d".to_vec()].into_iter().collect(), ..write("/d") };
+        assert!(unlink("/d/f").conflicts_with(&list) && !unlink("/d/e/f").conflicts_with(&list));
         let one_of_two = |path: &str| Footprint { links: [(1, 2)].into_iter().collect(), ..unlink(path) };
         assert!(one_of_two("/d/f").conflicts_with(&one_of_two("/d/g")), "two names of one file");
     }

@@ -168,7 +168,10 @@ impl State {
         let held = self.capture.hold(self.source(id, path, now), threat);
         let store = held.data_size() <= self.options.max_read_bytes;
         let content = match held {
-            Held::Omitted(reason) => Content::Omitted(reason),
+            Held::Omitted(reason) => {
+                self.tell_omitted(id, reason);
+                Content::Omitted(reason)
+            }
             held if store => Content::Read(self.submit(id, held, store)),
             held => Content::Digested(self.submit(id, held, store)),
         };
@@ -209,6 +212,8 @@ impl State {
     /// Makes bytes that are still in the file itself safe from a call which may change the inode in place:
     /// its bytes, or the times by which it is known to be unchanged while it is read.
     pub fn threaten(&mut self, now: &FileStat) {
+        // By its numbers: what has lost all names that are recorded may still wait to be read.
+        self.capture.settle((now.st_dev, now.st_ino));
         let Some(id) = self.ledger.inodes.of(now) else { return };
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
@@ -219,6 +224,23 @@ impl State {
             let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
             hold.held = self.capture.copy_held(held);
         }
+    }
+
+    /// Takes what is at the path of `name` for its before-state, and tells that it is none, where somebody
+    /// outside of the tree has replaced what was there at first sight.
+    pub fn meet_again(&mut self, name: NameId, now: &FileStat) {
+        let known = self.ledger.names.get(name);
+        let found = self.ledger.inodes.of(now);
+        if known.rebound || found.is_some() && found == known.before {
+            return;
+        }
+        let id = self.ledger.inodes.meet(now);
+        self.ledger.inodes.get_mut(id).name.get_or_insert(name);
+        self.ledger.names.get_mut(name).before = Some(id);
+        let path = self.ledger.names.path(name);
+        self.warnings.lost(WarningKind::LateBeforeState, None, || {
+            format!("{} was replaced from outside after its first sight", String::from_utf8_lossy(path))
+        });
     }
 
     /// Takes the attributes of the inode at `path` that a call may change, once.
