@@ -69,6 +69,8 @@ pub fn times<'a>(
         .map(|(path, at)| (path.as_slice(), at))
         .collect();
     let mut of_killed = HashSet::new();
+    // Directories that a killed restore has made have no time of anybody else's.
+    let mut made = Times::new();
     for record in killed {
         let before = record.before.present();
         let is_first = of_killed.insert(&record.path);
@@ -79,6 +81,9 @@ pub fn times<'a>(
         {
             seen.insert(&record.path, before);
         }
+        if is_first && before.is_none_or(|before| before.file_type != FileType::Directory) {
+            made.extend(goal_directory(request, &record.path).map(|goal| (record.path.clone(), goal)));
+        }
         if before.is_some() != record.after.present().is_some() {
             renamed.insert(parent(&record.path));
         }
@@ -88,7 +93,17 @@ pub fn times<'a>(
         let kept = (!renamed.contains(path)).then_some((at.mtime, at.mtime_nsec));
         Some((path.to_vec(), time.or(kept)?))
     };
-    seen.into_iter().filter_map(time).collect()
+    made.extend(
+        seen.into_iter().filter_map(time).filter(|(path, _)| !made.contains_key(path)).collect::<Vec<_>>(),
+    );
+    made
+}
+
+/// The time of the directory that is put back at `path`, if one is.
+fn goal_directory(request: &Request, path: &[u8]) -> Option<(i64, u32)> {
+    let index = request.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
+    let goal = state(&request.files[index], request.goal).present()?;
+    (goal.file_type == FileType::Directory).then_some((goal.mtime, goal.mtime_nsec))
 }
 
 /// Whether what is put back at `path` is a directory, or nothing is and what is there stays.
