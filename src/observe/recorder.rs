@@ -711,7 +711,9 @@ impl State {
         let waits = match (effect, stat.st_mode & libc::S_IFMT) {
             (Effect::Open(open), _) if open.path_only => false,
             (Effect::Open(_), libc::S_IFCHR) => libc::major(stat.st_rdev) != MEMORY_DEVICES,
-            (Effect::Open(_), libc::S_IFIFO | libc::S_IFBLK) => true,
+            // With both ends open it waits for nobody, either (fifo(7)).
+            (Effect::Open(open), libc::S_IFIFO) => !(open.nonblocking || open.read && open.write),
+            (Effect::Open(_), libc::S_IFBLK) => true,
             (Effect::Query, libc::S_IFSOCK) => true,
             _ => false,
         };

@@ -119,6 +119,8 @@ pub struct Open {
     pub directory: bool,
     /// O_TMPFILE: the path is the directory, the file has no name.
     pub temporary: bool,
+    /// O_NONBLOCK: it waits for nobody at the other end of a FIFO.
+    pub nonblocking: bool,
 }
 
 impl Open {

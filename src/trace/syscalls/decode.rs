@@ -194,6 +194,7 @@ pub(super) const fn open_flags(flags: u32) -> (Open, bool) {
         path_only: false,
         directory,
         temporary: flags & O_TMPFILE_ALONE != 0,
+        nonblocking: flags & libc::O_NONBLOCK != 0,
     };
     (open, !(nofollow || exclusive))
 }

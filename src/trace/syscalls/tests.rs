@@ -93,6 +93,7 @@ const READ: Open = Open {
     path_only: false,
     directory: false,
     temporary: false,
+    nonblocking: false,
 };
 const NEITHER: Open = Open { read: false, ..READ };
 const WRITE: Open = Open { write: true, ..NEITHER };
