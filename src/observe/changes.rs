@@ -534,7 +534,8 @@ impl State {
             self.mounts.ended(point);
         }
         self.resolver.set_served(self.mounts.served());
-        for point in &changed.overlays {
+        // What others mount meanwhile is their own.
+        for point in changed.overlays.iter().filter(|mounted| point == Some(mounted.as_slice())) {
             self.warnings.lost(WarningKind::MountNamespace, None, || {
                 format!(
                     "the command mounted an overlay at {}: what it writes there is not recorded by the names \

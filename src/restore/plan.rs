@@ -13,6 +13,7 @@ use super::make::{Attributes, Policy};
 use super::targets::{Links, opposite, own_time};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
+use crate::snapshot::layout;
 use crate::snapshot::{FileRecord, FileType, Present};
 
 /// What is asked for, and by whom.
@@ -424,9 +425,15 @@ impl<'a> Planner<'a> {
                 _ => continue,
             };
             if is_directory {
+                // What a killed restore has left there goes before anything else is done.
+                let is_ours = |name: &Vec<u8>| layout::is_temporary(name);
                 let child = |name: &Vec<u8>| [path.as_slice(), b"/", name].concat();
-                let unknown: Vec<_> =
-                    look.entries.iter().filter(|name| !removed.contains(&child(name))).cloned().collect();
+                let unknown: Vec<_> = look
+                    .entries
+                    .iter()
+                    .filter(|name| !is_ours(name) && !removed.contains(&child(name)))
+                    .cloned()
+                    .collect();
                 if !unknown.is_empty() {
                     self.steps.remove(&index);
                     self.plan.left.push((path, Left::Entries(unknown)));

@@ -168,10 +168,7 @@ impl State {
         let held = self.capture.hold(self.source(id, path, now), threat);
         let store = held.data_size() <= self.options.max_read_bytes;
         let content = match held {
-            Held::Omitted(reason) => {
-                self.tell_omitted(id, reason);
-                Content::Omitted(reason)
-            }
+            Held::Omitted(reason) => Content::Omitted(reason),
             held if store => Content::Read(self.submit(id, held, store)),
             held => Content::Digested(self.submit(id, held, store)),
         };
