@@ -13,7 +13,7 @@ use std::path::Path;
 use nix::sys::stat::FileStat;
 
 use super::changes::Part;
-use super::ledger::apply::{Change, Kind};
+use super::ledger::apply::{Change, CopyUp, Kind};
 use super::ledger::names::ProcessId;
 use super::ledger::protect::Threat;
 use super::recorder::{Sight, State};
@@ -150,6 +150,11 @@ impl State {
         self.find_newcomers(from, to);
         if exchange {
             self.find_newcomers(to, from);
+        }
+        // An overlay copies up what it moves.
+        self.note_copy_up(&to.path, &from_stat, CopyUp::Only);
+        if exchange && let Some(to_stat) = &to.stat {
+            self.note_copy_up(&from.path, to_stat, CopyUp::Only);
         }
         let write = Operations::from(Operation::Write);
         if exchange {

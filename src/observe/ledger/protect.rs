@@ -231,6 +231,11 @@ impl State {
         if known.rebound || found.is_some() && found == known.before {
             return;
         }
+        // An overlay may copy a file up more than once, and give it other numbers each time.
+        let path = self.ledger.names.path(name).to_vec();
+        if self.is_overlay(now.st_dev, &path) {
+            return;
+        }
         let id = self.ledger.inodes.meet(now);
         self.ledger.inodes.get_mut(id).name.get_or_insert(name);
         self.ledger.names.get_mut(name).before = Some(id);
