@@ -150,6 +150,11 @@ enum Judgement {
 impl State {
     /// Makes everything safe that a call may destroy, unless it has to wait for another one.
     pub fn prepare(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
+        // Such a call matters to what was only appended to, and names nothing else.
+        let rewrites = |access: &Access| access.effect == Effect::Rewrite;
+        if !self.ledger.appends && call.decoded.accesses.iter().any(rewrites) {
+            return Verdict::Continue;
+        }
         let located: SmallVec<[(&Access, Result<Resolved, Unseen>); 2]> =
             call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
         let mut footprint = Footprint::default();
@@ -164,12 +169,6 @@ impl State {
                     footprint.add_working_directory(caller, access);
                 }
             }
-        }
-        if call.decoded.accesses.iter().all(|access| access.effect == Effect::Rewrite)
-            && !self.ledger.appends
-            && !call.decoded.accesses.is_empty()
-        {
-            return Verdict::Continue;
         }
         let process = self.processes.id(caller.tgid);
         if self.ledger.in_flight.conflicts(&footprint) {

@@ -35,25 +35,9 @@ enum Pattern {
     Unknown,
 }
 
-const DUMPING: [i32; 10] = [
-    libc::SIGQUIT,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGABRT,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGSEGV,
-    libc::SIGXCPU,
-    libc::SIGXFSZ,
-    libc::SIGSYS,
-];
-
 impl State {
     /// Keeps what is at the place of a core dump that a signal may cause.
     pub fn expect_core_dump(&mut self, caller: Caller, signal: i32) {
-        if !DUMPING.contains(&signal) {
-            return;
-        }
         let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
         let uses_pid =
             std::fs::read("/proc/sys/kernel/core_uses_pid").is_ok_and(|flag| flag.starts_with(b"1"));
