@@ -314,11 +314,12 @@ impl<'a> Planner<'a> {
     /// Makes one file again of the names that were one, and files of their own of those that were not.
     fn link(&mut self) {
         let [goal_links, other_links] = self.request.links;
-        for members in goal_links.groups() {
-            self.link_group(members, other_links);
-        }
+        // First, so that of several names that leave a file together one leads and the others follow it.
         for &index in self.request.targets {
             self.separate(index);
+        }
+        for members in goal_links.groups() {
+            self.link_group(members, other_links);
         }
     }
 

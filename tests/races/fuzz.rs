@@ -65,8 +65,8 @@ fn impossible(place: &Place, snapshot: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// Goes through seeds, two at once, until the time is up; those that failed.
-fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<usize> {
+/// Goes through seeds, two at once, until the time is up; what is wrong with those that failed.
+fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<String> {
     let (from, count) = (number("RACES_FROM").unwrap_or(from), number("RACES_SEEDS").unwrap_or(count));
     let repeat = number("RACES_REPEAT").unwrap_or(1);
     let (started, most) = (Instant::now(), number("RACES_SECONDS").unwrap_or(usize::MAX) as u64);
@@ -80,8 +80,13 @@ fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<usiz
             }
             let seed = from + turn / repeat;
             if let Err(how) = check(seed, mechanism) {
+                let wrong: Vec<String> = how
+                    .lines()
+                    .take_while(|line| !line.starts_with("exit status"))
+                    .map(str::to_owned)
+                    .collect();
+                failures.lock().unwrap().push(format!("seed {seed} ({mechanism}): {}", lines(&wrong)));
                 println!("RACES_FROM={seed} RACES_SEEDS=1 ({mechanism}): {how}\n");
-                failures.lock().unwrap().push(seed);
             }
         }
     };
@@ -89,8 +94,7 @@ fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<usiz
         let other = scope.spawn(work);
         work().min(other.join().unwrap())
     });
-    let mut failures = failures.into_inner().unwrap();
-    failures.sort_unstable();
+    let failures = failures.into_inner().unwrap();
     let under = if load { ", under load" } else { "" };
     println!("fuzz: {} of {done} wrong ({mechanism}{under})", failures.len());
     failures
@@ -98,15 +102,15 @@ fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<usiz
 
 fn check_each(from: usize, load: bool) {
     let mechanisms = mechanisms();
-    let each = mechanisms.iter().map(|mechanism| (mechanism, check_all(from, 500, mechanism, load)));
-    let failures: Vec<_> = each.filter(|(_, failures)| !failures.is_empty()).collect();
-    assert!(failures.is_empty(), "seeds failed: {failures:?}");
+    let failures: Vec<_> =
+        mechanisms.iter().flat_map(|mechanism| check_all(from, 500, mechanism, load)).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
 fn a_few_random_races_are_recorded_truly() {
     let failures = check_all(0, 20, &mechanism(), false);
-    assert!(failures.is_empty(), "seeds failed: {failures:?}");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]

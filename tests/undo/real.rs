@@ -162,6 +162,27 @@ fn names_of_one_file_that_went_together_come_back_together() {
     assert_eq!(inode("src/two"), inode("src/hard"));
 }
 
+#[test]
+fn names_that_became_another_file_together_are_put_back_together() {
+    let scene = Scene::new();
+    fs::create_dir(scene.dir().join("home")).unwrap();
+    scene.write("one", "");
+    fs::hard_link(scene.at("one"), scene.at("two")).unwrap();
+    fs::hard_link(scene.at("one"), scene.at("stays")).unwrap();
+    let script = "chmod 600 stays; touch new; chmod 700 new; mv new one; ln -f one two";
+    let Some(_) = record(&scene, script) else { return };
+    let inode = |name| fs::metadata(scene.at(name)).unwrap().ino();
+    for _ in 0..2 {
+        verb("restore", &scene.snap(), &["--before"]).expect(0);
+        assert_eq!([inode("one"), inode("two")], [inode("stays"); 2]);
+        verb("restore", &scene.snap(), &[]).expect(0);
+        assert_eq!(inode("one"), inode("two"));
+        assert_ne!(inode("one"), inode("stays"));
+        let again = verb("restore", &scene.snap(), &[]).expect(0);
+        assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
+    }
+}
+
 /// Records a command whose standard input, or where its output goes, is a file of the tree.
 fn record_with(scene: &Scene, script: &str, stdin: &str, stdout: Option<fs::File>) -> bool {
     let mut command = agent_snapshot();
