@@ -279,9 +279,9 @@ pub fn interrupt(tid: Tid) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid.0, 0usize, 0usize) }).map(drop)
 }
 
-/// Whether the call that a stopped thread is in makes a process with its own memory (CLONE_VM, clone(2)).
-pub fn lends_its_memory(tid: Tid) -> bool {
-    let Ok((number, [first, ..], _)) = interrupted_call(tid) else { return false };
+/// What a new process shares with the one that makes it, as the call says that a stopped thread is in.
+pub fn clone_flags(tid: Tid) -> CloneFlags {
+    let Ok((number, [first, ..], _)) = interrupted_call(tid) else { return CloneFlags::default() };
     let flags = match libc::c_long::try_from(number) {
         Ok(libc::SYS_clone) => first,
         Ok(libc::SYS_clone3) => {
@@ -292,10 +292,20 @@ pub fn lends_its_memory(tid: Tid) -> bool {
                 _ => 0,
             }
         }
-        Ok(libc::SYS_vfork) => return true,
+        Ok(libc::SYS_vfork) => u64::from(libc::CLONE_VM.unsigned_abs()),
         _ => 0,
     };
-    flags & u64::from(libc::CLONE_VM.unsigned_abs()) != 0
+    let has = |flag: libc::c_int| flags & u64::from(flag.unsigned_abs()) != 0;
+    CloneFlags { memory: has(libc::CLONE_VM), working_directory: has(libc::CLONE_FS) }
+}
+
+/// What two processes share (clone(2)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CloneFlags {
+    /// Their memory (CLONE_VM).
+    pub memory: bool,
+    /// Their working directory, root and umask (CLONE_FS).
+    pub working_directory: bool,
 }
 
 /// The signal that asks the tracing thread for an interruption; no program of Linux sends it.

@@ -91,6 +91,8 @@ pub trait Observer {
     /// A process has more than one thread now, or its memory is another process's too; or it has one thread
     /// alone again. Another thread can write its memory while a call is held.
     fn shares_memory(&self, process: Tid, shares: bool);
+    /// Two processes have one working directory from now on (CLONE_FS).
+    fn share_working_directory(&self, process: Tid, other: Tid);
     /// A process has ended.
     fn ended(&self, process: Tid, end: End);
     /// A process was stopped by a signal, with all its threads.
@@ -562,7 +564,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.observer.started(child, creator);
             // A creator that waits writes nothing, but its other threads may.
             let others = self.beside_leader.contains_key(&creator) || self.one_memory.contains(&creator);
-            if (!waits || others) && sys::lends_its_memory(tid) {
+            let shared = sys::clone_flags(tid);
+            if shared.working_directory {
+                self.observer.share_working_directory(creator, child);
+            }
+            if (!waits || others) && shared.memory {
                 for process in [creator, child] {
                     if process == child || !waits {
                         self.one_memory.insert(process);
