@@ -25,9 +25,9 @@ use super::view::Unseen;
 use crate::observe::ledger::inodes::{Content, InodeId, Stat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
+use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Place, Resolve, Special};
-use crate::trace::tracer::{Caller, HeldCall, Verdict};
+use crate::trace::syscalls::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 
 /// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
 const MAX_INTERPRETERS: usize = 6;
@@ -100,9 +100,11 @@ impl Footprint {
         if !standing.shares_paths() {
             return;
         }
-        match &access.place {
-            Place::Path { dirfd: Dirfd::Cwd, path } if !path.starts_with(b"/") => self.walked.push(shared()),
-            Place::Path { .. } | Place::Descriptor(_) | Place::WorkingDirectory => {}
+        match &access.file {
+            FileRef::Path { dirfd: Dirfd::Cwd, path } if !path.starts_with(b"/") => {
+                self.walked.push(shared())
+            }
+            FileRef::Path { .. } | FileRef::Descriptor(_) | FileRef::WorkingDirectory => {}
         }
         if access.effect == Effect::ChangeDirectory {
             self.walked.push(shared());
@@ -159,11 +161,11 @@ enum Judgement {
 
 impl State {
     /// Makes everything safe that a call may destroy, unless it has to wait for another one.
-    pub fn prepare(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
+    pub fn prepare(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         // Such a call matters to what was only appended to, and names nothing else.
         let rewrites = |access: &Access| access.effect == Effect::Rewrite;
         if !self.ledger.appends && call.decoded.accesses.iter().any(rewrites) {
-            return Verdict::Continue;
+            return Decision::Continue;
         }
         let located: SmallVec<[(&Access, Result<Resolved, Unseen>); 2]> =
             call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
@@ -182,7 +184,7 @@ impl State {
         let process = self.processes.id(caller.tgid);
         if doubtful || self.ledger.in_flight.conflicts(&footprint) {
             if !call.overdue {
-                return Verdict::Postpone;
+                return Decision::Postpone;
             }
             self.tell_overtaken(process, &footprint);
         }
@@ -251,7 +253,7 @@ impl State {
                 )
             );
         if !wanted {
-            return Verdict::Continue;
+            return Decision::Continue;
         }
         // Of the places that such a call names the last is where it mounts.
         let mount_point = mount_point.filter(|_| special == Some(Special::Namespace));
@@ -260,13 +262,13 @@ impl State {
             self.resolver.set_served(self.mounts.served());
         }
         let reads =
-            |access: &Access| matches!(access.effect, Effect::Open(open) if open.looks_only() && open.read);
+            |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
         let opens = standing.shares_paths() && call.decoded.accesses.iter().any(reads);
         // Nobody waits for a call that may wait for something outside.
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
+        Decision::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
     }
 
     /// Makes the bytes of a file safe that a call may change in place and that has no recorded name: it was
@@ -275,13 +277,13 @@ impl State {
         if !matches!(unseen, Unseen::Unresolved(Unresolved::Nameless)) || access.effect == Effect::Rewrite {
             return;
         }
-        let link = match &access.place {
-            Place::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
-            Place::Path { .. } => match self.locate(caller, &Access { follow: false, ..access.clone() }) {
+        let link = match &access.file {
+            FileRef::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
+            FileRef::Path { .. } => match self.locate(caller, &Access { follow: false, ..access.clone() }) {
                 Ok(link) if link.stat.as_ref().is_some_and(resolve::is_on_procfs) => link.path,
                 _ => return,
             },
-            Place::WorkingDirectory => return,
+            FileRef::WorkingDirectory => return,
         };
         let Ok(stat) = nix::sys::stat::stat(link.as_slice()) else { return };
         let meaning = meaning(access.effect, Some(&stat));
@@ -365,7 +367,7 @@ impl State {
     fn prepare_exec(
         &mut self,
         caller: Caller,
-        decoded: &Decoded,
+        decoded: &DecodedSyscall,
         memory: &dyn Memory,
         exe: Vec<u8>,
         file: Option<File>,
@@ -421,14 +423,14 @@ impl State {
         if access.effect != Effect::Execute {
             return None;
         }
-        let link = match &access.place {
-            Place::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
-            Place::Path { .. } => {
+        let link = match &access.file {
+            FileRef::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
+            FileRef::Path { .. } => {
                 let link = self.locate(caller, &Access { follow: false, ..access.clone() }).ok()?;
                 let magic = link.stat.as_ref().is_some_and(resolve::is_on_procfs);
                 magic.then_some(link.path)?
             }
-            Place::WorkingDirectory => return None,
+            FileRef::WorkingDirectory => return None,
         };
         let text = resolve::read_magic_link(&link).ok()?;
         Some((text, live::open_regular_behind(&link).ok()))
@@ -437,7 +439,7 @@ impl State {
     /// Resolves a path that the kernel opens by itself for `caller`.
     fn resolve_for_kernel(&mut self, caller: Caller, path: &[u8]) -> Option<Resolved> {
         let access = Access {
-            place: Place::Path { dirfd: Dirfd::Cwd, path: path.to_vec() },
+            file: FileRef::Path { dirfd: Dirfd::Cwd, path: path.to_vec() },
             effect: Effect::Execute,
             follow: true,
             resolve: Resolve::default(),
@@ -796,7 +798,7 @@ fn makes_inode(effect: Effect) -> bool {
 }
 
 /// Whether a call may be refused where a file of a mount is open.
-fn unmounts(decoded: &Decoded) -> bool {
+fn unmounts(decoded: &DecodedSyscall) -> bool {
     decoded.special == Some(Special::Namespace)
         && decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint)
 }

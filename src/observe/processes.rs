@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::ledger::names::ProcessId;
 use crate::snapshot::{Exec, ProcessRecord};
-use crate::trace::stop::End;
 use crate::trace::sys::Tid;
+use crate::trace::wait_status::End;
 
 /// A process, living or ended.
 #[derive(Debug)]

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::filter::Instruction;
-use super::memory::{Fault, Memory};
-use super::syscalls::RemoteAddr;
+use super::memory::{Memory, MemoryError, RemoteAddr};
 
 /// The id of a thread (tid); of a process where it is its leader's (tgid).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -540,15 +539,15 @@ pub fn exit_code(pidfd: BorrowedFd<'_>) -> io::Result<i32> {
 pub struct TraceeMemory(pub Tid);
 
 impl Memory for TraceeMemory {
-    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast::<c_void>(), iov_len: into.len() };
         let remote = libc::iovec { iov_base: address.0 as *mut c_void, iov_len: into.len() };
         // SAFETY: `local` is exactly the buffer; the remote side is checked by the kernel.
         let count = unsafe { libc::process_vm_readv(self.0.0, &raw const local, 1, &raw const remote, 1, 0) };
         usize::try_from(count).map_err(|_| match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EFAULT) => Fault::Unmapped,
-            Some(libc::ESRCH) => Fault::Gone,
-            _ => Fault::Unreadable,
+            Some(libc::EFAULT) => MemoryError::Unmapped,
+            Some(libc::ESRCH) => MemoryError::Gone,
+            _ => MemoryError::Unreadable,
         })
     }
 }
