@@ -5,9 +5,10 @@ use std::path::Path;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
+use super::exit::Exit;
 use super::out::{Console, style};
 use super::paths::Selection;
-use super::{Outcome, UsageError, Verdict, json, progress};
+use super::{UsageError, VerbResult, json, progress};
 use crate::cli::Branch;
 use crate::restore::build::{self, Built, Error, Skipped};
 use crate::restore::make::{Policy, User};
@@ -19,13 +20,13 @@ use crate::snapshot::{FileRecord, Snapshot, printable};
 const NAMED: usize = 10;
 
 /// Runs `branch`.
-pub fn run(args: &Branch, console: &mut Console) -> Outcome {
+pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
         console.say(format_args!("nothing was built: the snapshot knows nothing of {unknown}"));
-        return Ok(Verdict::Finding);
+        return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };
     let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
@@ -51,7 +52,7 @@ pub fn build<'s>(
     records: impl Iterator<Item = &'s FileRecord>,
     wish: &Wish,
     console: &mut Console,
-) -> Outcome {
+) -> VerbResult {
     let policy = if wish.preserve { Policy::all(User::effective()) } else { Policy::safe(User::effective()) };
     let contents = Contents::new(snapshot);
     let plan = build::plan(records, wish.side, &policy, &contents);
@@ -69,7 +70,7 @@ pub fn build<'s>(
         print(&built, wish, console)?;
     }
     let is_missing = built.skipped.iter().any(|(_, why)| matches!(why, Skipped::Unavailable(_)));
-    Ok(if is_missing { Verdict::Finding } else { Verdict::Fine })
+    Ok(if is_missing { Exit::Finding } else { Exit::Success })
 }
 
 fn print(built: &Built, wish: &Wish, console: &mut Console) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
+use super::exit::Exit;
 use crate::cli::{self, Report, Unavailable};
 use crate::observe::ignore::{Environment, Ignore};
 use crate::observe::inherited::Inherited;
@@ -29,12 +30,6 @@ use crate::trace::sys::{self, Fork, Tid};
 use front::{Ending, Front};
 use link::{CommandEnd, Done, Link};
 
-/// The exit status of every failure of ours.
-const OURS: i32 = 125;
-const NOT_EXECUTABLE: i32 = 126;
-const NOT_FOUND: i32 = 127;
-const TIMED_OUT: i32 = 124;
-
 /// Everything that is decided before the launch.
 pub(crate) struct Setup {
     options: cli::Record,
@@ -45,20 +40,20 @@ pub(crate) struct Setup {
     report: Report,
 }
 
-/// Why nothing was started: a sentence and the exit status.
+/// Why nothing was started: a sentence, and what the run comes to.
 struct Refusal {
-    status: i32,
+    exit: Exit,
     message: String,
 }
 
 impl Refusal {
     fn ours(message: impl Into<String>) -> Refusal {
-        Refusal { status: OURS, message: message.into() }
+        Refusal { exit: Exit::Failure, message: message.into() }
     }
 }
 
-/// Records the command and returns the exit status; ends as the command where a signal ended it.
-pub fn run(options: cli::Record) -> i32 {
+/// Records the command; ends as the command where a signal ended it.
+pub fn run(options: cli::Record) -> Exit {
     // Before any descriptor of ours is opened: one that is closed here stays closed in the command.
     fill_standard_streams();
     let attributes = ProcessAttributes::replace();
@@ -69,7 +64,7 @@ pub fn run(options: cli::Record) -> i32 {
         Ok(decided) => decided,
         Err(refusal) => {
             say(&refusal.message);
-            return refusal.status;
+            return refusal.exit;
         }
     };
     if !quiet {
@@ -92,40 +87,40 @@ pub fn run(options: cli::Record) -> i32 {
     }
     match ending {
         Ending::Recorded(end, done) => match tell(&done, strict) {
-            Some(status) => status,
+            Some(exit) => exit,
             None => end_as(end),
         },
         Ending::Detached(end) => end_as(end),
-        Ending::TimedOut(done) => tell(&done, strict).unwrap_or(TIMED_OUT),
+        Ending::TimedOut(done) => tell(&done, strict).unwrap_or(Exit::TimedOut),
         Ending::Denied(why) if unavailable == Unavailable::Run => {
             say(&format!("{why}; the command runs unrecorded"));
             run_unrecorded(&program)
         }
         Ending::Denied(why) => {
             say(&why);
-            OURS
+            Exit::Failure
         }
         Ending::Failed(why) => {
             say(&why);
-            OURS
+            Exit::Failure
         }
         Ending::NotExecuted(errno) => {
             let error = io::Error::from_raw_os_error(errno);
             say(&format!("execute {named}: {error}"));
-            if matches!(errno, libc::ENOENT | libc::ENOTDIR) { NOT_FOUND } else { NOT_EXECUTABLE }
+            if matches!(errno, libc::ENOENT | libc::ENOTDIR) { Exit::NotFound } else { Exit::NotExecutable }
         }
         Ending::Lost => {
             say("the tracing process was ended, and the command with it; there is no snapshot");
-            OURS
+            Exit::Failure
         }
     }
 }
 
-/// Says what the recording came to; the exit status where that is a failure of ours.
-fn tell(done: &Done, strict: bool) -> Option<i32> {
+/// Says what the recording came to, and whether that is a failure of ours.
+fn tell(done: &Done, strict: bool) -> Option<Exit> {
     if let Some(error) = &done.error {
         say(&format!("no snapshot was written: {error}"));
-        return Some(OURS);
+        return Some(Exit::Failure);
     }
     done.notes.iter().for_each(|note| say(note));
     if !done.report.is_empty() {
@@ -133,7 +128,7 @@ fn tell(done: &Done, strict: bool) -> Option<i32> {
     }
     if strict && !done.complete {
         say("the recording is incomplete (--strict)");
-        return Some(OURS);
+        return Some(Exit::Failure);
     }
     None
 }
@@ -142,19 +137,19 @@ fn say(sentence: &str) {
     eprintln!("agent-snapshot: {sentence}");
 }
 
-fn end_as(end: CommandEnd) -> i32 {
+fn end_as(end: CommandEnd) -> Exit {
     if let CommandEnd::Killed(signal) = end {
         front::die_by(signal);
     }
-    end.exit_status()
+    Exit::Command(end.exit_status())
 }
 
-fn run_unrecorded(program: &Program) -> i32 {
+fn run_unrecorded(program: &Program) -> Exit {
     let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
     program.attributes.restore();
     let error = sys::execute(&program.path, &argv);
     say(&format!("execute {}: {error}", printable(program.path.to_bytes())));
-    NOT_EXECUTABLE
+    Exit::NotExecutable
 }
 
 /// Opens /dev/null for standard streams that are closed, so that no file of ours gets their numbers.
@@ -208,7 +203,7 @@ fn c_string(text: &OsStr) -> Result<CString, Refusal> {
 fn find_program(name: &OsString) -> Result<PathBuf, Refusal> {
     let shown = printable(name.as_bytes());
     let not_found =
-        || Refusal { status: NOT_FOUND, message: format!("execute {shown}: there is no such command") };
+        || Refusal { exit: Exit::NotFound, message: format!("execute {shown}: there is no such command") };
     if name.is_empty() {
         return Err(not_found());
     }
@@ -217,10 +212,10 @@ fn find_program(name: &OsString) -> Result<PathBuf, Refusal> {
         return match check_program(&path) {
             Ok(()) => Ok(path),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(Refusal { status: NOT_FOUND, message: format!("execute {shown}: {error}") })
+                Err(Refusal { exit: Exit::NotFound, message: format!("execute {shown}: {error}") })
             }
             Err(error) => {
-                Err(Refusal { status: NOT_EXECUTABLE, message: format!("execute {shown}: {error}") })
+                Err(Refusal { exit: Exit::NotExecutable, message: format!("execute {shown}: {error}") })
             }
         };
     }
@@ -240,7 +235,7 @@ fn find_program(name: &OsString) -> Result<PathBuf, Refusal> {
     }
     match refused {
         Some((path, error)) => Err(Refusal {
-            status: NOT_EXECUTABLE,
+            exit: Exit::NotExecutable,
             message: format!("execute {}: {error}", printable(path.as_os_str().as_bytes())),
         }),
         None => Err(not_found()),
@@ -270,7 +265,7 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
         Fork::Child => {
             sys::set_parent_death_signal(libc::SIGKILL);
             if nix::unistd::getppid().as_raw() != front.0 {
-                sys::exit_now(OURS);
+                sys::exit_now(Exit::Failure.status());
             }
             drop(ours);
             tracing::run(setup, directory, theirs, signals)

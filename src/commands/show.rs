@@ -11,16 +11,17 @@ mod list;
 mod rows;
 mod tree;
 
+use super::exit::Exit;
 use super::out::{Console, style};
 use super::paths::{Selection, quoted};
-use super::{Outcome, UsageError, Verdict};
+use super::{UsageError, VerbResult};
 use crate::cli::Show;
 use crate::snapshot::Snapshot;
 use list::{Filter, Group, Groups};
 use rows::Table;
 
 /// Shows the snapshot, all of it or what the options ask for.
-pub fn run(args: &Show, console: &mut Console) -> Outcome {
+pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
@@ -52,7 +53,7 @@ pub fn run(args: &Show, console: &mut Console) -> Outcome {
             args.process.unwrap_or_default()
         )),
     }
-    Ok(if unmatched.is_empty() { Verdict::Fine } else { Verdict::Finding })
+    Ok(if unmatched.is_empty() { Exit::Success } else { Exit::Finding })
 }
 
 fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console) -> anyhow::Result<()> {

@@ -5,9 +5,10 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::exit::Exit;
 use super::out::{Console, style};
 use super::paths::shell_word;
-use super::{Outcome, Verdict, json, progress};
+use super::{VerbResult, json, progress};
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, Kind};
 use crate::restore::place::Place;
@@ -17,7 +18,7 @@ use crate::snapshot::compare::Fingerprint;
 use crate::snapshot::{FileType, Snapshot, printable};
 
 /// Runs `verify`.
-pub fn run(args: &Verify, console: &mut Console) -> Outcome {
+pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let side = if args.before { Side::Before } else { Side::After };
     let bar = progress::bar("verify", snapshot.files().len());
@@ -30,7 +31,7 @@ pub fn run(args: &Verify, console: &mut Console) -> Outcome {
         tell_interrupted(&snapshot, console);
     }
     let strict = args.drift_policy == DriftPolicy::Strict;
-    Ok(if strict && !drift.differences.is_empty() { Verdict::Finding } else { Verdict::Fine })
+    Ok(if strict && !drift.differences.is_empty() { Exit::Finding } else { Exit::Success })
 }
 
 /// Says where a restore of the snapshot came to no end.

@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
 use crate::cli::Survivors;
+use crate::commands::exit::Exit;
 use crate::trace::sys::{self, Fork, SignalMask, Tid};
 
 /// After this time we say whom we wait for.
@@ -249,7 +250,7 @@ impl Front {
             }
             ToFront::Done(done) => {
                 self.wait_for_tracer();
-                let end = self.ended.map_or(CommandEnd::Exited(125), |(end, _)| end);
+                let end = self.ended.map_or(CommandEnd::Exited(Exit::Failure.status()), |(end, _)| end);
                 Some(if done.timed_out { Ending::TimedOut(done) } else { Ending::Recorded(end, done) })
             }
         }

@@ -18,6 +18,7 @@ use super::Setup;
 use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
 use super::report::{self, Facts};
 use crate::cli::{self, Survivors};
+use crate::commands::exit::Exit;
 use crate::observe::capture::Capture;
 use crate::observe::{Events, Options, Recorder, unseen_kind};
 use crate::snapshot::blobs::{BlobWriter, Compression};
@@ -105,14 +106,14 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
     // The thread that ends the tree may not have come to its end yet.
     if tree.lock().dying {
-        sys::exit_now(125);
+        sys::exit_now(Exit::Failure.status());
     }
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
         link.send(&ToFront::NotExecuted(error));
         return Ok(());
     }
-    let end = tree.lock().root_end.unwrap_or(End::Exited(125));
+    let end = tree.lock().root_end.unwrap_or(End::Exited(Exit::Failure.status()));
     let timed_out = tree.timed_out.load(Ordering::Relaxed);
     let times = Times { started_at, finished_at, elapsed: started.elapsed() };
     let done = match write(setup, &recorder, &tree, directory, manifest, end, timed_out, &times) {
@@ -231,7 +232,7 @@ fn write(
             machine: live::machine_id_hash().to_string(),
         },
         command: setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect(),
-        exit_status: if timed_out { 124 } else { end.exit_status() },
+        exit_status: if timed_out { Exit::TimedOut.status() } else { end.exit_status() },
         exit_signal: match end {
             End::Killed { signal, .. } => Some(super::signal_name(signal)),
             End::Exited(_) => None,
@@ -331,7 +332,7 @@ impl Tree {
                 .wait_timeout(state, Duration::from_millis(20))
                 .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
         }
-        sys::exit_now(125)
+        sys::exit_now(Exit::Failure.status())
     }
 
     /// SIGTERM to every process, SIGKILL to those that are left after the grace.
