@@ -8,9 +8,9 @@ use serde::{Serialize, Serializer};
 use super::exit::Exit;
 use super::out::{Console, style};
 use super::paths::Selection;
-use super::{UsageError, VerbResult, json, progress};
+use super::{VerbResult, json, progress};
 use crate::cli::Branch;
-use crate::restore::build::{self, Built, Error, Skipped};
+use crate::restore::build::{self, Built, Skipped};
 use crate::restore::make::{Policy, User};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
@@ -59,11 +59,7 @@ pub fn build<'s>(
     let bar = progress::bar("build", plan.len());
     let built = plan.build(wish.dir, &contents, &|| bar.inc(1));
     bar.finish_and_clear();
-    let built = built.map_err(|error| match error {
-        Error::NotEmpty(_) => anyhow::Error::from(UsageError(error.to_string())),
-        Error::Snapshot(error) => error.into(),
-        error @ Error::Io { .. } => error.into(),
-    })?;
+    let built = built?;
     if wish.json {
         console.json(&Report { snapshot, wish, built: &built })?;
     } else {

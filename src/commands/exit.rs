@@ -5,7 +5,7 @@
 
 use super::UsageError;
 use super::out::OutputError;
-use crate::snapshot;
+use crate::{restore, snapshot};
 
 /// What a run of the program comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,13 @@ impl Exit {
         if error.is::<UsageError>() {
             return Exit::Usage;
         }
-        match error.downcast_ref::<snapshot::Error>() {
+        let of_snapshot = match error.downcast_ref::<restore::Error>() {
+            Some(restore::Error::NotEmpty(_)) => return Exit::Usage,
+            Some(restore::Error::Snapshot(error)) => Some(error),
+            Some(_) => return Exit::Failure,
+            None => error.downcast_ref(),
+        };
+        match of_snapshot {
             Some(snapshot::Error::Format(_) | snapshot::Error::Corrupt(_) | snapshot::Error::Unsafe(_)) => {
                 Exit::BadSnapshot
             }
@@ -88,6 +94,10 @@ mod tests {
         assert_eq!(status(io(std::io::ErrorKind::NotFound).into()), 3);
         assert_eq!(status(io(std::io::ErrorKind::PermissionDenied).into()), 125);
         assert_eq!(status(anyhow::anyhow!("x")), 125);
+        let corrupt = || restore::Error::from(snapshot::Error::Corrupt("x".to_owned()));
+        assert_eq!(status(corrupt().into()), 3);
+        assert_eq!(status(restore::Error::Rescue(Box::new(corrupt())).into()), 125);
+        assert_eq!(status(restore::Error::NotEmpty("x".to_owned()).into()), 2);
         let closed = OutputError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert_eq!(status(closed.into()), 141);
     }

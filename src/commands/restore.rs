@@ -14,7 +14,9 @@ use super::paths::{Selection, shell_word};
 use super::{UsageError, VerbResult, json, progress};
 use crate::cli::Restore;
 use crate::restore::make::{Policy, User};
-use crate::restore::run::{self, Answer, Change, Progress, Wish};
+use crate::restore::outcome::{Answer, Change};
+use crate::restore::request::{Progress, Wish};
+use crate::restore::run;
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::{self, Kind, Snapshot, live, printable};
@@ -53,10 +55,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         force: args.force,
         dry_run: args.dry_run,
     };
-    let answer = run::run(&snapshot, &wish, &Bar::default()).map_err(|error| match error {
-        run::Error::Snapshot(error) => anyhow::Error::from(error),
-        error => error.into(),
-    })?;
+    let answer = run::run(&snapshot, &wish, &Bar::default())?;
     if args.json {
         console.json(&Report { snapshot: &snapshot, side, dry_run: args.dry_run, answer: &answer })?;
     } else {

@@ -11,8 +11,8 @@ use super::paths::shell_word;
 use super::{VerbResult, json, progress};
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, Kind};
+use crate::restore::interrupted;
 use crate::restore::place::Place;
-use crate::restore::rescue;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::Fingerprint;
 use crate::snapshot::{FileType, Snapshot, printable};
@@ -36,7 +36,7 @@ pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
 
 /// Says where a restore of the snapshot came to no end.
 fn tell_interrupted(snapshot: &Snapshot, console: &mut Console) {
-    for rescue in rescue::interrupted(snapshot.path()) {
+    for rescue in interrupted::interrupted(snapshot.path()) {
         let bytes = rescue.as_os_str().as_encoded_bytes();
         console.say(format_args!(
             "a restore of this snapshot was interrupted: the same command completes it, and agent-snapshot \
