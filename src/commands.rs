@@ -22,16 +22,8 @@ mod testing;
 pub mod verify;
 
 use crate::cli::{Cli, Verb};
-use exit::Exit;
+use exit::{Exit, VerbResult};
 use out::Console;
-
-/// What a verb comes to; an error says that it could not do its work.
-pub type VerbResult = anyhow::Result<Exit>;
-
-/// The options contradict each other or the snapshot that they are used on.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct UsageError(pub String);
 
 /// Does what the command line says.
 pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {

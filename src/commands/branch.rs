@@ -5,10 +5,10 @@ use std::path::Path;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
-use super::exit::Exit;
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, style};
 use super::paths::Selection;
-use super::{VerbResult, json, progress};
+use super::{json, progress};
 use crate::cli::Branch;
 use crate::restore::build::{self, Built, Skipped};
 use crate::restore::make::{Policy, User};

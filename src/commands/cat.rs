@@ -6,8 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::write::EncoderWriter;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use super::VerbResult;
-use super::exit::Exit;
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, OutputError};
 use super::paths::{self, quoted};
 use crate::cli::Cat;

@@ -4,8 +4,7 @@ use std::io::Write as _;
 
 use clap::CommandFactory as _;
 
-use super::VerbResult;
-use super::exit::Exit;
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, OutputError};
 use crate::cli::Cli;
 

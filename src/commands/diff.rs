@@ -10,10 +10,9 @@ mod patch;
 mod plan;
 mod summary;
 
-use super::exit::Exit;
+use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, Look, OutputError};
 use super::paths::{Selection, quoted, shown};
-use super::{UsageError, VerbResult};
 use crate::cli::Diff;
 use crate::snapshot::Snapshot;
 use crate::snapshot::source::Contents;

@@ -3,9 +3,16 @@
 //! Every status is decided here: verbs and recordings end with an [`Exit`], and [`Exit::status`] makes the
 //! number of it.
 
-use super::UsageError;
 use super::out::OutputError;
 use crate::{restore, snapshot};
+
+/// What a verb comes to; an error says that it could not do its work.
+pub type VerbResult = anyhow::Result<Exit>;
+
+/// The options contradict each other or the snapshot that they are used on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
 
 /// What a run of the program comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use serde::{Serialize, Serializer};
 use std::sync::{Mutex, PoisonError};
 
 use super::branch::{Reasons, Wish as Build, build};
-use super::exit::Exit;
+use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style};
 use super::paths::{Selection, shell_word};
-use super::{UsageError, VerbResult, json, progress};
+use super::{json, progress};
 use crate::cli::Restore;
 use crate::restore::make::{Policy, User};
 use crate::restore::outcome::{Answer, Change};

@@ -11,10 +11,9 @@ mod list;
 mod rows;
 mod tree;
 
-use super::exit::Exit;
+use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style};
 use super::paths::{Selection, quoted};
-use super::{UsageError, VerbResult};
 use crate::cli::Show;
 use crate::snapshot::Snapshot;
 use list::{Filter, Group, Groups};

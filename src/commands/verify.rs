@@ -5,10 +5,10 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use super::exit::Exit;
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, style};
 use super::paths::shell_word;
-use super::{VerbResult, json, progress};
+use super::{json, progress};
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, Kind};
 use crate::restore::interrupted;
