@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::{self, Error};
 use super::rescue_directory;
 use crate::snapshot::layout::RESTORE_JOURNAL;
-use crate::snapshot::printable;
+use crate::snapshot::{identity, printable};
 
 /// What the first line of a journal begins with; behind it are the version and the identifier of the
 /// restore.
@@ -156,7 +156,7 @@ pub struct Journal<'a> {
 impl<'a> Journal<'a> {
     /// The journal of a restore of the snapshot in `snap`.
     pub fn beside(snap: &'a Path) -> Journal<'a> {
-        Journal { snap, id: random_id(), file: OnceCell::new(), needed: OnceCell::new() }
+        Journal { snap, id: identity::random_id(), file: OnceCell::new(), needed: OnceCell::new() }
     }
 
     /// The number that tells the temporary files of this restore from all others.
@@ -214,15 +214,6 @@ impl Drop for Journal<'_> {
             let _ = rescue_directory::end(directory);
         }
     }
-}
-
-/// A random identifier, 128 bits in hexadecimal.
-fn random_id() -> String {
-    let half = || {
-        use std::hash::{BuildHasher as _, RandomState};
-        RandomState::new().hash_one(())
-    };
-    format!("{:016x}{:016x}", half(), half())
 }
 
 fn head(id: &str) -> String {

@@ -286,18 +286,13 @@ pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
     let now = jiff::Timestamp::now().to_string();
     let cwd = std::env::current_dir()
         .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
-    let kernel = nix::sys::utsname::uname();
     Header {
         id: id.to_owned(),
         kind: Kind::Rescue,
         name: Some(name(&of.id)),
         session: of.session.clone(),
-        tool: Tool { name: env!("CARGO_PKG_NAME").to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        host: Host {
-            arch: std::env::consts::ARCH.to_owned(),
-            kernel: kernel.map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default(),
-            machine: live::machine_id_hash().to_string(),
-        },
+        tool: Tool::current(),
+        host: Host::current(),
         command,
         exit_status: 0,
         exit_signal: None,
