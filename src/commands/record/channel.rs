@@ -54,7 +54,7 @@ pub enum ToFront {
         timed_out: bool,
     },
     /// The manifest is written, or it is not: why.
-    Done(Done),
+    Done(RecordingOutcome),
 }
 
 /// How the command ended.
@@ -78,7 +78,7 @@ impl CommandEnd {
 
 /// The end of a recording.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Done {
+pub struct RecordingOutcome {
     /// Why there is no manifest.
     pub error: Option<String>,
     /// Whether `--timeout` ended the tree.
@@ -91,10 +91,16 @@ pub struct Done {
     pub report: String,
 }
 
-impl Done {
+impl RecordingOutcome {
     /// There is no manifest.
-    pub fn failed(error: String, timed_out: bool) -> Done {
-        Done { error: Some(error), timed_out, complete: false, notes: Vec::new(), report: String::new() }
+    pub fn failed(error: String, timed_out: bool) -> RecordingOutcome {
+        RecordingOutcome {
+            error: Some(error),
+            timed_out,
+            complete: false,
+            notes: Vec::new(),
+            report: String::new(),
+        }
     }
 }
 
@@ -120,18 +126,18 @@ pub enum ToTracer {
 
 /// One end of the connection.
 #[derive(Debug)]
-pub struct Link {
+pub struct Channel {
     socket: OwnedFd,
     /// Held while a message is sent: its packets stay together.
     sending: Mutex<()>,
 }
 
-impl Link {
+impl Channel {
     /// Both ends.
-    pub fn pair() -> io::Result<(Link, Link)> {
+    pub fn pair() -> io::Result<(Channel, Channel)> {
         let (one, other) = seqpacket::pair()?;
-        let link = |socket| Link { socket, sending: Mutex::new(()) };
-        Ok((link(one), link(other)))
+        let channel = |socket| Channel { socket, sending: Mutex::new(()) };
+        Ok((channel(one), channel(other)))
     }
 
     /// Sends a message; a peer that is gone is no error, it needs no telling.
@@ -170,7 +176,7 @@ impl Link {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -182,10 +188,13 @@ mod tests {
 
     #[test]
     fn a_message_of_any_length_arrives_whole_among_others() {
-        let (one, other) = Link::pair().unwrap();
+        let (one, other) = Channel::pair().unwrap();
         let report = "\u{1}\"ä".repeat(100_000);
         std::thread::scope(|scope| {
-            let sent = Done { report: report.clone(), ..Done::failed("why".to_owned(), false) };
+            let sent = RecordingOutcome {
+                report: report.clone(),
+                ..RecordingOutcome::failed("why".to_owned(), false)
+            };
             let one = &one;
             scope.spawn(move || one.send(&ToFront::Done(sent)));
             scope.spawn(move || (0..50).for_each(|_| one.send(&ToFront::Continued)));
