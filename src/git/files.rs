@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::fs::SeekFrom;
 
-use crate::snapshot::live;
+use crate::fs::open_regular;
 
 /// What tells two states of one name apart, as far as metadata can: any write moves ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(super) struct TooLarge;
 
 /// Reads the regular file at `path`; none where there is no such file, or it can't be read.
 pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
-    let Ok(file) = live::open_regular(path.as_os_str().as_bytes()) else { return Ok(None) };
+    let Ok(file) = open_regular(path.as_os_str().as_bytes()) else { return Ok(None) };
     read_open(file, limit)
 }
 
@@ -109,7 +109,7 @@ pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, 
 /// Like [`read_followed`], of a file that begins with `magic` and has no holes, as a program has written it:
 /// how large a file is says nothing of how much was ever written to it.
 pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<u8>> {
-    let file = live::open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
+    let file = open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
     let mut beginning = vec![0; magic.len()];
     file.read_exact_at(&mut beginning, 0).ok()?;
     let end = file.metadata().ok()?.len();
@@ -126,7 +126,7 @@ pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<
 ///
 /// None unless it is the very file that `stat` describes, before and after, and was read whole.
 pub(super) fn stream(path: &Path, stat: &libc::stat, take: &mut dyn FnMut(&[u8])) -> Option<()> {
-    let mut file = live::open_regular(path.as_os_str().as_bytes()).ok()?;
+    let mut file = open_regular(path.as_os_str().as_bytes()).ok()?;
     let expected = Signature::from(stat);
     let unchanged = |file: &std::fs::File| Some(Signature::from(&file.metadata().ok()?) == expected);
     if !unchanged(&file)? {
