@@ -29,9 +29,12 @@ mod directories;
 mod edited;
 mod files;
 mod index;
+mod objects;
 mod open;
+mod paths;
 mod patterns;
 mod repository;
+mod settings;
 mod tree;
 
 use std::collections::HashSet;
@@ -42,11 +45,14 @@ use std::path::Path;
 
 use gix::ObjectId;
 
-use directories::{Directories, Holder, NodeId, components};
+pub use paths::below;
+
+use directories::{Directories, DirectoryId, Holder};
 use edited::Edited;
-use open::Opened;
+use open::{OpenRepository, changes_answers};
+use paths::{components, name_length, without_slash};
 use patterns::Patterns;
-use repository::{Known, Query, Repository};
+use repository::{PathStatus, Query, Repository};
 
 /// The repositories that were met, each opened once.
 ///
@@ -281,7 +287,7 @@ impl Repositories {
             return Some(facts(outer, known));
         }
         self.asked(own)?;
-        Some(facts(own, Known::default()))
+        Some(facts(own, PathStatus::default()))
     }
 
     /// The repository, ready to be asked.
@@ -302,7 +308,7 @@ impl Repositories {
     }
 
     /// The patterns for the entries of `directory`, which is at `path` in the working tree `id`.
-    fn patterns(&mut self, directory: NodeId, id: u32, path: &[u8]) -> Option<Patterns> {
+    fn patterns(&mut self, directory: DirectoryId, id: u32, path: &[u8]) -> Option<Patterns> {
         let repository = self.repositories.get(id as usize)?;
         let generation = repository.generation;
         if let Some(patterns) = self.directories.patterns(directory, generation) {
@@ -330,7 +336,7 @@ impl Repositories {
         patterns
     }
 
-    fn node(&mut self, at: &[u8]) -> NodeId {
+    fn node(&mut self, at: &[u8]) -> DirectoryId {
         let Repositories { repositories, directories, watched, new_git_dirs, .. } = self;
         let node = directories.node(at, &mut |directory, outer| {
             discover(repositories, watched, new_git_dirs, directory, outer)
@@ -435,34 +441,9 @@ impl Repositories {
     }
 }
 
-fn facts(repository: u32, known: Known) -> GitFacts {
-    let Known { oid, tracked, dirty, ignored } = known;
+fn facts(repository: u32, known: PathStatus) -> GitFacts {
+    let PathStatus { oid, tracked, dirty, ignored } = known;
     GitFacts { oid, tracked, dirty, ignored, repository }
-}
-
-/// The path below `root`, empty for `root` itself; none for what is elsewhere.
-pub fn below<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
-    let rest = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root))?;
-    if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
-}
-
-/// A directory without the slash that its entries' names come after; `/` itself keeps its own.
-fn without_slash(directory: &[u8]) -> &[u8] {
-    directory.strip_suffix(b"/").filter(|directory| !directory.is_empty()).unwrap_or(b"/")
-}
-
-fn name_length(path: &[u8]) -> usize {
-    path.iter().rev().take_while(|byte| **byte != b'/').count()
-}
-
-/// Whether a change of this file of a git directory can change what is known of other paths.
-/// Loose objects are looked up when they are needed, the head is the first one for good.
-fn changes_answers(inside: &[u8]) -> bool {
-    inside.starts_with(b"config")
-        || inside.starts_with(b"info/")
-        || inside.starts_with(b"objects/pack/")
-        || inside.starts_with(b"objects/info/")
-        || matches!(inside, b"commondir" | b"gitdir" | b"info" | b"objects" | b"objects/pack")
 }
 
 /// The working tree that holds the entries of `directory`, the parent of which has `outer`.
@@ -482,7 +463,7 @@ fn discover(
     {
         return u32::try_from(at).ok();
     }
-    let Some(opened) = Opened::at(directory) else { return outer };
+    let Some(opened) = OpenRepository::at(directory) else { return outer };
     // Of a working tree that is elsewhere, Git would have to be asked from there.
     let root = opened.root.clone()?;
     below(&root, directory)?;

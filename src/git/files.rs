@@ -9,10 +9,19 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::SeekFrom;
 
 use crate::fs::open_regular;
+
+/// As much as the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100, and
+/// as much again). What was changed this shortly before the index was written can have been changed
+/// after Git had looked, without a trace in its times.
+pub(super) const CLOCK_STEP: i64 = 20_000_000;
+
+/// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
+pub(super) const COARSE_STEP: i64 = 2_000_000_000;
 
 /// What tells two states of one name apart, as far as metadata can: any write moves ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +66,17 @@ impl Signature {
     /// The time of the last change, in seconds and nanoseconds.
     pub(super) fn ctime(&self) -> (i64, i64) {
         self.ctime
+    }
+
+    /// Whether the file was changed so shortly ago that one more change may get the same time.
+    pub(super) fn is_recent(&self) -> bool {
+        let (secs, nsecs) = self.ctime();
+        let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
+        let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - changed;
+        // A clock elsewhere may be ahead of ours.
+        age.abs() < i128::from(step)
     }
 }
 
