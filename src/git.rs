@@ -25,8 +25,10 @@
 //! writes the answers into the manifest's records.
 
 mod convert;
+mod databases;
 mod directories;
 mod edited;
+mod error;
 mod files;
 mod index;
 mod objects;
@@ -45,6 +47,9 @@ use std::path::Path;
 
 use gix::ObjectId;
 
+pub use databases::ObjectDatabases;
+pub use error::Error;
+pub use objects::BlobHasher;
 pub use paths::below;
 
 use directories::{Directories, DirectoryId, Holder};

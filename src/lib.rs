@@ -6,6 +6,7 @@
 //! main → cli → commands → observe → trace
 //!                         observe → git, snapshot
 //!              commands → restore → snapshot
+//!                         snapshot → git (pinned blobs)
 //!                         git, observe, restore, snapshot → fs
 //! ```
 //!
@@ -13,7 +14,7 @@
 //! - [`commands`]: one verb a file, and the only place that prints.
 //! - [`trace`]: holds and follows a tree of threads. Knows calls and registers; no files, no snapshots.
 //! - [`observe`]: what a held call means for which path, and what was there before and after.
-//! - [`git`]: how Git knows a path. Knows no tracing and no snapshot.
+//! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshot.
 //! - [`fs`]: opens and stats paths at which anything may be. Knows no other room.
 //! - [`restore`]: puts recorded states back, and tells where they no longer hold. Prints nothing.
 //! - [`snapshot`]: the bundle: types, writer, reader, live states to compare with. Knows nothing of tracing.

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::SeekFrom;
 
+use super::error::Error;
 use crate::fs::open_regular;
 
 /// As much as the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100, and
@@ -98,31 +99,30 @@ fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// A file is larger than what is read of its kind: what it says is not known.
-#[derive(Debug)]
-pub(super) struct TooLarge;
-
 /// Reads the regular file at `path`; none where there is no such file, or it can't be read.
-pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+///
+/// # Errors
+/// It is larger than `limit`, so what it says is unknown.
+pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     let Ok(file) = open_regular(path.as_os_str().as_bytes()) else { return Ok(None) };
     read_open(file, limit)
 }
 
-fn read_open(file: File, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+fn read_open(file: File, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     // One that is too large already is not read up to the limit.
     if file.metadata().is_ok_and(|found| found.len() > limit) {
-        return Err(TooLarge);
+        return Err(Error::TooLarge);
     }
     let mut content = Vec::new();
     let read = file.take(limit + 1).read_to_end(&mut content);
     if content.len() as u64 > limit {
-        return Err(TooLarge);
+        return Err(Error::TooLarge);
     }
     Ok(read.is_ok().then_some(content))
 }
 
 /// Like [`read`], of the file that `path` leads to when it is a link.
-pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     path.canonicalize().map_or(Ok(None), |real| read(&real, limit))
 }
 

@@ -1,12 +1,14 @@
-//! Objects of an open repository, each looked up by its id.
+//! Objects of an open repository, read by their ids; the ids of blobs.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use gix::ObjectId;
 use gix::prelude::Find as _;
 
+use super::error::Error;
 use super::files;
 
 /// An object, read whole.
@@ -32,4 +34,40 @@ pub(super) fn has_harmless_file(repository: &gix::Repository, id: ObjectId) -> b
     let common = repository.common_dir().as_os_str().as_bytes();
     let path = [common, b"/objects/", directory.as_bytes(), b"/", name.as_bytes()].concat();
     files::harmless(Path::new(OsStr::from_bytes(&path)), u64::MAX)
+}
+
+/// Takes the id of the blob that has exactly the bytes that are written to it.
+pub struct BlobHasher(gix::hash::Hasher);
+
+impl BlobHasher {
+    /// Begins the id of a blob of `size` bytes.
+    pub fn new(hash: gix::hash::Kind, size: u64) -> BlobHasher {
+        let mut hasher = gix::hash::hasher(hash);
+        hasher.update(&gix::objs::encode::loose_header(gix::objs::Kind::Blob, size));
+        BlobHasher(hasher)
+    }
+
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The id.
+    ///
+    /// # Errors
+    /// The bytes are an attack on SHA-1: Git accepts no such blob.
+    pub fn finish(self) -> Result<ObjectId, Error> {
+        self.0.try_finalize().map_err(|error| Error::Database(error.to_string()))
+    }
+}
+
+impl io::Write for BlobHasher {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

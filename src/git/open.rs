@@ -15,7 +15,7 @@ use gix::objs::CommitRefIter;
 use gix::refs::Target;
 use gix::sec::Permission;
 
-use super::files::{self, TooLarge};
+use super::files;
 use super::paths::{below, path_of};
 use super::patterns::Sources;
 use super::settings::{Settings, configuration, global_configuration};
@@ -189,7 +189,7 @@ fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
     let common = match files::read_followed(&git_dir.join("commondir"), LIMIT) {
         Ok(Some(content)) => git_dir.join(path_of(content.trim_end())),
         Ok(None) => git_dir.clone(),
-        Err(TooLarge) => return false,
+        Err(_) => return false,
     };
     let within = |limit| move |path: PathBuf| files::harmless(&path, limit);
     let packs = common.join("objects/pack").read_dir().into_iter().flatten().flatten();
@@ -224,7 +224,7 @@ fn take_configuration(file: &Path, includes: usize, room: &mut u64) -> bool {
     let content = match files::read_followed(file, *room) {
         Ok(Some(content)) => content,
         Ok(None) => return true,
-        Err(TooLarge) => return false,
+        Err(_) => return false,
     };
     *room -= content.len() as u64;
     // What the library does not understand it does not open, either.

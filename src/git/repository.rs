@@ -9,7 +9,8 @@ use std::path::Path;
 use gix::ObjectId;
 use gix::index::entry::Mode;
 
-use super::convert::{self, Conversion, Eol, Undecided};
+use super::convert::{self, Conversion, Eol};
+use super::error::Error;
 use super::files::{self, Signature};
 use super::index::{Index, IndexEntry, Lookup};
 use super::objects::{self, has_harmless_file};
@@ -291,8 +292,8 @@ impl Repository {
             Ok(id) => id != entry.oid,
             // The times are those in an index that was written at almost the same moment: most
             // likely by the checkout that wrote the file. Otherwise it was touched at least.
-            Err(Undecided::Unknown) => !index.equals(entry, stat),
-            Err(Undecided::Changed) => true,
+            Err(Error::NeedsFilter) => !index.equals(entry, stat),
+            Err(_) => true,
         }
     }
 
@@ -342,19 +343,20 @@ struct WorktreeContent<'a> {
     stat: &'a libc::stat,
     hash: gix::hash::Kind,
     pin: bool,
-    id: OnceCell<Result<ObjectId, Undecided>>,
+    id: OnceCell<Result<ObjectId, Error>>,
 }
 
 impl WorktreeContent<'_> {
     /// The id of the blob that has exactly these bytes.
-    fn id(&self) -> Result<ObjectId, Undecided> {
-        *self.id.get_or_init(|| match kind(self.stat) {
+    fn id(&self) -> Result<ObjectId, Error> {
+        let id = self.id.get_or_init(|| match kind(self.stat) {
             libc::S_IFLNK => {
-                let target = std::fs::read_link(self.path).map_err(|_| Undecided::Changed)?;
+                let target = std::fs::read_link(self.path).map_err(|_| Error::FileChanged)?;
                 convert::blob_id(target.as_os_str().as_bytes(), self.hash)
             }
             _ => convert::file_id(self.path, self.stat, self.hash),
-        })
+        });
+        id.clone()
     }
 }
 

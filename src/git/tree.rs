@@ -7,6 +7,7 @@ use gix::ObjectId;
 use gix::index::entry::Mode;
 use gix::objs::TreeRefIter;
 
+use super::error::Error;
 use super::objects;
 
 /// The trees that were needed so far, by their ids.
@@ -35,7 +36,7 @@ impl TreeCache {
         repository: &gix::Repository,
         root: ObjectId,
         path: &[u8],
-    ) -> Result<Option<(Mode, ObjectId)>, Unreadable> {
+    ) -> Result<Option<(Mode, ObjectId)>, Error> {
         let mut found = (Mode::DIR, root);
         for component in path.split(|byte| *byte == b'/') {
             if found.0 != Mode::DIR {
@@ -49,12 +50,12 @@ impl TreeCache {
         Ok(Some(found))
     }
 
-    fn tree(&mut self, repository: &gix::Repository, id: ObjectId) -> Result<Arc<GitTree>, Unreadable> {
+    fn tree(&mut self, repository: &gix::Repository, id: ObjectId) -> Result<Arc<GitTree>, Error> {
         let read = || {
             let object = objects::read(repository, id)?;
             (object.kind == gix::objs::Kind::Tree).then(|| GitTree::parse(&object.data, id.kind()))?
         };
-        self.read.entry(id).or_insert_with(|| read().map(Arc::new)).clone().ok_or(Unreadable)
+        self.read.entry(id).or_insert_with(|| read().map(Arc::new)).clone().ok_or(Error::Missing)
     }
 
     /// Forgets the trees that could not be read: their objects may have come.
@@ -62,10 +63,6 @@ impl TreeCache {
         self.read.retain(|_, tree| tree.is_some());
     }
 }
-
-/// A tree is missing or damaged.
-#[derive(Debug)]
-pub(super) struct Unreadable;
 
 impl GitTree {
     fn parse(data: &[u8], hash: gix::hash::Kind) -> Option<GitTree> {
