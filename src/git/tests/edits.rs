@@ -277,18 +277,18 @@ facts! {
         let mut all = Repositories::new();
         let first = ask(&mut all, &fixture.path("r/a")).unwrap();
         fixture.sh("cd r; echo x >b; echo n >n; git add .; git commit -qm 2; rm a; git commit -qam 3");
-        let (edited, state) = ask(&mut all, &fixture.path("r/b")).unwrap();
+        let (edited, within) = ask(&mut all, &fixture.path("r/b")).unwrap();
         assert!(edited.tracked && edited.dirty && edited.oid.is_none(), "{edited:?}");
-        assert_eq!(state.head, first.1.head);
+        assert_eq!(within.head, first.1.head);
         let new = ask(&mut all, &fixture.path("r/n")).unwrap().0;
         assert!(new.tracked && new.dirty);
         let gone = ask(&mut all, &fixture.path("r/a")).unwrap().0;
         assert!(!gone.tracked && gone.dirty, "{gone:?}");
-        let listed = all.repositories();
+        let listed = all.observed();
         assert_eq!(listed[0].head, first.1.head);
         assert!(listed[0].head_after.is_some() && listed[0].head_after != listed[0].head);
         fixture.sh("cd r; git reset -q --hard HEAD~2");
-        assert_eq!(all.repositories()[0].head_after, None, "it has moved back");
+        assert_eq!(all.observed()[0].head_after, None, "it has moved back");
     }
 
     fn a_head_in_a_pack_that_came_later_is_told(fixture) {
@@ -297,8 +297,8 @@ facts! {
         ask(&mut all, &fixture.path("r/a"));
         fixture.sh("cd r; git -c fetch.unpackLimit=1 fetch -q; ls .git/objects/pack | grep -q pack; git reset -q --hard origin/main; git repack -qad; git prune-packed");
         let head = fixture.git(&fixture.path("r"), &["rev-parse", "HEAD"], b"");
-        let after = all.repositories()[0].head_after.clone().unwrap();
-        assert_eq!(after.as_bytes(), head.trim_ascii_end());
+        let after = all.observed()[0].head_after.unwrap();
+        assert_eq!(after.to_string().as_bytes(), head.trim_ascii_end());
     }
 
     fn a_git_directory_elsewhere_is_watched_too(fixture) {
@@ -313,12 +313,12 @@ facts! {
     fn an_unborn_head_has_an_after(fixture) {
         fixture.sh("git init -q r; cd r; echo a >a");
         let mut all = Repositories::new();
-        let (said, state) = ask(&mut all, &fixture.path("r/a")).unwrap();
-        assert_eq!((said, state.head), (super::Said::default(), None));
+        let (said, within) = ask(&mut all, &fixture.path("r/a")).unwrap();
+        assert_eq!((said, within.head), (super::Said::default(), None));
         fixture.sh("cd r; git add .; git commit -qm 1");
         let said = ask(&mut all, &fixture.path("r/a")).unwrap().0;
         assert!(said.tracked && said.dirty && said.oid.is_none(), "{said:?}");
-        let listed = all.repositories();
+        let listed = all.observed();
         assert!(listed[0].head.is_none() && listed[0].head_after.is_some() && listed[0].dirty);
     }
 
@@ -330,9 +330,9 @@ facts! {
         assert!(!all.classify(bytes, super::lstat(&file).as_ref(), true).unwrap().dirty());
         std::fs::write(&file, "x").unwrap();
         assert!(all.classify_again(bytes, super::lstat(&file).as_ref(), true).unwrap().dirty());
-        assert!(!all.repositories()[0].dirty);
+        assert!(!all.observed()[0].dirty);
         all.classify(bytes, super::lstat(&file).as_ref(), true);
-        assert!(all.repositories()[0].dirty);
+        assert!(all.observed()[0].dirty);
     }
 
     fn a_repository_that_comes_or_goes_is_noticed(fixture) {
@@ -360,8 +360,8 @@ facts! {
         let head = ask(&mut all, &fixture.path("r/a")).unwrap().1.head;
         fixture.sh("cd r; rm -rf .git; git init -q; git add a e; git commit -qm other");
         note(&mut all, "r/.git");
-        let (said, state) = ask(&mut all, &fixture.path("r/a")).unwrap();
-        assert_eq!(state.head, head, "the first head stays the first");
+        let (said, within) = ask(&mut all, &fixture.path("r/a")).unwrap();
+        assert_eq!(within.head, head, "the first head stays the first");
         assert!(said.tracked && said.oid.is_none(), "its objects are gone: {said:?}");
     }
 
@@ -370,7 +370,7 @@ facts! {
         let mut all = Repositories::new();
         all.note_change(fixture.path("r/.git/refs/heads/main.lock").as_os_str().as_encoded_bytes());
         fixture.sh("cd r; git commit -q --allow-empty -m 2");
-        let listed = all.repositories();
+        let listed = all.observed();
         assert_eq!(listed.len(), 1);
         assert!(listed[0].head_after.is_some(), "the head before the commit is the first");
     }
@@ -405,7 +405,7 @@ facts! {
                 Err(_) => fixture.root.join(changed),
             };
             all.note_change(changed.as_os_str().as_encoded_bytes());
-            let at_first = all.repositories()[0].head_after.is_none();
+            let at_first = all.observed()[0].head_after.is_none();
             assert!(at_first, "{script}");
             compare(fixture, &mut all, "r", script);
         }

@@ -21,17 +21,22 @@
 //!   changes. Those that were changed, and the index, are compared with their files at each question.
 //! - `assume-unchanged` and `skip-worktree` are not believed.
 //!
-//! Neighbours: `ignore` learns from here where git directories are; what reads a path's content
-//! asks here first whether it must be copied.
+//! Neighbours: `observe` asks, reports every change of a path, learns where git directories are, and
+//! writes the answers into the manifest's records.
 
 mod convert;
+mod databases;
 mod directories;
 mod edited;
+mod error;
 mod files;
 mod index;
+mod objects;
 mod open;
+mod paths;
 mod patterns;
 mod repository;
+mod settings;
 mod tree;
 
 use std::collections::HashSet;
@@ -42,13 +47,17 @@ use std::path::Path;
 
 use gix::ObjectId;
 
-use crate::snapshot::{GitRepository, GitState};
+pub use databases::ObjectDatabases;
+pub use error::Error;
+pub use objects::BlobHasher;
+pub use paths::below;
 
-use directories::{Directories, Holder, NodeId, components};
+use directories::{Directories, DirectoryId, Holder};
 use edited::Edited;
-use open::Opened;
+use open::{OpenRepository, changes_answers};
+use paths::{components, name_length, without_slash};
 use patterns::Patterns;
-use repository::{Known, Query, Repository};
+use repository::{PathStatus, Query, Repository};
 
 /// The repositories that were met, each opened once.
 ///
@@ -75,7 +84,7 @@ pub struct Repositories {
 
 /// How Git knew a path at one moment. Small, since there is one for each path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct GitFacts {
     oid: Option<ObjectId>,
     tracked: bool,
     dirty: bool,
@@ -83,16 +92,29 @@ pub struct Facts {
     repository: u32,
 }
 
-const _: () = assert!(size_of::<Facts>() <= 40);
+/// A repository of which a path was asked about, or that was changed itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedRepository {
+    /// The root of its working tree, resolved.
+    pub root: Vec<u8>,
+    /// The commit of the first head, none when unborn or unknown.
+    pub head: Option<ObjectId>,
+    /// Whether a tracked path was dirty when it was first classified.
+    pub dirty: bool,
+    /// The commit of the head now, where it is another one.
+    pub head_after: Option<ObjectId>,
+}
 
-impl Facts {
+const _: () = assert!(size_of::<GitFacts>() <= 40);
+
+impl GitFacts {
     /// The pin: the blob of the first head that the path's bytes are proved to be.
     pub fn oid(&self) -> Option<&ObjectId> {
         self.oid.as_ref()
     }
 
     /// Takes the pin over from what was told of the same bytes `later`; whether all else is told alike.
-    pub fn take_pin(&mut self, later: Option<&Facts>) -> bool {
+    pub fn take_pin(&mut self, later: Option<&GitFacts>) -> bool {
         // Another working tree, inside of the one before, has another head.
         let later = later.filter(|later| later.repository == self.repository);
         self.oid = later.and_then(|later| later.oid);
@@ -126,7 +148,7 @@ impl Repositories {
     ///
     /// None when no working tree holds it. Opens nothing but regular files. The blob that has its
     /// bytes is told only if `pin` asks for it, which costs a look at the object.
-    pub fn classify(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<Facts> {
+    pub fn classify(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<GitFacts> {
         let facts = self.classify_again(path, stat, pin)?;
         if facts.tracked && facts.dirty {
             self.repositories.get_mut(facts.repository as usize)?.dirty = true;
@@ -135,7 +157,7 @@ impl Repositories {
     }
 
     /// Tells the same at a later sight of the path, still against the first head.
-    pub fn classify_again(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<Facts> {
+    pub fn classify_again(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<GitFacts> {
         self.pin = pin;
         let facts = self.guarded(|all| all.known(path, stat))?;
         self.repositories.get_mut(facts.repository as usize)?.observed = true;
@@ -180,7 +202,7 @@ impl Repositories {
     }
 
     /// The repositories that were observed, with what has become of their heads.
-    pub fn repositories(&mut self) -> Vec<GitRepository> {
+    pub fn observed(&mut self) -> Vec<ObservedRepository> {
         let mut list = Vec::new();
         for at in 0..self.repositories.len() {
             let moved = self.guarded(|all| {
@@ -191,11 +213,11 @@ impl Repositories {
             });
             let repository = &self.repositories[at];
             if repository.observed {
-                list.push(GitRepository {
+                list.push(ObservedRepository {
                     root: repository.opened.root.clone().unwrap_or_default(),
-                    head: repository.head.commit().map(|id| id.to_string()),
+                    head: repository.head.commit(),
                     dirty: repository.dirty,
-                    head_after: moved.map(|id| id.to_string()),
+                    head_after: moved,
                 });
             }
         }
@@ -203,19 +225,11 @@ impl Repositories {
         list
     }
 
-    /// Writes out what `facts` says of `path`.
-    pub fn state(&self, facts: &Facts, path: &[u8]) -> GitState {
+    /// The root of the working tree that `facts` is about, and the commit of its first head.
+    pub fn working_tree(&self, facts: &GitFacts) -> (&[u8], Option<ObjectId>) {
         let repository = self.repositories.get(facts.repository as usize);
-        let root = repository.and_then(|of| of.opened.root.clone()).unwrap_or_default();
-        GitState {
-            relative_path: below(&root, path).unwrap_or_default().to_vec(),
-            head: repository.and_then(|of| of.head.commit()).map(|id| id.to_string()),
-            root,
-            oid: facts.oid.map(|id| id.to_string()),
-            tracked: facts.tracked,
-            dirty: facts.dirty,
-            ignored: facts.ignored,
-        }
+        let root = repository.and_then(|repository| repository.opened.root.as_deref());
+        (root.unwrap_or_default(), repository.and_then(|repository| repository.head.commit()))
     }
 
     /// The resolved git directories that were found since the last call and have no component
@@ -241,7 +255,7 @@ impl Repositories {
         }
     }
 
-    fn known(&mut self, path: &[u8], stat: Option<&libc::stat>) -> Option<Facts> {
+    fn known(&mut self, path: &[u8], stat: Option<&libc::stat>) -> Option<GitFacts> {
         if components(path).any(|(component, _)| component == b".git") {
             return None;
         }
@@ -268,7 +282,7 @@ impl Repositories {
 
     /// The facts of a directory that the working tree `own` is rooted at, inside of `outer` or of
     /// none.
-    fn root_of_tree(&mut self, own: u32, outer: Holder, path: &[u8]) -> Option<Facts> {
+    fn root_of_tree(&mut self, own: u32, outer: Holder, path: &[u8]) -> Option<GitFacts> {
         let checked_out = self.repositories.get(own as usize)?.head_now();
         if let Some(outer) = outer
             && let Some(repository) = self.asked(outer)
@@ -278,7 +292,7 @@ impl Repositories {
             return Some(facts(outer, known));
         }
         self.asked(own)?;
-        Some(facts(own, Known::default()))
+        Some(facts(own, PathStatus::default()))
     }
 
     /// The repository, ready to be asked.
@@ -299,7 +313,7 @@ impl Repositories {
     }
 
     /// The patterns for the entries of `directory`, which is at `path` in the working tree `id`.
-    fn patterns(&mut self, directory: NodeId, id: u32, path: &[u8]) -> Option<Patterns> {
+    fn patterns(&mut self, directory: DirectoryId, id: u32, path: &[u8]) -> Option<Patterns> {
         let repository = self.repositories.get(id as usize)?;
         let generation = repository.generation;
         if let Some(patterns) = self.directories.patterns(directory, generation) {
@@ -327,7 +341,7 @@ impl Repositories {
         patterns
     }
 
-    fn node(&mut self, at: &[u8]) -> NodeId {
+    fn node(&mut self, at: &[u8]) -> DirectoryId {
         let Repositories { repositories, directories, watched, new_git_dirs, .. } = self;
         let node = directories.node(at, &mut |directory, outer| {
             discover(repositories, watched, new_git_dirs, directory, outer)
@@ -432,34 +446,9 @@ impl Repositories {
     }
 }
 
-fn facts(repository: u32, known: Known) -> Facts {
-    let Known { oid, tracked, dirty, ignored } = known;
-    Facts { oid, tracked, dirty, ignored, repository }
-}
-
-/// The path below `root`, empty for `root` itself; none for what is elsewhere.
-fn below<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
-    let rest = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root))?;
-    if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
-}
-
-/// A directory without the slash that its entries' names come after; `/` itself keeps its own.
-fn without_slash(directory: &[u8]) -> &[u8] {
-    directory.strip_suffix(b"/").filter(|directory| !directory.is_empty()).unwrap_or(b"/")
-}
-
-fn name_length(path: &[u8]) -> usize {
-    path.iter().rev().take_while(|byte| **byte != b'/').count()
-}
-
-/// Whether a change of this file of a git directory can change what is known of other paths.
-/// Loose objects are looked up when they are needed, the head is the first one for good.
-fn changes_answers(inside: &[u8]) -> bool {
-    inside.starts_with(b"config")
-        || inside.starts_with(b"info/")
-        || inside.starts_with(b"objects/pack/")
-        || inside.starts_with(b"objects/info/")
-        || matches!(inside, b"commondir" | b"gitdir" | b"info" | b"objects" | b"objects/pack")
+fn facts(repository: u32, known: PathStatus) -> GitFacts {
+    let PathStatus { oid, tracked, dirty, ignored } = known;
+    GitFacts { oid, tracked, dirty, ignored, repository }
 }
 
 /// The working tree that holds the entries of `directory`, the parent of which has `outer`.
@@ -479,7 +468,7 @@ fn discover(
     {
         return u32::try_from(at).ok();
     }
-    let Some(opened) = Opened::at(directory) else { return outer };
+    let Some(opened) = OpenRepository::at(directory) else { return outer };
     // Of a working tree that is elsewhere, Git would have to be asked from there.
     let root = opened.root.clone()?;
     below(&root, directory)?;

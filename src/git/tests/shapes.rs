@@ -137,7 +137,7 @@ facts! {
         compare(fixture, &mut all, "outer", "outer");
         compare(fixture, &mut all, "linked", "linked");
         compare(fixture, &mut all, "outer/in/ner", "inner");
-        let roots: Vec<_> = all.repositories().into_iter().map(|of| (of.root, of.dirty)).collect();
+        let roots: Vec<_> = all.observed().into_iter().map(|of| (of.root, of.dirty)).collect();
         let root = |name: &str, dirty| (fixture.path(name).into_os_string().into_encoded_bytes(), dirty);
         assert_eq!(roots, [root("linked", true), root("outer", true), root("outer/in/ner", false)]);
     }
@@ -273,7 +273,7 @@ facts! {
             let mut all = Repositories::new();
             let said = ask(&mut all, &place.path("r/a")).map(|(said, _)| said);
             ask(&mut all, &place.path("r/new.x"));
-            all.repositories();
+            all.observed();
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
             let peak: u64 = peak.trim().strip_suffix(" kB").unwrap().parse().unwrap();
@@ -311,7 +311,7 @@ facts! {
                 assert!(said.is_none(), "{name}: {said:?}");
             }
             ask(&mut all, &place.path("r/new"));
-            all.repositories();
+            all.observed();
         }
     }
 

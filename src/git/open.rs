@@ -5,7 +5,6 @@
 //! configuration names is ever run. The user's and the system's configuration count as they do for
 //! Git.
 
-use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,11 +15,10 @@ use gix::objs::CommitRefIter;
 use gix::refs::Target;
 use gix::sec::Permission;
 
-use super::convert::{Driver, Eol};
-use super::files::{self, TooLarge};
+use super::files;
+use super::paths::{below, path_of};
 use super::patterns::Sources;
-use super::repository::{Head, drivers, path_of};
-use super::{below, changes_answers};
+use super::settings::{Settings, configuration, global_configuration};
 
 /// A `.git` file or a reference is no longer than that.
 const LIMIT: u64 = 64 << 10;
@@ -38,14 +36,11 @@ const PACKED_REFS_LIMIT: u64 = 100 << 20;
 /// A list of commits or of directories.
 const LIST_LIMIT: u64 = 1 << 20;
 
-/// As many links as the kernel follows (path_resolution(7)).
-const LINKS: usize = 40;
-
 /// As many symbolic references as Git follows (`SYMREF_MAXDEPTH`).
 const DEPTH: usize = 5;
 
 /// A repository as the library opened it, with the settings that matter here.
-pub(super) struct Opened {
+pub(super) struct OpenRepository {
     /// The directory that has the entry `.git`.
     pub(super) directory: Vec<u8>,
     /// The root of the working tree, resolved; none of a bare repository.
@@ -62,14 +57,25 @@ pub(super) struct Opened {
     pub(super) git_dirs: [Vec<u8>; 2],
 }
 
-/// What the configuration says about files.
-pub(super) struct Settings {
-    pub(super) file_mode: bool,
-    pub(super) symlinks: bool,
-    pub(super) eol: Eol,
-    pub(super) drivers: HashMap<Vec<u8>, Driver>,
-    /// Whether references are kept in a way that can't be read here.
-    foreign_references: bool,
+/// What `HEAD` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GitHead {
+    /// There is no commit yet.
+    Unborn,
+    /// A commit and its tree, where that can be read.
+    Commit(ObjectId, Option<ObjectId>),
+    /// It can't be understood.
+    Unknown,
+}
+
+impl GitHead {
+    /// The commit.
+    pub(super) fn commit(self) -> Option<ObjectId> {
+        match self {
+            GitHead::Commit(id, _) => Some(id),
+            GitHead::Unborn | GitHead::Unknown => None,
+        }
+    }
 }
 
 /// The device and inode of `directory`'s entry `.git`.
@@ -78,9 +84,9 @@ pub(super) fn identity(directory: &[u8]) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-impl Opened {
+impl OpenRepository {
     /// Opens the repository that `directory`'s entry `.git` is or names; none if it is none.
-    pub(super) fn at(directory: &[u8]) -> Option<Opened> {
+    pub(super) fn at(directory: &[u8]) -> Option<OpenRepository> {
         let identity = identity(directory)?;
         let at = path_of(directory);
         let dot_git = at.join(".git");
@@ -105,7 +111,7 @@ impl Opened {
         watched.retain(|path| {
             !git_dirs.iter().filter_map(|directory| below(directory, path)).any(changes_answers)
         });
-        Some(Opened {
+        Some(OpenRepository {
             directory: directory.to_vec(),
             root,
             identity,
@@ -124,30 +130,30 @@ impl Opened {
     }
 
     /// What `HEAD` is now.
-    pub(super) fn head(&self) -> Head {
+    pub(super) fn head(&self) -> GitHead {
         if self.settings.foreign_references
             || !references_are_harmless(self.git.git_dir(), self.git.common_dir())
         {
-            return Head::Unknown;
+            return GitHead::Unknown;
         }
         // Not peeled by the library: the commit may be in a pack that came after it was opened.
         let mut name: gix::refs::FullName = "HEAD".try_into().expect("a valid name");
         for _ in 0..=DEPTH {
             let target = match self.git.try_find_reference(name.as_ref()) {
                 Ok(Some(reference)) => reference.detach().target,
-                Ok(None) => return Head::Unborn,
-                Err(_) => return Head::Unknown,
+                Ok(None) => return GitHead::Unborn,
+                Err(_) => return GitHead::Unknown,
             };
             match target {
                 Target::Symbolic(next) => name = next,
-                Target::Object(id) => return Head::Commit(id, self.tree_of(id)),
+                Target::Object(id) => return GitHead::Commit(id, self.tree_of(id)),
             }
         }
-        Head::Unknown
+        GitHead::Unknown
     }
 
     fn tree_of(&self, commit: ObjectId) -> Option<ObjectId> {
-        let object = super::repository::object(&self.git, commit)?;
+        let object = super::objects::read(&self.git, commit)?;
         let is_commit = object.kind == gix::objs::Kind::Commit;
         is_commit.then(|| CommitRefIter::from_bytes(&object.data, commit.kind()).tree_id().ok())?
     }
@@ -176,89 +182,6 @@ fn options() -> gix::open::Options {
         ])
 }
 
-fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Settings, Sources, Vec<Vec<u8>>) {
-    let config = git.config_snapshot();
-    let plumbing = config.plumbing();
-    let autocrlf = config.string("core.autocrlf");
-    let eol = match autocrlf {
-        Some(value) if value.eq_ignore_ascii_case(b"input") => Eol::Auto,
-        _ if config.boolean("core.autocrlf") == Some(true) => Eol::Auto,
-        _ => Eol::Binary,
-    };
-    let storage = config.string("extensions.refStorage");
-    let settings = Settings {
-        file_mode: config.boolean("core.fileMode").unwrap_or(true),
-        symlinks: config.boolean("core.symlinks").unwrap_or(true),
-        eol,
-        drivers: drivers(plumbing),
-        foreign_references: storage.is_some_and(|storage| !storage.eq_ignore_ascii_case(b"files")),
-    };
-    let configured = match config.trusted_path("core.excludesFile") {
-        Ok(Some(path)) if path.is_absolute() => Some(path),
-        Ok(Some(path)) => root.map(|root| root.join(path)),
-        Ok(None) => user_configuration().map(|directory| directory.join("git/ignore")),
-        Err(_) => None,
-    };
-    let attributes = match config.trusted_path("core.attributesFile") {
-        Ok(Some(path)) if path.is_absolute() => Some(path),
-        Ok(Some(path)) => root.map(|root| root.join(path)),
-        Ok(None) => user_configuration().map(|directory| directory.join("git/attributes")),
-        Err(_) => None,
-    };
-    let attributes = std::iter::once(PathBuf::from("/etc/gitattributes")).chain(attributes).collect();
-    let sources = Sources {
-        attributes,
-        excludes: configured,
-        info: git.common_dir().join("info"),
-        ignore_case: config.boolean("core.ignoreCase").unwrap_or(false),
-    };
-    let loaded = plumbing.sections().filter_map(|section| section.meta().path.clone());
-    let of_info = ["attributes", "exclude"].map(|name| sources.info.join(name));
-    // Each section tells where it is from.
-    let files: BTreeSet<PathBuf> = loaded
-        .chain(global_configuration())
-        .chain(sources.attributes.iter().cloned())
-        .chain(sources.excludes.iter().cloned())
-        .chain(of_info)
-        .collect();
-    let names = files.into_iter().flat_map(names);
-    let watched = names.map(|path| path.into_os_string().into_encoded_bytes()).collect();
-    (settings, sources, watched)
-}
-
-/// The resolved names of the file at `path`: its own, and where it is a link, those that it leads to.
-fn names(path: PathBuf) -> Vec<PathBuf> {
-    let mut names = Vec::new();
-    let mut next = Some(path);
-    while let Some(path) = next.take()
-        && names.len() <= LINKS
-    {
-        let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-        let (Some(parent), Some(name)) = (parent, path.file_name()) else {
-            // Perhaps its directory is made later.
-            names.push(path);
-            break;
-        };
-        let own = parent.join(name);
-        next = own.read_link().ok().map(|target| parent.join(target));
-        names.push(own);
-    }
-    names
-}
-
-/// The directory that Git has its own configuration below.
-fn user_configuration() -> Option<PathBuf> {
-    let configured = std::env::var_os("XDG_CONFIG_HOME").filter(|value| !value.is_empty());
-    configured.map(PathBuf::from).or_else(|| Some(gix::path::env::home_dir()?.join(".config")))
-}
-
-/// The files that Git reads for every repository.
-fn global_configuration() -> impl Iterator<Item = PathBuf> {
-    let user = user_configuration().map(|directory| directory.join("git/config"));
-    let home = gix::path::env::home_dir().map(|home| home.join(".gitconfig"));
-    std::iter::once(PathBuf::from("/etc/gitconfig")).chain(user).chain(home)
-}
-
 /// Whether the library can open what `.git` in `directory` is without waiting for anyone, or taking all
 /// memory.
 fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
@@ -266,7 +189,7 @@ fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
     let common = match files::read_followed(&git_dir.join("commondir"), LIMIT) {
         Ok(Some(content)) => git_dir.join(path_of(content.trim_end())),
         Ok(None) => git_dir.clone(),
-        Err(TooLarge) => return false,
+        Err(_) => return false,
     };
     let within = |limit| move |path: PathBuf| files::harmless(&path, limit);
     let packs = common.join("objects/pack").read_dir().into_iter().flatten().flatten();
@@ -301,7 +224,7 @@ fn take_configuration(file: &Path, includes: usize, room: &mut u64) -> bool {
     let content = match files::read_followed(file, *room) {
         Ok(Some(content)) => content,
         Ok(None) => return true,
-        Err(TooLarge) => return false,
+        Err(_) => return false,
     };
     *room -= content.len() as u64;
     // What the library does not understand it does not open, either.
@@ -386,3 +309,13 @@ pub(super) const ENTRIES: [&str; 22] = [
     "refs",
     "worktrees",
 ];
+
+/// Whether a change of this file of a git directory can change what is known of other paths.
+/// Loose objects are looked up when they are needed, the head is the first one for good.
+pub(super) fn changes_answers(inside: &[u8]) -> bool {
+    inside.starts_with(b"config")
+        || inside.starts_with(b"info/")
+        || inside.starts_with(b"objects/pack/")
+        || inside.starts_with(b"objects/info/")
+        || matches!(inside, b"commondir" | b"gitdir" | b"info" | b"objects" | b"objects/pack")
+}

@@ -14,7 +14,8 @@ use gix::glob::search::pattern::List;
 use gix::ignore::search::Ignore as Excludes;
 
 use super::convert::{ATTRIBUTES, Conversion, Driver, Eol};
-use super::files::{self, TooLarge};
+use super::error::Error;
+use super::files;
 
 /// Pattern files are read up to this size: each line of one takes a hundred bytes, and is compared with each
 /// path. Git stops at 100 MiB of attributes.
@@ -78,7 +79,7 @@ impl Global {
         let builtin = b"[attr]binary -diff -merge -text".to_vec();
         let mut is_whole = true;
         let mut read = |file: &Path| {
-            files::read_followed(file, LIMIT).unwrap_or_else(|TooLarge| {
+            files::read_followed(file, LIMIT).unwrap_or_else(|_| {
                 is_whole = false;
                 None
             })
@@ -142,7 +143,7 @@ impl Global {
                 found.symlink_metadata().is_err().then(|| indexed(&file, skipped))?
             });
             match content {
-                Some(content) if content.len() as u64 > LIMIT => Err(TooLarge),
+                Some(content) if content.len() as u64 > LIMIT => Err(Error::TooLarge),
                 content => Ok(content.map(|content| (content, source.to_owned()))),
             }
         };

@@ -1,4 +1,4 @@
-//! Trees of the object database, looked up by path and kept once read.
+//! TreeCache of the object database, looked up by path and kept once read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,14 +7,17 @@ use gix::ObjectId;
 use gix::index::entry::Mode;
 use gix::objs::TreeRefIter;
 
+use super::error::Error;
+use super::objects;
+
 /// The trees that were needed so far, by their ids.
 #[derive(Default)]
-pub(super) struct Trees {
-    read: HashMap<ObjectId, Option<Arc<Tree>>>,
+pub(super) struct TreeCache {
+    read: HashMap<ObjectId, Option<Arc<GitTree>>>,
 }
 
 /// The entries of one tree, sorted by name; Git's own order depends on what an entry is.
-struct Tree {
+struct GitTree {
     names: Vec<u8>,
     entries: Vec<TreeEntry>,
 }
@@ -26,14 +29,14 @@ struct TreeEntry {
     oid: ObjectId,
 }
 
-impl Trees {
+impl TreeCache {
     /// What is at `path` below the tree `root`. An error where a tree on the way can't be read.
     pub(super) fn lookup(
         &mut self,
         repository: &gix::Repository,
         root: ObjectId,
         path: &[u8],
-    ) -> Result<Option<(Mode, ObjectId)>, Unreadable> {
+    ) -> Result<Option<(Mode, ObjectId)>, Error> {
         let mut found = (Mode::DIR, root);
         for component in path.split(|byte| *byte == b'/') {
             if found.0 != Mode::DIR {
@@ -47,12 +50,12 @@ impl Trees {
         Ok(Some(found))
     }
 
-    fn tree(&mut self, repository: &gix::Repository, id: ObjectId) -> Result<Arc<Tree>, Unreadable> {
+    fn tree(&mut self, repository: &gix::Repository, id: ObjectId) -> Result<Arc<GitTree>, Error> {
         let read = || {
-            let object = super::repository::object(repository, id)?;
-            (object.kind == gix::objs::Kind::Tree).then(|| Tree::parse(&object.data, id.kind()))?
+            let object = objects::read(repository, id)?;
+            (object.kind == gix::objs::Kind::Tree).then(|| GitTree::parse(&object.data, id.kind()))?
         };
-        self.read.entry(id).or_insert_with(|| read().map(Arc::new)).clone().ok_or(Unreadable)
+        self.read.entry(id).or_insert_with(|| read().map(Arc::new)).clone().ok_or(Error::Missing)
     }
 
     /// Forgets the trees that could not be read: their objects may have come.
@@ -61,13 +64,9 @@ impl Trees {
     }
 }
 
-/// A tree is missing or damaged.
-#[derive(Debug)]
-pub(super) struct Unreadable;
-
-impl Tree {
-    fn parse(data: &[u8], hash: gix::hash::Kind) -> Option<Tree> {
-        let mut tree = Tree { names: Vec::new(), entries: Vec::new() };
+impl GitTree {
+    fn parse(data: &[u8], hash: gix::hash::Kind) -> Option<GitTree> {
+        let mut tree = GitTree { names: Vec::new(), entries: Vec::new() };
         for entry in TreeRefIter::from_bytes(data, hash) {
             let entry = entry.ok()?;
             let start = tree.names.len();
@@ -80,7 +79,7 @@ impl Tree {
                 oid: entry.oid.to_owned(),
             });
         }
-        let Tree { names, entries } = &mut tree;
+        let GitTree { names, entries } = &mut tree;
         entries.sort_by(|a, b| names[a.start..a.end].cmp(&names[b.start..b.end]));
         Some(tree)
     }

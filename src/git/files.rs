@@ -9,10 +9,20 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::SeekFrom;
 
-use crate::snapshot::live;
+use super::error::Error;
+use crate::fs::open_regular;
+
+/// As much as the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100, and
+/// as much again). What was changed this shortly before the index was written can have been changed
+/// after Git had looked, without a trace in its times.
+pub(super) const CLOCK_STEP: i64 = 20_000_000;
+
+/// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
+pub(super) const COARSE_STEP: i64 = 2_000_000_000;
 
 /// What tells two states of one name apart, as far as metadata can: any write moves ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +68,17 @@ impl Signature {
     pub(super) fn ctime(&self) -> (i64, i64) {
         self.ctime
     }
+
+    /// Whether the file was changed so shortly ago that one more change may get the same time.
+    pub(super) fn is_recent(&self) -> bool {
+        let (secs, nsecs) = self.ctime();
+        let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
+        let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - changed;
+        // A clock elsewhere may be ahead of ours.
+        age.abs() < i128::from(step)
+    }
 }
 
 /// The size of the file; `st_size` is signed only for the sake of other uses of `off_t`.
@@ -78,38 +99,37 @@ fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// A file is larger than what is read of its kind: what it says is not known.
-#[derive(Debug)]
-pub(super) struct TooLarge;
-
 /// Reads the regular file at `path`; none where there is no such file, or it can't be read.
-pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
-    let Ok(file) = live::open_regular(path.as_os_str().as_bytes()) else { return Ok(None) };
+///
+/// # Errors
+/// It is larger than `limit`, so what it says is unknown.
+pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+    let Ok(file) = open_regular(path.as_os_str().as_bytes()) else { return Ok(None) };
     read_open(file, limit)
 }
 
-fn read_open(file: File, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+fn read_open(file: File, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     // One that is too large already is not read up to the limit.
     if file.metadata().is_ok_and(|found| found.len() > limit) {
-        return Err(TooLarge);
+        return Err(Error::TooLarge);
     }
     let mut content = Vec::new();
     let read = file.take(limit + 1).read_to_end(&mut content);
     if content.len() as u64 > limit {
-        return Err(TooLarge);
+        return Err(Error::TooLarge);
     }
     Ok(read.is_ok().then_some(content))
 }
 
 /// Like [`read`], of the file that `path` leads to when it is a link.
-pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TooLarge> {
+pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     path.canonicalize().map_or(Ok(None), |real| read(&real, limit))
 }
 
 /// Like [`read_followed`], of a file that begins with `magic` and has no holes, as a program has written it:
 /// how large a file is says nothing of how much was ever written to it.
 pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<u8>> {
-    let file = live::open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
+    let file = open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
     let mut beginning = vec![0; magic.len()];
     file.read_exact_at(&mut beginning, 0).ok()?;
     let end = file.metadata().ok()?.len();
@@ -126,7 +146,7 @@ pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<
 ///
 /// None unless it is the very file that `stat` describes, before and after, and was read whole.
 pub(super) fn stream(path: &Path, stat: &libc::stat, take: &mut dyn FnMut(&[u8])) -> Option<()> {
-    let mut file = live::open_regular(path.as_os_str().as_bytes()).ok()?;
+    let mut file = open_regular(path.as_os_str().as_bytes()).ok()?;
     let expected = Signature::from(stat);
     let unchanged = |file: &std::fs::File| Some(Signature::from(&file.metadata().ok()?) == expected);
     if !unchanged(&file)? {

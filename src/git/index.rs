@@ -10,15 +10,7 @@ use gix::bstr::ByteSlice;
 use gix::index::entry::{Flags, Mode, Stat};
 use gix::index::{State, decode};
 
-use super::files::{self, Signature};
-
-/// As much as the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100, and
-/// as much again). What was changed this shortly before the index was written can have been changed
-/// after Git had looked, without a trace in its times.
-pub(super) const CLOCK_STEP: i64 = 20_000_000;
-
-/// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
-pub(super) const COARSE_STEP: i64 = 2_000_000_000;
+use super::files::{self, CLOCK_STEP, COARSE_STEP, Signature};
 
 /// More than ten million entries.
 const LIMIT: u64 = 1 << 30;
@@ -41,24 +33,24 @@ pub(super) enum Lookup {
     /// More than one thing: a merge is unresolved here.
     Conflict,
     /// This.
-    Entry(Entry),
+    Entry(IndexEntry),
     /// It is below a directory that is kept as one entry, its `tree`; the path goes on at `rest`.
     Sparse { tree: ObjectId, rest: usize },
 }
 
 /// An entry of an index.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) mode: Mode,
     pub(super) oid: ObjectId,
     pub(super) intent_to_add: bool,
     stat: Stat,
 }
 
-impl Entry {
+impl IndexEntry {
     /// The entry that a tree stands for in a sparse index: without stat data.
-    pub(super) fn of_tree(mode: Mode, oid: ObjectId) -> Entry {
-        Entry { mode, oid, intent_to_add: false, stat: Stat::default() }
+    pub(super) fn of_tree(mode: Mode, oid: ObjectId) -> IndexEntry {
+        IndexEntry { mode, oid, intent_to_add: false, stat: Stat::default() }
     }
 }
 
@@ -106,7 +98,7 @@ impl Index {
             if entry.stage_raw() != 0 {
                 return Lookup::Conflict;
             }
-            return Lookup::Entry(Entry {
+            return Lookup::Entry(IndexEntry {
                 mode: entry.mode,
                 oid: entry.id,
                 intent_to_add: entry.flags.contains(Flags::INTENT_TO_ADD),
@@ -146,12 +138,12 @@ impl Index {
 
     /// Whether the stat data of `entry` proves that the file that has `stat` is as it was when it
     /// was added. It is then what Git's own filters made the blob from, not always the blob.
-    pub(super) fn proves(&self, entry: &Entry, stat: &libc::stat) -> bool {
+    pub(super) fn proves(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
         self.equals(entry, stat) && !self.is_racy(entry)
     }
 
     /// Whether the stat data of `entry` is that of `stat`, with no word on when it was taken.
-    pub(super) fn equals(&self, entry: &Entry, stat: &libc::stat) -> bool {
+    pub(super) fn equals(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
         let known = &entry.stat;
         // Whatever core.trustctime and core.checkStat say: a mismatch only costs reading the file.
         known.mtime.secs == low(stat.st_mtime)
@@ -166,16 +158,16 @@ impl Index {
     }
 
     /// Whether Git would call a file of this size modified without looking into it.
-    pub(super) fn size_differs(&self, entry: &Entry, stat: &libc::stat) -> bool {
+    pub(super) fn size_differs(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
         entry.stat.size != 0 && entry.stat.size != folded_size(stat)
     }
 
     /// A size of zero on a blob that is not empty is Git's note to look again.
-    fn is_smudged(&self, entry: &Entry) -> bool {
+    fn is_smudged(&self, entry: &IndexEntry) -> bool {
         entry.stat.size == 0 && entry.oid != ObjectId::empty_blob(self.state.object_hash())
     }
 
-    fn is_racy(&self, entry: &Entry) -> bool {
+    fn is_racy(&self, entry: &IndexEntry) -> bool {
         let Some(signature) = self.signature else { return true };
         let times = [entry.stat.mtime, entry.stat.ctime];
         let coarse = times.iter().all(|time| time.nsecs == 0);

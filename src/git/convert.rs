@@ -13,7 +13,9 @@ use gix::filter::plumbing::{eol, ident, worktree};
 use gix::hash::Kind;
 use sha2::{Digest, Sha256};
 
+use super::error::Error;
 use super::files;
+use super::objects::BlobHasher;
 
 /// The attributes that decide, in the order in which [`Conversion::new`] takes their states.
 pub(super) const ATTRIBUTES: [&str; 6] = ["crlf", "ident", "filter", "eol", "text", "working-tree-encoding"];
@@ -142,20 +144,20 @@ impl Conversion {
         stat: &libc::stat,
         hash: Kind,
         indexed: &mut dyn FnMut(u64) -> Option<Vec<u8>>,
-    ) -> Result<ObjectId, Undecided> {
+    ) -> Result<ObjectId, Error> {
         match self.driver {
             None => {}
             Some(Driver::Lfs) => return lfs_pointer(path, stat).and_then(|pointer| blob_id(&pointer, hash)),
-            Some(Driver::Unknown) => return Err(Undecided::Unknown),
+            Some(Driver::Unknown) => return Err(Error::NeedsFilter),
         }
         if self.encoding == Encoding::Unknown {
-            return Err(Undecided::Unknown);
+            return Err(Error::NeedsFilter);
         }
         if files::size(stat) > LIMIT {
             return file_id(path, stat, hash);
         }
         let mut bytes = Vec::new();
-        files::stream(path, stat, &mut |chunk| bytes.extend_from_slice(chunk)).ok_or(Undecided::Changed)?;
+        files::stream(path, stat, &mut |chunk| bytes.extend_from_slice(chunk)).ok_or(Error::FileChanged)?;
         if let Encoding::Known(name, bom) = self.encoding
             && let Some(decoded) = decoded(&bytes, name, bom)
         {
@@ -174,42 +176,33 @@ impl Conversion {
         };
         let options = eol::convert_to_git::Options::default();
         if eol::convert_to_git(&bytes, digest, &mut converted, &mut index_object, options)
-            .map_err(|_| Undecided::Unknown)?
+            .map_err(|_| Error::NeedsFilter)?
         {
             std::mem::swap(&mut bytes, &mut converted);
         }
-        if self.ident && ident::undo(&bytes, &mut converted).map_err(|_| Undecided::Unknown)? {
+        if self.ident && ident::undo(&bytes, &mut converted).map_err(|_| Error::NeedsFilter)? {
             std::mem::swap(&mut bytes, &mut converted);
         }
         blob_id(&bytes, hash)
     }
 }
 
-/// Why there is no object id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Undecided {
-    /// Only a program that is not run could tell.
-    Unknown,
-    /// The file can't be read, or is not the one that was asked about.
-    Changed,
-}
-
 /// The id of the blob that has exactly the bytes of the file at `path`.
-pub(super) fn file_id(path: &Path, stat: &libc::stat, hash: Kind) -> Result<ObjectId, Undecided> {
-    let mut hasher = gix::hash::hasher(hash);
-    hasher.update(&gix::objs::encode::loose_header(gix::objs::Kind::Blob, files::size(stat)));
-    files::stream(path, stat, &mut |chunk| hasher.update(chunk)).ok_or(Undecided::Changed)?;
-    // An error is a detected attack on SHA-1: such a file has no name that Git would accept.
-    hasher.try_finalize().map_err(|_| Undecided::Changed)
+pub(super) fn file_id(path: &Path, stat: &libc::stat, hash: Kind) -> Result<ObjectId, Error> {
+    let mut hasher = BlobHasher::new(hash, files::size(stat));
+    files::stream(path, stat, &mut |chunk| hasher.update(chunk)).ok_or(Error::FileChanged)?;
+    hasher.finish()
 }
 
 /// The id of the blob that has exactly these bytes.
-pub(super) fn blob_id(bytes: &[u8], hash: Kind) -> Result<ObjectId, Undecided> {
-    gix::objs::compute_hash(hash, gix::objs::Kind::Blob, bytes).map_err(|_| Undecided::Changed)
+pub(super) fn blob_id(bytes: &[u8], hash: Kind) -> Result<ObjectId, Error> {
+    let mut hasher = BlobHasher::new(hash, bytes.len() as u64);
+    hasher.update(bytes);
+    hasher.finish()
 }
 
 /// What `git lfs clean` makes of a file: a pointer, unless it is empty or a pointer already.
-fn lfs_pointer(path: &Path, stat: &libc::stat) -> Result<Vec<u8>, Undecided> {
+fn lfs_pointer(path: &Path, stat: &libc::stat) -> Result<Vec<u8>, Error> {
     const VERSION: &str = "version https://git-lfs.github.com/spec/v1\n";
     const LONGEST_POINTER: usize = 1024;
     let mut digest = Sha256::new();
@@ -219,7 +212,7 @@ fn lfs_pointer(path: &Path, stat: &libc::stat) -> Result<Vec<u8>, Undecided> {
         beginning.extend_from_slice(&chunk[..chunk.len().min(room)]);
         digest.update(chunk);
     })
-    .ok_or(Undecided::Changed)?;
+    .ok_or(Error::FileChanged)?;
     let size = files::size(stat);
     if size == 0 || (size < LONGEST_POINTER as u64 && beginning.starts_with(VERSION.as_bytes())) {
         return Ok(beginning);

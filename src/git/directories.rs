@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 
+use super::paths::components;
 use super::patterns::Patterns;
 
 /// A directory, as long as it is not forgotten.
-pub(super) type NodeId = usize;
+pub(super) type DirectoryId = usize;
 
 /// The working tree that holds the entries of a directory; its place in a list.
 pub(super) type Holder = Option<u32>;
@@ -16,15 +17,15 @@ pub(super) type Holder = Option<u32>;
 /// The tree of directories.
 #[derive(Default)]
 pub(super) struct Directories {
-    nodes: Vec<Node>,
-    free: Vec<NodeId>,
+    nodes: Vec<DirectoryNode>,
+    free: Vec<DirectoryId>,
     /// Where the last question ended; consecutive paths often share their directory.
-    last: Option<(Vec<u8>, NodeId)>,
+    last: Option<(Vec<u8>, DirectoryId)>,
 }
 
 #[derive(Default)]
-struct Node {
-    children: HashMap<Box<[u8]>, NodeId, foldhash::fast::RandomState>,
+struct DirectoryNode {
+    children: HashMap<Box<[u8]>, DirectoryId, foldhash::fast::RandomState>,
     holder: Holder,
     /// With the generation of the repository that they were read in.
     patterns: Option<(u32, Patterns)>,
@@ -33,7 +34,11 @@ struct Node {
 impl Directories {
     /// The directory at the absolute path `at`; `discover` is asked for the holder of each that is
     /// new, with that of its parent.
-    pub(super) fn node(&mut self, at: &[u8], discover: &mut dyn FnMut(&[u8], Holder) -> Holder) -> NodeId {
+    pub(super) fn node(
+        &mut self,
+        at: &[u8],
+        discover: &mut dyn FnMut(&[u8], Holder) -> Holder,
+    ) -> DirectoryId {
         if let Some((path, node)) = &self.last
             && path == at
         {
@@ -41,7 +46,7 @@ impl Directories {
         }
         if self.nodes.is_empty() {
             let holder = discover(b"/", None);
-            self.nodes.push(Node { holder, ..Node::default() });
+            self.nodes.push(DirectoryNode { holder, ..DirectoryNode::default() });
         }
         let mut node = 0;
         for (component, path) in components(at) {
@@ -58,7 +63,7 @@ impl Directories {
     }
 
     /// The directory at `at` if it was met.
-    pub(super) fn existing(&self, at: &[u8]) -> Option<NodeId> {
+    pub(super) fn existing(&self, at: &[u8]) -> Option<DirectoryId> {
         let mut node = 0;
         self.nodes.first()?;
         for (component, _) in components(at) {
@@ -68,7 +73,7 @@ impl Directories {
     }
 
     /// The directory at `at`, or the nearest one above it that was met.
-    pub(super) fn nearest(&self, at: &[u8]) -> Option<NodeId> {
+    pub(super) fn nearest(&self, at: &[u8]) -> Option<DirectoryId> {
         let mut node = 0;
         self.nodes.first()?;
         for (component, _) in components(at) {
@@ -79,17 +84,17 @@ impl Directories {
     }
 
     /// The working tree that holds the entries of the directory.
-    pub(super) fn holder(&self, node: NodeId) -> Holder {
+    pub(super) fn holder(&self, node: DirectoryId) -> Holder {
         self.nodes[node].holder
     }
 
     /// The patterns of the directory, if they are of this generation.
-    pub(super) fn patterns(&self, node: NodeId, generation: u32) -> Option<&Patterns> {
+    pub(super) fn patterns(&self, node: DirectoryId, generation: u32) -> Option<&Patterns> {
         self.nodes[node].patterns.as_ref().filter(|(of, _)| *of == generation).map(|(_, patterns)| patterns)
     }
 
     /// Keeps the patterns of the directory.
-    pub(super) fn set_patterns(&mut self, node: NodeId, generation: u32, patterns: Patterns) {
+    pub(super) fn set_patterns(&mut self, node: DirectoryId, generation: u32, patterns: Patterns) {
         self.nodes[node].patterns = Some((generation, patterns));
     }
 
@@ -113,8 +118,8 @@ impl Directories {
         true
     }
 
-    fn add(&mut self, parent: NodeId, name: &[u8], holder: Holder) -> NodeId {
-        let node = Node { holder, ..Node::default() };
+    fn add(&mut self, parent: DirectoryId, name: &[u8], holder: Holder) -> DirectoryId {
+        let node = DirectoryNode { holder, ..DirectoryNode::default() };
         let id = match self.free.pop() {
             Some(id) => {
                 self.nodes[id] = node;
@@ -128,20 +133,6 @@ impl Directories {
         self.nodes[parent].children.insert(name.into(), id);
         id
     }
-}
-
-/// The components of an absolute path, each with the path up to it.
-pub(super) fn components(path: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        while path.get(start) == Some(&b'/') {
-            start += 1;
-        }
-        let rest = path.get(start..).filter(|rest| !rest.is_empty())?;
-        let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
-        start += length;
-        Some((&rest[..length], &path[..start]))
-    })
 }
 
 #[cfg(test)]
@@ -166,12 +157,5 @@ mod tests {
         directories.forget(b"/nowhere/at/all");
         directories.node(b"/a/b/c", &mut discover);
         assert_eq!(asked, ["/", "/a", "/a/b", "/a/b/c", "/x", "/a/b", "/a/b/c"]);
-    }
-
-    #[test]
-    fn components_come_with_their_paths() {
-        let all: Vec<_> = components(b"//a/bc/").collect();
-        assert_eq!(all, [(b"a".as_slice(), b"//a".as_slice()), (b"bc", b"//a/bc")]);
-        assert_eq!(components(b"/").count(), 0);
     }
 }

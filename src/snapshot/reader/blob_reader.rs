@@ -18,7 +18,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 
 use super::super::blobs::{CHUNK, COLUMNS};
-use super::super::digest::Hasher;
+use super::super::digest::ContentHasher;
 use super::super::error::{Error, printable};
 use super::super::manifest::Digest;
 use super::super::sparse::{BLOCK, Sink};
@@ -35,18 +35,18 @@ const KEPT_BYTES: usize = 2 * CHUNK;
 
 /// The parquet file with an index of the keys that the manifest names.
 #[derive(Debug)]
-pub struct Content {
-    file: Arc<Source>,
+pub struct BlobReader {
+    file: Arc<BlobFile>,
     metadata: ParquetMetaData,
     blobs: HashMap<Box<str>, Blob>,
     /// What was decoded last: who reads one small content mostly reads its neighbours next, and a page is
     /// decompressed as a whole in any case.
-    decoded: Mutex<Decoded>,
+    decoded: Mutex<DecodedRows>,
 }
 
 /// The latest first.
 #[derive(Default)]
-struct Decoded {
+struct DecodedRows {
     windows: Vec<Window>,
     cursors: Vec<Cursor>,
 }
@@ -67,9 +67,9 @@ struct Cursor {
     reader: ColumnReaderImpl<ByteArrayType>,
 }
 
-impl std::fmt::Debug for Decoded {
+impl std::fmt::Debug for DecodedRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decoded").field("windows", &self.windows.len()).finish_non_exhaustive()
+        f.debug_struct("DecodedRows").field("windows", &self.windows.len()).finish_non_exhaustive()
     }
 }
 
@@ -78,12 +78,12 @@ impl std::fmt::Debug for Decoded {
 struct Blob {
     size: u64,
     sparse: bool,
-    first: Option<Row>,
-    more: Vec<Row>,
+    first: Option<RowLocation>,
+    more: Vec<RowLocation>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct RowLocation {
     group: u32,
     /// The row's number in its group.
     row: u32,
@@ -99,11 +99,11 @@ fn corrupt(reason: impl std::fmt::Display) -> Error {
     Error::Corrupt(format!("blobs.parquet: {reason}"))
 }
 
-impl Content {
+impl BlobReader {
     /// Indexes the blobs of `wanted`.
-    pub fn open(file: File, wanted: HashMap<Box<str>, Wanted>) -> Result<Content, Error> {
+    pub fn open(file: File, wanted: HashMap<Box<str>, Wanted>) -> Result<BlobReader, Error> {
         let len = file.metadata().map_err(Error::io("stat", "blobs.parquet"))?.len();
-        let source = Source {
+        let source = BlobFile {
             file: Arc::new(file),
             len,
             pages: false,
@@ -120,8 +120,8 @@ impl Content {
                     (key, Blob { size, sparse, first: None, more: Vec::new() })
                 })
                 .collect();
-            let file = Arc::new(Source { pages: true, ..source });
-            let mut content = Content { file, metadata, blobs, decoded: Mutex::default() };
+            let file = Arc::new(BlobFile { pages: true, ..source });
+            let mut content = BlobReader { file, metadata, blobs, decoded: Mutex::default() };
             content.check_shape()?;
             for group in 0..content.metadata.num_row_groups() {
                 content.index(group)?;
@@ -136,7 +136,7 @@ impl Content {
         let blob = self.blobs.get(key).ok_or_else(|| missing(key))?;
         let broken = |why: &str| corrupt(format!("the content of {} {why}", printable(key.as_bytes())));
         let refused = || Error::io("write the content of", key);
-        let mut hasher = expected.map(|expected| Hasher::like(expected, blob.size));
+        let mut hasher = expected.map(|expected| ContentHasher::like(expected, blob.size));
         let mut position = 0;
         let mut rows = blob.rows().peekable();
         while let Some(row) = rows.next() {
@@ -154,7 +154,7 @@ impl Content {
             }
             sink.data(bytes.data()).map_err(refused())?;
         }
-        match (hasher.map(Hasher::finish), expected) {
+        match (hasher.map(ContentHasher::finish), expected) {
             (Some(digest), Some(expected)) if digest != *expected => {
                 Err(broken("has not the digest that the manifest says"))
             }
@@ -169,7 +169,7 @@ impl Content {
         (self.file.asked.load(std::sync::atomic::Ordering::Relaxed), contents.sum())
     }
 
-    fn check_shape(&self) -> Result<(), Failure> {
+    fn check_shape(&self) -> Result<(), Error> {
         let schema = self.metadata.file_metadata().schema_descr();
         let types = [Type::BYTE_ARRAY, Type::INT64, Type::BYTE_ARRAY];
         let fits = schema.num_columns() == COLUMNS.len()
@@ -181,7 +181,7 @@ impl Content {
                     && column.max_rep_level() == 0
             });
         if !fits {
-            return Err(Failure::Corrupt("its columns are not key, offset and content".to_owned()));
+            return Err(corrupt("its columns are not key, offset and content"));
         }
         for group in self.metadata.row_groups() {
             let rows = group.num_rows();
@@ -195,7 +195,7 @@ impl Content {
                         && start.checked_add(len).is_some_and(|end| end <= self.file.len)
                 });
             if !whole {
-                return Err(Failure::Corrupt("a row group lies outside the file".to_owned()));
+                return Err(corrupt("a row group lies outside the file"));
             }
         }
         Ok(())
@@ -210,8 +210,8 @@ impl Content {
     }
 
     /// Notes the rows of one group whose key is wanted.
-    fn index(&mut self, group: usize) -> Result<(), Failure> {
-        let rows = usize::try_from(self.metadata.row_group(group).num_rows())?;
+    fn index(&mut self, group: usize) -> Result<(), Error> {
+        let rows: usize = fit(self.metadata.row_group(group).num_rows())?;
         let mut keys = self.column::<ByteArrayType>(group, 0)?;
         let mut offsets = self.column::<Int64Type>(group, 1)?;
         let (mut batch, mut starts) = (Vec::new(), Vec::new());
@@ -223,13 +223,13 @@ impl Content {
             let read = keys.read_records(count, None, None, &mut batch)?.0;
             let also = offsets.read_records(count, None, None, &mut starts)?.0;
             if read == 0 || read != also || batch.len() != read || starts.len() != read {
-                return Err(Failure::few_rows());
+                return Err(few_rows());
             }
             for (key, offset) in batch.iter().zip(&starts) {
                 let blob = std::str::from_utf8(key.data()).ok().and_then(|key| self.blobs.get_mut(key));
                 if let Some(blob) = blob {
-                    let offset = u64::try_from(*offset)?;
-                    blob.push(Row { group: u32::try_from(group)?, row: u32::try_from(row)?, offset });
+                    let offset = fit(*offset)?;
+                    blob.push(RowLocation { group: fit(group)?, row: fit(row)?, offset });
                 }
                 row += 1;
             }
@@ -239,17 +239,17 @@ impl Content {
 
     /// Every wanted blob starts at 0 and goes on in order, with gaps of whole blocks where it is sparse; no
     /// other row can be longer than one may be.
-    fn check_rows(&self) -> Result<(), Failure> {
+    fn check_rows(&self) -> Result<(), Error> {
         for (key, blob) in &self.blobs {
             let mut rows = blob.rows().peekable();
             match rows.peek() {
-                None => return Err(Failure::Missing(key.to_string())),
-                Some(first) if first.offset != 0 && !blob.sparse => return Err(Failure::gap(key)),
+                None => return Err(missing(key)),
+                Some(first) if first.offset != 0 && !blob.sparse => return Err(gap(key)),
                 Some(_) => {}
             }
             while let Some(row) = rows.next() {
                 let end = rows.peek().map_or(blob.size, |next| next.offset);
-                let len = end.checked_sub(row.offset).ok_or_else(|| Failure::gap(key))?;
+                let len = end.checked_sub(row.offset).ok_or_else(|| gap(key))?;
                 let fits = if blob.sparse {
                     // The last row of a content that ends in a hole is empty, and says where that is.
                     let is_end = row.offset == blob.size && rows.peek().is_none();
@@ -258,7 +258,7 @@ impl Content {
                     len <= CHUNK as u64 && (len > 0 || blob.more.is_empty())
                 };
                 if !fits {
-                    return Err(Failure::gap(key));
+                    return Err(gap(key));
                 }
             }
         }
@@ -266,7 +266,7 @@ impl Content {
     }
 
     /// The content of one row.
-    fn row(&self, row: Row) -> Result<ByteArray, Failure> {
+    fn row(&self, row: RowLocation) -> Result<ByteArray, Error> {
         let index = row.row as usize;
         let lock = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         let (window, cursor) = {
@@ -278,7 +278,7 @@ impl Content {
             (window, cursor.map(|cursor| decoded.cursors.remove(cursor)))
         };
         if let Some(window) = window {
-            return window.get(index).cloned().ok_or_else(Failure::few_rows);
+            return window.get(index).cloned().ok_or_else(few_rows);
         }
         let mut cursor = match cursor {
             Some(cursor) => cursor,
@@ -290,7 +290,7 @@ impl Content {
             let next = cursor.next;
             window = self.window(&mut cursor, next)?;
         }
-        let content = window.get(index).cloned().ok_or_else(Failure::few_rows);
+        let content = window.get(index).cloned().ok_or_else(few_rows);
         let mut decoded = lock();
         if self.rows_of(row.group)? > cursor.next {
             decoded.cursors.insert(0, cursor);
@@ -303,23 +303,23 @@ impl Content {
         content
     }
 
-    fn rows_of(&self, group: u32) -> Result<usize, Failure> {
-        Ok(usize::try_from(self.metadata.row_group(group as usize).num_rows())?)
+    fn rows_of(&self, group: u32) -> Result<usize, Error> {
+        fit(self.metadata.row_group(group as usize).num_rows())
     }
 
     /// Decodes the rows from `first` on, or from where the cursor is already, as many as are worth keeping.
-    fn window(&self, cursor: &mut Cursor, first: usize) -> Result<Window, Failure> {
+    fn window(&self, cursor: &mut Cursor, first: usize) -> Result<Window, Error> {
         let first = first.max(cursor.next);
         let rows = BATCH.min(self.rows_of(cursor.group)?.saturating_sub(first));
         let mut contents = Vec::with_capacity(rows);
         let mut bytes = 0;
         let skip = first - cursor.next;
         if cursor.reader.skip_records(skip)? != skip {
-            return Err(Failure::few_rows());
+            return Err(few_rows());
         }
         while contents.len() < rows && bytes < KEPT_BYTES {
             if cursor.reader.read_records(1, None, None, &mut contents)?.0 == 0 {
-                return Err(Failure::few_rows());
+                return Err(few_rows());
             }
             bytes += contents.last().map_or(0, ByteArray::len);
         }
@@ -335,7 +335,7 @@ impl Window {
 }
 
 impl Blob {
-    fn push(&mut self, row: Row) {
+    fn push(&mut self, row: RowLocation) {
         match self.first {
             None => self.first = Some(row),
             Some(_) => self.more.push(row),
@@ -349,53 +349,41 @@ impl Blob {
         len as u64 == room || leaves_hole && (len as u64) < room
     }
 
-    fn rows(&self) -> impl Iterator<Item = Row> {
+    fn rows(&self) -> impl Iterator<Item = RowLocation> {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 }
 
-/// Why parquet gives no answer.
-enum Failure {
-    Missing(String),
-    Corrupt(String),
-    Read(io::Error),
+fn few_rows() -> Error {
+    corrupt("a row group has fewer rows than it says")
 }
 
-impl Failure {
-    fn few_rows() -> Failure {
-        Failure::Corrupt("a row group has fewer rows than it says".to_owned())
-    }
-
-    fn gap(key: &str) -> Failure {
-        Failure::Corrupt(format!("the rows of {} have gaps or overlap", printable(key.as_bytes())))
-    }
+fn gap(key: &str) -> Error {
+    corrupt(format!("the rows of {} have gaps or overlap", printable(key.as_bytes())))
 }
 
-impl From<ParquetError> for Failure {
-    fn from(error: ParquetError) -> Failure {
+impl From<ParquetError> for Error {
+    fn from(error: ParquetError) -> Error {
         match error {
             ParquetError::External(inner) => match inner.downcast::<io::Error>() {
                 Ok(error) => match error.kind() {
-                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                        Failure::Corrupt(error.to_string())
-                    }
-                    _ => Failure::Read(*error),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => corrupt(error),
+                    _ => Error::io("read", "blobs.parquet")(*error),
                 },
-                Err(other) => Failure::Corrupt(other.to_string()),
+                Err(other) => corrupt(other),
             },
-            other => Failure::Corrupt(other.to_string()),
+            other => corrupt(other),
         }
     }
 }
 
-impl From<std::num::TryFromIntError> for Failure {
-    fn from(_: std::num::TryFromIntError) -> Failure {
-        Failure::Corrupt("a number is negative or too large".to_owned())
-    }
+/// A number of the file in the type that it must fit.
+fn fit<N, T: TryFrom<N>>(number: N) -> Result<T, Error> {
+    T::try_from(number).map_err(|_| corrupt("a number is negative or too large"))
 }
 
 /// Runs parquet code on a file that nobody vouches for; its panic is an error like any other.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Error> {
+fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     thread_local! {
         static QUIET: Cell<bool> = const { Cell::new(false) };
     }
@@ -413,17 +401,14 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Error> {
     let outcome = catch_unwind(AssertUnwindSafe(work));
     QUIET.set(false);
     match outcome {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(Failure::Missing(key))) => Err(missing(&key)),
-        Ok(Err(Failure::Corrupt(reason))) => Err(corrupt(reason)),
-        Ok(Err(Failure::Read(error))) => Err(Error::io("read", "blobs.parquet")(error)),
+        Ok(outcome) => outcome,
         Err(_) => Err(corrupt("it can't be decoded")),
     }
 }
 
 /// The file for parquet: positioned reads, so that threads don't share an offset, within its length.
 #[derive(Debug)]
-struct Source {
+struct BlobFile {
     file: Arc<File>,
     len: u64,
     /// Whether what is asked for are pages, no longer the footer.
@@ -452,13 +437,13 @@ impl Read for Tail {
     }
 }
 
-impl Length for Source {
+impl Length for BlobFile {
     fn len(&self) -> u64 {
         self.len
     }
 }
 
-impl ChunkReader for Source {
+impl ChunkReader for BlobFile {
     type T = BufReader<Tail>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {

@@ -3,28 +3,24 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use gix::ObjectId;
-use gix::bstr::{BStr, ByteSlice};
 use gix::index::entry::Mode;
-use gix::prelude::Find;
 
-use super::convert::{self, Conversion, Driver, Eol, Undecided};
+use super::convert::{self, Conversion, Eol};
+use super::error::Error;
 use super::files::{self, Signature};
-use super::index::{Entry, Index, Lookup};
-use super::open::{Opened, Settings};
+use super::index::{Index, IndexEntry, Lookup};
+use super::objects::{self, has_harmless_file};
+use super::open::{GitHead, OpenRepository};
 use super::patterns::{Global, Patterns};
-use super::tree::Trees;
-
-/// A pointer of Git LFS is shorter than that, as its specification has it.
-const POINTER_LIMIT: u64 = 1024;
+use super::tree::TreeCache;
 
 /// How Git knows a path, without whose path it is.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Known {
+pub(super) struct PathStatus {
     pub(super) oid: Option<ObjectId>,
     pub(super) tracked: bool,
     pub(super) dirty: bool,
@@ -43,9 +39,9 @@ pub(super) struct Query<'a> {
 
 /// A repository with a working tree.
 pub(super) struct Repository {
-    pub(super) opened: Opened,
+    pub(super) opened: OpenRepository,
     /// The commit at the first observation, and what its tree holds.
-    pub(super) head: Head,
+    pub(super) head: GitHead,
     /// Whether a path of it, or a change of its own files, was seen.
     pub(super) observed: bool,
     /// Whether a tracked path was dirty at first sight.
@@ -63,67 +59,21 @@ pub(super) struct Repository {
     index: Option<Index>,
     /// The index that can't be understood, which need not be read again.
     unfit_index: Option<Signature>,
-    trees: Trees,
+    trees: TreeCache,
     sizes: RefCell<HashMap<ObjectId, Option<u64>, foldhash::fast::RandomState>>,
-}
-
-/// What `HEAD` is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Head {
-    /// There is no commit yet.
-    Unborn,
-    /// A commit and its tree, where that can be read.
-    Commit(ObjectId, Option<ObjectId>),
-    /// It can't be understood.
-    Unknown,
-}
-
-impl Head {
-    /// The commit.
-    pub(super) fn commit(self) -> Option<ObjectId> {
-        match self {
-            Head::Commit(id, _) => Some(id),
-            Head::Unborn | Head::Unknown => None,
-        }
-    }
 }
 
 /// What the first `HEAD` has at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum AtHead {
+enum HeadEntry {
     Nothing,
     Something(Mode, ObjectId),
     Unknown,
 }
 
-/// An object, read whole.
-pub(super) struct Object {
-    pub(super) kind: gix::objs::Kind,
-    pub(super) data: Vec<u8>,
-}
-
-/// Reads an object; none where it is missing, damaged or no object at all.
-pub(super) fn object(repository: &gix::Repository, id: ObjectId) -> Option<Object> {
-    if !has_harmless_file(repository, id) {
-        return None;
-    }
-    let mut data = Vec::new();
-    let kind = repository.objects.try_find(&id, &mut data).ok()??.kind;
-    Some(Object { kind, data })
-}
-
-/// Whether opening the object, if it is in a file of its own, can't block.
-fn has_harmless_file(repository: &gix::Repository, id: ObjectId) -> bool {
-    let mut hex = gix::hash::Kind::hex_buf();
-    let (directory, name) = id.hex_to_buf(&mut hex).split_at(2);
-    let common = repository.common_dir().as_os_str().as_bytes();
-    let path = [common, b"/objects/", directory.as_bytes(), b"/", name.as_bytes()].concat();
-    files::harmless(Path::new(OsStr::from_bytes(&path)), u64::MAX)
-}
-
 impl Repository {
     /// Takes an opened repository; what its `HEAD` is now will be its first one.
-    pub(super) fn new(opened: Opened) -> Repository {
+    pub(super) fn new(opened: OpenRepository) -> Repository {
         let head = opened.head();
         Repository {
             head,
@@ -136,14 +86,14 @@ impl Repository {
             global: Global::read(&opened.sources),
             index: None,
             unfit_index: None,
-            trees: Trees::default(),
+            trees: TreeCache::default(),
             sizes: RefCell::default(),
             opened,
         }
     }
 
     /// Takes what was opened in the place of what it was; the first head stays.
-    pub(super) fn replace(&mut self, opened: Opened) {
+    pub(super) fn replace(&mut self, opened: OpenRepository) {
         self.global = Global::read(&opened.sources);
         self.opened = opened;
         self.index = None;
@@ -166,7 +116,7 @@ impl Repository {
             return None;
         }
         if self.stale {
-            let opened = Opened::at(&self.opened.directory)?;
+            let opened = OpenRepository::at(&self.opened.directory)?;
             if opened.root != self.opened.root {
                 return None;
             }
@@ -192,7 +142,7 @@ impl Repository {
         let Repository { opened, index, global, .. } = self;
         let mut indexed = |path: &[u8], skipped: bool| {
             let id = index.as_ref()?.pattern_file(path, skipped)?;
-            Some(object(&opened.git, id)?.data)
+            Some(objects::read(&opened.git, id)?.data)
         };
         global.directory(parent, &opened.root_path(), relative, &mut indexed)
     }
@@ -204,33 +154,33 @@ impl Repository {
 
     /// What Git knows of a submodule's root, `relative` in this working tree, whose own `HEAD` is
     /// `checked_out`; none where it is not a submodule.
-    pub(super) fn gitlink(&mut self, relative: &[u8], checked_out: Option<ObjectId>) -> Option<Known> {
+    pub(super) fn gitlink(&mut self, relative: &[u8], checked_out: Option<ObjectId>) -> Option<PathStatus> {
         let Lookup::Entry(entry) = self.lookup(relative) else { return None };
         if !entry.mode.is_submodule() {
             return None;
         }
         let moved = checked_out.is_some_and(|id| id != entry.oid);
         let dirty = moved || self.at_head(relative, Some(&entry)).differs_from(&entry);
-        Some(Known { tracked: true, dirty, ..Known::default() })
+        Some(PathStatus { tracked: true, dirty, ..PathStatus::default() })
     }
 
     /// How Git knows a path that is not the root of a working tree.
-    pub(super) fn classify(&mut self, query: Query<'_>, patterns: &Patterns) -> Known {
+    pub(super) fn classify(&mut self, query: Query<'_>, patterns: &Patterns) -> PathStatus {
         let is_dir = query.stat.is_some_and(|stat| kind(stat) == libc::S_IFDIR);
         match self.lookup(query.relative) {
             Lookup::Entry(entry) => self.tracked(query, patterns, &entry),
             Lookup::Conflict => {
                 let head = self.at_head(query.relative, None);
                 let oid = query.stat.and_then(|stat| self.pin(head, &self.content(query, stat), false));
-                Known { tracked: true, dirty: true, oid, ..Known::default() }
+                PathStatus { tracked: true, dirty: true, oid, ..PathStatus::default() }
             }
             // What was untracked, or lies below a tree of a sparse index that does not have it.
             Lookup::Absent | Lookup::Sparse { .. } => {
                 let head = self.at_head(query.relative, None);
-                let left_head = matches!(head, AtHead::Something(mode, _) if !mode.is_sparse());
+                let left_head = matches!(head, HeadEntry::Something(mode, _) if !mode.is_sparse());
                 let has_tracked =
                     is_dir && self.index.as_ref().is_some_and(|index| index.has_below(query.relative));
-                Known {
+                PathStatus {
                     oid: query.stat.and_then(|stat| self.pin(head, &self.content(query, stat), false)),
                     tracked: false,
                     dirty: left_head,
@@ -246,7 +196,9 @@ impl Repository {
         match index.lookup(relative) {
             Lookup::Sparse { tree, rest } => {
                 match self.trees.lookup(&self.opened.git, tree, &relative[rest..]) {
-                    Ok(Some((mode, oid))) if !mode.is_sparse() => Lookup::Entry(Entry::of_tree(mode, oid)),
+                    Ok(Some((mode, oid))) if !mode.is_sparse() => {
+                        Lookup::Entry(IndexEntry::of_tree(mode, oid))
+                    }
                     _ => Lookup::Sparse { tree, rest },
                 }
             }
@@ -255,30 +207,30 @@ impl Repository {
     }
 
     /// What the first head has at `relative`; `entry` is what the index has there.
-    fn at_head(&mut self, relative: &[u8], entry: Option<&Entry>) -> AtHead {
+    fn at_head(&mut self, relative: &[u8], entry: Option<&IndexEntry>) -> HeadEntry {
         let tree = match self.head {
-            Head::Unborn => return AtHead::Nothing,
-            Head::Unknown | Head::Commit(_, None) => return AtHead::Unknown,
-            Head::Commit(_, Some(tree)) => tree,
+            GitHead::Unborn => return HeadEntry::Nothing,
+            GitHead::Unknown | GitHead::Commit(_, None) => return HeadEntry::Unknown,
+            GitHead::Commit(_, Some(tree)) => tree,
         };
         if self.index.as_ref().and_then(Index::tree) == Some(tree) {
-            return entry.map_or(AtHead::Nothing, |entry| AtHead::Something(entry.mode, entry.oid));
+            return entry.map_or(HeadEntry::Nothing, |entry| HeadEntry::Something(entry.mode, entry.oid));
         }
         match self.trees.lookup(&self.opened.git, tree, relative) {
-            Ok(Some((mode, oid))) => AtHead::Something(mode, oid),
-            Ok(None) => AtHead::Nothing,
-            Err(_) => AtHead::Unknown,
+            Ok(Some((mode, oid))) => HeadEntry::Something(mode, oid),
+            Ok(None) => HeadEntry::Nothing,
+            Err(_) => HeadEntry::Unknown,
         }
     }
 
-    fn tracked(&mut self, query: Query<'_>, patterns: &Patterns, entry: &Entry) -> Known {
-        let known = Known { tracked: true, dirty: true, ..Known::default() };
+    fn tracked(&mut self, query: Query<'_>, patterns: &Patterns, entry: &IndexEntry) -> PathStatus {
+        let known = PathStatus { tracked: true, dirty: true, ..PathStatus::default() };
         let Some(stat) = query.stat else { return known };
         let head = self.at_head(query.relative, Some(entry));
         let staged = head.differs_from(entry) || entry.intent_to_add;
         if entry.mode.is_submodule() {
             // Not checked out, which is clean, or something else has its place.
-            return Known { dirty: staged || kind(stat) != libc::S_IFDIR, ..known };
+            return PathStatus { dirty: staged || kind(stat) != libc::S_IFDIR, ..known };
         }
         let settings = &self.opened.settings;
         let conversion = if kind(stat) == libc::S_IFREG {
@@ -295,16 +247,16 @@ impl Repository {
             && conversion.only_shortens()
             && !self.converted_otherwise
             && !settings.may_keep_length(stat)
-            && head == AtHead::Something(entry.mode, entry.oid);
+            && head == HeadEntry::Something(entry.mode, entry.oid);
         let oid = self.pin(head, &content, as_blob);
         let dirty = staged
             || (!proven && self.differs(&content, entry, &conversion))
             || self.has_other_mode(entry, stat);
-        Known { oid, dirty, ..known }
+        PathStatus { oid, dirty, ..known }
     }
 
     /// Whether a file with `stat` has another kind or permission than its entry in the index.
-    fn has_other_mode(&self, entry: &Entry, stat: &libc::stat) -> bool {
+    fn has_other_mode(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
         let settings = &self.opened.settings;
         match (kind(stat), entry.mode) {
             (libc::S_IFREG, Mode::FILE | Mode::FILE_EXECUTABLE) => {
@@ -317,7 +269,7 @@ impl Repository {
     }
 
     /// Whether `git status` would say that the content differs from the entry in the index.
-    fn differs(&self, content: &Content<'_>, entry: &Entry, conversion: &Conversion) -> bool {
+    fn differs(&self, content: &WorktreeContent<'_>, entry: &IndexEntry, conversion: &Conversion) -> bool {
         let Some(index) = &self.index else { return true };
         let stat = content.stat;
         if index.size_differs(entry, stat) || self.has_other_mode(entry, stat) {
@@ -333,21 +285,21 @@ impl Repository {
         } else {
             conversion.object_id(content.path, stat, content.hash, &mut |limit| {
                 let fits = self.blob_size(entry.oid).is_some_and(|size| size <= limit);
-                fits.then(|| object(git, entry.oid).map(|object| object.data))?
+                fits.then(|| objects::read(git, entry.oid).map(|object| object.data))?
             })
         };
         match id {
             Ok(id) => id != entry.oid,
             // The times are those in an index that was written at almost the same moment: most
             // likely by the checkout that wrote the file. Otherwise it was touched at least.
-            Err(Undecided::Unknown) => !index.equals(entry, stat),
-            Err(Undecided::Changed) => true,
+            Err(Error::NeedsFilter) => !index.equals(entry, stat),
+            Err(_) => true,
         }
     }
 
-    fn content<'a>(&self, query: Query<'a>, stat: &'a libc::stat) -> Content<'a> {
+    fn content<'a>(&self, query: Query<'a>, stat: &'a libc::stat) -> WorktreeContent<'a> {
         let hash = self.opened.git.object_hash();
-        Content { path: query.path, stat, hash, pin: query.pin, id: OnceCell::new() }
+        WorktreeContent { path: query.path, stat, hash, pin: query.pin, id: OnceCell::new() }
     }
 
     /// The size of a blob; none where it is missing or damaged. Each object is looked for once, so
@@ -366,8 +318,8 @@ impl Repository {
     /// the mode is the same and the object is there.
     ///
     /// `as_blob` tells that the bytes are those of the blob if it is as long as the file.
-    fn pin(&self, head: AtHead, content: &Content<'_>, as_blob: bool) -> Option<ObjectId> {
-        let AtHead::Something(mode, oid) = head else { return None };
+    fn pin(&self, head: HeadEntry, content: &WorktreeContent<'_>, as_blob: bool) -> Option<ObjectId> {
+        let HeadEntry::Something(mode, oid) = head else { return None };
         if !content.pin
             || mode != actual_mode(content.stat)?
             || self.blob_size(oid)? != files::size(content.stat)
@@ -378,47 +330,33 @@ impl Repository {
     }
 }
 
-impl AtHead {
+impl HeadEntry {
     /// Whether the index has something else staged. Without a known head, nothing is.
-    fn differs_from(self, entry: &Entry) -> bool {
-        self != AtHead::Unknown && self != AtHead::Something(entry.mode, entry.oid)
+    fn differs_from(self, entry: &IndexEntry) -> bool {
+        self != HeadEntry::Unknown && self != HeadEntry::Something(entry.mode, entry.oid)
     }
 }
 
 /// The content of a file or a link; hashed when that is first needed.
-struct Content<'a> {
+struct WorktreeContent<'a> {
     path: &'a Path,
     stat: &'a libc::stat,
     hash: gix::hash::Kind,
     pin: bool,
-    id: OnceCell<Result<ObjectId, Undecided>>,
+    id: OnceCell<Result<ObjectId, Error>>,
 }
 
-impl Content<'_> {
+impl WorktreeContent<'_> {
     /// The id of the blob that has exactly these bytes.
-    fn id(&self) -> Result<ObjectId, Undecided> {
-        *self.id.get_or_init(|| match kind(self.stat) {
+    fn id(&self) -> Result<ObjectId, Error> {
+        let id = self.id.get_or_init(|| match kind(self.stat) {
             libc::S_IFLNK => {
-                let target = std::fs::read_link(self.path).map_err(|_| Undecided::Changed)?;
+                let target = std::fs::read_link(self.path).map_err(|_| Error::FileChanged)?;
                 convert::blob_id(target.as_os_str().as_bytes(), self.hash)
             }
             _ => convert::file_id(self.path, self.stat, self.hash),
-        })
-    }
-}
-
-impl Settings {
-    fn driver(&self, name: &BStr) -> Option<Driver> {
-        self.drivers.get(name.as_bytes()).copied()
-    }
-
-    /// Whether a driver, one that attributes have ceased to name perhaps, can have made another blob of
-    /// the same length from a file.
-    fn may_keep_length(&self, stat: &libc::stat) -> bool {
-        self.drivers.values().any(|driver| match driver {
-            Driver::Lfs => files::size(stat) < POINTER_LIMIT,
-            Driver::Unknown => true,
-        })
+        });
+        id.clone()
     }
 }
 
@@ -434,30 +372,4 @@ fn actual_mode(stat: &libc::stat) -> Option<Mode> {
         libc::S_IFLNK => Some(Mode::SYMLINK),
         _ => None,
     }
-}
-
-/// Makes the drivers' table from the configuration.
-pub(super) fn drivers(config: &gix::config::File) -> HashMap<Vec<u8>, Driver> {
-    let mut drivers = HashMap::new();
-    for section in config.sections_by_name("filter").into_iter().flatten() {
-        let header = section.header();
-        let Some(name) = header.subsection_name() else { continue };
-        for key in ["clean", "process"] {
-            match section.value(key) {
-                Some(command) if command.find(b"git-lfs").is_some() => {
-                    drivers.insert(name.to_vec(), Driver::Lfs);
-                }
-                Some(command) if !command.is_empty() => {
-                    drivers.insert(name.to_vec(), Driver::Unknown);
-                }
-                _ => {}
-            }
-        }
-    }
-    drivers
-}
-
-/// The path of `bytes`.
-pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }

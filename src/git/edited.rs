@@ -9,12 +9,9 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::directories::components;
 use super::files::{self, Signature};
-use super::index::{CLOCK_STEP, COARSE_STEP};
-use super::repository::path_of;
+use super::paths::{components, path_of};
 
 /// Longer files are told apart by their metadata alone.
 const LIMIT: u64 = 1 << 20;
@@ -23,12 +20,12 @@ const LIMIT: u64 = 1 << 20;
 #[derive(Default)]
 pub(super) struct Edited {
     /// By the directory below which answers depend on them.
-    directories: HashMap<Vec<u8>, HashMap<Vec<u8>, Version>, foldhash::fast::RandomState>,
+    directories: HashMap<Vec<u8>, HashMap<Vec<u8>, FileVersion>, foldhash::fast::RandomState>,
 }
 
 /// What tells two versions of a file apart.
 #[derive(PartialEq, Eq)]
-struct Version {
+struct FileVersion {
     signature: Signature,
     /// The content, where the next change may come so soon that it leaves the times as they are.
     content: Option<Vec<u8>>,
@@ -38,7 +35,7 @@ impl Edited {
     /// Takes `path` up, as it is now, for questions about `directory` and what lies below it; what is
     /// read of it from now on is of this version or a later one.
     pub(super) fn note(&mut self, directory: &[u8], path: &[u8]) {
-        let version = Version::of(&path_of(path), false);
+        let version = FileVersion::of(&path_of(path), false);
         if let Some(version) = version {
             self.directories.entry(directory.to_vec()).or_default().insert(path.to_vec(), version);
         } else if let Some(files) = self.directories.get_mut(directory) {
@@ -66,42 +63,29 @@ impl Edited {
     }
 }
 
-fn take_changed(files: &mut HashMap<Vec<u8>, Version>) -> impl Iterator<Item = Vec<u8>> {
+fn take_changed(files: &mut HashMap<Vec<u8>, FileVersion>) -> impl Iterator<Item = Vec<u8>> {
     files.extract_if(|path, known| known.is_past(&path_of(path))).map(|(path, _)| path)
 }
 
-impl Version {
+impl FileVersion {
     /// The version of the regular file that `path` leads to, with its content if that is needed or
     /// `wanted`; none where there is no such file.
-    fn of(path: &Path, wanted: bool) -> Option<Version> {
+    fn of(path: &Path, wanted: bool) -> Option<FileVersion> {
         let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         // The signature comes first: a later one could hide a change.
         let signature = Signature::from(&metadata);
         let wanted = wanted || signature.is_recent();
         let content = wanted.then(|| files::read_followed(path, LIMIT).ok()?).flatten();
-        Some(Version { signature, content })
+        Some(FileVersion { signature, content })
     }
 
     /// Whether another version is at `path` now.
     fn is_past(&mut self, path: &Path) -> bool {
-        let Some(now) = Version::of(path, self.content.is_some()) else { return true };
+        let Some(now) = FileVersion::of(path, self.content.is_some()) else { return true };
         let is_past = now != *self;
         if !now.signature.is_recent() {
             self.content = None;
         }
         is_past
-    }
-}
-
-impl Signature {
-    /// Whether the file was changed so shortly ago that one more change may get the same time.
-    pub(super) fn is_recent(&self) -> bool {
-        let (secs, nsecs) = self.ctime();
-        let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
-        let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - changed;
-        // A clock elsewhere may be ahead of ours.
-        age.abs() < i128::from(step)
     }
 }
