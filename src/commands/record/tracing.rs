@@ -24,11 +24,14 @@ use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Header, Host, Kind, Tool, WarningKind, live};
-use crate::trace::lane::{self, Threads};
+use crate::trace::filter::Interception;
 use crate::trace::launch::{LaunchError, Launched, launch};
-use crate::trace::stop::End;
+use crate::trace::notifications;
+use crate::trace::observer::{Observer, panic_text};
+use crate::trace::shared::Shared;
 use crate::trace::sys::{self, Interrupter, ReceivedSignal, Tid};
-use crate::trace::tracer::{Mechanism, Tracer, panic_text};
+use crate::trace::tracer::Tracer;
+use crate::trace::wait_status::End;
 
 /// After SIGTERM the tree has this long before SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
@@ -59,9 +62,9 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     };
     sys::keep_large_buffers();
     let wanted = match setup.options.mechanism {
-        cli::Mechanism::Auto => Mechanism::Lanes,
-        cli::Mechanism::Stops => Mechanism::Filter,
-        cli::Mechanism::EveryCall => Mechanism::EveryCall,
+        cli::Mechanism::Auto => Interception::Notifications,
+        cli::Mechanism::Stops => Interception::Stops,
+        cli::Mechanism::EveryCall => Interception::EveryCall,
     };
     let refused = |error: LaunchError| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
@@ -87,22 +90,22 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
-    let threads = Arc::new(Threads::new().map_err(failed("start the recording"))?);
+    let shared = Arc::new(Shared::new().map_err(failed("start the recording"))?);
     if let Some(listener) = launched.listener.take() {
         // The front holds it too: without a holder the kernel answers ENOSYS to what waits.
         link.send_with(&ToFront::Launched, Some(listener.as_fd()));
         let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
-        let (recorder, threads) = (Arc::clone(&recorder), Arc::clone(&threads));
+        let (recorder, shared) = (Arc::clone(&recorder), Arc::clone(&shared));
         // It may wait for one more call at the end of this process, and ends with it.
         std::thread::Builder::new()
-            .name("looks".into())
-            .spawn(move || lane::serve(&listener, &threads, &interrupter, &*recorder))
+            .name("notifications".into())
+            .spawn(move || notifications::serve(&listener, &shared, &interrupter, &*recorder))
             .map_err(failed("start the thread that answers"))?;
     } else {
         link.send(&ToFront::Launched);
     }
     launched.release().map_err(failed("start the command"))?;
-    Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
+    Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
     // The thread that ends the tree may not have come to its end yet.
     if tree.lock().dying {
         sys::exit_now(125);
@@ -189,7 +192,6 @@ fn prepare(
     std::thread::Builder::new().name("listener".into()).spawn(move || listener.run())?;
     // From here on the listener sees to it that we do not outlive the front unasked.
     sys::set_parent_death_signal(0);
-    use crate::trace::tracer::Observer;
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
 }
