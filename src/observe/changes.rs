@@ -249,7 +249,7 @@ impl State {
                         | Special::Credentials
                         | Special::Unmodelled
                         | Special::Compat
-                        | Special::Listener
+                        | Special::Filter { listener: true, .. }
                 )
             );
         if !wanted {
@@ -536,7 +536,7 @@ impl State {
             Some(Special::Compat) => self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
                 format!("process {who} made 32-bit or x32 calls, which are not decoded")
             }),
-            Some(Special::Listener) => match result {
+            Some(Special::Filter { listener: true, .. }) => match result {
                 // A chain of filters has one supervisor, and looks have one of ours.
                 Some(EBUSY) => self.warnings.note(WarningKind::Listener, Some(process), || {
                     format!(
