@@ -160,7 +160,7 @@ fn slow_whatever_somebody_else_does_meanwhile_the_manifest_is_readable() {
 fn a_million_paths_take_less_than_400_bytes_each() {
     // Of all children that a process has waited for, the kernel tells the largest: it has none but ours.
     if env::var_os("AGENT_SNAPSHOT_TEST_PEAK").is_none() {
-        let itself = "faults::a_million_paths_take_less_than_400_bytes_each";
+        let itself = "record::resources::a_million_paths_take_less_than_400_bytes_each";
         let mut alone = Command::new(env::current_exe().unwrap());
         alone.args(["--exact", itself, "--ignored", "--nocapture"]).env("AGENT_SNAPSHOT_TEST_PEAK", "1");
         assert!(alone.status().unwrap().success());

@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
+use super::transparency::program;
 use crate::support::{BINARY, Place, bytes, is_root, lost, stderr};
-use crate::transparency::program;
 
 /// The status of a program that can't do here what it is for.
 const SKIPPED: i32 = 77;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::trace::handover;
+use crate::trace::seqpacket;
 
 /// What of a message fits into one packet; a longer one takes several.
 const PART: usize = 32 << 10;
@@ -54,7 +54,7 @@ pub enum ToFront {
         timed_out: bool,
     },
     /// The manifest is written, or it is not: why.
-    Done(Done),
+    Done(RecordingOutcome),
 }
 
 /// How the command ended.
@@ -78,7 +78,7 @@ impl CommandEnd {
 
 /// The end of a recording.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Done {
+pub struct RecordingOutcome {
     /// Why there is no manifest.
     pub error: Option<String>,
     /// Whether `--timeout` ended the tree.
@@ -91,10 +91,16 @@ pub struct Done {
     pub report: String,
 }
 
-impl Done {
+impl RecordingOutcome {
     /// There is no manifest.
-    pub fn failed(error: String, timed_out: bool) -> Done {
-        Done { error: Some(error), timed_out, complete: false, notes: Vec::new(), report: String::new() }
+    pub fn failed(error: String, timed_out: bool) -> RecordingOutcome {
+        RecordingOutcome {
+            error: Some(error),
+            timed_out,
+            complete: false,
+            notes: Vec::new(),
+            report: String::new(),
+        }
     }
 }
 
@@ -120,18 +126,18 @@ pub enum ToTracer {
 
 /// One end of the connection.
 #[derive(Debug)]
-pub struct Link {
+pub struct Channel {
     socket: OwnedFd,
     /// Held while a message is sent: its packets stay together.
     sending: Mutex<()>,
 }
 
-impl Link {
+impl Channel {
     /// Both ends.
-    pub fn pair() -> io::Result<(Link, Link)> {
-        let (one, other) = handover::pair()?;
-        let link = |socket| Link { socket, sending: Mutex::new(()) };
-        Ok((link(one), link(other)))
+    pub fn pair() -> io::Result<(Channel, Channel)> {
+        let (one, other) = seqpacket::pair()?;
+        let channel = |socket| Channel { socket, sending: Mutex::new(()) };
+        Ok((channel(one), channel(other)))
     }
 
     /// Sends a message; a peer that is gone is no error, it needs no telling.
@@ -147,7 +153,7 @@ impl Link {
         let mut parts = bytes.chunks(PART).peekable();
         while let Some(part) = parts.next() {
             let end = if parts.peek().is_some() { GOES_ON } else { ENDS };
-            if handover::send(&self.socket, &[part, &[end]].concat(), descriptor.take()).is_err() {
+            if seqpacket::send(&self.socket, &[part, &[end]].concat(), descriptor.take()).is_err() {
                 return;
             }
         }
@@ -158,8 +164,8 @@ impl Link {
         let mut message = Vec::new();
         let mut descriptor = None;
         loop {
-            let mut packet = vec![0; handover::next_length(&self.socket).ok()?];
-            let (count, passed) = handover::receive(&self.socket, &mut packet).ok()?;
+            let mut packet = vec![0; seqpacket::next_length(&self.socket).ok()?];
+            let (count, passed) = seqpacket::receive(&self.socket, &mut packet).ok()?;
             descriptor = descriptor.or(passed);
             let (end, part) = packet.get(..count)?.split_last()?;
             message.extend_from_slice(part);
@@ -170,7 +176,7 @@ impl Link {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -182,10 +188,13 @@ mod tests {
 
     #[test]
     fn a_message_of_any_length_arrives_whole_among_others() {
-        let (one, other) = Link::pair().unwrap();
+        let (one, other) = Channel::pair().unwrap();
         let report = "\u{1}\"ä".repeat(100_000);
         std::thread::scope(|scope| {
-            let sent = Done { report: report.clone(), ..Done::failed("why".to_owned(), false) };
+            let sent = RecordingOutcome {
+                report: report.clone(),
+                ..RecordingOutcome::failed("why".to_owned(), false)
+            };
             let one = &one;
             scope.spawn(move || one.send(&ToFront::Done(sent)));
             scope.spawn(move || (0..50).for_each(|_| one.send(&ToFront::Continued)));

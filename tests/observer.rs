@@ -3,8 +3,8 @@
 
 use std::process::{Command, Output};
 
+use crate::record::transparency::program;
 use crate::support::Place;
-use crate::transparency::program;
 
 const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
 

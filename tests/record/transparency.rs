@@ -11,8 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::terminal::wait;
 use crate::support::{BINARY, Place, is_root, stderr};
-use crate::terminal::wait;
 
 /// A test program.
 pub fn program(name: &str) -> PathBuf {
@@ -191,7 +191,7 @@ fn pipes_end_when_the_command_ends_them() {
 fn a_program_without_a_libc_is_as_alone() {
     let place = Place::new();
     let source = place.work.join("tiny.s");
-    std::fs::write(&source, include_str!("../testdata/tiny.s")).unwrap();
+    std::fs::write(&source, include_str!("../../testdata/tiny.s")).unwrap();
     let tiny = place.work.join("tiny");
     let built = Command::new("cc").args(["-nostdlib", "-static", "-o"]).args([&tiny, &source]).output();
     if !built.is_ok_and(|output| output.status.success()) {

@@ -1,6 +1,6 @@
-//! Single moves on the disk: temporary names, staged content, flushes.
+//! Single operations on the disk: temporary names, staged content, flushes.
 //!
-//! Neighbours: `apply.rs` decides which of them to make.
+//! Neighbours: `apply.rs` and `settle.rs` decide which of them to make.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::super::place::{Place, Spot};
+use super::place::{Place, Spot};
 
 /// The name under which what is to be at `name` is made.
 pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
@@ -38,6 +38,16 @@ pub fn remove_temporary(spot: &Spot) -> io::Result<()> {
         },
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Renames, where the filesystem knows the flags.
+pub fn rename(from: &Spot, to: &Spot, flags: RenameFlags) -> io::Result<()> {
+    let rename = |flags| rustix::fs::renameat_with(from.parent(), from.name(), to.parent(), to.name(), flags);
+    match rename(flags) {
+        // The filesystem does not know how; nothing was there a moment ago.
+        Err(Errno::INVAL) if flags == RenameFlags::NOREPLACE => Ok(rename(RenameFlags::empty())?),
+        other => Ok(other?),
     }
 }
 

@@ -222,7 +222,7 @@ fn every_recorded_program_is_undone_and_redone() {
             .arg(scene.snap())
             .args(["--quiet", "--"])
             .arg(std::env::current_exe().unwrap())
-            .args(["undo::programs::program", "--exact"])
+            .args(["undo::random::program", "--exact"])
             .env("HOME", scene.dir().join("home"))
             .env(CALLS, serde_json::to_string(&program).unwrap())
             .env(ROOT, scene.root())

@@ -9,7 +9,7 @@ use super::sys::{self, Resume, Tid};
 
 /// Why `waitpid` returned for a thread (ptrace(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report {
+pub enum WaitStatus {
     /// It is gone.
     Ended(End),
     /// It is held until resumed.
@@ -70,14 +70,14 @@ pub enum Stop {
     Signal(i32),
 }
 
-impl Report {
+impl WaitStatus {
     /// Reads a raw status as `waitpid` returns it.
-    pub fn from_raw(status: i32) -> Report {
+    pub fn from_raw(status: i32) -> WaitStatus {
         if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
-            return Report::Ended(End::from_raw(status));
+            return WaitStatus::Ended(End::from_raw(status));
         }
         let signal = libc::WSTOPSIG(status);
-        Report::Stopped(match status >> 16 {
+        WaitStatus::Stopped(match status >> 16 {
             0 if signal == libc::SIGTRAP | 0x80 => Stop::Syscall,
             0 => Stop::Signal(signal),
             libc::PTRACE_EVENT_SECCOMP => Stop::Syscall,
@@ -122,36 +122,39 @@ impl Stopped {
 mod tests {
     use super::*;
 
-    fn stopped(signal: i32, event: i32) -> Report {
-        Report::from_raw(event << 16 | signal << 8 | 0x7f)
+    fn stopped(signal: i32, event: i32) -> WaitStatus {
+        WaitStatus::from_raw(event << 16 | signal << 8 | 0x7f)
     }
 
     #[test]
     fn a_bare_trap_is_the_programs_own_signal() {
-        assert_eq!(stopped(libc::SIGTRAP, 0), Report::Stopped(Stop::Signal(libc::SIGTRAP)));
-        assert_eq!(stopped(libc::SIGTRAP | 0x80, 0), Report::Stopped(Stop::Syscall));
+        assert_eq!(stopped(libc::SIGTRAP, 0), WaitStatus::Stopped(Stop::Signal(libc::SIGTRAP)));
+        assert_eq!(stopped(libc::SIGTRAP | 0x80, 0), WaitStatus::Stopped(Stop::Syscall));
     }
 
     #[test]
     fn real_time_signals_keep_their_numbers() {
-        assert_eq!(stopped(63, 0), Report::Stopped(Stop::Signal(63)));
-        assert_eq!(Report::from_raw(63), Report::Ended(End::Killed { signal: 63, core_dumped: false }));
+        assert_eq!(stopped(63, 0), WaitStatus::Stopped(Stop::Signal(63)));
+        assert_eq!(
+            WaitStatus::from_raw(63),
+            WaitStatus::Ended(End::Killed { signal: 63, core_dumped: false })
+        );
     }
 
     #[test]
     fn an_event_stop_is_a_group_stop_only_for_stopping_signals() {
         for signal in [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
-            assert_eq!(stopped(signal, libc::PTRACE_EVENT_STOP), Report::Stopped(Stop::Group(signal)));
+            assert_eq!(stopped(signal, libc::PTRACE_EVENT_STOP), WaitStatus::Stopped(Stop::Group(signal)));
         }
-        assert_eq!(stopped(libc::SIGTRAP, libc::PTRACE_EVENT_STOP), Report::Stopped(Stop::Trap));
+        assert_eq!(stopped(libc::SIGTRAP, libc::PTRACE_EVENT_STOP), WaitStatus::Stopped(Stop::Trap));
     }
 
     #[test]
     fn an_end_by_signal_is_128_and_the_signal() {
-        assert_eq!(Report::from_raw(7 << 8), Report::Ended(End::Exited(7)));
-        let End::Killed { signal: 11, core_dumped: true } = (match Report::from_raw(0x80 | 11) {
-            Report::Ended(end) => end,
-            Report::Stopped(_) => panic!("not a stop"),
+        assert_eq!(WaitStatus::from_raw(7 << 8), WaitStatus::Ended(End::Exited(7)));
+        let End::Killed { signal: 11, core_dumped: true } = (match WaitStatus::from_raw(0x80 | 11) {
+            WaitStatus::Ended(end) => end,
+            WaitStatus::Stopped(_) => panic!("not a stop"),
         }) else {
             panic!("not a core dump")
         };

@@ -11,8 +11,8 @@ use agent_snapshot::snapshot::Snapshot;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::transparency::program;
 use crate::support::Place;
-use crate::transparency::program;
 
 /// Longer than any round takes on a busy machine: what takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -8,9 +8,9 @@ use agent_snapshot::snapshot::WarningKind;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::storm::children;
+use super::killed::children;
+use super::transparency::program;
 use crate::support::Place;
-use crate::transparency::program;
 
 /// Whatever lane the other tests are run on.
 const LANE: [&str; 2] = ["--mechanism", "auto"];

@@ -2,7 +2,7 @@
 //! changed in the upper directory.
 //!
 //! Each change found there must be recorded, with the bytes of the lower directory before and those of
-//! the merged one after; and no other record may claim a change. Neighbours: `truth_cases.rs` has the
+//! the merged one after; and no other record may claim a change. Neighbours: `cases.rs` has the
 //! commands, `truth.rs` compares states.
 
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use std::process::Command;
 
 use agent_snapshot::snapshot::{FileRecord, Operations, Snapshot, State};
 
+use super::cases::{CASES, Case, isolate, possible, prepare};
 use crate::truth::{Place, Tree, Who, compare, gaps, is_root, lines, scan, told};
-use crate::truth_cases::{CASES, Case, isolate, possible, prepare};
 
 /// How an overlay is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,7 +293,7 @@ fn slow_random_programs_on_overlays_are_recorded_truly() {
     if !is_root() {
         return println!("skipped: an overlay needs root");
     }
-    let program = crate::truth_random::program();
+    let program = super::random::program();
     let only = std::env::var("TRUTH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let count = std::env::var("TRUTH_SEEDS").ok().map_or(100, |count| count.parse().unwrap());
     let seeds = only.map_or(5000..5000 + count, |seed| seed..seed + 1);

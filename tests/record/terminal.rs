@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::transparency::program;
 use crate::support::{BINARY, Place, bytes};
-use crate::transparency::program;
 
 /// Longer than any answer takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

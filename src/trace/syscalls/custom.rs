@@ -1,13 +1,13 @@
 //! The calls whose meaning no operand of a row can say: flags in memory, a structure, a command
 //! that chooses what the other arguments are.
 
-use super::super::memory::{Fault, Memory};
+use super::super::memory::{Memory, MemoryError, RemoteAddr};
 use super::decode::{STRUCT_MAX, address, descriptor, low, open_flags};
 use super::table::Test;
-use super::{Access, Args, Decoded, Dirfd, Effect, Place, RemoteAddr, Resolve, Special};
+use super::{Access, Args, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 
 /// A function for the meaning of a call. Adds to what the operands said.
-pub(super) type Odd = fn(&Args, &dyn Memory, &mut Decoded) -> Result<(), Fault>;
+pub(super) type Odd = fn(&Args, &dyn Memory, &mut DecodedSyscall) -> Result<(), MemoryError>;
 
 /// CLONE_UNTRACED.
 const UNTRACED: u32 = 0x0080_0000;
@@ -17,13 +17,17 @@ pub(super) const CLONE_NAMESPACE: u32 = 0x0002_0000 | 0x1000_0000;
 pub(super) const CLONES: &[Test] = &[Test::Has { arg: 0, mask: UNTRACED | CLONE_NAMESPACE }];
 
 /// clone: its flags are in the first register.
-pub(super) fn clone(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn clone(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
     decoded.special = clone_flags(low(args, 0), false);
     Ok(())
 }
 
 /// `struct clone_args` begins with its flags.
-pub(super) fn clone3(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn clone3(
+    args: &Args,
+    memory: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     const FIRST_VERSION: u64 = 64;
     if (FIRST_VERSION..=STRUCT_MAX).contains(&args[1]) {
         let mut flags = [0; 8];
@@ -67,10 +71,10 @@ pub(super) const IOCTLS: &[Test] = &{
     tests
 };
 
-pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
     if METADATA_IOCTLS.contains(&low(args, 1)) {
         decoded.accesses.push(Access {
-            place: Place::Descriptor(descriptor(args, 0)),
+            file: FileRef::Descriptor(descriptor(args, 0)),
             effect: Effect::Metadata,
             follow: true,
             resolve: Resolve::default(),
@@ -84,7 +88,11 @@ pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Resul
 }
 
 /// The events of a group bring descriptors of files that no call names, unless it reports file handles.
-pub(super) fn fanotify_init(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn fanotify_init(
+    args: &Args,
+    _: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     const HANDLES: u32 = libc::FAN_REPORT_FID | libc::FAN_REPORT_DIR_FID | libc::FAN_REPORT_NAME;
     if low(args, 0) & HANDLES == 0 {
         decoded.special = Some(Special::Unmodelled);
@@ -94,12 +102,16 @@ pub(super) fn fanotify_init(args: &Args, _: &dyn Memory, decoded: &mut Decoded) 
 
 /// A path that is asked for, or mounted, and whose last link is followed.
 fn followed(dirfd: Dirfd, path: Vec<u8>, effect: Effect) -> Access {
-    Access { place: Place::Path { dirfd, path }, effect, follow: true, resolve: Resolve::default() }
+    Access { file: FileRef::Path { dirfd, path }, effect, follow: true, resolve: Resolve::default() }
 }
 
 /// Adds the source of a mount, where it is a path: always for MS_BIND and MS_MOVE, and for a new mount
 /// if it begins with `/`; for the rest it is a word of the file system.
-pub(super) fn mount(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn mount(
+    args: &Args,
+    memory: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     decoded.special = Some(Special::Namespace);
     const PROPAGATION: libc::c_ulong =
         libc::MS_SHARED | libc::MS_PRIVATE | libc::MS_SLAVE | libc::MS_UNBINDABLE;
@@ -131,7 +143,11 @@ pub(super) const FSCONFIGS: &[Test] = &[
 ];
 
 /// A path option, from the directory `aux`, or the string option `source` where it is an absolute path.
-pub(super) fn fsconfig(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn fsconfig(
+    args: &Args,
+    memory: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     let string = low(args, 1) == FSCONFIG_SET_STRING;
     if string && memory.read_path(address(args, 2))? != b"source" {
         return Ok(());
@@ -145,7 +161,11 @@ pub(super) fn fsconfig(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) 
 }
 
 /// Q_QUOTAON names the quota file at its fourth argument.
-pub(super) fn quotactl(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn quotactl(
+    args: &Args,
+    memory: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     const Q_QUOTAON: u32 = 0x80_0002;
     if low(args, 0) >> 8 == Q_QUOTAON {
         let path = memory.read_path(address(args, 3))?;
@@ -156,13 +176,21 @@ pub(super) fn quotactl(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) 
     Ok(())
 }
 
-pub(super) fn open_by_handle_at(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn open_by_handle_at(
+    args: &Args,
+    _: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     decoded.special = Some(Special::UnnamedOpen { open: Some(open_flags(low(args, 2)).0) });
     Ok(())
 }
 
 /// `struct msghdr` says whether there is room for a descriptor to come.
-pub(super) fn recvmsg(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn recvmsg(
+    args: &Args,
+    memory: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     /// CMSG_LEN of one descriptor.
     const ONE: u64 = 20;
     let mut words = [0; 6];
@@ -174,13 +202,17 @@ pub(super) fn recvmsg(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -
 }
 
 /// An array of messages, each with room or without.
-pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
     decoded.special = Some(Special::Received { messages: address(args, 1), many: true });
     Ok(())
 }
 
 /// With OPEN_TREE_CLONE the result is a mount of its own.
-pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn open_tree(
+    args: &Args,
+    _: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
     const OPEN_TREE_CLONE: u32 = 1;
     if low(args, 2) & OPEN_TREE_CLONE != 0 {
         decoded.special = Some(Special::Namespace);
@@ -192,7 +224,7 @@ pub(super) const BPF_OBJ_PIN: u32 = 6;
 pub(super) const BPF_OBJ_GET: u32 = 7;
 
 /// The attributes begin with a path, a descriptor, flags and, since 6.5, a directory.
-pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut Decoded) -> Result<(), Fault> {
+pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
     const PATH_FD: u32 = 1 << 14;
     let mut bytes = [0; 24];
     // The kernel takes a shorter structure as one that goes on with zeros.

@@ -2,7 +2,7 @@
 //! record is of a name that nobody used.
 //!
 //! Each command runs twice on identical trees, at the same place: under strace, then recorded. What is
-//! left out must be so by a rule, and is counted. Neighbours: `truth_cases.rs` has the commands.
+//! left out must be so by a rule, and is counted. Neighbours: `cases.rs` has the commands.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -14,8 +14,8 @@ use std::process::Command;
 
 use agent_snapshot::snapshot::{Operations, Snapshot};
 
+use super::cases::{CASES, Case, find, isolate, possible, prepare};
 use crate::truth::{Place, Who, gaps, lines, told};
-use crate::truth_cases::{CASES, Case, find, isolate, possible, prepare};
 
 type Bytes = Vec<u8>;
 

@@ -283,7 +283,7 @@ fn traced(program: &Path, case: &Case, who: Who) -> Result<(), String> {
 fn every_line_of_the_checklist_has_a_program() {
     let made: Vec<String> =
         PROGRAMS.iter().flat_map(|name| cases(name)).flat_map(|case| case.calls).collect();
-    let checklist = include_str!("../testdata/path_syscalls.txt");
+    let checklist = include_str!("../../testdata/path_syscalls.txt");
     let lines = checklist.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let fields = lines.map(|line| line.split(' ').collect::<Vec<_>>());
     let missing: Vec<&str> = fields
