@@ -7,7 +7,6 @@
 
 use std::fs::File;
 
-use nix::sys::stat::FileStat;
 use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
@@ -22,6 +21,7 @@ use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::view::Unseen;
+use crate::fs::FileStat;
 use crate::observe::ledger::inodes::{Content, InodeId, Stat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
@@ -285,7 +285,7 @@ impl State {
             },
             FileRef::WorkingDirectory => return,
         };
-        let Ok(stat) = nix::sys::stat::stat(link.as_slice()) else { return };
+        let Ok(stat) = rustix::fs::stat(link.as_slice()) else { return };
         let meaning = meaning(access.effect, Some(&stat));
         if !matches!(meaning.kind, Kind::Written | Kind::Attributes) || !resolve::is_regular(&stat) {
             return;
