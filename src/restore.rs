@@ -7,8 +7,9 @@
 //! - [`drift`]: where the live files are no longer as recorded.
 //! - [`journal`]: what a restore is about to do; [`settle`]: what a killed one had begun.
 //! - [`make`]: new nodes and their attributes.
-//! - [`place`]: paths of a record as places under a root, reached without a symbolic link on the way.
+//! - [`root`]: paths of a record as places under a root, reached without a symbolic link on the way.
 
+pub mod access;
 pub mod apply;
 pub mod build;
 pub mod disk;
@@ -16,18 +17,17 @@ pub mod drift;
 mod error;
 mod flags;
 mod in_place;
+pub mod inspect;
 pub mod interrupted;
 pub mod journal;
-pub mod look;
-pub mod loosen;
-pub mod make;
+pub mod node;
 pub mod outcome;
 pub mod parallel;
-pub mod place;
 pub mod plan;
 pub mod request;
 pub mod rescue;
 pub mod rescue_directory;
+pub mod root;
 pub mod run;
 pub mod settle;
 pub mod targets;

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::place::{Place, Spot};
+use super::root::{Dentry, Root};
 
 /// The name under which what is to be at `name` is made.
 pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
@@ -29,8 +29,8 @@ pub fn stage_name(id: &str, path: &[u8]) -> PathBuf {
 }
 
 /// Removes what is under a temporary name, if anything is.
-pub fn remove_temporary(spot: &Spot) -> io::Result<()> {
-    let unlink = |flags| rustix::fs::unlinkat(spot.parent(), spot.name(), flags);
+pub fn remove_temporary(dentry: &Dentry) -> io::Result<()> {
+    let unlink = |flags| rustix::fs::unlinkat(dentry.parent(), dentry.name(), flags);
     match unlink(AtFlags::empty()) {
         Err(Errno::ISDIR) => match unlink(AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -42,7 +42,7 @@ pub fn remove_temporary(spot: &Spot) -> io::Result<()> {
 }
 
 /// Renames, where the filesystem knows the flags.
-pub fn rename(from: &Spot, to: &Spot, flags: RenameFlags) -> io::Result<()> {
+pub fn rename(from: &Dentry, to: &Dentry, flags: RenameFlags) -> io::Result<()> {
     let rename = |flags| rustix::fs::renameat_with(from.parent(), from.name(), to.parent(), to.name(), flags);
     match rename(flags) {
         // The filesystem does not know how; nothing was there a moment ago.
@@ -110,10 +110,10 @@ fn sync(outcome: Result<(), Errno>) -> io::Result<()> {
 }
 
 /// Opens a directory to flush the names in it, where that is possible.
-pub fn open_directory(place: &Place, path: &[u8]) -> io::Result<Option<File>> {
-    let Some(spot) = place.spot(path)? else { return Ok(None) };
+pub fn open_directory(root: &Root, path: &[u8]) -> io::Result<Option<File>> {
+    let Some(dentry) = root.dentry(path)? else { return Ok(None) };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(spot.parent(), spot.name(), flags, Mode::empty()) {
+    match rustix::fs::openat(dentry.parent(), dentry.name(), flags, Mode::empty()) {
         Ok(directory) => Ok(Some(File::from(directory))),
         // What may not be read can't be synced.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),

@@ -1,6 +1,6 @@
 //! The inode flags of chattr(1) that a state has: given last, and those that forbid changes cleared first.
 //!
-//! Neighbours: `plan.rs` says where, `loosen.rs` clears them for the work, `apply.rs` gives them.
+//! Neighbours: `plan.rs` says where, `access.rs` clears them for the work, `apply.rs` gives them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::io;
 
 use rustix::fs::{IFlags, OFlags};
 
-use super::place::Handle;
+use super::root::Handle;
 use crate::snapshot::{FileType, InodeFlag, Present};
 
 /// The flags that forbid changes.
@@ -40,15 +40,15 @@ pub fn has_flags(file_type: FileType) -> bool {
 }
 
 /// Opens what is held, a regular file or a directory, and reads its flags.
-pub fn open(held: &Handle) -> io::Result<(File, IFlags)> {
-    let file = File::from(held.open(OFlags::RDONLY | OFlags::NONBLOCK)?);
+pub fn open(handle: &Handle) -> io::Result<(File, IFlags)> {
+    let file = File::from(handle.open(OFlags::RDONLY | OFlags::NONBLOCK)?);
     let flags = rustix::fs::ioctl_getflags(&file)?;
     Ok((file, flags))
 }
 
 /// Gives what is held the flags of a state, and leaves those that no state has as they are.
-pub fn give(held: &Handle, wanted: &BTreeSet<InodeFlag>) -> io::Result<()> {
-    let (file, now) = open(held)?;
-    let flags = (now - KNOWN) | bits(wanted);
+pub fn give(handle: &Handle, state_flags: &BTreeSet<InodeFlag>) -> io::Result<()> {
+    let (file, now) = open(handle)?;
+    let flags = (now - KNOWN) | bits(state_flags);
     if flags == now { Ok(()) } else { Ok(rustix::fs::ioctl_setflags(&file, flags)?) }
 }

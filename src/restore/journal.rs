@@ -3,7 +3,7 @@
 //!
 //! An append-only file in the directory of the rescue. Its first line says what it is, and each further
 //! line is a record: the first half of the SHA-256 digest of its JSON in hexadecimal, a space, the JSON.
-//! A last record that is torn was of a step that had not begun. Neighbours: `apply.rs` and `loosen.rs`
+//! A last record that is torn was of a step that had not begun. Neighbours: `apply.rs` and `access.rs`
 //! write it, `settle.rs` reads that of a restore that was killed.
 
 use std::cell::OnceCell;
@@ -37,9 +37,10 @@ const MOST: u64 = 1 << 30;
 /// What a restore is about to do, or has done. Files are named by device and inode, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub enum Entry {
+pub enum JournalRecord {
     /// The owner gets more rights for a while.
-    Opened {
+    #[serde(rename = "opened")]
+    ModeWidened {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
@@ -51,7 +52,8 @@ pub enum Entry {
         to: u32,
     },
     /// The flags that forbid changes are cleared for a while.
-    Unlocked {
+    #[serde(rename = "unlocked")]
+    FlagsCleared {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
@@ -61,13 +63,15 @@ pub enum Entry {
         flags: u32,
     },
     /// The flags are as they were, or as they are to be.
-    Locked {
+    #[serde(rename = "locked")]
+    FlagsRestored {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
     },
     /// The rights are as they were, or as they are to be.
-    Closed {
+    #[serde(rename = "closed")]
+    ModeRestored {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
@@ -189,7 +193,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Appends a record.
-    pub fn write(&self, entry: &Entry) -> io::Result<()> {
+    pub fn write(&self, entry: &JournalRecord) -> io::Result<()> {
         append(&self.open()?.1, entry)
     }
 
@@ -220,7 +224,7 @@ fn head(id: &str) -> String {
     format!("{MAGIC} {VERSION} {id} {}\n", checksum(id.as_bytes()))
 }
 
-fn append(mut file: &File, entry: &Entry) -> io::Result<()> {
+fn append(mut file: &File, entry: &JournalRecord) -> io::Result<()> {
     let json = serde_json::to_string(entry)?;
     file.write_all(format!("{} {json}\n", checksum(json.as_bytes())).as_bytes())
 }
@@ -245,42 +249,42 @@ fn create(directory: &Path) -> io::Result<Option<File>> {
 
 /// The journal of a restore that came to no end.
 #[derive(Debug)]
-pub struct Killed {
+pub struct InterruptedJournal {
     file: File,
     /// The length of what was written whole.
     length: u64,
     /// The number that tells the temporary files of that restore from all others.
     pub id: String,
     /// Its records.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<JournalRecord>,
 }
 
 /// What is known of the restore of a directory.
 #[derive(Debug)]
-pub enum Found {
+pub enum JournalState {
     /// Nothing: there is no journal.
-    Nothing,
+    Missing,
     /// It is under way.
-    Alive,
+    InUse,
     /// It was killed.
-    Killed(Killed),
+    Interrupted(InterruptedJournal),
 }
 
 /// Opens the journal in `directory`, and keeps others from doing so.
-pub fn find(directory: &Path) -> Result<Found, Error> {
+pub fn find(directory: &Path) -> Result<JournalState, Error> {
     let path = directory.join(RESTORE_JOURNAL);
     let name = || printable(path.as_os_str().as_encoded_bytes()).into_owned();
     let failed = |error: io::Error| error::failed(format!("read {}", name()))(error);
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(&path, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
-        Err(Errno::NOENT) => return Ok(Found::Nothing),
+        Err(Errno::NOENT) => return Ok(JournalState::Missing),
         Err(error) => return Err(failed(error.into())),
     };
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() || about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o022 != 0 {
         // Another's journal could say that files of ours were half done.
-        return Ok(Found::Nothing);
+        return Ok(JournalState::Missing);
     }
     let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     // Whoever only looks has it for a moment.
@@ -293,34 +297,34 @@ pub fn find(directory: &Path) -> Result<Found, Error> {
         _ => true,
     });
     if !is_locked {
-        return Ok(Found::Alive);
+        return Ok(JournalState::InUse);
     }
     let mut bytes = Vec::new();
     (&file).take(MOST).read_to_end(&mut bytes).map_err(failed)?;
     let (id, entries, length) = parse(&bytes).map_err(|fault| match fault {
-        Fault::Version => Error::JournalVersion(name()),
-        Fault::Record(number) => Error::JournalDamaged(name(), number),
+        JournalDamage::Version => Error::JournalVersion(name()),
+        JournalDamage::Record(number) => Error::JournalDamaged(name(), number),
     })?;
-    Ok(Found::Killed(Killed { file, length: length as u64, id, entries }))
+    Ok(JournalState::Interrupted(InterruptedJournal { file, length: length as u64, id, entries }))
 }
 
-impl Killed {
+impl InterruptedJournal {
     /// Says that all that was begun is completed or taken back.
     pub fn settled(&self) -> io::Result<()> {
         // What is appended must not follow half a line.
         self.file.set_len(self.length)?;
-        append(&self.file, &Entry::Settled)
+        append(&self.file, &JournalRecord::Settled)
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Fault {
+enum JournalDamage {
     Version,
     Record(usize),
 }
 
 /// The identifier and the records of a journal, and how long they are.
-fn parse(bytes: &[u8]) -> Result<(String, Vec<Entry>, usize), Fault> {
+fn parse(bytes: &[u8]) -> Result<(String, Vec<JournalRecord>, usize), JournalDamage> {
     let (mut id, mut entries, mut length) = (String::new(), Vec::new(), 0);
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let Some(whole) = line.strip_suffix(b"\n") else { break };
@@ -331,14 +335,14 @@ fn parse(bytes: &[u8]) -> Result<(String, Vec<Entry>, usize), Fault> {
                 [Some(MAGIC), Some(VERSION), Some(word), Some(sum)] if checksum(word.as_bytes()) == sum => {
                     id = word.to_owned();
                 }
-                [Some(MAGIC), Some(other), ..] if other != VERSION => return Err(Fault::Version),
-                _ => return Err(Fault::Record(0)),
+                [Some(MAGIC), Some(other), ..] if other != VERSION => return Err(JournalDamage::Version),
+                _ => return Err(JournalDamage::Record(0)),
             }
         } else {
             let entry = text.split_once(' ').filter(|(sum, json)| checksum(json.as_bytes()) == *sum);
             match entry.and_then(|(_, json)| serde_json::from_str(json).ok()) {
                 Some(entry) => entries.push(entry),
-                None => return Err(Fault::Record(number)),
+                None => return Err(JournalDamage::Record(number)),
             }
         }
         length += line.len();
@@ -350,13 +354,13 @@ fn parse(bytes: &[u8]) -> Result<(String, Vec<Entry>, usize), Fault> {
 mod tests {
     use super::*;
 
-    fn some() -> Vec<Entry> {
+    fn some() -> Vec<JournalRecord> {
         let path = b"/a b\n\xff".to_vec();
         vec![
-            Entry::Opened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
-            Entry::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },
-            Entry::Done { path },
-            Entry::Placed,
+            JournalRecord::ModeWidened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
+            JournalRecord::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },
+            JournalRecord::Done { path },
+            JournalRecord::Placed,
         ]
     }
 
@@ -392,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_journal_of_another_version_is_not_read() {
-        assert_eq!(parse(b"agent-snapshot-restore 2 0123\nanything\n"), Err(Fault::Version));
-        assert_eq!(parse(b"anything at all\n"), Err(Fault::Record(0)));
+        assert_eq!(parse(b"agent-snapshot-restore 2 0123\nanything\n"), Err(JournalDamage::Version));
+        assert_eq!(parse(b"anything at all\n"), Err(JournalDamage::Record(0)));
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! Neighbours: `run.rs` does it, `outcome.rs` is what came of it.
 
-use super::make::Policy;
+use super::node::RestorePolicy;
 use super::targets::Choice;
 use crate::snapshot::blobs::Side;
 
 /// What is asked for.
-pub struct Wish<'a> {
+pub struct RestoreRequest<'a> {
     /// The state that is to be put back.
-    pub goal: Side,
+    pub wanted: Side,
     /// What of it.
-    pub policy: &'a Policy,
+    pub policy: &'a RestorePolicy,
     /// Which paths.
     pub choice: &'a dyn Choice,
     /// The same, as they were named.
@@ -23,7 +23,7 @@ pub struct Wish<'a> {
 }
 
 /// Who is told how far the work is.
-pub trait Progress: Sync {
+pub trait RestoreProgress: Sync {
     /// Work of `len` steps begins.
     fn start(&self, what: &'static str, len: usize);
     /// One step is done.

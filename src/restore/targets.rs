@@ -1,6 +1,6 @@
 //! Which records a restore is about, and which names were one file.
 //!
-//! Pure. Neighbours: `look.rs` looks at the paths, `plan.rs` decides what becomes of them.
+//! Pure. Neighbours: `inspect.rs` looks at the paths, `plan.rs` decides what becomes of them.
 
 use std::collections::HashMap;
 
@@ -63,14 +63,14 @@ pub fn content_is_untouched(record: &FileRecord) -> bool {
 
 /// The names that were one file in one of the states, by the index of their records.
 #[derive(Debug, Default)]
-pub struct Links {
+pub struct HardLinks {
     group_of: HashMap<usize, usize>,
     groups: Vec<Vec<usize>>,
 }
 
-impl Links {
+impl HardLinks {
     /// Finds the files of which several names are recorded in the state `side`.
-    pub fn of(files: &[FileRecord], side: Side) -> Links {
+    pub fn of(files: &[FileRecord], side: Side) -> HardLinks {
         let mut by_inode: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, record) in files.iter().enumerate() {
             let Some(at) = state(record, side).present() else { continue };
@@ -85,7 +85,7 @@ impl Links {
         groups.sort_unstable();
         let pairs = groups.iter().enumerate();
         let group_of = pairs.flat_map(|(group, members)| members.iter().map(move |member| (*member, group)));
-        Links { group_of: group_of.collect(), groups }
+        HardLinks { group_of: group_of.collect(), groups }
     }
 
     /// The names of the file that the record `index` is a name of, itself included; empty where no
@@ -125,7 +125,7 @@ pub trait Choice {
 ///
 /// What the command changed, but what it only did through a descriptor from before the launch; of the
 /// records beneath a path that was named, too. A path that was named itself is put back whatever the command did to it.
-pub fn select(files: &[FileRecord], links: [&Links; 2], choice: &dyn Choice) -> Vec<usize> {
+pub fn select(files: &[FileRecord], links: [&HardLinks; 2], choice: &dyn Choice) -> Vec<usize> {
     let is_changing = |index: usize| files[index].operations.intersects(Operations::CHANGES);
     // A file that was changed through one of its names has changed under all of them.
     let is_changed = |index: usize| {
@@ -148,7 +148,7 @@ pub fn select(files: &[FileRecord], links: [&Links; 2], choice: &dyn Choice) -> 
 /// other names.
 pub fn same_file<'a>(
     files: &'a [FileRecord],
-    links: &Links,
+    links: &HardLinks,
     index: usize,
 ) -> impl Iterator<Item = &'a FileRecord> {
     let others = links.names(index).iter().copied().filter(move |other| *other != index);

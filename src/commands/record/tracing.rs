@@ -55,9 +55,9 @@ fn record(
     };
     sys::keep_large_buffers();
     let wanted = match setup.options.mechanism {
-        cli::Mechanism::Auto => Mechanism::Lanes,
-        cli::Mechanism::Stops => Mechanism::Filter,
-        cli::Mechanism::EveryCall => Mechanism::EveryCall,
+        cli::MechanismChoice::Auto => Mechanism::Lanes,
+        cli::MechanismChoice::Stops => Mechanism::Filter,
+        cli::MechanismChoice::EveryCall => Mechanism::EveryCall,
     };
     let refused = |error: LaunchError| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
@@ -145,9 +145,9 @@ fn prepare(
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
     let compression = match setup.options.compression {
-        cli::Compression::Snappy => Compression::Snappy,
-        cli::Compression::Zstd => Compression::Zstd,
-        cli::Compression::None => Compression::None,
+        cli::CompressionChoice::Snappy => Compression::Snappy,
+        cli::CompressionChoice::Zstd => Compression::Zstd,
+        cli::CompressionChoice::None => Compression::None,
     };
     let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
     let capture = Capture::new(writer, Arc::clone(directory));

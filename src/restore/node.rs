@@ -1,17 +1,17 @@
 //! Makes what a record says: a new node at a name, and the attributes of one that is there.
 //!
 //! What can't be given to a file without the right to it (an owner, a privileged attribute) is left
-//! out and told, never an error. Neighbours: `place.rs` has the names, `plan.rs` and `build.rs` say
+//! out and told, never an error. Neighbours: `root.rs` has the names, `plan.rs` and `build.rs` say
 //! what is wanted.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{CWD, FileType as Kind, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{CWD, FileType as NodeType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::place::{Handle, Spot};
+use super::root::{Dentry, Handle};
 use crate::snapshot::{FileType, InodeFlag, Present, live};
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -47,7 +47,7 @@ impl User {
 
 /// What of a recorded state is put back beyond content and permission bits, and by whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct RestorePolicy {
     /// Owner and group, and the attributes that only mean something with them: access control lists,
     /// and those of the namespaces `trusted` and `security`.
     pub ownership: bool,
@@ -57,26 +57,26 @@ pub struct Policy {
     pub user: User,
 }
 
-impl Policy {
+impl RestorePolicy {
     /// All that was recorded.
-    pub fn all(user: User) -> Policy {
-        Policy { ownership: true, privileges: true, user }
+    pub fn all(user: User) -> RestorePolicy {
+        RestorePolicy { ownership: true, privileges: true, user }
     }
 
     /// What is safe to take from anyone.
-    pub fn safe(user: User) -> Policy {
-        Policy { ownership: false, privileges: false, user }
+    pub fn safe(user: User) -> RestorePolicy {
+        RestorePolicy { ownership: false, privileges: false, user }
     }
 
     /// The permission bits that are given to a file that is to be as `goal` says.
     ///
     /// The rights of an owner or a group that the file can't be given are given to nobody else.
-    pub fn permissions(&self, goal: &Present) -> u32 {
-        let mut bits = goal.mode & 0o7777;
-        if !self.privileges || !self.user.is_root() && goal.uid != self.user.uid {
+    pub fn permissions(&self, wanted: &Present) -> u32 {
+        let mut bits = wanted.mode & 0o7777;
+        if !self.privileges || !self.user.is_root() && wanted.uid != self.user.uid {
             bits &= !libc::S_ISUID;
         }
-        if !self.privileges || !self.user.is_root() && !self.user.gids.contains(&goal.gid) {
+        if !self.privileges || !self.user.is_root() && !self.user.gids.contains(&wanted.gid) {
             bits &= !libc::S_ISGID;
         }
         bits
@@ -93,15 +93,15 @@ impl Policy {
 }
 
 /// Extended attributes to set, or to remove where there is no value.
-pub type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+pub type XattrChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// What is to become of the attributes of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Attributes {
+pub struct AttributeChanges {
     /// Owner and group.
     pub owner: Option<(u32, u32)>,
     /// Extended attributes to set, or to remove where there is no value.
-    pub xattrs: Xattrs,
+    pub xattrs: XattrChanges,
     /// Permission bits.
     pub permissions: Option<u32>,
     /// The modification time, in seconds and nanoseconds.
@@ -124,22 +124,22 @@ pub enum Shortfall {
     Xattr(String),
 }
 
-impl Attributes {
+impl AttributeChanges {
     /// All attributes of a new file that is to be as `goal` says.
-    pub fn all(goal: &Present, policy: &Policy) -> Attributes {
-        let xattrs = goal.xattrs.iter().filter(|(name, _)| policy.allows(name));
-        Attributes {
-            owner: policy.ownership.then_some((goal.uid, goal.gid)),
+    pub fn all(wanted: &Present, policy: &RestorePolicy) -> AttributeChanges {
+        let xattrs = wanted.xattrs.iter().filter(|(name, _)| policy.allows(name));
+        AttributeChanges {
+            owner: policy.ownership.then_some((wanted.uid, wanted.gid)),
             xattrs: xattrs.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
-            permissions: (goal.file_type != FileType::Symlink).then(|| policy.permissions(goal)),
-            mtime: Some((goal.mtime, goal.mtime_nsec)),
+            permissions: (wanted.file_type != FileType::Symlink).then(|| policy.permissions(wanted)),
+            mtime: Some((wanted.mtime, wanted.mtime_nsec)),
             flags: None,
         }
     }
 
     /// Whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
-        *self == Attributes::default()
+        *self == AttributeChanges::default()
     }
 
     /// Gives them to what is held, in the order in which none undoes another: a change of owner
@@ -210,36 +210,36 @@ fn times((seconds, nanoseconds): (i64, u32)) -> Timestamps {
 }
 
 /// Makes an empty regular file, readable and writable for its owner alone, where nothing is.
-pub fn new_file(spot: &Spot) -> io::Result<File> {
+pub fn new_file(dentry: &Dentry) -> io::Result<File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(File::from(rustix::fs::openat(spot.parent(), spot.name(), flags, PRIVATE_FILE)?))
+    Ok(File::from(rustix::fs::openat(dentry.parent(), dentry.name(), flags, PRIVATE_FILE)?))
 }
 
 /// Makes what `goal` says where nothing is, without its attributes: a directory for its owner alone, a
 /// symbolic link, a FIFO, a socket that nobody listens on, a device. A regular file is made by
 /// [`new_file`].
-pub fn new_node(spot: &Spot, goal: &Present) -> io::Result<()> {
-    let (parent, name) = (spot.parent(), spot.name());
+pub fn new_node(dentry: &Dentry, wanted: &Present) -> io::Result<()> {
+    let (parent, name) = (dentry.parent(), dentry.name());
     let node = |kind, device| rustix::fs::mknodat(parent, name, kind, PRIVATE_FILE, device);
-    let device = goal.rdev.unwrap_or_default();
-    match goal.file_type {
+    let device = wanted.rdev.unwrap_or_default();
+    match wanted.file_type {
         FileType::Directory => rustix::fs::mkdirat(parent, name, Mode::RWXU)?,
         FileType::Symlink => {
-            rustix::fs::symlinkat(goal.target.as_deref().unwrap_or_default(), parent, name)?;
+            rustix::fs::symlinkat(wanted.target.as_deref().unwrap_or_default(), parent, name)?;
         }
-        FileType::Fifo => node(Kind::Fifo, 0)?,
-        FileType::Socket => node(Kind::Socket, 0)?,
-        FileType::CharDevice => node(Kind::CharacterDevice, device)?,
-        FileType::BlockDevice => node(Kind::BlockDevice, device)?,
+        FileType::Fifo => node(NodeType::Fifo, 0)?,
+        FileType::Socket => node(NodeType::Socket, 0)?,
+        FileType::CharDevice => node(NodeType::CharacterDevice, device)?,
+        FileType::BlockDevice => node(NodeType::BlockDevice, device)?,
         FileType::File => return Err(io::ErrorKind::Unsupported.into()),
     }
     Ok(())
 }
 
 /// What a new file has from its directory and not from its record: default access control lists.
-pub fn inherited_lists(spot: &Spot, goal: &Present) -> io::Result<Xattrs> {
-    let names = live::xattrs(&spot.proc_path())?.into_keys();
+pub fn inherited_lists(dentry: &Dentry, wanted: &Present) -> io::Result<XattrChanges> {
+    let names = live::xattrs(&dentry.proc_path())?.into_keys();
     let is_list = |name: &Vec<u8>| name.starts_with(b"system.posix_acl_");
-    let foreign = names.filter(|name| is_list(name) && !goal.xattrs.contains_key(name));
+    let foreign = names.filter(|name| is_list(name) && !wanted.xattrs.contains_key(name));
     Ok(foreign.map(|name| (name, None)).collect())
 }

@@ -4,7 +4,7 @@
 //! A recorded path is the real path of its parent and a last name, so a link on the way to it is
 //! either a change since or a trap; in both cases nothing of the record is there. What this room
 //! does, it does to a name in an open directory. Neighbours: `snapshot::live` and
-//! `snapshot::compare` look at what is at a [`Spot`].
+//! `snapshot::compare` look at what is at a [`Dentry`].
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -23,70 +23,73 @@ const DIRECTORY: OFlags =
 
 /// The directory that stands for `/` of a record.
 #[derive(Debug)]
-pub struct Place {
-    root: Arc<OwnedFd>,
+pub struct Root {
+    directory: Arc<OwnedFd>,
 }
 
 /// The name of a path in its parent directory, which is held open.
 #[derive(Debug, Clone)]
-pub struct Spot {
+pub struct Dentry {
     parent: Arc<OwnedFd>,
     name: Vec<u8>,
 }
 
 /// What stands where the parent directory of a path should be.
 #[derive(Debug)]
-pub enum Parent {
+pub enum ParentLookup {
     /// It is there.
-    Spot(Spot),
+    Found(Dentry),
     /// It is not there, nor is what would be beneath it.
     Missing,
     /// Something that is no directory is on the way, a symbolic link maybe.
     Blocked,
 }
 
-impl Place {
+impl Root {
     /// The live file system.
-    pub fn live() -> io::Result<Place> {
-        Place::at(Path::new("/"))
+    pub fn live() -> io::Result<Root> {
+        Root::at(Path::new("/"))
     }
 
     /// The tree under the directory `root`.
-    pub fn at(root: &Path) -> io::Result<Place> {
+    pub fn at(root: &Path) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Place { root: Arc::new(rustix::fs::open(root, flags, Mode::empty())?) })
+        Ok(Root { directory: Arc::new(rustix::fs::open(root, flags, Mode::empty())?) })
     }
 
     /// Opens the parent directory of `path`, an absolute path of a record.
-    pub fn find(&self, path: &[u8]) -> io::Result<Parent> {
+    pub fn find(&self, path: &[u8]) -> io::Result<ParentLookup> {
         let (parent, name) = split(path);
         if parent.is_empty() {
-            return Ok(Parent::Spot(Spot { parent: Arc::clone(&self.root), name: name.to_vec() }));
+            return Ok(ParentLookup::Found(Dentry {
+                parent: Arc::clone(&self.directory),
+                name: name.to_vec(),
+            }));
         }
-        match open_beneath(self.root.as_fd(), parent) {
-            Ok(fd) => Ok(Parent::Spot(Spot { parent: Arc::new(fd), name: name.to_vec() })),
-            Err(Errno::NOENT) => Ok(Parent::Missing),
-            Err(Errno::NOTDIR | Errno::LOOP) => Ok(Parent::Blocked),
+        match open_beneath(self.directory.as_fd(), parent) {
+            Ok(fd) => Ok(ParentLookup::Found(Dentry { parent: Arc::new(fd), name: name.to_vec() })),
+            Err(Errno::NOENT) => Ok(ParentLookup::Missing),
+            Err(Errno::NOTDIR | Errno::LOOP) => Ok(ParentLookup::Blocked),
             Err(error) => Err(error.into()),
         }
     }
 
     /// The name of `path` in its parent directory; none where that is not there.
-    pub fn spot(&self, path: &[u8]) -> io::Result<Option<Spot>> {
+    pub fn dentry(&self, path: &[u8]) -> io::Result<Option<Dentry>> {
         Ok(match self.find(path)? {
-            Parent::Spot(spot) => Some(spot),
-            Parent::Missing | Parent::Blocked => None,
+            ParentLookup::Found(dentry) => Some(dentry),
+            ParentLookup::Missing | ParentLookup::Blocked => None,
         })
     }
 
     /// The name of `path` in its parent directory, after making those on the way that are not there
     /// with `mode`; each is told to `made`.
-    pub fn with_parents(&self, path: &[u8], mode: Mode, made: &mut dyn FnMut(&[u8])) -> io::Result<Spot> {
-        if let Some(spot) = self.spot(path)? {
-            return Ok(spot);
+    pub fn with_parents(&self, path: &[u8], mode: Mode, made: &mut dyn FnMut(&[u8])) -> io::Result<Dentry> {
+        if let Some(dentry) = self.dentry(path)? {
+            return Ok(dentry);
         }
         let (parent, name) = split(path);
-        let mut at = Arc::clone(&self.root);
+        let mut at = Arc::clone(&self.directory);
         let mut end = 0;
         for component in parent.split(|byte| *byte == b'/') {
             end += component.len() + 1;
@@ -100,19 +103,19 @@ impl Place {
             };
             at = Arc::new(down);
         }
-        Ok(Spot { parent: at, name: name.to_vec() })
+        Ok(Dentry { parent: at, name: name.to_vec() })
     }
 
     /// The fingerprint of what is at `path`, in the terms of `like` (see [`compare::live`]).
     pub fn fingerprint(&self, path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
-        match self.spot(path)? {
-            Some(spot) => compare::live(&spot.proc_path(), like),
+        match self.dentry(path)? {
+            Some(dentry) => compare::live(&dentry.proc_path(), like),
             None => Ok(Fingerprint::Absent),
         }
     }
 }
 
-impl Spot {
+impl Dentry {
     /// The parent directory, opened with O_PATH.
     pub fn parent(&self) -> BorrowedFd<'_> {
         self.parent.as_fd()
@@ -125,8 +128,8 @@ impl Spot {
 
     /// Another name in the same directory.
     #[must_use]
-    pub fn sibling(&self, name: &[u8]) -> Spot {
-        Spot { parent: Arc::clone(&self.parent), name: name.to_vec() }
+    pub fn sibling(&self, name: &[u8]) -> Dentry {
+        Dentry { parent: Arc::clone(&self.parent), name: name.to_vec() }
     }
 
     /// A path for calls that take no descriptor: through the open parent, so that only the last name
@@ -159,9 +162,9 @@ pub struct Handle {
     stat: Stat,
 }
 
-impl Spot {
+impl Dentry {
     /// Takes hold of what is there; none where nothing is.
-    pub fn hold(&self) -> io::Result<Option<Handle>> {
+    pub fn handle(&self) -> io::Result<Option<Handle>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.parent, self.name.as_slice(), flags, Mode::empty()) {
             Ok(fd) => Ok(Some(Handle::new(fd)?)),
@@ -276,45 +279,45 @@ mod tests {
         symlink("../outside", root.join("inside/relative")).unwrap();
         symlink(root.join("outside"), root.join("inside/absolute")).unwrap();
         symlink("real", root.join("inside/within")).unwrap();
-        let place = Place::at(&root.join("inside")).unwrap();
+        let root = Root::at(&root.join("inside")).unwrap();
         for path in ["/relative/file", "/absolute/file", "/within/file"] {
-            assert!(matches!(place.find(path.as_bytes()).unwrap(), Parent::Blocked), "{path}");
+            assert!(matches!(root.find(path.as_bytes()).unwrap(), ParentLookup::Blocked), "{path}");
         }
-        assert!(matches!(place.find(b"/real/file").unwrap(), Parent::Spot(_)));
-        assert!(matches!(place.find(b"/none/file").unwrap(), Parent::Missing));
+        assert!(matches!(root.find(b"/real/file").unwrap(), ParentLookup::Found(_)));
+        assert!(matches!(root.find(b"/none/file").unwrap(), ParentLookup::Missing));
         for path in ["relative", "absolute", "within", "none"] {
-            let fd = walk(place.root.as_fd(), path.as_bytes());
+            let fd = walk(root.directory.as_fd(), path.as_bytes());
             assert!(matches!(fd, Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT)), "{path}");
         }
-        assert!(walk(place.root.as_fd(), b"real").is_ok());
-        assert_eq!(walk(place.root.as_fd(), b"..").err(), Some(Errno::INVAL));
-        assert!(open_beneath(place.root.as_fd(), b"../outside").is_err());
+        assert!(walk(root.directory.as_fd(), b"real").is_ok());
+        assert_eq!(walk(root.directory.as_fd(), b"..").err(), Some(Errno::INVAL));
+        assert!(open_beneath(root.directory.as_fd(), b"../outside").is_err());
     }
 
     #[test]
     fn a_path_longer_than_the_kernel_takes_is_walked() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::at(dir.path()).unwrap();
+        let root = Root::at(dir.path()).unwrap();
         let name = vec![b'n'; 200];
         let mut path = Vec::new();
         for _ in 0..25 {
             path.push(b'/');
             path.extend_from_slice(&name);
-            let spot = place.spot(&path).unwrap().unwrap();
-            rustix::fs::mkdirat(spot.parent(), spot.name(), Mode::RWXU).unwrap();
+            let dentry = root.dentry(&path).unwrap().unwrap();
+            rustix::fs::mkdirat(dentry.parent(), dentry.name(), Mode::RWXU).unwrap();
         }
         assert!(path.len() > 4096);
-        assert!(place.spot(&path).unwrap().unwrap().stat().unwrap().is_some());
+        assert!(root.dentry(&path).unwrap().unwrap().stat().unwrap().is_some());
         let like = Fingerprint::Absent;
-        assert_ne!(place.fingerprint(&path, &like).unwrap(), Fingerprint::Absent);
+        assert_ne!(root.fingerprint(&path, &like).unwrap(), Fingerprint::Absent);
     }
 
     #[test]
     fn the_root_is_a_spot() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::at(dir.path()).unwrap();
-        let spot = place.spot(b"/").unwrap().unwrap();
+        let root = Root::at(dir.path()).unwrap();
+        let dentry = root.dentry(b"/").unwrap().unwrap();
         let expected = nix::sys::stat::stat(dir.path().as_os_str().as_bytes()).unwrap();
-        assert_eq!(spot.stat().unwrap().unwrap().st_ino, expected.st_ino);
+        assert_eq!(dentry.stat().unwrap().unwrap().st_ino, expected.st_ino);
     }
 }

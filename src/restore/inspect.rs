@@ -1,6 +1,6 @@
 //! What is at the paths of the targets now, and what would stand in the way of a change there.
 //!
-//! Neighbours: `plan.rs` decides by these looks and by nothing else; `loosen.rs` opens directories
+//! Neighbours: `plan.rs` decides by these looks and by nothing else; `access.rs` opens directories
 //! that may not be searched.
 
 use std::collections::{BTreeSet, HashMap};
@@ -9,23 +9,23 @@ use std::io;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::loosen::{Loosened, Loosener};
-use super::make::Policy;
+use super::access::{OriginalModes, TemporaryAccess};
+use super::node::RestorePolicy;
 use super::parallel::{self, Tick};
-use super::place::{Parent, Place, Spot, split};
-use super::request::{Progress, Wish};
-use super::targets::{Links, content_is_untouched, opposite, same_file};
+use super::request::{RestoreProgress, RestoreRequest};
+use super::root::{Dentry, ParentLookup, Root, split};
+use super::targets::{HardLinks, content_is_untouched, opposite, same_file};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint, state};
 use crate::snapshot::{FileRecord, FileType, Present, live};
 
 /// What was found at the path of one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct Inspection {
     /// What is there, with its extended attributes.
     pub live: Option<Present>,
     /// Whether it is at the state that is to be put back.
-    pub at_goal: bool,
+    pub at_wanted: bool,
     /// Whether it is at the other recorded state.
     pub at_other: bool,
     /// Whether the content of a regular file is that which is to be put back.
@@ -33,7 +33,7 @@ pub struct Look {
     /// Whether it is the user's own file or directory and permits not even them to read it.
     pub is_shut: bool,
     /// What is where the parent directory should be.
-    pub parent: Above,
+    pub parent: ParentState,
     /// Neither it nor its name can be changed (chattr(1)).
     pub immutable: bool,
     /// Something is mounted there.
@@ -46,15 +46,15 @@ pub struct Look {
 
 /// What is where the parent directory of a path should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Above {
+pub enum ParentState {
     /// Nothing: these directories are missing, the topmost first.
     Missing(Vec<Vec<u8>>),
     /// Something that is no directory.
     Blocked,
     /// The directory.
-    Here {
+    Exists {
         /// Whether names in it can be changed.
-        access: Access,
+        access: NameAccess,
         /// Whether only their owners may remove names from it: its own owner, where that is so.
         sticky: Option<u32>,
     },
@@ -62,50 +62,52 @@ pub enum Above {
 
 /// Whether the names in a directory can be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
+pub enum NameAccess {
     /// They can.
-    Yes,
+    Allowed,
     /// They can when its inode flags are cleared.
-    Locked,
+    LockedByFlags,
     /// They can when its owner, who we are, permits it.
-    Loosen,
+    OwnerMayAllow,
     /// They can't.
-    No(String),
+    Denied(String),
 }
 
 /// How to look.
-pub struct Looker<'a> {
+pub struct Inspector<'a> {
     /// Where.
-    pub place: &'a Place,
+    pub root: &'a Root,
     /// The records of the snapshot.
     pub files: &'a [FileRecord],
     /// The names that are one file in the state that is to be put back, and in the other.
-    pub links: [&'a Links; 2],
+    pub links: [&'a HardLinks; 2],
     /// The state that is to be put back.
-    pub goal: Side,
+    pub wanted: Side,
     /// What of it is put back.
-    pub policy: &'a Policy,
+    pub policy: &'a RestorePolicy,
     /// Directories whose permission bits are not their own at the moment.
-    pub loosened: &'a Loosened,
+    pub original_modes: &'a OriginalModes,
 }
 
-impl Looker<'_> {
+impl Inspector<'_> {
     /// Looks at the paths of the records `indices`, in parallel.
-    pub fn look_at(&self, indices: &[usize], tick: Tick<'_>) -> HashMap<usize, io::Result<Look>> {
-        let looks = parallel::map(indices, tick, |index| self.look(*index));
-        indices.iter().copied().zip(looks).collect()
+    pub fn inspect_all(&self, indices: &[usize], tick: Tick<'_>) -> HashMap<usize, io::Result<Inspection>> {
+        let inspections = parallel::map(indices, tick, |index| self.inspect(*index));
+        indices.iter().copied().zip(inspections).collect()
     }
 
-    fn look(&self, index: usize) -> io::Result<Look> {
+    fn inspect(&self, index: usize) -> io::Result<Inspection> {
         let record = &self.files[index];
-        let spot = match self.place.find(&record.path)? {
-            Parent::Spot(spot) => spot,
-            Parent::Missing => return Ok(self.nothing(record, Above::Missing(self.missing(&record.path)?))),
-            Parent::Blocked => return Ok(self.nothing(record, Above::Blocked)),
+        let dentry = match self.root.find(&record.path)? {
+            ParentLookup::Found(dentry) => dentry,
+            ParentLookup::Missing => {
+                return Ok(self.nothing(record, ParentState::Missing(self.missing(&record.path)?)));
+            }
+            ParentLookup::Blocked => return Ok(self.nothing(record, ParentState::Blocked)),
         };
-        let above = self.above(&spot)?;
-        let Some(stat) = spot.stat()? else { return Ok(self.nothing(record, above)) };
-        let proc_path = spot.proc_path();
+        let above = self.above(&dentry)?;
+        let Some(stat) = dentry.stat()? else { return Ok(self.nothing(record, above)) };
+        let proc_path = dentry.proc_path();
         let mut present = live::present(&stat, &proc_path)?;
         let pseudo = live::is_pseudo_filesystem(&proc_path)?;
         let user = &self.policy.user;
@@ -117,25 +119,25 @@ impl Looker<'_> {
             present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
             present.inode_flags = live::inode_flags(&proc_path).unwrap_or_default();
         }
-        if let Some(mode) = self.loosened.get(&(present.dev, present.ino)) {
+        if let Some(mode) = self.original_modes.get(&(present.dev, present.ino)) {
             present.mode = present.mode & libc::S_IFMT | mode & 0o7777;
         }
-        let (immutable, mount) = obstacles(&spot);
-        let (at_goal, same_content) = self.compare(index, self.goal, &present, &proc_path)?;
-        let at_other = !at_goal && self.compare(index, opposite(self.goal), &present, &proc_path)?.0;
-        let goal = state(record, self.goal).present();
+        let (immutable, mount) = obstacles(&dentry);
+        let (at_wanted, same_content) = self.compare(index, self.wanted, &present, &proc_path)?;
+        let at_other = !at_wanted && self.compare(index, opposite(self.wanted), &present, &proc_path)?.0;
+        let wanted = state(record, self.wanted).present();
         let entries = if present.file_type == FileType::Directory
-            && goal.is_none_or(|goal| goal.file_type != FileType::Directory)
+            && wanted.is_none_or(|wanted| wanted.file_type != FileType::Directory)
         {
             live::entries(&proc_path)?
         } else {
             Vec::new()
         };
         let live = Some(present);
-        Ok(Look {
+        Ok(Inspection {
             live,
             is_shut,
-            at_goal,
+            at_wanted,
             at_other,
             same_content,
             parent: above,
@@ -146,12 +148,12 @@ impl Looker<'_> {
         })
     }
 
-    fn nothing(&self, record: &FileRecord, parent: Above) -> Look {
+    fn nothing(&self, record: &FileRecord, parent: ParentState) -> Inspection {
         let is_absent = |side| state(record, side).present().is_none();
-        Look {
+        Inspection {
             live: None,
-            at_goal: is_absent(self.goal),
-            at_other: is_absent(opposite(self.goal)),
+            at_wanted: is_absent(self.wanted),
+            at_other: is_absent(opposite(self.wanted)),
             same_content: false,
             is_shut: false,
             parent,
@@ -181,7 +183,7 @@ impl Looker<'_> {
                 // Content that nobody looked at counts as the same where the command left it alone;
                 // else there is only the metadata to go by.
                 let times = (recorded.mtime, recorded.mtime_nsec) == (live.mtime, live.mtime_nsec);
-                let same = recorded.size == live.size && (times || side != self.goal);
+                let same = recorded.size == live.size && (times || side != self.wanted);
                 content_is_untouched(record) || same
             }
             (Fingerprint::Present { content: Some((size, _)), .. }, FileType::File) if *size != live.size => {
@@ -199,17 +201,17 @@ impl Looker<'_> {
             _ => true,
         };
         let bits = live.mode & 0o7777;
-        let wanted = self.policy.permissions(recorded);
+        let permissions = self.policy.permissions(recorded);
         let same_bits = live.file_type == FileType::Symlink
-            || bits == wanted
-            || side != self.goal && bits == recorded.mode & 0o7777;
+            || bits == permissions
+            || side != self.wanted && bits == recorded.mode & 0o7777;
         let same = same_bits && recorded.target == live.target && recorded.rdev == live.rdev;
         Ok((same && same_content, same_content))
     }
 
     /// The recorded state; content that was looked at under another name of the file is its own, too.
     fn like(&self, index: usize, side: Side) -> Fingerprint {
-        let links = self.links[usize::from(side != self.goal)];
+        let links = self.links[usize::from(side != self.wanted)];
         let mut like = compare::recorded(&self.files[index], side, Entries::Ignore);
         if let Fingerprint::Present { file_type: FileType::File, content: content @ None, .. } = &mut like {
             *content = same_file(self.files, links, index).find_map(|record| {
@@ -229,44 +231,48 @@ impl Looker<'_> {
         loop {
             at = &at[..at.len() - split(at).1.len() - 1];
             missing.push(at.to_vec());
-            if let Parent::Spot(_) = self.place.find(at)? {
+            if let ParentLookup::Found(_) = self.root.find(at)? {
                 missing.reverse();
                 return Ok(missing);
             }
         }
     }
 
-    fn above(&self, spot: &Spot) -> io::Result<Above> {
-        let stat = rustix::fs::fstat(spot.parent())?;
+    fn above(&self, dentry: &Dentry) -> io::Result<ParentState> {
+        let stat = rustix::fs::fstat(dentry.parent())?;
         let is_owner = stat.st_uid == self.policy.user.uid;
         // Through the link of /proc, since this call takes no descriptor of O_PATH alone.
-        let directory = spot.parent_path();
-        let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        let directory = dentry.parent_path();
+        let rights = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let flags = AtFlags::EACCESS;
-        let access = match rustix::fs::accessat(rustix::fs::CWD, &directory, wanted, flags) {
-            Ok(()) => Access::Yes,
-            Err(Errno::ACCESS) if is_owner => Access::Loosen,
-            Err(Errno::PERM) => Access::Locked,
-            Err(Errno::ROFS) => Access::No("the file system is read-only".to_owned()),
-            Err(error) => Access::No(format!("the directory can't be written: {error}")),
+        let access = match rustix::fs::accessat(rustix::fs::CWD, &directory, rights, flags) {
+            Ok(()) => NameAccess::Allowed,
+            Err(Errno::ACCESS) if is_owner => NameAccess::OwnerMayAllow,
+            Err(Errno::PERM) => NameAccess::LockedByFlags,
+            Err(Errno::ROFS) => NameAccess::Denied("the file system is read-only".to_owned()),
+            Err(error) => NameAccess::Denied(format!("the directory can't be written: {error}")),
         };
-        let access = if access == Access::Yes && is_append_only(spot) { Access::Locked } else { access };
+        let access = if access == NameAccess::Allowed && is_append_only(dentry) {
+            NameAccess::LockedByFlags
+        } else {
+            access
+        };
         let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
-        Ok(Above::Here { access, sticky })
+        Ok(ParentState::Exists { access, sticky })
     }
 }
 
 /// Whether entries may be added to the directory, but none removed.
-fn is_append_only(spot: &Spot) -> bool {
-    let statx = rustix::fs::statx(spot.parent(), c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
+fn is_append_only(dentry: &Dentry) -> bool {
+    let statx = rustix::fs::statx(dentry.parent(), c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
     statx.is_ok_and(|statx| statx.stx_attributes.contains(rustix::fs::StatxAttributes::APPEND))
 }
 
 /// Whether what is there is immutable or append-only, and whether something is mounted on it.
-fn obstacles(spot: &Spot) -> (bool, bool) {
+fn obstacles(dentry: &Dentry) -> (bool, bool) {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     // A kernel or file system that does not tell lets the change itself answer.
-    let Ok(statx) = rustix::fs::statx(spot.parent(), spot.name(), flags, StatxFlags::TYPE) else {
+    let Ok(statx) = rustix::fs::statx(dentry.parent(), dentry.name(), flags, StatxFlags::TYPE) else {
         return (false, false);
     };
     let has = |bit| statx.stx_attributes_mask.intersects(bit) && statx.stx_attributes.intersects(bit);
@@ -275,58 +281,67 @@ fn obstacles(spot: &Spot) -> (bool, bool) {
 }
 
 /// Looks at the paths of the records `indices`; those of the user that are shut are opened to be read.
-pub fn look(
-    wish: &Wish,
+pub fn inspect(
+    request: &RestoreRequest,
     files: &[FileRecord],
-    links: [&Links; 2],
+    links: [&HardLinks; 2],
     indices: &[usize],
-    place: &Place,
-    loosener: &mut Loosener<'_>,
-    progress: &dyn Progress,
-) -> HashMap<usize, io::Result<Look>> {
+    root: &Root,
+    access: &mut TemporaryAccess<'_>,
+    progress: &dyn RestoreProgress,
+) -> HashMap<usize, io::Result<Inspection>> {
     progress.start("look", indices.len());
-    let look_at = |indices: &[usize], loosener: &Loosener| {
-        let loosened = loosener.original();
-        let looker =
-            Looker { place, files, links, goal: wish.goal, policy: wish.policy, loosened: &loosened };
-        looker.look_at(indices, &|| progress.tick())
+    let inspect_all = |indices: &[usize], access: &TemporaryAccess| {
+        let original_modes = access.original_modes();
+        let inspector = Inspector {
+            root,
+            files,
+            links,
+            wanted: request.wanted,
+            policy: request.policy,
+            original_modes: &original_modes,
+        };
+        inspector.inspect_all(indices, &|| progress.tick())
     };
-    let mut looks = look_at(indices, loosener);
+    let mut inspections = inspect_all(indices, access);
     // Twice: what is in a directory that was opened may be shut as well.
     for _ in 0..2 {
-        let is_hidden = |look: &io::Result<Look>| match look {
-            Ok(look) => look.is_shut,
+        let is_hidden = |inspection: &io::Result<Inspection>| match inspection {
+            Ok(inspection) => inspection.is_shut,
             Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
         };
-        let mut hidden: Vec<usize> =
-            looks.iter().filter(|(_, look)| is_hidden(look)).map(|(index, _)| *index).collect();
+        let mut hidden: Vec<usize> = inspections
+            .iter()
+            .filter(|(_, inspection)| is_hidden(inspection))
+            .map(|(index, _)| *index)
+            .collect();
         hidden.sort_unstable();
-        if wish.dry_run || hidden.is_empty() {
+        if request.dry_run || hidden.is_empty() {
             break;
         }
         let mut opened = false;
         let mut readable = BTreeSet::new();
         for index in hidden {
             let path = files[index].path.as_slice();
-            let made = loosener.make_searchable(path, wish.policy.user.uid);
+            let made = access.make_searchable(path, request.policy.user.uid);
             opened |= made.unwrap_or_default();
-            if looks.get(&index).is_some_and(Result::is_ok) && loosener.make_readable(path).is_ok() {
+            if inspections.get(&index).is_some_and(Result::is_ok) && access.make_readable(path).is_ok() {
                 opened = true;
                 readable.insert(path);
             }
         }
         if opened {
             // The opened directories themselves are seen with other bits now, too.
-            looks = look_at(indices, loosener);
+            inspections = inspect_all(indices, access);
         }
         // Directories stay open, as a way to what is in them; what can't be closed now is closed then.
-        let _ = loosener.close_files();
-        for (index, look) in &mut looks {
-            if let (Ok(look), true) = (look, readable.contains(files[*index].path.as_slice())) {
-                look.is_shut = false;
+        let _ = access.revoke_on_files();
+        for (index, inspection) in &mut inspections {
+            if let (Ok(inspection), true) = (inspection, readable.contains(files[*index].path.as_slice())) {
+                inspection.is_shut = false;
             }
         }
     }
     progress.end();
-    looks
+    inspections
 }
