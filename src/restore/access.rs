@@ -1,8 +1,7 @@
-//! Files and directories of our own that permit too little for the work: opened to their owner for a
-//! while.
+//! Temporary access to the user's own files and directories whose mode or inode flags forbid the work.
 //!
-//! What was opened is closed again whatever happens; short of SIGKILL by the run that opened it, and else
-//! by the next one, from the journal. Neighbours: `inspect.rs` and `apply.rs` meet such directories.
+//! Every change is in the journal before it is made, and is revoked whatever happens: by the same run,
+//! or, if that was killed, by the next one. Neighbours: `inspect.rs` and `apply.rs` need the access.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,15 +14,15 @@ use super::flags;
 use super::journal::{Journal, JournalRecord};
 use super::root::{Dentry, Handle, Root};
 
-/// Permission bits that directories had before they were loosened, by device and inode.
+/// Permission bits that files and directories had before they were widened, by device and inode.
 pub type OriginalModes = HashMap<(u64, u64), u32>;
 
-/// What is open at the moment.
+/// The modes and flags that are changed at the moment.
 pub struct TemporaryAccess<'a> {
     root: &'a Root,
     journal: &'a Journal<'a>,
     widened: Vec<WidenedMode>,
-    /// What was append-only or immutable, with the flags that it had.
+    /// What was append-only or immutable, with its original flags.
     cleared: Vec<(Vec<u8>, File, IFlags)>,
 }
 
@@ -31,25 +30,25 @@ pub struct TemporaryAccess<'a> {
 struct WidenedMode {
     path: Vec<u8>,
     handle: Handle,
-    /// The permission bits to give it in the end.
+    /// The original permission bits.
     permissions: u32,
 }
 
 impl<'a> TemporaryAccess<'a> {
-    /// Opens nothing yet.
+    /// Changes nothing yet.
     pub fn new(root: &'a Root, journal: &'a Journal<'a>) -> TemporaryAccess<'a> {
         TemporaryAccess { root, journal, widened: Vec::new(), cleared: Vec::new() }
     }
 
-    /// Opens every directory above `path` that is ours and may not be searched, so that `path` can be
-    /// looked at; true where there was one.
+    /// Makes each directory above `path` searchable that is the user's and is not, so that `path` can be
+    /// inspected; says whether there was one.
     pub fn make_searchable(&mut self, path: &[u8], uid: u32) -> io::Result<bool> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).skip(1);
         let mut any = false;
         for slash in slashes {
             let Some(dentry) = self.root.dentry(&path[..slash])? else { break };
             let Some(handle) = directory(&dentry)? else { break };
-            // What is looked up in it needs the right to search (path_resolution(7)).
+            // A lookup in it needs search permission (path_resolution(7)).
             let probe =
                 rustix::fs::statat(dentry.parent(), search_probe(&dentry), rustix::fs::AtFlags::empty());
             if probe.err() == Some(Errno::ACCESS) && handle.stat().st_uid == uid {
@@ -60,7 +59,7 @@ impl<'a> TemporaryAccess<'a> {
         Ok(any)
     }
 
-    /// Opens the file or directory at `path` to be read.
+    /// Makes the file or directory at `path` readable.
     pub fn make_readable(&mut self, path: &[u8]) -> io::Result<()> {
         let handle = self.root.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten();
         let handle = handle.ok_or(io::ErrorKind::NotFound)?;
@@ -68,14 +67,14 @@ impl<'a> TemporaryAccess<'a> {
         self.widen(path, handle, if is_directory { 0o700 } else { 0o400 })
     }
 
-    /// Opens the directory at `path` for changes.
+    /// Makes the directory at `path` writable.
     pub fn make_writable(&mut self, path: &[u8]) -> io::Result<()> {
         let dentry = self.root.dentry(path)?.ok_or(io::ErrorKind::NotFound)?;
         let handle = directory(&dentry)?.ok_or(io::ErrorKind::NotADirectory)?;
         self.widen(path, handle, 0o700)
     }
 
-    /// Clears the flags of what is at `path` that forbid changes.
+    /// Clears the inode flags of `path` that forbid changes.
     pub fn clear_flags(&mut self, path: &[u8]) -> io::Result<()> {
         let handle = self.root.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten();
         let handle = handle.ok_or(io::ErrorKind::NotFound)?;
@@ -94,7 +93,7 @@ impl<'a> TemporaryAccess<'a> {
         Ok(())
     }
 
-    /// Lets the flags of `path` be: it is gone, or gets those that it is to have.
+    /// Leaves the flags of `path` as they are: it is gone, or gets those of the wanted state.
     pub fn keep_flags(&mut self, path: &[u8]) -> io::Result<()> {
         let count = self.cleared.len();
         self.cleared.retain(|(cleared, ..)| cleared != path);
@@ -104,7 +103,7 @@ impl<'a> TemporaryAccess<'a> {
         self.journal.write(&JournalRecord::FlagsRestored { path: path.to_vec() })
     }
 
-    /// Gives the owner of what is held at `path` the rights `bits` for as long as `work` takes.
+    /// Gives the owner of the file at `path` the permission `bits` while `work` runs.
     pub fn with_access<T>(
         &mut self,
         path: &[u8],
@@ -139,24 +138,24 @@ impl<'a> TemporaryAccess<'a> {
         Ok(())
     }
 
-    /// The bits that the open directories had.
+    /// The original permission bits of everything that is widened.
     pub fn original_modes(&self) -> OriginalModes {
         let entry =
             |one: &WidenedMode| ((one.handle.stat().st_dev, one.handle.stat().st_ino), one.permissions);
         self.widened.iter().map(entry).collect()
     }
 
-    /// What is open.
+    /// The paths whose modes are widened.
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.widened.iter().map(|one| one.path.as_slice())
     }
 
-    /// Closes what is open beneath `path`, so that no later run needs a way through it.
+    /// Revokes access beneath `path`, so that no later run has to get through it.
     pub fn revoke_beneath(&mut self, path: &[u8]) -> io::Result<()> {
         self.revoke_some(|one| one.path.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/')))
     }
 
-    /// Lets `path` be: it has the bits that it is to have.
+    /// Leaves the mode of `path` as it is: it is the final one.
     pub fn keep_mode(&mut self, path: &[u8]) -> io::Result<()> {
         if let Some(at) = self.widened.iter().position(|one| one.path == path) {
             self.journal.write(&JournalRecord::ModeRestored { path: path.to_vec() })?;
@@ -165,7 +164,7 @@ impl<'a> TemporaryAccess<'a> {
         Ok(())
     }
 
-    /// Closes all, the deepest first.
+    /// Revokes all access, the deepest paths first.
     pub fn revoke(&mut self) -> io::Result<()> {
         let revoked = self.revoke_some(|_| true);
         let restored: Vec<io::Result<()>> = std::mem::take(&mut self.cleared)
@@ -178,7 +177,7 @@ impl<'a> TemporaryAccess<'a> {
         revoked.and(restored.into_iter().collect())
     }
 
-    /// Closes what is no directory.
+    /// Revokes access to everything but directories.
     pub fn revoke_on_files(&mut self) -> io::Result<()> {
         self.revoke_some(|one| one.handle.stat().st_mode & libc::S_IFMT != libc::S_IFDIR)
     }
@@ -193,7 +192,7 @@ impl<'a> TemporaryAccess<'a> {
 
     fn revoke_one(&self, one: &WidenedMode) -> io::Result<()> {
         match rustix::fs::chmod(one.handle.proc_path(), Mode::from_raw_mode(one.permissions)) {
-            // It was removed, as it should be.
+            // It was removed, as planned.
             Ok(()) | Err(Errno::NOENT) => {
                 self.journal.write(&JournalRecord::ModeRestored { path: one.path.clone() })
             }
@@ -216,7 +215,7 @@ fn directory(dentry: &Dentry) -> io::Result<Option<Handle>> {
     Ok(dentry.handle()?.filter(is_directory))
 }
 
-/// A path through the directory at `spot`.
+/// A path that is resolved through the directory `dentry`.
 fn search_probe(dentry: &Dentry) -> Vec<u8> {
     [dentry.name(), b"/."].concat()
 }

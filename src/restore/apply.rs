@@ -1,9 +1,9 @@
-//! Carries out a plan: new files beside the old ones and then into their places, the removals after
-//! them, links and the attributes of directories last.
+//! Carries out a plan: new files beside the old ones and then into their places, then the removals, the
+//! hard links, and last the attributes of directories.
 //!
-//! At every moment a path holds what it held, or what is put back; only a file that has to be written
-//! in place is neither for a while, and its bytes are in the rescue. Neighbours: `plan.rs` says what to
-//! do, `node.rs` makes new nodes, `rescue.rs` has kept what is overwritten.
+//! At every moment a path has its old content or its new one. The exception is a file that is written in
+//! place, whose old content is in the rescue. Neighbours: `plan.rs` decides what to do, `node.rs` makes
+//! new nodes, `rescue.rs` has kept what is overwritten.
 
 mod attributes;
 mod nodes;
@@ -28,22 +28,22 @@ use crate::snapshot::compare::state;
 use crate::snapshot::source::{Contents, locate};
 use crate::snapshot::{FileRecord, FileType, Present, live};
 
-/// How many new files wait for their turn, to be flushed to the disk together.
+/// How many new files are flushed to the disk together.
 const BATCH: usize = 4096;
-/// How many bytes wait with them.
+/// How many bytes they may have.
 const BATCH_BYTES: u64 = 1 << 30;
 
-/// What is to be done, with all that it takes.
+/// What is to be done, and what is needed for it.
 pub struct ApplyContext<'a> {
-    /// What was asked for.
+    /// What the plan was made from.
     pub input: &'a PlanInput<'a>,
-    /// What is to be done.
+    /// The plan.
     pub plan: &'a RestorePlan,
-    /// Where.
+    /// The live filesystem.
     pub root: &'a Root,
     /// The contents of the snapshot.
     pub contents: &'a Contents<'a>,
-    /// What is told before it is done.
+    /// The journal, which each step is written to before it is taken.
     pub journal: &'a Journal<'a>,
     /// The modification times of directories in which names change.
     pub times: &'a DirectoryTimes,
@@ -58,11 +58,11 @@ pub struct Applied {
     pub removed: usize,
     /// What could not be given to a path.
     pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
-    /// Directories that someone put something into meanwhile.
+    /// Directories that are left, since somebody put something into them meanwhile.
     pub left: Vec<(Vec<u8>, LeftReason)>,
 }
 
-/// Carries out the plan of `job`; what was done so far is in `done`, whatever the outcome.
+/// Carries out the plan of `context`; `done` says what was done so far, also after an error.
 pub fn apply(
     context: &ApplyContext,
     access: &mut TemporaryAccess,
@@ -89,7 +89,7 @@ pub fn apply(
     applier.make()?;
     applier.remove()?;
     applier.link()?;
-    // Before directories are shut again.
+    // While the directories are still accessible.
     applier.check()?;
     applier.tell(&JournalRecord::Placed)?;
     applier.finish_directories()?;
@@ -104,10 +104,10 @@ struct Applier<'a, 'b, 'l> {
     tick: Tick<'a>,
     prepared: VecDeque<PreparedNode>,
     prepared_bytes: u64,
-    /// What takes the place of a directory, made before anything is removed from that.
+    /// What takes the place of a directory; it is made before anything in that directory is removed.
     waiting: BTreeMap<usize, PreparedNode>,
     unsynced: Unsynced,
-    /// Files that were changed in place: under their other names they are no longer as they were seen.
+    /// Files that were changed in place: under their other names they differ from their inspection.
     own_changes: HashSet<(u64, u64)>,
 }
 
@@ -135,7 +135,7 @@ impl Applier<'_, '_, '_> {
         state(&self.context.input.files[record], self.context.input.wanted).present()
     }
 
-    /// What was at the path when the plan was made.
+    /// What was at the path when it was inspected.
     fn inspected(&self, record: usize) -> Option<&Present> {
         self.context.input.inspections.get(&record)?.as_ref().ok()?.live.as_ref()
     }
@@ -148,7 +148,7 @@ impl Applier<'_, '_, '_> {
         self.wanted(record).is_some_and(|wanted| wanted.file_type == FileType::Directory)
     }
 
-    /// Writes to the journal.
+    /// Writes a record to the journal.
     fn tell(&self, entry: &JournalRecord) -> Result<(), Error> {
         self.context.journal.write(entry).map_err(failed("write the journal of the restore"))
     }
@@ -158,12 +158,12 @@ impl Applier<'_, '_, '_> {
         (self.tick)();
     }
 
-    /// Whether a directory has to be emptied and replaced.
+    /// Whether a directory has to be emptied before its place can be taken.
     fn waits(&self, record: usize) -> bool {
         self.is_live_directory(record) && !self.is_wanted_directory(record)
     }
 
-    /// All that is new and needs no directory out of its way; attributes of what stays.
+    /// Makes everything new that needs no directory out of its way, and gives attributes to what stays.
     fn make(&mut self) -> Result<(), Error> {
         let context = self.context;
         // Before another name of the same file is written in place.
@@ -190,7 +190,7 @@ impl Applier<'_, '_, '_> {
                 Action::Node => {
                     let prepared = self.new_node(step.record)?;
                     if self.is_wanted_directory(step.record) {
-                        // What comes next may be in it.
+                        // The next step may be in it.
                         self.put(prepared)?;
                     } else {
                         self.enqueue(prepared, waits)?;
@@ -211,7 +211,7 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    /// What has to go, from the leaves up, and what takes the place of a directory.
+    /// Removes what has to go, from the leaves up, and replaces directories that are empty by then.
     fn remove(&mut self) -> Result<(), Error> {
         let context = self.context;
         for step in context.plan.steps.iter().rev() {
@@ -236,7 +236,7 @@ impl Applier<'_, '_, '_> {
 
     fn dentry(&self, record: usize) -> Result<Dentry, Error> {
         let path = self.path(record);
-        // Those that are missing and recorded are made before, by steps of their own.
+        // Directories that are missing and recorded were made by steps of their own.
         let dentry = self.context.root.with_parents(path, Mode::from_raw_mode(0o755), &mut |_| {});
         dentry.map_err(failed_at("open the directory of", path))
     }
@@ -245,10 +245,11 @@ impl Applier<'_, '_, '_> {
         failed_at("restore", self.path(record))(io::Error::other("it changed meanwhile"))
     }
 
-    /// Whether `now` is what was looked at.
+    /// Whether `now` is what was inspected.
     fn is_as_inspected(&self, record: usize, now: &Present) -> bool {
         self.inspected(record).is_some_and(|inspected| {
-            // Of a directory that is in the way only what it holds matters, and that is seen by the kernel.
+            // Of a directory that is in the way only the entries matter, and the kernel refuses to remove
+            // one that has any.
             now.file_type == FileType::Directory && inspected.file_type == FileType::Directory
                 || is_unchanged(inspected, now)
                 || (inspected.dev, inspected.ino) == (now.dev, now.ino)
@@ -261,10 +262,10 @@ impl Applier<'_, '_, '_> {
         let stat = dentry.stat().map_err(failed_at("stat", path))?;
         stat.map(|stat| live::present(&stat, &dentry.proc_path()))
             .transpose()
-            .map_err(failed_at("look at", path))
+            .map_err(failed_at("stat", path))
     }
 
-    /// Sees that what is at the spot is what was looked at, and says whether something is there.
+    /// Checks that what is at `dentry` is what was inspected, and says whether anything is there.
     fn expect_unchanged(&self, record: usize, dentry: &Dentry) -> Result<bool, Error> {
         match self.present(record, dentry)? {
             None if self.inspected(record).is_none() => Ok(false),
@@ -278,7 +279,7 @@ impl Applier<'_, '_, '_> {
         handle.ok_or_else(|| failed_at("open", self.path(record))(io::ErrorKind::NotFound.into()))
     }
 
-    /// Sees by its metadata that every path is as it should be.
+    /// Checks by its metadata that every path is at the wanted state.
     fn check(&self) -> Result<(), Error> {
         let left: BTreeSet<&[u8]> = self.done.left.iter().map(|(path, _)| path.as_slice()).collect();
         for step in &self.context.plan.steps {
@@ -286,8 +287,8 @@ impl Applier<'_, '_, '_> {
             if left.contains(path) {
                 continue;
             }
-            let dentry = self.context.root.dentry(path).map_err(failed_at("look at", path))?;
-            let stat = dentry.map_or(Ok(None), |dentry| dentry.stat()).map_err(failed_at("look at", path))?;
+            let dentry = self.context.root.dentry(path).map_err(failed_at("stat", path))?;
+            let stat = dentry.map_or(Ok(None), |dentry| dentry.stat()).map_err(failed_at("stat", path))?;
             let is_right = match (self.wanted(step.record), stat) {
                 (None, None) => true,
                 (Some(wanted), Some(stat)) => {
@@ -297,7 +298,7 @@ impl Applier<'_, '_, '_> {
                 }
                 _ => false,
             };
-            // An attribute may have been all that was put back, of content that someone changed.
+            // If only attributes were put back, the content may be someone else's.
             if !is_right && !matches!(step.action, Action::Attributes(_)) {
                 return Err(failed_at("restore", path)(io::Error::other("it changed meanwhile")));
             }
@@ -306,7 +307,7 @@ impl Applier<'_, '_, '_> {
     }
 }
 
-/// The record whose content the file of the record `index` gets: its own, or one of another name of the
+/// The record that has the content of the file of record `index`: its own, or that of another name of the
 /// same file.
 pub fn source<'a>(input: &PlanInput<'a>, index: usize) -> &'a FileRecord {
     let mut names = same_file(input.files, input.links[0], index);

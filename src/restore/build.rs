@@ -1,6 +1,6 @@
 //! Builds a recorded state as a tree of its own: each path under a new or empty directory.
 //!
-//! Files are independent copies, never links to live ones, and no live file is touched. Neighbours:
+//! Files are independent copies, never hard links to live ones, and no live file is touched. Neighbours:
 //! `node.rs` makes the nodes, `snapshot::source` has the contents.
 
 use std::collections::HashMap;
@@ -23,13 +23,13 @@ use crate::snapshot::{FileRecord, FileType, Present, printable};
 /// Why a path of the state is not in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skipped {
-    /// Its content was never needed by the command, so it was not recorded.
+    /// The command did not use its content, so it was not recorded.
     #[error("its content was not recorded, since the command did not use it")]
     NotRecorded,
-    /// A device is made on request only, and by who may.
+    /// It is a device, which is made only on request and only by root.
     #[error("it is a device")]
     Device,
-    /// No recording has what is in a repository's own directory, where Git would run it.
+    /// It is in a `.git` directory, where Git would run or trust it.
     #[error("it is inside a repository's own directory")]
     Repository,
     /// Its content is unavailable.
@@ -44,7 +44,7 @@ pub struct BuiltTree {
     pub files: usize,
     /// Directories of the record.
     pub directories: usize,
-    /// Symbolic links, FIFOs, sockets and devices.
+    /// Symlinks, FIFOs, sockets and devices.
     pub others: usize,
     /// Bytes of content.
     pub bytes: u64,
@@ -63,7 +63,7 @@ pub struct TreePlan<'a> {
     skipped: Vec<(Vec<u8>, Skipped)>,
 }
 
-/// Finds what of `records`, sorted by path bytes, there is to build; what has no content is skipped.
+/// Selects what of `records`, sorted by path bytes, can be built; what has no content is skipped.
 pub fn plan<'a, 's: 'a>(
     records: impl Iterator<Item = &'s FileRecord>,
     side: Side,
@@ -104,7 +104,7 @@ impl TreePlan<'_> {
         self.records.is_empty()
     }
 
-    /// Builds it under `dir`, which is made with its parents where it is not there.
+    /// Builds the tree under `dir`, which is created with its parents if it does not exist.
     pub fn build(self, dir: &Path, contents: &Contents, tick: Tick<'_>) -> Result<BuiltTree, Error> {
         let name = dir.as_os_str().as_bytes();
         std::fs::create_dir_all(dir).map_err(failed_at("create", name))?;
@@ -120,8 +120,8 @@ impl TreePlan<'_> {
             }
             tick();
         }
-        // Last, and from the leaves up: what is made in a directory changes its times and needs its
-        // permissions.
+        // Last, and from the leaves up: making entries in a directory changes its times and needs
+        // permissions on it.
         for record in self.records.iter().rev() {
             let present = state(record, self.side).present();
             if let Some(present) = present.filter(|present| present.file_type == FileType::Directory) {
@@ -139,7 +139,7 @@ struct TreeBuilder<'a, 's> {
     root: Root,
     plan: &'a TreePlan<'a>,
     contents: &'a Contents<'s>,
-    /// The first name of each file that had several.
+    /// The first name of each file with several hard links.
     links: HashMap<(u64, u64), Dentry>,
     built: BuiltTree,
 }
@@ -156,7 +156,7 @@ impl TreeBuilder<'_, '_> {
             FileType::Directory => {
                 self.built.directories += 1;
                 match node::new_node(&dentry, present) {
-                    // Made already, as the parent of nothing that sorts before it.
+                    // It was made already, as the parent of a path without a record.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                     made => made.map_err(failed_at("create", path)),
                 }
@@ -178,7 +178,7 @@ impl TreeBuilder<'_, '_> {
             self.built.files += 1;
             let flags = AtFlags::empty();
             return rustix::fs::linkat(first.parent(), first.name(), dentry.parent(), dentry.name(), flags)
-                .map_err(|error| failed_at("link", path)(error.into()));
+                .map_err(|error| failed_at("make a hard link at", path)(error.into()));
         }
         let mut file = node::new_file(dentry).map_err(failed_at("create", path))?;
         match write_content(self.contents, record, self.plan.side, &mut file) {
@@ -217,7 +217,7 @@ impl TreeBuilder<'_, '_> {
         Ok(())
     }
 
-    /// The place of `path`, whose parent directories are made where no record made them.
+    /// The dentry of `path`; parent directories without a record are made.
     fn dentry(&self, path: &[u8]) -> Result<Dentry, Error> {
         let dentry = self.root.with_parents(path, Mode::from_raw_mode(0o777), &mut |_| {});
         dentry.map_err(failed_at("open the parent of", path))

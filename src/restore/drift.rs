@@ -1,8 +1,7 @@
-//! Where the live file system is no longer as a snapshot recorded it: what `verify` reports.
+//! Where the live filesystem is no longer as a snapshot recorded it, for `verify`.
 //!
-//! Nothing is taken on trust: every content that a record identifies is read and hashed, whatever the
-//! metadata says. Neighbours: `snapshot::compare` makes the fingerprints, `snapshot::source` knows
-//! what Git still has.
+//! Sizes and times are never proof: every content that a record identifies is read and hashed.
+//! Neighbours: `snapshot::compare` makes the fingerprints, `snapshot::source` knows what Git still has.
 
 use std::io;
 
@@ -17,11 +16,11 @@ use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 /// What is wrong with a path.
 #[derive(Debug)]
 pub enum DriftKind {
-    /// It is at another state.
+    /// It is not at the recorded state.
     Drift,
-    /// Git has the pinned blob no more.
+    /// Git no longer has the pinned blob.
     PinLost(Unavailable),
-    /// It can't be looked at.
+    /// It can't be inspected.
     Unreadable(io::Error),
 }
 
@@ -34,11 +33,11 @@ pub struct Difference<'a> {
     pub kind: DriftKind,
     /// The recorded state.
     pub recorded: Fingerprint,
-    /// The state of now; none where it can't be looked at.
+    /// The live state; none if it can't be inspected.
     pub live: Option<Fingerprint>,
 }
 
-/// What a comparison came to.
+/// The outcome of a comparison.
 #[derive(Debug)]
 pub struct Drift<'a> {
     /// How many paths were compared with the live ones.
@@ -51,7 +50,7 @@ pub struct Drift<'a> {
     pub differences: Vec<Difference<'a>>,
 }
 
-/// Compares every record of `snapshot` on `side` with what is at its path in `place`.
+/// Compares every record of `snapshot` on `side` with what is at its path beneath `root`.
 pub fn check<'a>(snapshot: &'a Snapshot, side: Side, root: &Root, tick: Tick<'_>) -> Drift<'a> {
     let contents = Contents::new(snapshot);
     let inspected = parallel::map(snapshot.files(), tick, |record| {
@@ -80,13 +79,13 @@ enum DriftTreatment {
     LeftOut,
 }
 
-/// Whether the file is where the output of the command was sent: it is no input, and goes on to grow when
-/// the command has ended.
+/// Whether the output of the command was sent to the file: then it is no input, and it may grow after the
+/// command has ended.
 fn is_output(record: &FileRecord) -> bool {
     is_inherited_alone(record) && !record.operations.contains(Operation::Read)
 }
 
-/// Whether the command only read the file, whose bytes Git can supply whatever becomes of the file.
+/// Whether the command only read the file, and Git has its content whatever becomes of the file.
 fn is_pinned_read(record: &FileRecord, side: Side) -> bool {
     !record.operations.intersects(Operations::CHANGES)
         && matches!(locate(record, side), Ok(Source::Git { .. }))

@@ -1,7 +1,7 @@
-//! What is at the paths of the targets now, and what would stand in the way of a change there.
+//! What is at the paths of the targets now, and what would prevent a change there.
 //!
-//! Neighbours: `plan.rs` decides by these looks and by nothing else; `access.rs` opens directories
-//! that may not be searched.
+//! Neighbours: `plan.rs` decides by these inspections and by nothing else; `access.rs` gives access to
+//! directories that may not be searched.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -19,32 +19,32 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint, state};
 use crate::snapshot::{FileRecord, FileType, Present, live};
 
-/// What was found at the path of one record.
+/// What was found at the path of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// What is there, with its extended attributes.
     pub live: Option<Present>,
-    /// Whether it is at the state that is to be put back.
+    /// Whether it is at the wanted state.
     pub at_wanted: bool,
     /// Whether it is at the other recorded state.
     pub at_other: bool,
-    /// Whether the content of a regular file is that which is to be put back.
+    /// Whether a regular file has the content of the wanted state.
     pub same_content: bool,
-    /// Whether it is the user's own file or directory and permits not even them to read it.
+    /// Whether it is a file or directory of the user's that they may not read.
     pub is_shut: bool,
-    /// What is where the parent directory should be.
+    /// The state of its parent directory.
     pub parent: ParentState,
-    /// Neither it nor its name can be changed (chattr(1)).
+    /// Its inode flags forbid changes of it and of its name (chattr(1)).
     pub immutable: bool,
     /// Something is mounted there.
     pub mount: bool,
-    /// It belongs to the kernel.
+    /// It is on a filesystem that the kernel makes up, such as procfs.
     pub pseudo: bool,
-    /// The names in a directory that is not to stay one.
+    /// The entries of a directory that does not stay one.
     pub entries: Vec<Vec<u8>>,
 }
 
-/// What is where the parent directory of a path should be.
+/// What is at the path of a parent directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParentState {
     /// Nothing: these directories are missing, the topmost first.
@@ -53,44 +53,44 @@ pub enum ParentState {
     Blocked,
     /// The directory.
     Exists {
-        /// Whether names in it can be changed.
+        /// Whether its entries can be changed.
         access: NameAccess,
-        /// Whether only their owners may remove names from it: its own owner, where that is so.
+        /// The owner of the directory, if it has the sticky bit.
         sticky: Option<u32>,
     },
 }
 
-/// Whether the names in a directory can be changed.
+/// Whether the entries of a directory can be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameAccess {
     /// They can.
     Allowed,
-    /// They can when its inode flags are cleared.
+    /// They can, once its inode flags are cleared.
     LockedByFlags,
-    /// They can when its owner, who we are, permits it.
+    /// They can, once the user, who owns it, has write permission on it.
     OwnerMayAllow,
-    /// They can't.
+    /// They can't, for this reason.
     Denied(String),
 }
 
-/// How to look.
+/// Inspects the paths of records.
 pub struct Inspector<'a> {
-    /// Where.
+    /// The live filesystem.
     pub root: &'a Root,
     /// The records of the snapshot.
     pub files: &'a [FileRecord],
-    /// The names that are one file in the state that is to be put back, and in the other.
+    /// The hard links of the wanted state, and those of the other one.
     pub links: [&'a HardLinks; 2],
-    /// The state that is to be put back.
+    /// The wanted state.
     pub wanted: Side,
     /// What of it is put back.
     pub policy: &'a RestorePolicy,
-    /// Directories whose permission bits are not their own at the moment.
+    /// The original permission bits of what has others at the moment.
     pub original_modes: &'a OriginalModes,
 }
 
 impl Inspector<'_> {
-    /// Looks at the paths of the records `indices`, in parallel.
+    /// Inspects the paths of the records `indices`, in parallel.
     pub fn inspect_all(&self, indices: &[usize], tick: Tick<'_>) -> HashMap<usize, io::Result<Inspection>> {
         let inspections = parallel::map(indices, tick, |index| self.inspect(*index));
         indices.iter().copied().zip(inspections).collect()
@@ -164,7 +164,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// Whether `live` is at the state that `record` has on `side`, and has its content.
+    /// Whether `live` is at the state of `record` on `side`, and whether it has its content.
     fn compare(
         &self,
         index: usize,
@@ -180,8 +180,8 @@ impl Inspector<'_> {
         let like = self.like(index, side);
         let same_content = match (&like, live.file_type) {
             (Fingerprint::Present { content: None, .. }, FileType::File) => {
-                // Content that nobody looked at counts as the same where the command left it alone;
-                // else there is only the metadata to go by.
+                // Content that was never read counts as the same if the command left it alone; otherwise
+                // there is only the metadata to compare.
                 let times = (recorded.mtime, recorded.mtime_nsec) == (live.mtime, live.mtime_nsec);
                 let same = recorded.size == live.size && (times || side != self.wanted);
                 content_is_untouched(record) || same
@@ -193,7 +193,7 @@ impl Inspector<'_> {
                 match compare::live(proc_path, &like) {
                     Ok(Fingerprint::Present { content: found, .. }) => found == *content,
                     Ok(Fingerprint::Absent) => false,
-                    // What may not even be read is not known to be as recorded.
+                    // What may not be read is not known to be as recorded.
                     Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
                     Err(error) => return Err(error),
                 }
@@ -209,7 +209,7 @@ impl Inspector<'_> {
         Ok((same && same_content, same_content))
     }
 
-    /// The recorded state; content that was looked at under another name of the file is its own, too.
+    /// The recorded state, with the content of another hard link if only that was recorded.
     fn like(&self, index: usize, side: Side) -> Fingerprint {
         let links = self.links[usize::from(side != self.wanted)];
         let mut like = compare::recorded(&self.files[index], side, Entries::Ignore);
@@ -241,7 +241,7 @@ impl Inspector<'_> {
     fn above(&self, dentry: &Dentry) -> io::Result<ParentState> {
         let stat = rustix::fs::fstat(dentry.parent())?;
         let is_owner = stat.st_uid == self.policy.user.uid;
-        // Through the link of /proc, since this call takes no descriptor of O_PATH alone.
+        // By its path in /proc, since faccessat(2) takes no O_PATH descriptor.
         let directory = dentry.parent_path();
         let rights = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let flags = AtFlags::EACCESS;
@@ -249,7 +249,7 @@ impl Inspector<'_> {
             Ok(()) => NameAccess::Allowed,
             Err(Errno::ACCESS) if is_owner => NameAccess::OwnerMayAllow,
             Err(Errno::PERM) => NameAccess::LockedByFlags,
-            Err(Errno::ROFS) => NameAccess::Denied("the file system is read-only".to_owned()),
+            Err(Errno::ROFS) => NameAccess::Denied("the filesystem is read-only".to_owned()),
             Err(error) => NameAccess::Denied(format!("the directory can't be written: {error}")),
         };
         let access = if access == NameAccess::Allowed && is_append_only(dentry) {
@@ -262,7 +262,7 @@ impl Inspector<'_> {
     }
 }
 
-/// Whether entries may be added to the directory, but none removed.
+/// Whether entries can be added to the directory but not removed.
 fn is_append_only(dentry: &Dentry) -> bool {
     let statx = rustix::fs::statx(dentry.parent(), c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
     statx.is_ok_and(|statx| statx.stx_attributes.contains(rustix::fs::StatxAttributes::APPEND))
@@ -271,7 +271,7 @@ fn is_append_only(dentry: &Dentry) -> bool {
 /// Whether what is there is immutable or append-only, and whether something is mounted on it.
 fn obstacles(dentry: &Dentry) -> (bool, bool) {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    // A kernel or file system that does not tell lets the change itself answer.
+    // If the kernel or the filesystem does not tell, the change itself will fail.
     let Ok(statx) = rustix::fs::statx(dentry.parent(), dentry.name(), flags, StatxFlags::TYPE) else {
         return (false, false);
     };
@@ -280,7 +280,8 @@ fn obstacles(dentry: &Dentry) -> (bool, bool) {
     (has(Bit::IMMUTABLE | Bit::APPEND), has(Bit::MOUNT_ROOT))
 }
 
-/// Looks at the paths of the records `indices`; those of the user that are shut are opened to be read.
+/// Inspects the paths of the records `indices`; what the user owns and may not read is made readable for
+/// it.
 pub fn inspect(
     request: &RestoreRequest,
     files: &[FileRecord],
@@ -290,7 +291,7 @@ pub fn inspect(
     access: &mut TemporaryAccess<'_>,
     progress: &dyn RestoreProgress,
 ) -> HashMap<usize, io::Result<Inspection>> {
-    progress.start("look", indices.len());
+    progress.start("inspect", indices.len());
     let inspect_all = |indices: &[usize], access: &TemporaryAccess| {
         let original_modes = access.original_modes();
         let inspector = Inspector {
@@ -304,7 +305,7 @@ pub fn inspect(
         inspector.inspect_all(indices, &|| progress.tick())
     };
     let mut inspections = inspect_all(indices, access);
-    // Twice: what is in a directory that was opened may be shut as well.
+    // Twice: what is in a directory that has become searchable may be unreadable, too.
     for _ in 0..2 {
         let is_hidden = |inspection: &io::Result<Inspection>| match inspection {
             Ok(inspection) => inspection.is_shut,
@@ -331,10 +332,11 @@ pub fn inspect(
             }
         }
         if opened {
-            // The opened directories themselves are seen with other bits now, too.
+            // The directories have other modes themselves now.
             inspections = inspect_all(indices, access);
         }
-        // Directories stay open, as a way to what is in them; what can't be closed now is closed then.
+        // Directories stay accessible, since they lead to what is in them; a mode that can't be restored
+        // now is restored later.
         let _ = access.revoke_on_files();
         for (index, inspection) in &mut inspections {
             if let (Ok(inspection), true) = (inspection, readable.contains(files[*index].path.as_slice())) {

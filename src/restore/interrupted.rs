@@ -1,7 +1,8 @@
-//! Restores that came to no end: found by the directories that they left, and settled before anything else.
+//! Restores that were interrupted: found by the directories that they left, and settled before anything
+//! else.
 //!
 //! Neighbours: `rescue_directory.rs` names the directories, `journal.rs` has what was begun, `settle.rs`
-//! completes or takes it back.
+//! completes it or takes it back.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +17,7 @@ use super::root::Root;
 use super::settle::Settler;
 use crate::snapshot::{Kind, Snapshot, live};
 
-/// The directory of a restore that came to no end: its journal, and its rescue if it came so far.
+/// The directory of an unfinished restore: its journal, and its rescue if that was written.
 #[derive(Debug)]
 pub struct UnfinishedRescue {
     /// The directory.
@@ -25,8 +26,8 @@ pub struct UnfinishedRescue {
     pub snapshot: Option<Snapshot>,
 }
 
-/// The directories of the restores of the snapshot `snap`, or of its rescues, that came to no end, or
-/// have not yet; in the order of their numbers.
+/// The directories of the unfinished restores of the snapshot `snap` and of its rescues, in the order of
+/// their numbers; some may still be running.
 pub fn unfinished(snap: &Path) -> io::Result<Vec<UnfinishedRescue>> {
     let (directory, base) = family(snap)?;
     let mut found = Vec::new();
@@ -37,7 +38,7 @@ pub fn unfinished(snap: &Path) -> io::Result<Vec<UnfinishedRescue>> {
             continue;
         }
         let snapshot = Snapshot::open(&path).ok().filter(is_ours);
-        // Another's rescue, with a manifest of its own, could say that files of ours were half done.
+        // With a rescue of their own, another user could claim that our files are half written.
         if snapshot.is_some() || is_abandoned(&path) {
             found.push(UnfinishedRescue { path, snapshot });
         }
@@ -50,12 +51,13 @@ pub fn unfinished(snap: &Path) -> io::Result<Vec<UnfinishedRescue>> {
 pub fn interrupted(snap: &Path) -> Vec<PathBuf> {
     let is_dead =
         |one: &UnfinishedRescue| !matches!(journal::find(&one.path), Ok(journal::JournalState::InUse));
-    // What can't be looked at is told by a restore.
+    // What can't be read here is an error of the next restore.
     let found = unfinished(snap).unwrap_or_default().into_iter();
     found.filter(|one| one.snapshot.is_some() && is_dead(one)).map(|one| one.path).collect()
 }
 
-/// Whether we wrote the rescue: another's could say that files of ours are half done.
+/// Whether this user wrote the rescue on this machine: another's could claim that our files are half
+/// written.
 fn is_ours(snapshot: &Snapshot) -> bool {
     let header = snapshot.header();
     let user = nix::unistd::geteuid().as_raw();
@@ -65,15 +67,15 @@ fn is_ours(snapshot: &Snapshot) -> bool {
         && header.host.machine == live::machine_id_hash().to_string()
 }
 
-/// Restores of the same snapshot and of its rescues that were killed.
+/// Interrupted restores of a snapshot and of its rescues.
 pub struct InterruptedRestores {
     /// Those of the same command, which is completed, in the order of their paths.
     pub own: Vec<UnfinishedRescue>,
-    /// Those of others.
+    /// Those of other commands.
     pub others: Vec<UnfinishedRescue>,
-    /// Whether the snapshot is itself the rescue of a restore that was killed.
+    /// Whether the snapshot itself is the rescue of an interrupted restore.
     pub itself: bool,
-    /// What each had begun, and where its journal is.
+    /// The directory and the journal of each.
     pub journals: Vec<(PathBuf, InterruptedJournal)>,
 }
 
@@ -81,10 +83,9 @@ impl InterruptedRestores {
     /// Finds those of `snapshot` and of its rescues.
     pub fn find(snapshot: &Snapshot, request: &RestoreRequest) -> Result<InterruptedRestores, Error> {
         let path = snapshot.path().canonicalize().map_err(failed("resolve the snapshot"))?;
-        let inspected = failed("look for unfinished rescues");
+        let searched = failed("search for unfinished rescues");
         let command = rescue::command(snapshot.path(), request.wanted, request.paths);
-        let (found, command) =
-            unfinished(&path).and_then(|found| Ok((found, command?))).map_err(inspected)?;
+        let (found, command) = unfinished(&path).and_then(|found| Ok((found, command?))).map_err(searched)?;
         let mut interrupted =
             InterruptedRestores { own: Vec::new(), others: Vec::new(), itself: false, journals: Vec::new() };
         let name = Some(rescue::name(&snapshot.header().id));
@@ -106,7 +107,7 @@ impl InterruptedRestores {
         Ok(interrupted)
     }
 
-    /// The rescues that tell what was half done, those of the same command last.
+    /// The rescues that have the states of half-written files, those of the same command last.
     pub fn sources<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Snapshot> {
         let itself = self.itself.then_some(snapshot);
         let name = rescue::name(&snapshot.header().id);
@@ -115,7 +116,8 @@ impl InterruptedRestores {
         itself.into_iter().chain(others).chain(self.own.iter().filter_map(|one| one.snapshot.as_ref()))
     }
 
-    /// Completes or takes back what each of them had begun; of a dry run, the paths where it would be done.
+    /// Completes or takes back what each of them had begun; in a dry run, returns the paths where that
+    /// would be done.
     pub fn settle(
         &self,
         snapshot: &Snapshot,
@@ -132,7 +134,7 @@ impl InterruptedRestores {
         }
         if !request.dry_run {
             for one in self.others.iter().filter(|one| one.snapshot.is_none()) {
-                // One with what is no business of ours stays.
+                // A directory with files of someone else stays.
                 let _ = end(&one.path);
             }
         }

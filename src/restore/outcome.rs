@@ -1,4 +1,4 @@
-//! What came of a restore in place, for whoever tells it.
+//! What came of a restore in place, for the verb to report.
 //!
 //! Neighbours: `run.rs` fills it in, `plan.rs` has the plan that it is made of.
 
@@ -12,13 +12,13 @@ use crate::snapshot::{FileType, Present, printable};
 /// What becomes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathChange {
-    /// It is made where nothing is.
+    /// It is made; nothing is there.
     Create,
     /// What is there is replaced.
     Replace,
     /// It is written in place.
     WriteInPlace,
-    /// It becomes another name of a file.
+    /// It becomes a hard link to another file.
     HardLink,
     /// It gets other attributes.
     Attributes,
@@ -27,7 +27,7 @@ pub enum PathChange {
 }
 
 impl PathChange {
-    /// Its name.
+    /// The word for it in JSON.
     pub fn name(self) -> &'static str {
         match self {
             PathChange::Create => "create",
@@ -43,34 +43,34 @@ impl PathChange {
 /// What came of a restore.
 #[derive(Debug, Default)]
 pub struct RestoreOutcome {
-    /// What is to be done, or was, in the order of the paths.
+    /// The changes that are to be made or were made, sorted by path.
     pub changes: Vec<(Vec<u8>, PathChange)>,
-    /// Targets at neither of their states, with what is there.
+    /// Targets at neither of their recorded states, with what is there.
     pub conflicts: Vec<(Vec<u8>, String)>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
-    /// Paths whose content can't be had.
+    /// Paths whose content is unavailable.
     pub unavailable: Vec<(Vec<u8>, Unavailable)>,
     /// Targets that are left as they are.
     pub left: Vec<(Vec<u8>, LeftReason)>,
-    /// What could not be given to a path.
+    /// Attributes that could not be given to a path.
     pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
-    /// How many targets were at the state already.
+    /// How many targets were at the wanted state already.
     pub at_wanted: usize,
-    /// Where what was overwritten is kept.
+    /// The rescues, which have what was overwritten.
     pub rescues: Vec<PathBuf>,
-    /// Whether a restore that was killed was completed.
+    /// Whether an interrupted restore was completed.
     pub completed: bool,
     /// Whether the changes were made.
     pub applied: bool,
-    /// Whether they are not made, or would not be, for what stands in the way.
+    /// Whether the changes are refused, or would be.
     pub is_refused: bool,
-    /// Whether conflicts are in the way, and not to be overwritten.
+    /// Whether conflicts are a reason for that.
     pub has_blocking_conflicts: bool,
 }
 
 impl RestoreOutcome {
-    /// Whether the state was put back whole, or will be.
+    /// Whether all of the state was put back, or will be.
     pub fn is_whole(&self) -> bool {
         !self.is_refused && self.left.is_empty()
     }

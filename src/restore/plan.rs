@@ -1,7 +1,7 @@
-//! Decides what becomes of each target. Pure: records and looks in, actions and objections out.
+//! Decides what becomes of each target. Pure: records and inspections in, actions and objections out.
 //!
-//! Neighbours: `inspect.rs` has looked, `rescue.rs` keeps what the actions will overwrite, `apply.rs`
-//! carries them out.
+//! Neighbours: `inspect.rs` makes the inspections, `rescue.rs` keeps what the actions will overwrite,
+//! `apply.rs` carries them out. Submodules: `hard_links.rs` and `obstacles.rs`.
 
 mod hard_links;
 mod obstacles;
@@ -19,11 +19,11 @@ use crate::snapshot::compare::state;
 use crate::snapshot::layout;
 use crate::snapshot::{FileRecord, FileType, Present};
 
-/// What is asked for, and by whom.
+/// What a plan is made from.
 pub struct PlanInput<'a> {
     /// The records of the snapshot.
     pub files: &'a [FileRecord],
-    /// The state that is to be put back.
+    /// The wanted state.
     pub wanted: Side,
     /// What of it is put back.
     pub policy: &'a RestorePolicy,
@@ -31,11 +31,11 @@ pub struct PlanInput<'a> {
     pub force: bool,
     /// The targets, in order.
     pub targets: &'a [usize],
-    /// The names that are one file in the state that is to be put back, and in the other.
+    /// The hard links of the wanted state, and those of the other one.
     pub links: [&'a HardLinks; 2],
-    /// What was found at the targets and at the other names of their files.
+    /// The inspections of the targets and of the other names of their files.
     pub inspections: &'a HashMap<usize, io::Result<Inspection>>,
-    /// The paths at which something is settled before anything is changed, where that was not done.
+    /// In a dry run, the paths where something an interrupted restore had begun would be settled first.
     pub begun: &'a BTreeSet<Vec<u8>>,
 }
 
@@ -44,22 +44,22 @@ pub struct PlanInput<'a> {
 pub enum Action {
     /// A regular file gets its content and attributes.
     File {
-        /// Written into the file that is there, because it has names or a place that a new file would
+        /// It is written into the existing file, which has hard links or a mount that a new file would
         /// not have.
         in_place: bool,
-        /// The content is that which is there already: the file only becomes one of its own.
+        /// The content is there already: the name only gets a file of its own.
         own_content: bool,
     },
-    /// It becomes a name of the file of another record.
+    /// It becomes a hard link to the file of another record.
     HardLink {
         /// The index of that record.
         to: usize,
     },
-    /// A directory, symbolic link, FIFO, socket or device is made.
+    /// A directory, symlink, FIFO, socket or device is made.
     Node,
-    /// What is there gets other attributes.
+    /// The existing file gets other attributes.
     Attributes(AttributeChanges),
-    /// What is there is removed.
+    /// The existing file is removed.
     Remove,
 }
 
@@ -72,19 +72,19 @@ pub struct Step {
     pub action: Action,
 }
 
-/// Why a path can't be put back whatever the user says.
+/// Why a path can't be put back, even with `--force`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// It can't be looked at.
-    #[error("it can't be looked at: {0}")]
+    /// It can't be inspected.
+    #[error("it can't be inspected: {0}")]
     Hidden(String),
-    /// The way to it is closed.
-    #[error("a file or a symbolic link is in the place of a directory above it")]
+    /// One of its parent directories is no directory now.
+    #[error("a file or a symlink is in the place of one of its parent directories")]
     NoDirectory,
     /// Its directory can't be changed.
     #[error("{0}")]
     Directory(String),
-    /// It is another user's in a directory where only owners remove files.
+    /// It is another user's, in a directory with the sticky bit.
     #[error("it belongs to another user, and its directory lets only owners remove files")]
     Sticky,
     /// It is immutable or append-only.
@@ -93,7 +93,7 @@ pub enum Obstacle {
     /// Something is mounted on it.
     #[error("something is mounted on it")]
     Mount,
-    /// Only its owner can change it.
+    /// Only its owner can change its attributes.
     #[error("it belongs to another user")]
     Foreign,
 }
@@ -101,16 +101,16 @@ pub enum Obstacle {
 /// Why a target is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeftReason {
-    /// A directory that would have to go holds what the snapshot does not know.
+    /// A directory that would be removed has entries that the snapshot does not know.
     #[error("it holds {} that the snapshot does not know", entries(.0))]
     Entries(Vec<Vec<u8>>),
-    /// The directory that it is in stays, since what was in its place can't be brought back.
+    /// The directory that it is in stays, since what was in its place can't be made.
     #[error("the directory that it is in stays")]
     ParentState,
-    /// No recording has what is in a repository's own directory.
+    /// It is in a `.git` directory.
     #[error("it is inside a repository's own directory")]
     Repository,
-    /// A device is made by root only, and of a snapshot that is trusted.
+    /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]
     Device,
 }
@@ -123,22 +123,22 @@ fn entries(names: &[Vec<u8>]) -> String {
     }
 }
 
-/// What a restore will do, and what speaks against it.
+/// What a restore will do, and the objections to it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RestorePlan {
     /// What changes, in the order of the paths.
     pub steps: Vec<Step>,
-    /// Targets at neither of their states, by the index of their records.
+    /// Targets at neither of their recorded states, by the index of their records.
     pub conflicts: Vec<usize>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
     /// Targets that are left as they are.
     pub left: Vec<(Vec<u8>, LeftReason)>,
-    /// Directories to be made that are no targets and of which nothing is recorded.
+    /// Directories to be made that are no targets and have no record.
     pub parents: BTreeSet<Vec<u8>>,
-    /// Directories whose owner must permit changes in them for a while.
+    /// Directories that have to be made writable for a while.
     pub make_writable: BTreeSet<Vec<u8>>,
-    /// What has flags that forbid changes, and is to be changed.
+    /// Paths whose inode flags have to be cleared for a while.
     pub clear_flags: BTreeSet<Vec<u8>>,
     /// How many targets are at the state already.
     pub at_wanted: usize,
@@ -151,7 +151,7 @@ impl RestorePlan {
     }
 }
 
-/// The directories in which the steps of `plan` change names.
+/// The directories in which the steps of `plan` change entries.
 pub fn touched(input: &PlanInput, plan: &RestorePlan) -> BTreeSet<Vec<u8>> {
     let changes_names = |step: &&Step| match step.action {
         Action::File { in_place, .. } => !in_place,
@@ -262,10 +262,10 @@ impl<'a> Planner<'a> {
         Action::File { in_place, own_content: false }
     }
 
-    /// The attributes that what is there lacks; none where it has them all.
+    /// The attributes that the existing file lacks; none if it has them all.
     ///
-    /// Permission bits are part of the state. The others are put back where they are as the other
-    /// state has them: an attribute that someone else changed since is not of the command's doing.
+    /// Permission bits are part of the state. Any other attribute is put back only if it is as in the
+    /// other state: if it is not, someone else has changed it since, and not the command.
     fn attributes(&self, index: usize, wanted: &Present, live: &Present) -> Option<AttributeChanges> {
         let record = self.record(index);
         let other = self.other(index).filter(|other| other.file_type == wanted.file_type);
@@ -318,7 +318,7 @@ impl<'a> Planner<'a> {
             && live.uid != self.input.policy.user.uid
             && changes.permissions.is_none()
         {
-            // Only the owner may; and none of it is part of the state.
+            // Only the owner may, and none of it is part of the state.
             return None;
         }
         (!changes.is_empty()).then_some(changes)
@@ -329,7 +329,7 @@ impl<'a> Planner<'a> {
         user.is_root() || live.uid == uid && (live.gid == gid || user.gids.contains(&gid))
     }
 
-    /// Keeps what is in a directory whose successor can't be made.
+    /// Keeps what is in a directory that can't be replaced.
     fn keep_content_of_what_stays(&mut self) {
         let stays = |(path, why): &(Vec<u8>, LeftReason)| {
             let index = self.input.files.binary_search_by(|record| record.path.cmp(path)).ok()?;
@@ -346,7 +346,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Keeps each directory that would have to go and holds what the snapshot does not know.
+    /// Keeps each directory that would be removed and has entries that the snapshot does not know.
     fn keep_unknown_entries(&mut self) {
         let mut removed: HashSet<Vec<u8>> = HashSet::new();
         let indices: Vec<usize> = self.steps.keys().rev().copied().collect();
@@ -361,7 +361,7 @@ impl<'a> Planner<'a> {
                 _ => continue,
             };
             if is_directory {
-                // What a killed restore has left there goes before anything else is done.
+                // What an interrupted restore has left there is removed before anything else is done.
                 let is_ours = |name: &Vec<u8>| layout::is_temporary(name);
                 let child = |name: &Vec<u8>| [path.as_slice(), b"/", name].concat();
                 let unknown: Vec<_> = inspection
@@ -384,7 +384,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Whether what is there stays and at most gets other attributes.
+/// Whether the existing file stays, and at most gets other attributes.
 fn is_kept(wanted: &Present, live: &Present, inspection: &Inspection) -> bool {
     wanted.file_type == live.file_type
         && match wanted.file_type {
@@ -395,7 +395,7 @@ fn is_kept(wanted: &Present, live: &Present, inspection: &Inspection) -> bool {
         }
 }
 
-/// Whether `live` is what was seen as `before`, by its metadata.
+/// Whether `live` is the file that was `before`, going by its metadata.
 pub fn is_unchanged(before: &Present, live: &Present) -> bool {
     let identity = |at: &Present| (at.file_type, at.dev, at.ino, at.mode, at.target.clone());
     let content =
@@ -403,7 +403,7 @@ pub fn is_unchanged(before: &Present, live: &Present) -> bool {
     identity(before) == identity(live) && content(before) == content(live)
 }
 
-/// Whether the content of a file that is written must come from the snapshot.
+/// Whether the content for `action` has to come from the snapshot.
 pub fn needs_content(record: &FileRecord, side: Side, action: &Action) -> bool {
     let is_empty = state(record, side).present().is_none_or(|wanted| wanted.size == 0);
     matches!(action, Action::File { own_content: false, .. }) && !is_empty

@@ -1,11 +1,10 @@
-//! The snapshot of what a restore overwrites: written before anything changes, so that the restore
-//! can be undone, and completed where it was killed.
+//! The rescue: a snapshot of what a restore overwrites, written before anything changes, so that the
+//! restore can be undone, or completed if it is interrupted.
 //!
-//! It lies beside the snapshot that is restored, and is called `.unfinished`, with a journal in it, until
-//! all is done. Its
-//! before-states are those of the live files, with their content; its after-states those that the
-//! restore puts back, whose content stays where it is. Neighbours: `plan.rs` has the steps,
-//! `apply.rs` carries them out.
+//! It is beside the snapshot that is restored, and has a journal in it until the restore has ended. Its
+//! before-states are the live files, with content; its after-states are what the restore puts back, whose
+//! content stays in the other snapshot. Neighbours: `plan.rs` has the steps, `apply.rs` carries them out,
+//! `rescue_directory.rs` names the directory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -28,12 +27,12 @@ use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::*;
 
-/// The name of the rescues of the snapshot `id`, which tells it from a later one in its directory.
+/// The name of the rescues of the snapshot `id`; a later snapshot in the same directory has another.
 pub fn name(id: &str) -> String {
     format!("rescue of {id}")
 }
 
-/// The command of a rescue: what was asked for, in one form.
+/// The command of a rescue: the request, in a canonical form.
 pub fn command(snap: &Path, wanted: Side, paths: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
     let mut command = vec![b"agent-snapshot".to_vec(), b"restore".to_vec()];
     command.push(snap.canonicalize()?.into_os_string().into_encoded_bytes());
@@ -47,16 +46,16 @@ pub fn command(snap: &Path, wanted: Side, paths: &[Vec<u8>]) -> io::Result<Vec<V
 /// One path of a rescue.
 #[derive(Debug)]
 pub struct KeptPath {
-    /// Its record; the content of the before-state is not in it yet.
+    /// Its record, still without the content of its before-state.
     pub record: FileRecord,
-    /// Whether that content is to be kept.
+    /// Whether that content has to be kept.
     pub content: bool,
 }
 
-/// What is to be kept of all that the steps change, by path.
+/// What is to be kept of everything that the steps change, by path.
 ///
-/// `directories` are those in which names change or whose permission bits are loosened, as they are
-/// now, with the modification time that each will get.
+/// `directories` are those in which entries change or whose modes are widened, with their current
+/// metadata.
 pub fn kept(
     input: &PlanInput,
     steps: &[Step],
@@ -85,7 +84,7 @@ pub fn kept(
     kept
 }
 
-/// Notes the other names of files that lose or get one, so that it can be undone.
+/// Adds the other names of files that lose or get a hard link, so that it can be undone.
 fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u8>, KeptPath>) {
     let inode = |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some((at.dev, at.ino));
     let lost: HashSet<_> =
@@ -116,7 +115,7 @@ fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u
 }
 
 fn kept_of(input: &PlanInput, step: &Step) -> Option<KeptPath> {
-    // A directory that is made because something in it is was not looked at: it is missing.
+    // A parent directory that is made for something else was not inspected: it is missing.
     let inspected = match input.inspections.get(&step.record) {
         Some(inspection) => inspection.as_ref().ok()?.live.as_ref(),
         None => None,
@@ -173,7 +172,7 @@ fn promised(wanted: &Present, policy: &RestorePolicy) -> Present {
         after.mode = wanted.mode & libc::S_IFMT | policy.permissions(wanted);
     }
     after.entries_digest = None;
-    // That its bytes are in the other snapshot is no gap of the rescue.
+    // Its content is in the other snapshot, which is no gap of the rescue.
     (after.blob, after.blob_omitted) = (None, None);
     after
 }
@@ -186,10 +185,10 @@ fn new_directory() -> Present {
     }
 }
 
-/// Whether what a step overwrites is kept already in the rescue of the run that was killed, of which
-/// `records` are those of the path.
+/// Whether what `step` overwrites is already in the rescue of an interrupted run, which has the `records`
+/// of the path.
 ///
-/// Bytes that are not the kept ones are never taken for them, whatever the metadata says.
+/// Content counts as kept only if its digest is the kept one, whatever the metadata says.
 pub fn is_kept(
     records: &[&FileRecord],
     step: &Step,
@@ -201,7 +200,7 @@ pub fn is_kept(
         live.file_type != FileType::File
             || matches!(step.action, Action::Attributes(_))
             || before.digest.is_some_and(|kept| {
-                // What can't be read is no reason to stop: to keep it once more will be.
+                // If it can't be read here, keeping it again will fail.
                 (before.blob.is_some() || before.size == 0) && {
                     let dentry = root.dentry(&records[0].path).ok().flatten();
                     let file =
@@ -269,7 +268,7 @@ fn store(
     Ok(())
 }
 
-/// Opens a regular file; one of our own that we may not read is made readable for that moment.
+/// Opens a regular file; an unreadable one of the user's is made readable for the open.
 fn open_for_reading(path: &[u8], dentry: &Dentry, access: &mut TemporaryAccess) -> io::Result<File> {
     match live::open_regular(&dentry.proc_path()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

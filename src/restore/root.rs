@@ -1,10 +1,9 @@
-//! Where a recorded path is: a name in a directory that was reached from a root without crossing a
-//! symbolic link.
+//! Recorded paths beneath a root directory, reached without following a symlink.
 //!
-//! A recorded path is the real path of its parent and a last name, so a link on the way to it is
-//! either a change since or a trap; in both cases nothing of the record is there. What this room
-//! does, it does to a name in an open directory. Neighbours: `snapshot::live` and
-//! `snapshot::compare` look at what is at a [`Dentry`].
+//! A recorded path is the real path of its parent and a last name, so a symlink in its parent is a change
+//! since or a trap; in both cases nothing of the record is there. Whatever this room does to a path, it
+//! does to a name in an open directory, or to a descriptor. Neighbours: `snapshot::live` and
+//! `snapshot::compare` read what is at a [`Dentry`].
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -27,26 +26,26 @@ pub struct Root {
     directory: Arc<OwnedFd>,
 }
 
-/// The name of a path in its parent directory, which is held open.
+/// A directory entry: a name in a directory that is held open, whether or not anything has that name.
 #[derive(Debug, Clone)]
 pub struct Dentry {
     parent: Arc<OwnedFd>,
     name: Vec<u8>,
 }
 
-/// What stands where the parent directory of a path should be.
+/// What is at the path of a parent directory.
 #[derive(Debug)]
 pub enum ParentLookup {
-    /// It is there.
+    /// The directory.
     Found(Dentry),
-    /// It is not there, nor is what would be beneath it.
+    /// Nothing.
     Missing,
-    /// Something that is no directory is on the way, a symbolic link maybe.
+    /// Something on the way is no directory, perhaps a symlink.
     Blocked,
 }
 
 impl Root {
-    /// The live file system.
+    /// The live filesystem.
     pub fn live() -> io::Result<Root> {
         Root::at(Path::new("/"))
     }
@@ -74,7 +73,7 @@ impl Root {
         }
     }
 
-    /// The name of `path` in its parent directory; none where that is not there.
+    /// The dentry of `path`; none if its parent directory does not exist.
     pub fn dentry(&self, path: &[u8]) -> io::Result<Option<Dentry>> {
         Ok(match self.find(path)? {
             ParentLookup::Found(dentry) => Some(dentry),
@@ -82,8 +81,7 @@ impl Root {
         })
     }
 
-    /// The name of `path` in its parent directory, after making those on the way that are not there
-    /// with `mode`; each is told to `made`.
+    /// The dentry of `path`; missing parent directories are created with `mode` and passed to `made`.
     pub fn with_parents(&self, path: &[u8], mode: Mode, made: &mut dyn FnMut(&[u8])) -> io::Result<Dentry> {
         if let Some(dentry) = self.dentry(path)? {
             return Ok(dentry);
@@ -132,20 +130,20 @@ impl Dentry {
         Dentry { parent: Arc::clone(&self.parent), name: name.to_vec() }
     }
 
-    /// A path for calls that take no descriptor: through the open parent, so that only the last name
-    /// of it is looked up again.
+    /// A path for system calls that take no descriptor: through the open parent, so that only the last
+    /// name is resolved again.
     pub fn proc_path(&self) -> Vec<u8> {
         let mut path = format!("/proc/self/fd/{}/", self.parent.as_raw_fd()).into_bytes();
         path.extend_from_slice(&self.name);
         path
     }
 
-    /// The parent directory, for calls that take no descriptor opened with O_PATH.
+    /// The path of the parent directory, for system calls that take no O_PATH descriptor.
     pub fn parent_path(&self) -> String {
         format!("/proc/self/fd/{}", self.parent.as_raw_fd())
     }
 
-    /// The metadata of what is there, none where nothing is.
+    /// The metadata of what has the name (lstat(2)); none if nothing has.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -155,7 +153,7 @@ impl Dentry {
     }
 }
 
-/// What is at a spot, held by a descriptor, so that nothing put into its place is met instead.
+/// An O_PATH descriptor, so that nothing that takes the name later is used instead.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
@@ -163,7 +161,7 @@ pub struct Handle {
 }
 
 impl Dentry {
-    /// Takes hold of what is there; none where nothing is.
+    /// Opens what has the name with O_PATH; none if nothing has.
     pub fn handle(&self) -> io::Result<Option<Handle>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.parent, self.name.as_slice(), flags, Mode::empty()) {
@@ -175,13 +173,13 @@ impl Dentry {
 }
 
 impl Handle {
-    /// Takes hold of what `fd` is open for.
+    /// Wraps an open descriptor.
     pub fn new(fd: OwnedFd) -> io::Result<Handle> {
         let stat = rustix::fs::fstat(&fd)?;
         Ok(Handle { fd, stat })
     }
 
-    /// Its metadata when it was taken hold of.
+    /// The metadata at the time of the open.
     pub fn stat(&self) -> &Stat {
         &self.stat
     }
@@ -191,17 +189,17 @@ impl Handle {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// A path that names it and nothing else, for calls that take no O_PATH descriptor; a symbolic
-    /// link that is held is not followed behind it (proc_pid_fd(5)).
+    /// A path that names this file and no other, for system calls that take no O_PATH descriptor; if it
+    /// is a symlink, it is not followed (proc_pid_fd(5)).
     pub fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
-    /// Its metadata in the terms of a record, when it was taken hold of.
+    /// The metadata at the time of the open, in the terms of a record.
     pub fn present(&self) -> io::Result<Present> {
         let mut present = live::present(&self.stat, self.proc_path().as_bytes())?;
         if present.file_type == FileType::Symlink {
-            // The path is a link itself, to the one that is held.
+            // The path in /proc is itself a symlink, so readlink(2) on it would return something else.
             present.target = Some(rustix::fs::readlinkat(&self.fd, c"", Vec::new())?.into_bytes());
         }
         Ok(present)
@@ -212,13 +210,13 @@ impl Handle {
         self.fd
     }
 
-    /// Opens the regular file or directory that is held.
+    /// Opens the regular file or directory.
     pub fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
         Ok(rustix::fs::open(self.proc_path(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
     }
 }
 
-/// The parent of an absolute path relative to the root, and the last name.
+/// The parent of an absolute path, relative to the root, and the last name.
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     match relative.iter().rposition(|byte| *byte == b'/') {
@@ -241,14 +239,14 @@ fn open_beneath(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno>
         return match rustix::fs::openat2(root, relative, DIRECTORY, Mode::empty(), resolve) {
             // A rename elsewhere raced with the walk (openat2(2)).
             Err(Errno::AGAIN) => continue,
-            // No openat2 before Linux 5.6 or in an old container; a path beyond PATH_MAX is walked, too.
+            // No openat2 before Linux 5.6 and in old containers, and no path beyond PATH_MAX.
             Err(Errno::NOSYS | Errno::NAMETOOLONG) => walk(root, relative),
             other => other,
         };
     }
 }
 
-/// The same, a component at a time.
+/// The same, one component at a time.
 fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let mut at: Option<OwnedFd> = None;
     for component in relative.split(|byte| *byte == b'/') {

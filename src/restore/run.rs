@@ -1,7 +1,6 @@
-//! A restore in place, from the first look to the last: checks, plan, rescue, change.
+//! A restore in place, from the lock to the end of the rescue.
 //!
-//! Neighbours: the other rooms of `restore`, each for its part; `commands::restore` tells what came
-//! of it.
+//! Neighbours: the other files of `restore`, each for its part; `commands::restore` reports the outcome.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -33,11 +32,11 @@ use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 /// How many contents are in memory at once, each with up to a row of the bundle.
 const CONTENT_THREADS: usize = 4;
 
-/// How often a snapshot that is in use is tried, and how long after each time.
+/// How often a locked snapshot is tried, and the pause after each time.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Puts a state of `snapshot` back in place, or says why not.
+/// Puts a state of `snapshot` back in place, or says why it can't.
 pub fn run(
     snapshot: &Snapshot,
     request: &RestoreRequest,
@@ -86,9 +85,9 @@ pub fn run(
         return Ok(outcome);
     }
 
-    // What was loosened only to look is closed again unless the work needs it, too.
+    // Access that only the inspection needed is revoked, unless the work needs it, too.
     let directories =
-        times::directories(&root, &plan, &input, &access).map_err(failed("look at a directory"))?;
+        times::directories(&root, &plan, &input, &access).map_err(failed("stat a directory"))?;
     let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&input, &plan, &directories, records);
     let is_undone = interrupted.itself && request.wanted == Side::Before && request.paths.is_empty();
@@ -135,7 +134,7 @@ pub fn run(
         if is_undone {
             rescue_directory::end(&snapshot.path().canonicalize()?)?;
         }
-        // The oldest is the last: without it a later one would tell what was half done as what was.
+        // The oldest last: without it a later one would present half-written files as what was there.
         journal.finish()?;
         interrupted.own.iter().rev().try_for_each(|one| rescue_directory::end(&one.path))
     })()
@@ -148,14 +147,14 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Keeps others from restoring or recording into the snapshot for as long as the result lives.
+/// Locks the snapshot against other restores and recordings for as long as the returned file lives.
 fn lock(snapshot: &Snapshot) -> Result<File, Error> {
     let directory = File::open(snapshot.path()).map_err(failed("open the snapshot"))?;
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            // A recording that has just ended may still be held by a process that it forked.
+            // A process forked by a recording that has just ended may still have the lock.
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            // A file system without locks is no reason not to restore.
+            // A filesystem without locks is no reason not to restore.
             _ => return Ok(directory),
         }
     }
@@ -170,7 +169,7 @@ fn by_path<'a>(records: impl Iterator<Item = &'a FileRecord>) -> HashMap<&'a [u8
     found
 }
 
-/// The contents that the plan needs and that can't be had.
+/// The contents that the plan needs and that are unavailable.
 fn unavailable(input: &PlanInput, plan: &RestorePlan, contents: &Contents) -> Vec<(Vec<u8>, Unavailable)> {
     let mut missing = Vec::new();
     for step in &plan.steps {
@@ -195,7 +194,7 @@ fn unavailable(input: &PlanInput, plan: &RestorePlan, contents: &Contents) -> Ve
     missing
 }
 
-/// Reads all content that the plan needs, so that a bad one is met before anything changes.
+/// Reads all content that the plan needs, so that a bad one is found before anything changes.
 fn check_contents(
     input: &PlanInput,
     plan: &RestorePlan,
@@ -225,7 +224,8 @@ fn check_contents(
     Ok(unavailable)
 }
 
-/// What of all that is overwritten no rescue of the same command has yet.
+/// What has to be kept of everything that is overwritten, without what a rescue of the same command has
+/// already.
 fn what_is_kept(
     input: &PlanInput,
     plan: &RestorePlan,

@@ -1,10 +1,10 @@
-//! What a restore that was killed had begun: completed or taken back by what its journal says, before
+//! Settles an interrupted restore: completes or takes back what its journal says had begun, before
 //! anything else is done.
 //!
-//! Afterwards every path is as it was before that restore or as it was to be; what somebody else has
-//! changed meanwhile is left alone, and the plan meets it as a conflict. To be killed on the way is no
-//! harm: each act does nothing the second time. Neighbours: `journal.rs` has the records, `rescue.rs` the
-//! states that they speak of.
+//! Afterwards every path is as before that restore or at the state that it wanted; what somebody else has
+//! changed meanwhile is left alone and becomes a conflict of the plan. It may be interrupted itself: each
+//! step does nothing the second time. Neighbours: `journal.rs` has the records, `rescue.rs` the states
+//! that they refer to.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -25,11 +25,11 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::source::{ContentError, Contents};
 use crate::snapshot::{FileRecord, FileType, Present, Snapshot, live};
 
-/// What is needed to settle.
+/// Settles interrupted restores.
 pub struct Settler<'a> {
-    /// Where.
+    /// The live filesystem.
     pub root: &'a Root,
-    /// The rescues of all restores that came to no end, the latest first.
+    /// The rescues of all interrupted restores, the latest first.
     pub rescues: Vec<&'a Snapshot>,
     /// What of a state is put back.
     pub policy: &'a RestorePolicy,
@@ -37,7 +37,7 @@ pub struct Settler<'a> {
     pub dry_run: bool,
 }
 
-/// The kind of what is pending at a path: at most one of each.
+/// The kinds of pending steps: a path has at most one of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum PendingKind {
     Mode,
@@ -46,7 +46,7 @@ enum PendingKind {
     File,
 }
 
-/// What of `entries` is not known to be done, the latest first.
+/// The records whose steps are not known to be done, the latest first.
 fn pending(entries: &[JournalRecord]) -> Vec<&JournalRecord> {
     let mut latest: HashMap<(PendingKind, &[u8]), usize> = HashMap::new();
     for (number, entry) in entries.iter().enumerate() {
@@ -90,8 +90,8 @@ fn inode(at: &Present) -> (u64, u64) {
 }
 
 impl Settler<'_> {
-    /// Settles the restore of `killed`, whose journal is in `directory`; of a dry run, says which paths are
-    /// neither as they were nor as they are to be, and would be settled.
+    /// Settles the restore whose `journal` is in `directory`; in a dry run, returns the paths that are
+    /// half done and would be settled.
     pub fn settle(&self, journal: &InterruptedJournal, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
         let mut found = BTreeSet::new();
         let pending = pending(&journal.entries);
@@ -138,7 +138,7 @@ impl Settler<'_> {
         Ok(found)
     }
 
-    /// The name of `path` in its directory; none where there is no way to it.
+    /// The dentry of `path`; none if it can't be reached.
     fn dentry(&self, path: &[u8]) -> io::Result<Option<Dentry>> {
         match self.root.dentry(path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
@@ -146,7 +146,7 @@ impl Settler<'_> {
         }
     }
 
-    /// What is at `path`, if it is the file `inode`.
+    /// The file at `path`, if it is the one with `inode`.
     fn handle(&self, path: &[u8], inode: (u64, u64)) -> io::Result<Option<(Handle, Present)>> {
         let Some(handle) = self.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten() else {
             return Ok(None);
@@ -155,7 +155,7 @@ impl Settler<'_> {
         Ok(((present.dev, present.ino) == inode).then_some((handle, present)))
     }
 
-    /// The record of `path` in a rescue, if it was of the file `inode`.
+    /// The record of `path` in a rescue, if it is of the file with this inode.
     fn kept(&self, path: &[u8], file: (u64, u64)) -> Option<(&Snapshot, &FileRecord, &Present)> {
         self.rescues.iter().find_map(|rescue| {
             let record = rescue.find(path)?;
@@ -184,7 +184,7 @@ impl Settler<'_> {
         Ok(is_unlocked)
     }
 
-    /// Something was made under the temporary name, to take the place of what is at `path`.
+    /// A node was made under the temporary name, to take the place of what is at `path`.
     fn name(&self, path: &[u8], id: &str, new: Option<(u64, u64)>, cleared: bool) -> io::Result<bool> {
         let Some((dentry, temporary, there)) = self.temporary(path, id)? else { return Ok(false) };
         if new.is_some_and(|new| new != inode(&there)) {
@@ -216,7 +216,8 @@ impl Settler<'_> {
         Ok(Some((dentry, temporary, there)))
     }
 
-    /// Removes what came from `path` and is `there` under the temporary name; what no rescue has goes back.
+    /// Removes what came from `path` and is now under the temporary name, or puts it back if no rescue
+    /// has it.
     fn put_back(
         &self,
         path: &[u8],
@@ -254,7 +255,7 @@ impl Settler<'_> {
         Ok(true)
     }
 
-    /// Bytes were being written into the file from the staged content.
+    /// The staged content was being written into the file.
     fn written(&self, path: &[u8], inode: (u64, u64), directory: &Path, id: &str) -> io::Result<bool> {
         let stage = directory.join(stage_name(id, path));
         let found = self.handle(path, inode)?.zip(self.kept(path, inode));
@@ -296,7 +297,7 @@ impl Settler<'_> {
         Ok(is_ours)
     }
 
-    /// A directory was made, whose attributes come last.
+    /// A directory was made, and its attributes come last.
     fn directory(&self, path: &[u8]) -> io::Result<bool> {
         let is_directory = |at: &&Present| at.file_type == FileType::Directory;
         let found = self.rescues.iter().find_map(|rescue| {
@@ -306,7 +307,7 @@ impl Settler<'_> {
         });
         let handle = self.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten();
         let Some((after, handle)) = found.zip(handle) else { return Ok(false) };
-        // Whoever has changed its rights since means it.
+        // A mode that has been changed since was changed on purpose.
         let is_ours =
             handle.stat().st_mode == libc::S_IFDIR | 0o700 && handle.stat().st_uid == self.policy.user.uid;
         if is_ours && !self.dry_run {
@@ -316,7 +317,7 @@ impl Settler<'_> {
     }
 }
 
-/// Opens a held regular file of our own; one that we may not write is made writable for that moment.
+/// Opens a regular file of the user's; an unwritable one is made writable for the open.
 fn open_for_writing(handle: &Handle) -> io::Result<File> {
     match handle.open(OFlags::RDWR) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -330,7 +331,7 @@ fn open_for_writing(handle: &Handle) -> io::Result<File> {
     }
 }
 
-/// Writes `old` over a file of which parts were overwritten, and gives it the attributes that it had.
+/// Writes `old` over a half-written file, and gives it its original attributes.
 pub fn take_back(
     live: &File,
     old: &File,
@@ -342,7 +343,7 @@ pub fn take_back(
     attributes_back(handle, before, after)
 }
 
-/// Gives what is held the attributes that it had; `after` are those that it was given in part.
+/// Gives a file its original attributes; some of those of `after` may have been given to it.
 fn attributes_back(handle: &Handle, before: &Present, after: Option<&Present>) -> io::Result<()> {
     let given = after.into_iter().flat_map(|after| &after.xattrs);
     let given = given.filter(|(name, _)| !before.xattrs.contains_key(*name));
@@ -357,8 +358,7 @@ fn attributes_back(handle: &Handle, before: &Present, after: Option<&Present>) -
     attributes.give(handle).map(drop)
 }
 
-/// Whether `live` is the file that was `before`, with its content, and on the way to the attributes of
-/// `after`.
+/// Whether `live` is the file `before`, with its content, and with some of the attributes of `after`.
 fn is_on_its_way(before: &Present, after: &Present, live: &Present) -> bool {
     let content = |at: &Present| (at.size, at.mtime, at.mtime_nsec);
     let is_directory = live.file_type == FileType::Directory;
@@ -372,11 +372,11 @@ fn is_on_its_way(before: &Present, after: &Present, live: &Present) -> bool {
         ours |= libc::S_ISUID | libc::S_ISGID;
     }
     if list(before) != list(after) {
-        // The rights of the group are those of the list's mask (acl(5)).
+        // The group permissions are those of the list's mask (acl(5)).
         ours |= libc::S_IRWXG;
     }
     if is_directory {
-        // It may be open to its owner.
+        // Its owner may have been given access.
         ours |= libc::S_IRWXU;
     }
     has_content && before.target == live.target && (before.mode ^ live.mode) & !ours == 0

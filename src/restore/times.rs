@@ -1,7 +1,7 @@
-//! The modification times of directories in which a restore changes names.
+//! The modification times of directories in which a restore changes entries.
 //!
-//! To replace a file changes the time of its directory, though the command may have written it in
-//! place. Neighbours: `plan.rs` has the steps, `apply.rs` gives the times when all else is done.
+//! Replacing a file changes the time of its directory, although the command may have written the file in
+//! place. Neighbours: `plan.rs` has the steps, `apply.rs` sets the times when all else is done.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -16,7 +16,7 @@ use crate::snapshot::{FileRecord, FileType, Present, live};
 /// Modification times by path, in seconds and nanoseconds.
 pub type DirectoryTimes = BTreeMap<Vec<u8>, (i64, u32)>;
 
-/// The directories in which names change or whose permission bits are loosened, as they are now.
+/// The directories in which entries change or whose modes are widened, with their current metadata.
 pub fn directories(
     root: &Root,
     plan: &RestorePlan,
@@ -42,10 +42,10 @@ pub fn directories(
     Ok(found)
 }
 
-/// The times that directories get: that of the state put back, where nobody but the command and we
-/// changed names in them; that of now, where only files are replaced.
+/// The times that directories get: the time of the wanted state, if only the command and we changed
+/// entries in it; the current one, if files are only replaced.
 ///
-/// `now` is how they are; `killed` are the records of rescues whose restores were killed.
+/// `now` are the current states; `interrupted` are the records of the rescues of interrupted restores.
 pub fn times<'a>(
     input: &PlanInput,
     plan: &RestorePlan,
@@ -64,14 +64,14 @@ pub fn times<'a>(
             renamed.insert(parent(&record.path));
         }
     }
-    // What a killed restore touched first is as it was in the rescue.
+    // What an interrupted restore changed first is in its rescue as it was.
     let mut seen: HashMap<&[u8], &Present> = now
         .iter()
         .filter(|(path, _)| touched.contains(*path))
         .map(|(path, at)| (path.as_slice(), at))
         .collect();
     let mut of_killed = HashSet::new();
-    // Directories that a killed restore has made have no time of anybody else's.
+    // Directories that an interrupted restore made have no time of anybody else's.
     let mut made = DirectoryTimes::new();
     for record in interrupted {
         let before = record.before.present();
@@ -108,7 +108,7 @@ fn wanted_directory(input: &PlanInput, path: &[u8]) -> Option<(i64, u32)> {
     (wanted.file_type == FileType::Directory).then_some((wanted.mtime, wanted.mtime_nsec))
 }
 
-/// Whether what is put back at `path` is a directory, or nothing is and what is there stays.
+/// Whether `path` is a directory in the wanted state, or is not recorded and stays as it is.
 fn stays_directory(input: &PlanInput, path: &[u8]) -> bool {
     let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path));
     index.is_err()
@@ -118,8 +118,8 @@ fn stays_directory(input: &PlanInput, path: &[u8]) -> bool {
         })
 }
 
-/// The time that the directory at `path` had in the state that is put back, if what it has now is of
-/// one of the two states.
+/// The time of the directory at `path` in the wanted state, if its current time is that of one of the two
+/// states.
 fn of_state(input: &PlanInput, path: &[u8], now: &Present) -> Option<(i64, u32)> {
     let time = |at: &Present| (at.mtime, at.mtime_nsec);
     let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;

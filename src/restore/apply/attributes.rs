@@ -1,4 +1,4 @@
-//! Attributes: of what was made, of what stays, and last those of directories and inode flags.
+//! Attributes: those of new nodes, of files that stay, and last those of directories and inode flags.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::snapshot::FileType;
 use crate::snapshot::compare::state;
 
 impl Applier<'_, '_, '_> {
-    /// Gives all attributes of the goal to a new node.
+    /// Gives a new node all attributes of the wanted state.
     pub(super) fn give_all(&mut self, record: usize, at: &Dentry, handle: &Handle) -> Result<(), Error> {
         let policy = self.context.input.policy;
         let Some(wanted) = self.wanted(record) else { return Ok(()) };
@@ -29,7 +29,8 @@ impl Applier<'_, '_, '_> {
         self.give_to(record, &attributes, handle)
     }
 
-    /// The extended attributes that a file which stays has from the other state and that the goal has not.
+    /// The extended attributes that a file which stays has from the other state, and that the wanted
+    /// state has not.
     pub(super) fn surplus(&self, record: usize) -> XattrChanges {
         let input = self.context.input;
         let other = state(&input.files[record], opposite(input.wanted)).present();
@@ -59,8 +60,8 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    /// Gives attributes; a file of our own that may not be written is opened while it gets those that need
-    /// that (xattr(7)).
+    /// Gives attributes; an unwritable file of the user's is made writable while it gets those that need
+    /// write permission (xattr(7)).
     pub(super) fn give_xattrs_of_shut(
         &mut self,
         record: usize,
@@ -84,11 +85,11 @@ impl Applier<'_, '_, '_> {
         Ok(shortfalls)
     }
 
-    /// Gives attributes to what is at the path of `record`.
+    /// Gives attributes to the file at the path of `record`.
     pub(super) fn give(&mut self, record: usize, attributes: &AttributeChanges) -> Result<(), Error> {
         let dentry = self.dentry(record)?;
         let handle = self.handle(record, &dentry)?;
-        let now = handle.present().map_err(failed_at("look at", self.path(record)))?;
+        let now = handle.present().map_err(failed_at("stat", self.path(record)))?;
         if !self.is_as_inspected(record, &now) {
             return Err(self.changed_meanwhile(record));
         }
@@ -96,7 +97,8 @@ impl Applier<'_, '_, '_> {
         self.give_journaled(record, attributes, &handle)
     }
 
-    /// Gives attributes to what was there before, or takes them back at the next run.
+    /// Gives attributes to a file that was there before; if this is interrupted, the next run takes them
+    /// back.
     pub(super) fn give_journaled(
         &mut self,
         record: usize,
@@ -164,7 +166,7 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    /// Gives inode flags, after all that they could forbid.
+    /// Gives inode flags, after everything that they could forbid.
     pub(super) fn give_flags(&mut self) -> Result<(), Error> {
         let context = self.context;
         let mut forgotten = Vec::new();
@@ -193,7 +195,7 @@ impl Applier<'_, '_, '_> {
                 self.done.shortfalls.push((path, Shortfall::Flags(names)));
             }
         }
-        // Last, so that whoever completes this finds the flags that were there or those that are to be.
+        // Last, so that an interrupted restore leaves either the original flags or the final ones.
         forgotten.iter().try_for_each(|path| {
             self.access.keep_flags(path).map_err(failed("write the journal of the restore"))
         })

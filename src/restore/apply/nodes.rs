@@ -1,4 +1,4 @@
-//! New nodes: made under temporary names, put into their places, and what is there removed.
+//! New nodes: made under temporary names, put into their places, and what was there removed.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -22,14 +22,14 @@ impl Applier<'_, '_, '_> {
         dentry.sibling(&temporary(self.context.journal.id(), dentry.name()))
     }
 
-    /// The place of what will be at the path of `record`, and the temporary one beside it.
+    /// The dentry of the path of `record`, and the temporary one beside it.
     pub(super) fn dentries(&self, record: usize) -> Result<(Dentry, Dentry), Error> {
         let dentry = self.dentry(record)?;
         let temporary = self.temporary(&dentry);
         Ok((dentry, temporary))
     }
 
-    /// Lets a new node wait for its turn, or until the directory in its place is empty.
+    /// Queues a new node to be put into its place, or to wait until the directory there is empty.
     pub(super) fn enqueue(&mut self, prepared: PreparedNode, waits: bool) -> Result<(), Error> {
         if waits {
             self.waiting.insert(prepared.record, prepared);
@@ -43,17 +43,17 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    /// Removes what is under a temporary name, if it is still what was made there.
+    /// Removes the node with the temporary name, if it is still the one that was made.
     pub(super) fn discard(&self, prepared: PreparedNode) {
         let Ok((_, temporary)) = self.dentries(prepared.record) else { return };
         let found = temporary.stat().ok().flatten().map(|stat| (stat.st_dev, stat.st_ino));
         if found == Some(prepared.inode) {
-            // What stopped the work is told, and the journal knows of it.
+            // The error that stopped the work is reported, and the journal has the name.
             let _ = remove_temporary(&temporary);
         }
     }
 
-    /// Makes a file under its temporary name, with content and attributes.
+    /// Makes a regular file under its temporary name, with content and attributes.
     pub(super) fn new_file(&mut self, record: usize, own_content: bool) -> Result<PreparedNode, Error> {
         let (dentry, temporary) = self.dentries(record)?;
         let path = self.path(record);
@@ -124,7 +124,7 @@ impl Applier<'_, '_, '_> {
         let flags = if is_there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rename(flags) {
             Ok(()) if is_there => {
-                // What came out may not be what was looked at a moment ago.
+                // What came out may not be what was inspected a moment ago.
                 let out = self.present(record, &temporary)?;
                 let is_expected = out.is_some_and(|out| self.is_as_inspected(record, &out));
                 let removed = if is_expected { Some(remove_temporary(&temporary)) } else { None };
@@ -151,7 +151,7 @@ impl Applier<'_, '_, '_> {
                 self.discard(prepared);
                 return self.write_in_place(record);
             }
-            // A filesystem that can do neither; the rescue has what is removed.
+            // A filesystem that supports neither flag; what is removed is in the rescue.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 if crosses {
                     self.tell(&JournalRecord::Placing { path: path.clone(), inode, cleared: true })?;
@@ -178,7 +178,7 @@ impl Applier<'_, '_, '_> {
         self.done.left.push((path, LeftReason::Entries(Vec::new())));
     }
 
-    /// Makes a directory where nothing is; its attributes come when all is in it.
+    /// Makes a directory where nothing is; it gets its attributes when everything is in it.
     pub(super) fn make_directory(&mut self, record: usize) -> Result<(), Error> {
         let Some(wanted) = self.wanted(record) else { return Ok(()) };
         let dentry = self.dentry(record)?;
@@ -194,7 +194,7 @@ impl Applier<'_, '_, '_> {
         }
     }
 
-    /// Makes a node that is no regular file under its temporary name.
+    /// Makes anything but a regular file under its temporary name.
     pub(super) fn new_node(&mut self, record: usize) -> Result<PreparedNode, Error> {
         let (_, temporary) = self.dentries(record)?;
         let path = self.path(record).to_vec();
@@ -222,7 +222,8 @@ impl Applier<'_, '_, '_> {
         let removed = if self.is_live_directory(record) {
             rustix::fs::unlinkat(dentry.parent(), dentry.name(), AtFlags::REMOVEDIR)
         } else {
-            // Out of the way first: what is removed is what was looked at, whoever was quicker.
+            // Renamed before it is removed, so that what is removed is what was inspected, even if
+            // another process was quicker.
             self.tell(&JournalRecord::Removing { path: path.clone() })?;
             disk::rename(&dentry, &temporary, RenameFlags::NOREPLACE).map_err(failed_at("remove", &path))?;
             let out = self.present(record, &temporary)?;
@@ -267,13 +268,13 @@ impl Applier<'_, '_, '_> {
                 let handle = self.handle(record, &temporary)?;
                 return self.put(PreparedNode { record, inode: handle.inode() });
             }
-            // Another file system by now, or too many names, or not allowed: a file of its own has the
+            // Another filesystem by now, too many hard links, or not permitted: a file of its own has the
             // same content.
             Err(Errno::XDEV | Errno::MLINK | Errno::PERM) => {
                 let own_content = !needs_content_of(self.context.input, record);
                 self.new_file(record, own_content)?
             }
-            Err(error) => return Err(failed_at("link", path)(error.into())),
+            Err(error) => return Err(failed_at("make a hard link at", path)(error.into())),
         };
         self.enqueue(prepared, false)
     }

@@ -1,4 +1,4 @@
-//! Files that are written in place, because a new file would lose their other names or their mount.
+//! Files that are written in place, since a new file would lose their other hard links or their mount.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,8 @@ use crate::restore::root::{Dentry, Handle};
 use crate::snapshot::{Present, live};
 
 impl Applier<'_, '_, '_> {
-    /// Writes into the file that is there. The content is whole in a file of its own before the first
-    /// byte of the other changes, and the other is compared for the last time right before.
+    /// Writes into the existing file. Its new content is complete in a staged file before the first byte
+    /// changes, and the file is compared with its inspection right before.
     pub(super) fn write_in_place(&mut self, record: usize) -> Result<(), Error> {
         let dentry = self.dentry(record)?;
         let handle = self.handle(record, &dentry)?;
@@ -28,7 +28,7 @@ impl Applier<'_, '_, '_> {
         let file = self.open_for_writing(&path, &dentry, &handle).map_err(failed_at("open", &path))?;
         let is_expected = || {
             let now = rustix::fs::fstat(&file).ok().and_then(|now| live::present(&now, b"").ok());
-            // Its rights may have been opened, and its names are told by the plan.
+            // Its mode may be widened; its hard links were part of the plan.
             self.inspected(record).zip(now).is_some_and(|(inspected, now)| {
                 self.is_as_inspected(record, &Present { mode: inspected.mode, ..now })
             })
@@ -57,7 +57,7 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    /// Writes the content that the file of `record` gets into the directory of the rescue.
+    /// Writes the new content of the file of `record` into the directory of the rescue.
     pub(super) fn stage(&self, record: usize) -> Result<File, Error> {
         let path = self.path(record);
         let journal = self.context.journal;
@@ -72,8 +72,7 @@ impl Applier<'_, '_, '_> {
         Ok(file)
     }
 
-    /// Opens a regular file for writing; one of our own that we may not write is made writable for that
-    /// moment.
+    /// Opens a regular file for writing; an unwritable one of the user's is made writable for the open.
     pub(super) fn open_for_writing(
         &mut self,
         path: &[u8],
@@ -94,7 +93,8 @@ impl Applier<'_, '_, '_> {
         }
     }
 
-    /// Whether the filesystem of `file` has no room for what `content` has more: better now than half way.
+    /// Whether the filesystem of `file` has no room for the additional data of `content`: better to fail
+    /// before the first write than in the middle.
     pub(super) fn has_no_room(&self, content: &File, file: &File) -> io::Result<bool> {
         let more = live::data_size(content)?.saturating_sub(live::data_size(file)?);
         let free = rustix::fs::fstatvfs(file)?;

@@ -1,11 +1,12 @@
-//! Hard links: names that were one file become one again, and names that were not become files of their own.
+//! Hard links: names that were one file are to be one again, and names that were not get files of their
+//! own.
 
 use super::{Action, Planner};
 use crate::restore::targets::HardLinks;
 use crate::snapshot::FileType;
 
 impl Planner<'_> {
-    /// Makes one file again of the names that were one, and files of their own of those that were not.
+    /// Joins the names that were one file, and separates those that were not.
     pub(super) fn link(&mut self) {
         let [wanted_links, other_links] = self.input.links;
         // First, so that of several names that leave a file together one leads and the others follow it.
@@ -31,7 +32,7 @@ impl Planner<'_> {
             stays.then_some((index, (live.dev, live.ino), (wanted.dev, wanted.ino) == (live.dev, live.ino)))
         };
         let lasting: Vec<_> = members.iter().filter_map(|index| persists(self, *index)).collect();
-        // The file that it was, if it is still there; else any that is as it should be.
+        // The original file, if it is still there, or else any file at the wanted state.
         let found = lasting.iter().find(|(.., same)| *same).or(lasting.first()).copied();
         let new = || {
             members.iter().copied().find(|index| matches!(self.steps.get(index), Some(Action::File { .. })))
@@ -46,7 +47,7 @@ impl Planner<'_> {
             let live = self.inspect(index).and_then(|inspection| inspection.live.as_ref());
             let is_linked = inode.is_some() && live.map(|live| (live.dev, live.ino)) == inode;
             match self.steps.get(&index) {
-                // What is written under one name is written under all.
+                // What is written through one name is written for all.
                 Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
                     self.steps.remove(&index);
                 }
@@ -63,7 +64,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Makes a file of its own of a target that the command made a name of another one.
+    /// Gives a target a file of its own if the command made it a hard link to another one.
     fn separate(&mut self, index: usize) {
         let [wanted_links, other_links] = self.input.links;
         let (names, others) = (wanted_links.names(index), other_links.names(index));
@@ -76,7 +77,7 @@ impl Planner<'_> {
         };
         let Some(own) = inode(index) else { return };
         let wanted = |index: usize| self.wanted(index).map(|wanted| (wanted.dev, wanted.ino));
-        // The one that keeps its file is that which had it.
+        // The name that had the file before keeps it.
         let is_foreign = |other: &usize| {
             *other != index
                 && !names.contains(other)

@@ -1,4 +1,4 @@
-//! What stands in the way of a step: a directory that is missing or can't be changed, flags, mounts, owners.
+//! Obstacles to a step: a missing or unwritable directory, inode flags, mounts, owners.
 
 use super::{Action, Obstacle, Planner};
 use crate::restore::flags;
@@ -7,7 +7,7 @@ use crate::restore::root::parent;
 use crate::snapshot::FileType;
 
 impl Planner<'_> {
-    /// Sees that each path that is made has a directory to be made in.
+    /// Plans the parent directories of everything that is made.
     pub(super) fn make_parents(&mut self) {
         let made =
             |action: &Action| matches!(action, Action::File { .. } | Action::HardLink { .. } | Action::Node);
@@ -33,7 +33,7 @@ impl Planner<'_> {
         let found = files.binary_search_by(|record| record.path.cmp(&directory)).ok();
         match found {
             Some(index) if matches!(self.steps.get(&index), Some(Action::Node)) => {}
-            // Not of the command's doing that it is missing, but this is how it was.
+            // The command did not remove it, but it was there.
             Some(index)
                 if self.wanted(index).is_some_and(|wanted| wanted.file_type == FileType::Directory) =>
             {
@@ -68,8 +68,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the flags that forbid changes are of the command's doing, or were there all the time, and
-    /// may be cleared.
+    /// Whether the command set the flags that forbid changes, or they were there all the time, and the
+    /// user may clear them.
     fn may_unlock(&self, index: usize) -> bool {
         let policy = self.input.policy;
         policy.privileges && policy.user.is_root() && self.other(index).is_some_and(flags::is_locked)
