@@ -24,7 +24,7 @@ use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::attributes::ProcessAttributes;
 use crate::trace::launch::Program;
-use crate::trace::sys::{self, Fork, Tid};
+use crate::trace::sys::{self, Fork, InheritedFd, Tid};
 
 use front::{Ending, Front};
 use link::{CommandEnd, Done, Link};
@@ -268,7 +268,7 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
     let front = Tid(std::process::id().cast_signed());
     match sys::fork()? {
         Fork::Child => {
-            sys::set_parent_death_signal(libc::SIGKILL);
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             if nix::unistd::getppid().as_raw() != front.0 {
                 sys::exit_now(OURS);
             }
@@ -285,13 +285,13 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
 
 /// Drops the inherited descriptors that would only delay the end of a pipe, once the command has
 /// its own; standard error too if `all`.
-fn drop_inherited(descriptors: &[i32], all: bool) {
+fn drop_inherited(descriptors: &mut Vec<InheritedFd>, all: bool) {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty());
-    for fd in descriptors {
-        match (fd, &null) {
+    for fd in descriptors.drain(..) {
+        match (fd.number(), &null) {
             (2, _) if !all => {}
-            (0..=2, Ok(null)) => drop(sys::replace_descriptor(null, *fd)),
-            _ => drop(sys::close_range(fd.unsigned_abs(), fd.unsigned_abs())),
+            (0..=2, Ok(null)) => fd.replace(null),
+            _ => fd.close(),
         }
     }
 }

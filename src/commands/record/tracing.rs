@@ -29,7 +29,7 @@ use crate::trace::launch::{LaunchError, Launched, launch};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
-use crate::trace::sys::{self, Interrupter, ReceivedSignal, Tid};
+use crate::trace::sys::{self, InheritedFd, Interrupter, ReceivedSignal, Tid};
 use crate::trace::tracer::Tracer;
 use crate::trace::wait_status::End;
 
@@ -41,9 +41,9 @@ const SAME_SIGNAL: Duration = Duration::from_millis(200);
 const SAME_JOB_CONTROL: Duration = Duration::from_secs(2);
 
 /// Launches, records and writes; then this process ends.
-pub fn run(setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -> ! {
+pub fn run(mut setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -> ! {
     let link = Arc::new(link);
-    match catch_unwind(AssertUnwindSafe(|| record(&setup, directory, &link, signals))) {
+    match catch_unwind(AssertUnwindSafe(|| record(&mut setup, directory, &link, signals))) {
         Ok(Ok(())) => {}
         Ok(Err(message)) => link.send(&message),
         Err(panic) => {
@@ -54,7 +54,12 @@ pub fn run(setup: Setup, directory: SnapshotDir, link: Link, signals: OwnedFd) -
     sys::exit_now(0);
 }
 
-fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: OwnedFd) -> Result<(), ToFront> {
+fn record(
+    setup: &mut Setup,
+    directory: SnapshotDir,
+    link: &Arc<Link>,
+    signals: OwnedFd,
+) -> Result<(), ToFront> {
     let directory = Arc::new(directory);
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -80,13 +85,13 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
         }
     };
     sys::ignore_stops_of_children();
-    super::drop_inherited(&setup.inherited.descriptors, true);
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
     // Made before the command runs: it may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
     recorder.inherit(launching.command, &setup.inherited.files);
     tell_of_unseen(&recorder, launching.command, &setup.inherited.descriptors);
+    super::drop_inherited(&mut setup.inherited.descriptors, true);
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
@@ -127,9 +132,9 @@ fn record(setup: &Setup, directory: SnapshotDir, link: &Arc<Link>, signals: Owne
 }
 
 /// Tells of inherited descriptors through which files are opened unseen.
-fn tell_of_unseen(recorder: &Recorder, command: Tid, descriptors: &[i32]) {
+fn tell_of_unseen(recorder: &Recorder, command: Tid, descriptors: &[InheritedFd]) {
     for fd in descriptors {
-        let link = rustix::fs::readlink(format!("/proc/{command}/fd/{fd}"), Vec::new());
+        let link = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
         if let Some(kind) = link.ok().and_then(|link| unseen_kind(link.as_bytes())) {
             let detail = "the command inherited a descriptor through which files are opened unseen";
             recorder.lost(kind, detail);
@@ -191,7 +196,7 @@ fn prepare(
     };
     std::thread::Builder::new().name("listener".into()).spawn(move || listener.run())?;
     // From here on the listener sees to it that we do not outlive the front unasked.
-    sys::set_parent_death_signal(0);
+    rustix::process::set_parent_process_death_signal(None)?;
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
 }
