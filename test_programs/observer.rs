@@ -131,6 +131,7 @@ impl Observer for Scripted {
         drop(self.seen());
     }
 
+    fn share_working_directory(&self, _: Tid, _: Tid) {}
     fn shares_memory(&self, _: Tid, _: bool) {
         drop(self.seen());
     }

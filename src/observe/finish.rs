@@ -509,7 +509,7 @@ impl Known {
                 let (before, now) = (&inode.before, &inode.as_known(*now));
                 let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
                 // Another target makes another link, perhaps with the same number.
-                ((before.is_regular() || before.is_link()) && !before.same_content(now, inode.touched))
+                ((before.is_regular() || before.is_link()) && !inode.is_unmodified(now))
                     || (before.mode ^ now.mode) & libc::S_IFMT != 0
                     || (!inode.touched && attributes(before) != attributes(now))
             }

@@ -235,6 +235,16 @@ impl Observer for Recorder {
         });
     }
 
+    fn share_working_directory(&self, process: Tid, other: Tid) {
+        self.guarded((), |state| {
+            for process in [process, other] {
+                if let Some(standing) = state.processes.standing_mut(process) {
+                    standing.shares_working_directory = true;
+                }
+            }
+        });
+    }
+
     fn ended(&self, process: Tid, end: End) {
         self.guarded((), |state| {
             state.core_dump_settled(process, end);
@@ -309,7 +319,7 @@ impl State {
         }
         if may_wait {
             Decision::MayWait
-        } else if reads && standing.shares_memory {
+        } else if reads && standing.shares_paths() {
             let id = self.ledger.in_flight.begin(footprint, false);
             Decision::AwaitResult(Pending::of_look(call.name, id))
         } else {
@@ -409,7 +419,7 @@ impl State {
                 match known {
                     Known::Record(name, operations) => {
                         self.ledger.names.get_mut(*name).merge(*operations, process);
-                        if standing.shares_memory {
+                        if standing.shares_paths() {
                             footprint.walked.push(self.ledger.names.path(*name).to_vec());
                         }
                     }
@@ -427,17 +437,16 @@ impl State {
         };
         let resolved = match located {
             Ok(resolved) => resolved,
+            Err(unseen) if !overdue && self.is_doubtful(&unseen) => return Use::Conflicts,
             Err(unseen) => {
                 let refused = unseen.is_refused();
                 self.unseen(process, unseen);
                 return if refused { Use::Judged } else { Use::MayWait };
             }
         };
-        if standing.shares_memory || self.ledger.in_flight.changes() {
+        if standing.shares_paths() || self.ledger.in_flight.changes() {
             footprint.add(access.effect, &resolved);
-            if standing.shares_memory {
-                footprint.add_working_directory(caller, access);
-            }
+            footprint.add_working_directory(caller, standing, access);
             if !overdue && self.ledger.in_flight.conflicts(footprint) {
                 return Use::Conflicts;
             }

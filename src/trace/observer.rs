@@ -71,6 +71,8 @@ pub trait Observer {
     /// Whether another thread can write the memory of a process while its syscall is at its entry: because it
     /// has several threads, or shares its memory with another process.
     fn shares_memory(&self, process: Tid, shares: bool);
+    /// Two processes have one working directory from now on (CLONE_FS).
+    fn share_working_directory(&self, process: Tid, other: Tid);
     /// A process has ended.
     fn ended(&self, process: Tid, end: End);
     /// A process was stopped by a signal, with all its threads.

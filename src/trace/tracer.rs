@@ -439,8 +439,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         self.add(child, child, true);
         self.observer.started(child, creator);
+        let flags = clone_flags(tracee);
+        let has = |flag: libc::c_int| flags & u64::from(flag.unsigned_abs()) != 0;
+        if has(libc::CLONE_FS) {
+            self.observer.share_working_directory(creator, child);
+        }
         // A creator that waits (vfork) writes nothing, unless it has other threads.
-        if (!waits || self.tracees.has_several_writers(creator)) && child_shares_memory(tracee) {
+        if (!waits || self.tracees.has_several_writers(creator)) && has(libc::CLONE_VM) {
             for process in [creator, child] {
                 if process == child || !waits {
                     self.tracees.share_memory(process);
@@ -518,23 +523,20 @@ fn skip(tracee: &Stopped) {
     let _ = tracee.set_register(Register::Number, u64::MAX);
 }
 
-/// Whether the process that the current syscall of a tracee creates shares its memory (CLONE_VM, clone(2)).
-fn child_shares_memory(tracee: &Stopped) -> bool {
-    let Ok((number, [first, ..], _)) = tracee.last_syscall() else { return false };
-    let flags = match libc::c_long::try_from(number) {
-        Ok(libc::SYS_vfork) => return true,
+/// The flags of the current syscall of a tracee, which creates a process (clone(2)).
+fn clone_flags(tracee: &Stopped) -> u64 {
+    let Ok((number, [first, ..], _)) = tracee.last_syscall() else { return 0 };
+    match libc::c_long::try_from(number) {
+        Ok(libc::SYS_vfork) => u64::from(libc::CLONE_VM.unsigned_abs()),
         Ok(libc::SYS_clone) => first,
         Ok(libc::SYS_clone3) => {
             // The first field of struct clone_args.
             let mut flags = [0; 1];
-            match TraceeMemory(tracee.tid()).read_words(RemoteAddr(first), &mut flags) {
-                Ok(()) => flags[0],
-                Err(_) => 0,
-            }
+            let read = TraceeMemory(tracee.tid()).read_words(RemoteAddr(first), &mut flags);
+            read.map_or(0, |()| flags[0])
         }
         _ => 0,
-    };
-    flags & u64::from(libc::CLONE_VM.unsigned_abs()) != 0
+    }
 }
 
 /// Whether `tid` is a thread of `process`, by the kernel's own list.
