@@ -56,16 +56,10 @@ impl Launched {
     /// Lets the command execute.
     pub fn release(&self) -> io::Result<()> {
         if self.interception == Interception::EveryCall {
-            // It stops before it returns from its read, and is resumed by PTRACE_SYSCALL: no syscall is
-            // missed.
+            // It stops at the end of its read and is resumed by PTRACE_SYSCALL: no syscall is missed.
             sys::interrupt(self.command)?;
         }
         seqpacket::send(&self.socket, GO, None)
-    }
-
-    /// Kills a command that was not released.
-    pub fn abandon(self) {
-        abandon(self.command);
     }
 
     /// The error of the command's execve, once the tree has ended; none where it succeeded.
@@ -118,7 +112,7 @@ impl Launching {
             _ => return Err(io::Error::other("the command's process ended before it was started").into()),
         };
         if let Some(listener) = &listener {
-            // It only makes answers faster.
+            // Without it, answers are only slower.
             let _ = sys::wake_on_one_cpu(listener.as_fd());
         }
         Ok(Launched { command, interception, listener, socket })
@@ -135,7 +129,7 @@ fn abandon(command: Tid) {
     let _ = sys::wait_for_end(command);
 }
 
-/// Whether notifications are fast (Linux 6.6), and their messages have a size that we know.
+/// Whether notifications are fast (Linux 6.6) and their messages of a known size.
 fn has_notifications() -> bool {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
@@ -154,7 +148,7 @@ fn install(notifying: Option<&[Instruction]>, wanted: Interception) -> (&'static
     (NO_FILTER, None)
 }
 
-/// Waits for the tracer's word; if the tracer is dead, ends.
+/// Waits for the tracer's word; ends this process if the tracer is dead.
 fn wait_for_go(socket: &OwnedFd) {
     let mut word = [0; 16];
     match seqpacket::receive(socket, &mut word) {

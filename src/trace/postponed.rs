@@ -59,3 +59,28 @@ impl<T> PostponedQueue<T> {
         self.waiting.retain(|(syscall, _)| keep(syscall));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn postponed_syscalls_are_due_in_order_when_another_has_ended_or_after_the_interval() {
+        let mut queue = PostponedQueue::new();
+        assert!(queue.deadline().is_none() && queue.take_due(true).is_empty());
+        let long_ago = Instant::now().checked_sub(LIMIT).unwrap();
+        queue.push("first", Some(long_ago));
+        queue.push("second", None);
+        queue.push("third", None);
+        queue.retain(|syscall| *syscall != "second");
+        let due = queue.take_due(true);
+        assert_eq!(due.iter().map(|(syscall, _)| *syscall).collect::<Vec<_>>(), ["first", "third"]);
+        assert_eq!(due.iter().map(|(_, since)| is_overdue(Some(*since))).collect::<Vec<_>>(), [true, false]);
+        queue.push("third", None);
+        let deadline = queue.deadline().unwrap();
+        while Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert_eq!(queue.take_due(false).len(), 1);
+    }
+}

@@ -54,13 +54,13 @@ pub(super) fn effect(tracee: &Stopped, signal: i32) -> SignalEffect {
         Some(true) => {}
         Some(false) | None => return SignalEffect::DumpsCore,
     }
-    // A signal that was sent, and not caused by a fault, has no effect on an init, traced or not.
+    // A signal that was sent, not caused by a fault, has no effect on an init, traced or not.
     if tracee.signal_code().is_ok_and(|code| code > 0) { SignalEffect::Repeats } else { SignalEffect::Other }
 }
 
 /// Whether the process of `tid` ignores or handles a signal below 32.
 ///
-/// /proc/TID/stat is the cheapest of the files that tell.
+/// /proc/TID/stat is the cheapest of the files that have this.
 fn has_other_action(tid: Tid, signal: i32) -> Option<bool> {
     // One read returns all of it: some fifty numbers.
     let mut stat = [0; 2048];
@@ -101,7 +101,7 @@ pub struct DyingInit {
 impl DyingInit {
     /// Detaches from a thread of an init, which then dies of its fault.
     ///
-    /// Returns what tells of the end of its process if it is the leader, whose death waitpid will not report.
+    /// If it is the leader, returns what tells when its process has ended: waitpid will not.
     pub fn detach(
         tracee: Stopped,
         tgid: Tid,
@@ -138,8 +138,8 @@ fn pidfd_of_leader(tid: Tid, tgid: Tid) -> io::Result<Option<OwnedFd>> {
     Ok(Some(pidfd_open(pid, PidfdFlags::empty())?))
 }
 
-/// Moves the instruction pointer back to the instruction that caused the signal where it has moved on: after
-/// a breakpoint, and after a system call that a filter traps.
+/// Moves the instruction pointer back to the instruction that caused the signal if it is past that: after a
+/// breakpoint, and after a system call that a filter traps.
 fn repeat_fault(tracee: &Stopped, signal: i32) -> io::Result<()> {
     const BREAKPOINT: u8 = 0xcc;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -158,8 +158,8 @@ fn repeat_fault(tracee: &Stopped, signal: i32) -> io::Result<()> {
 /// Makes the kernel restart a read-only syscall that a signal interrupted before its notification was
 /// received.
 ///
-/// A handler without SA_RESTART would make it fail with EINTR, which it would not untraced: it has not begun.
-/// One that has begun, and waits for the other end of a FIFO, fails as it would untraced.
+/// It has not begun, yet after a handler without SA_RESTART it would return EINTR, which it would not
+/// untraced. One that has begun, and waits for the other end of a FIFO, returns EINTR untraced, too.
 pub(super) fn restart_interrupted<P>(tracee: &Stopped, shared: &Shared<P>) {
     /// The kernel's internal results of an interrupted syscall (linux/errno.h): restarted unless a handler
     /// without SA_RESTART runs, and restarted in any case.
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handled_and_an_ignored_signal_are_told_from_one_with_the_default_action() {
+    fn handled_and_ignored_signals_are_those_without_the_default_action() {
         let bit = |signal: i32| 1_u64 << (signal - 1);
         let text = format!(
             "7 (a) b) (c) S {} {} {} 0",

@@ -148,3 +148,54 @@ impl<P> Tracees<P> {
         former
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEADER: Tid = Tid(10);
+    const THREAD: Tid = Tid(11);
+
+    #[test]
+    fn the_leader_is_alone_again_when_the_last_other_thread_has_ended() {
+        let mut tracees = Tracees::<()>::new(LEADER);
+        assert!(tracees.add(THREAD, LEADER, true));
+        assert!(!tracees.add(THREAD, LEADER, true), "it is known");
+        assert!(tracees.add(Tid(12), LEADER, true));
+        assert!(tracees.has_several_writers(LEADER));
+        assert!(!tracees.remove(Tid(12)).unwrap().1);
+        assert!(tracees.remove(THREAD).unwrap().1);
+        assert!(!tracees.has_several_writers(LEADER));
+    }
+
+    #[test]
+    fn an_announcement_that_comes_after_the_end_is_taken_once() {
+        let mut tracees = Tracees::<()>::new(LEADER);
+        assert!(tracees.remove(THREAD).is_none());
+        assert!(tracees.take_ended_early(THREAD));
+        assert!(!tracees.take_ended_early(THREAD));
+        tracees.add(THREAD, THREAD, false);
+        tracees.remove(THREAD);
+        assert!(tracees.take_ended_early(THREAD), "it was met before it was announced");
+        tracees.remove(THREAD);
+        tracees.add(THREAD, THREAD, false);
+        assert!(!tracees.take_ended_early(THREAD), "it is another thread of that number");
+    }
+
+    #[test]
+    fn an_execve_leaves_one_thread_that_knows_nothing_of_its_former_syscall() {
+        let mut tracees = Tracees::new(LEADER);
+        tracees.add(THREAD, LEADER, true);
+        tracees.add(Tid(20), Tid(20), true);
+        tracees.share_memory(LEADER);
+        tracees.get(THREAD).pending = Some("execve");
+        tracees.get(LEADER).in_syscall = true;
+        let mut former: Vec<_> =
+            tracees.execute(LEADER).into_iter().map(|(tid, thread)| (tid, thread.pending)).collect();
+        former.sort();
+        assert_eq!(former, [(LEADER, None), (THREAD, Some("execve"))]);
+        assert!(tracees.is_leader(LEADER) && !tracees.is_in_syscall(LEADER));
+        assert!(!tracees.contains(THREAD) && tracees.contains(Tid(20)));
+        assert!(!tracees.has_several_writers(LEADER));
+    }
+}

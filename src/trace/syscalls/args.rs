@@ -18,8 +18,12 @@ pub type Args = [u64; 6];
 
 /// The lower half of a register: what the kernel sees of an `int`.
 #[allow(clippy::cast_possible_truncation, reason = "the upper half is noise")]
+pub(super) fn low_half(word: u64) -> u32 {
+    word as u32
+}
+
 pub(super) fn low(args: &Args, arg: u8) -> u32 {
-    args[usize::from(arg)] as u32
+    low_half(args[usize::from(arg)])
 }
 
 pub(super) fn address(args: &Args, arg: u8) -> RemoteAddr {

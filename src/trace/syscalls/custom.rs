@@ -1,11 +1,13 @@
 //! Syscalls whose arguments no operand can express: flags in memory, structures, a command that selects what
-//! the other arguments are. Each function adds to what the operands of its row said.
+//! the other arguments are. Each function adds to what its row's operands yield.
 
-use super::args::{Args, STRUCT_MAX, address, descriptor, low};
+use super::args::{Args, STRUCT_MAX, address, descriptor, low, low_half};
 use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 use super::open_flags::OpenFlags;
 use super::row::Condition;
 use crate::trace::memory::{Memory, MemoryError, RemoteAddr};
+
+type Decoding = Result<(), MemoryError>;
 
 /// CLONE_UNTRACED.
 const UNTRACED: u32 = 0x0080_0000;
@@ -15,22 +17,18 @@ pub(super) const CLONE_NAMESPACE: u32 = 0x0002_0000 | 0x1000_0000;
 pub(super) const CLONES: &[Condition] = &[Condition::Has { arg: 0, mask: UNTRACED | CLONE_NAMESPACE }];
 
 /// The flags of clone are in its first register.
-pub(super) fn clone(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+pub(super) fn clone(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = clone_flags(low(args, 0), false);
     Ok(())
 }
 
 /// The flags of clone3 are the first field of `struct clone_args`.
-pub(super) fn clone3(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn clone3(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const FIRST_VERSION: u64 = 64;
     if (FIRST_VERSION..=STRUCT_MAX).contains(&args[1]) {
         let mut flags = [0; 8];
         memory.read_exact(address(args, 0), &mut flags)?;
-        decoded.special = clone_flags(low(&[u64::from_ne_bytes(flags), 0, 0, 0, 0, 0], 0), true);
+        decoded.special = clone_flags(low_half(u64::from_ne_bytes(flags)), true);
     }
     Ok(())
 }
@@ -59,17 +57,17 @@ const COUNTED_IOCTLS: [u32; 7] =
 const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 
 pub(super) const IOCTLS: &[Condition] = &{
-    let mut tests = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 13];
+    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 13];
     let mut at = 0;
-    while at < tests.len() - 1 {
+    while at < conditions.len() - 1 {
         let value = if at < 5 { METADATA_IOCTLS[at] } else { COUNTED_IOCTLS[at - 5] };
-        tests[at] = Condition::Is { arg: 1, value };
+        conditions[at] = Condition::Is { arg: 1, value };
         at += 1;
     }
-    tests
+    conditions
 };
 
-pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     if METADATA_IOCTLS.contains(&low(args, 1)) {
         decoded.accesses.push(Access {
             file: FileRef::Descriptor(descriptor(args, 0)),
@@ -86,11 +84,7 @@ pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -
 }
 
 /// The events of a group bring descriptors of files that no syscall names, unless it reports file handles.
-pub(super) fn fanotify_init(
-    args: &Args,
-    _: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn fanotify_init(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const HANDLES: u32 = libc::FAN_REPORT_FID | libc::FAN_REPORT_DIR_FID | libc::FAN_REPORT_NAME;
     if low(args, 0) & HANDLES == 0 {
         decoded.special = Some(Special::Unmodelled);
@@ -105,11 +99,7 @@ fn followed(dirfd: Dirfd, path: Vec<u8>, effect: Effect) -> Access {
 
 /// Adds the source of a mount, where it is a path: always for MS_BIND and MS_MOVE, and for a new mount
 /// if it begins with `/`; otherwise it is a name that the file system interprets.
-pub(super) fn mount(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn mount(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = Some(Special::Namespace);
     const PROPAGATION: libc::c_ulong =
         libc::MS_SHARED | libc::MS_PRIVATE | libc::MS_SLAVE | libc::MS_UNBINDABLE;
@@ -141,11 +131,7 @@ pub(super) const FSCONFIGS: &[Condition] = &[
 ];
 
 /// A path option, relative to the directory `aux`, or the string option `source` if it is an absolute path.
-pub(super) fn fsconfig(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn fsconfig(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     let string = low(args, 1) == FSCONFIG_SET_STRING;
     if string && memory.read_path(address(args, 2))? != b"source" {
         return Ok(());
@@ -159,11 +145,7 @@ pub(super) fn fsconfig(
 }
 
 /// The fourth argument of Q_QUOTAON is the path of the quota file.
-pub(super) fn quotactl(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn quotactl(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const Q_QUOTAON: u32 = 0x80_0002;
     if low(args, 0) >> 8 == Q_QUOTAON {
         let path = memory.read_path(address(args, 3))?;
@@ -174,21 +156,13 @@ pub(super) fn quotactl(
     Ok(())
 }
 
-pub(super) fn open_by_handle_at(
-    args: &Args,
-    _: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn open_by_handle_at(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = Some(Special::UnnamedOpen { open: Some(OpenFlags::from_raw(low(args, 2))) });
     Ok(())
 }
 
 /// `struct msghdr` tells whether there is room for a descriptor.
-pub(super) fn recvmsg(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn recvmsg(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     /// CMSG_LEN for one descriptor.
     const ONE: u64 = 20;
     let mut words = [0; 6];
@@ -199,18 +173,14 @@ pub(super) fn recvmsg(
     Ok(())
 }
 
-/// An array of messages; which of them had room, the result tells.
-pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+/// An array of messages: which of them had room is seen after the syscall.
+pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = Some(Special::Received { messages: address(args, 1), many: true });
     Ok(())
 }
 
 /// With OPEN_TREE_CLONE the result is a new mount.
-pub(super) fn open_tree(
-    args: &Args,
-    _: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const OPEN_TREE_CLONE: u32 = 1;
     if low(args, 2) & OPEN_TREE_CLONE != 0 {
         decoded.special = Some(Special::Namespace);
@@ -222,7 +192,7 @@ pub(super) const BPF_OBJ_PIN: u32 = 6;
 pub(super) const BPF_OBJ_GET: u32 = 7;
 
 /// The attributes begin with a path, a descriptor, flags and, since 6.5, a directory.
-pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const PATH_FD: u32 = 1 << 14;
     let mut bytes = [0; 24];
     // The kernel pads a shorter structure with zeros.

@@ -5,7 +5,7 @@
 //! decoded as if it succeeded: its result tells. Neighbours: `row.rs` defines the rows, `custom.rs` decodes
 //! what they can't express.
 
-use super::args::{Args, STRUCT_MAX, Sysno, address, descriptor, low};
+use super::args::{Args, STRUCT_MAX, Sysno, address, descriptor, low, low_half};
 use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 use super::open_flags::{OpenFlags, follows};
 use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow};
@@ -50,10 +50,9 @@ pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> In
     }
 }
 
-/// Decodes a syscall by its row; to nothing if no condition of the row holds.
+/// Decodes a syscall by its row, to nothing if no condition of the row holds.
 ///
-/// Fails where the kernel can't read an argument either (EFAULT, ENAMETOOLONG), or where only this process
-/// can't.
+/// Fails if an argument can't be read, by the kernel neither (EFAULT, ENAMETOOLONG) or by this process only.
 pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<DecodedSyscall, MemoryError> {
     let mut decoded = DecodedSyscall::default();
     if !row.applies(args) {
@@ -207,8 +206,7 @@ fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Optio
     if bytes[24..].iter().any(|&byte| byte != 0) {
         return Ok(None);
     }
-    let flags = low(&[flags, 0, 0, 0, 0, 0], 0);
-    let (open, follow) = (OpenFlags::from_raw(flags), follows(flags));
+    let (open, follow) = (OpenFlags::from_raw(low_half(flags)), follows(low_half(flags)));
     let resolve = Resolve {
         no_xdev: resolve & 0x01 != 0,
         no_magiclinks: resolve & 0x02 != 0,
@@ -222,8 +220,7 @@ fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Optio
 
 /// The path of an AF_UNIX address; nothing for other families, and for abstract and unnamed addresses.
 fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Named<FileRef>, MemoryError> {
-    // The limit of every family, sizeof(struct sockaddr_storage), and that of this one, sizeof(struct
-    // sockaddr_un).
+    // sizeof(struct sockaddr_storage), the limit for every family, and sizeof(struct sockaddr_un).
     const ANY: usize = 128;
     const UNIX: usize = 110;
     let len = usize::try_from(descriptor(args, len)).unwrap_or(usize::MAX);

@@ -1,5 +1,6 @@
 //! What decoding a syscall yields: which files it names, and what it does to each.
 
+use super::args::low_half;
 use super::open_flags::OpenFlags;
 use crate::trace::memory::RemoteAddr;
 
@@ -16,10 +17,9 @@ pub enum Dirfd {
 }
 
 impl Dirfd {
-    /// Reads a dirfd from a register. The kernel takes an `int`: the upper half is noise.
-    #[allow(clippy::cast_possible_truncation, reason = "the upper half is noise")]
+    /// Reads a dirfd from a register.
     pub fn from_raw(word: u64) -> Dirfd {
-        match (word as u32).cast_signed() {
+        match low_half(word).cast_signed() {
             libc::AT_FDCWD => Dirfd::Cwd,
             fd => Dirfd::Fd(fd),
         }
