@@ -1,4 +1,4 @@
-//! What the fuzz targets and `tests/bytes.rs` do with bytes: nothing of it may panic.
+//! What the fuzz targets and `tests/untrusted_input.rs` do with bytes: nothing of it may panic.
 
 use std::io::Write as _;
 

@@ -11,18 +11,26 @@
 
 pub mod apply;
 pub mod build;
+pub mod disk;
 pub mod drift;
+mod error;
 mod flags;
 mod in_place;
+pub mod interrupted;
 pub mod journal;
 pub mod look;
 pub mod loosen;
 pub mod make;
+pub mod outcome;
 pub mod parallel;
 pub mod place;
 pub mod plan;
+pub mod request;
 pub mod rescue;
+pub mod rescue_directory;
 pub mod run;
 pub mod settle;
 pub mod targets;
 pub mod times;
+
+pub use error::Error;

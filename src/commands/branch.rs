@@ -5,11 +5,12 @@ use std::path::Path;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, style};
 use super::paths::Selection;
-use super::{Outcome, UsageError, Verdict, json, progress};
+use super::{json, progress};
 use crate::cli::Branch;
-use crate::restore::build::{self, Built, Error, Skipped};
+use crate::restore::build::{self, Built, Skipped};
 use crate::restore::make::{Policy, User};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
@@ -19,13 +20,13 @@ use crate::snapshot::{FileRecord, Snapshot, printable};
 const NAMED: usize = 10;
 
 /// Runs `branch`.
-pub fn run(args: &Branch, console: &mut Console) -> Outcome {
+pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
         console.say(format_args!("nothing was built: the snapshot knows nothing of {unknown}"));
-        return Ok(Verdict::Finding);
+        return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };
     let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
@@ -51,25 +52,21 @@ pub fn build<'s>(
     records: impl Iterator<Item = &'s FileRecord>,
     wish: &Wish,
     console: &mut Console,
-) -> Outcome {
+) -> VerbResult {
     let policy = if wish.preserve { Policy::all(User::effective()) } else { Policy::safe(User::effective()) };
     let contents = Contents::new(snapshot);
     let plan = build::plan(records, wish.side, &policy, &contents);
     let bar = progress::bar("build", plan.len());
     let built = plan.build(wish.dir, &contents, &|| bar.inc(1));
     bar.finish_and_clear();
-    let built = built.map_err(|error| match error {
-        Error::NotEmpty(_) => anyhow::Error::from(UsageError(error.to_string())),
-        Error::Snapshot(error) => error.into(),
-        error @ Error::Io { .. } => error.into(),
-    })?;
+    let built = built?;
     if wish.json {
         console.json(&Report { snapshot, wish, built: &built })?;
     } else {
         print(&built, wish, console)?;
     }
     let is_missing = built.skipped.iter().any(|(_, why)| matches!(why, Skipped::Unavailable(_)));
-    Ok(if is_missing { Verdict::Finding } else { Verdict::Fine })
+    Ok(if is_missing { Exit::Finding } else { Exit::Success })
 }
 
 fn print(built: &Built, wish: &Wish, console: &mut Console) -> anyhow::Result<()> {

@@ -6,21 +6,21 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::write::EncoderWriter;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, OutputError};
 use super::paths::{self, quoted};
-use super::{Outcome, Verdict};
 use crate::cli::Cat;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, Source, Unavailable, locate};
-use crate::snapshot::wire::Object;
+use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{FileRecord, Present, Snapshot};
 
 /// Writes the content of `args.path` to the result as it streams; holes of a sparse file are zeros, but
 /// stay holes where the result is a file.
 ///
 /// Where the bytes turn out to be bad in the midst, the result ends there and the outcome says it.
-pub fn run(args: &Cat, console: &mut Console) -> Outcome {
+pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let side = if args.before { Side::Before } else { Side::After };
     let record = match paths::find(&snapshot, &args.path)? {
@@ -28,7 +28,7 @@ pub fn run(args: &Cat, console: &mut Console) -> Outcome {
         Err(path) => {
             let path = quoted(&path);
             console.say(format_args!("cat {path}: the snapshot has no record of it, so it was not used"));
-            return Ok(Verdict::Finding);
+            return Ok(Exit::Finding);
         }
     };
     let contents = Contents::new(&snapshot);
@@ -38,7 +38,7 @@ pub fn run(args: &Cat, console: &mut Console) -> Outcome {
         raw(&contents, record, side, console)
     };
     match written {
-        Ok(()) => Ok(Verdict::Fine),
+        Ok(()) => Ok(Exit::Success),
         Err(ContentError::Unavailable(why)) => {
             if args.json {
                 console.json(&Head { record, side, unavailable: Some(&why) })?;
@@ -49,7 +49,7 @@ pub fn run(args: &Cat, console: &mut Console) -> Outcome {
             };
             let (path, side) = (quoted(&record.path), side.name());
             console.say(format_args!("cat {path}: its content {side} the command can't be had: {why}{hint}"));
-            Ok(Verdict::Finding)
+            Ok(Exit::Finding)
         }
         Err(ContentError::Snapshot(error)) => Err(error.into()),
         Err(ContentError::Sink(error)) => Err(OutputError::from(error).into()),
@@ -102,7 +102,7 @@ struct Head<'a> {
 
 impl Serialize for Head<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = Object(serializer.serialize_map(None)?);
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         object.text("path", &self.record.path)?;
         object.put("state", self.side.name())?;
         if let Some(present) = state(self.record, self.side).present() {

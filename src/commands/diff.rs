@@ -10,9 +10,9 @@ mod patch;
 mod plan;
 mod summary;
 
+use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, Look, OutputError};
 use super::paths::{Selection, quoted, shown};
-use super::{Outcome, UsageError, Verdict};
 use crate::cli::Diff;
 use crate::snapshot::Snapshot;
 use crate::snapshot::source::Contents;
@@ -33,7 +33,7 @@ enum Form {
 const RENAME_SIMILARITY: u64 = 50;
 
 /// Writes the difference that the command made, of all paths or those of `args`.
-pub fn run(args: &Diff, console: &mut Console) -> Outcome {
+pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     let form = match (args.stat, args.name_status) {
         (false, false) => Form::Patch,
         (true, false) => Form::Stat,
@@ -94,7 +94,7 @@ pub fn run(args: &Diff, console: &mut Console) -> Outcome {
     }
     let differs = args.exit_code && (count > 0 || !plan.untold.is_empty());
     let finding = differs || !lost.is_empty() || !selection.unmatched().is_empty();
-    Ok(if finding { Verdict::Finding } else { Verdict::Fine })
+    Ok(if finding { Exit::Finding } else { Exit::Success })
 }
 
 /// Writes entries in the form that was asked for.

@@ -8,12 +8,15 @@ use serde::{Serialize, Serializer};
 use std::sync::{Mutex, PoisonError};
 
 use super::branch::{Reasons, Wish as Build, build};
+use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style};
 use super::paths::{Selection, shell_word};
-use super::{Outcome, UsageError, Verdict, json, progress};
+use super::{json, progress};
 use crate::cli::Restore;
 use crate::restore::make::{Policy, User};
-use crate::restore::run::{self, Answer, Change, Progress, Wish};
+use crate::restore::outcome::{Answer, Change};
+use crate::restore::request::{Progress, Wish};
+use crate::restore::run;
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::{self, Kind, Snapshot, live, printable};
@@ -22,13 +25,13 @@ use crate::snapshot::{self, Kind, Snapshot, live, printable};
 const NAMED: usize = 50;
 
 /// Runs `restore`.
-pub fn run(args: &Restore, console: &mut Console) -> Outcome {
+pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
         console.say(format_args!("nothing was changed: the snapshot knows nothing of {unknown}"));
-        return Ok(Verdict::Finding);
+        return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };
     if let Some(dir) = &args.into {
@@ -52,10 +55,7 @@ pub fn run(args: &Restore, console: &mut Console) -> Outcome {
         force: args.force,
         dry_run: args.dry_run,
     };
-    let answer = run::run(&snapshot, &wish, &Bar::default()).map_err(|error| match error {
-        run::Error::Snapshot(error) => anyhow::Error::from(error),
-        error => error.into(),
-    })?;
+    let answer = run::run(&snapshot, &wish, &Bar::default())?;
     if args.json {
         console.json(&Report { snapshot: &snapshot, side, dry_run: args.dry_run, answer: &answer })?;
     } else {
@@ -63,7 +63,7 @@ pub fn run(args: &Restore, console: &mut Console) -> Outcome {
         tell_where_the_rest_is(&snapshot, &answer, console);
         tell_suppressed(&snapshot, console);
     }
-    Ok(if answer.is_whole() { Verdict::Fine } else { Verdict::Finding })
+    Ok(if answer.is_whole() { Exit::Success } else { Exit::Finding })
 }
 
 /// What of the state is put back; an error where the snapshot is another machine's or user's.

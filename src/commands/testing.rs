@@ -45,7 +45,7 @@ pub fn run_on<A: Into<OsString> + Clone>(look: Look, args: &[A]) -> Ran {
     let verb = Cli::try_parse_from(args).unwrap().verb.unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut console = Console::new(&mut out, &mut err, look);
-    let status = super::run_on(verb, &mut console);
+    let status = super::run_verb(verb, &mut console).status();
     drop(console);
     Ran { status, out, err: String::from_utf8(err).unwrap() }
 }

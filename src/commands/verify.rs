@@ -5,19 +5,20 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, style};
 use super::paths::shell_word;
-use super::{Outcome, Verdict, json, progress};
+use super::{json, progress};
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, Kind};
+use crate::restore::interrupted;
 use crate::restore::place::Place;
-use crate::restore::rescue;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::Fingerprint;
 use crate::snapshot::{FileType, Snapshot, printable};
 
 /// Runs `verify`.
-pub fn run(args: &Verify, console: &mut Console) -> Outcome {
+pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let side = if args.before { Side::Before } else { Side::After };
     let bar = progress::bar("verify", snapshot.files().len());
@@ -30,12 +31,12 @@ pub fn run(args: &Verify, console: &mut Console) -> Outcome {
         tell_interrupted(&snapshot, console);
     }
     let strict = args.drift_policy == DriftPolicy::Strict;
-    Ok(if strict && !drift.differences.is_empty() { Verdict::Finding } else { Verdict::Fine })
+    Ok(if strict && !drift.differences.is_empty() { Exit::Finding } else { Exit::Success })
 }
 
 /// Says where a restore of the snapshot came to no end.
 fn tell_interrupted(snapshot: &Snapshot, console: &mut Console) {
-    for rescue in rescue::interrupted(snapshot.path()) {
+    for rescue in interrupted::interrupted(snapshot.path()) {
         let bytes = rescue.as_os_str().as_encoded_bytes();
         console.say(format_args!(
             "a restore of this snapshot was interrupted: the same command completes it, and agent-snapshot \

@@ -11,13 +11,14 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode};
 
+use super::error::{Error, failed_at};
 use super::make::{self, Attributes, Policy, Shortfall};
 use super::parallel::Tick;
 use super::place::{Place, Spot};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, Unavailable};
-use crate::snapshot::{self, FileRecord, FileType, Present, printable};
+use crate::snapshot::{FileRecord, FileType, Present, printable};
 
 /// Why a path of the state is not in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,32 +35,6 @@ pub enum Skipped {
     /// Its content is unavailable.
     #[error("{0}")]
     Unavailable(Unavailable),
-}
-
-/// Why a tree was not built.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The directory has entries.
-    #[error("{0} is not empty: name a new or an empty directory")]
-    NotEmpty(String),
-    /// The snapshot is bad.
-    #[error(transparent)]
-    Snapshot(#[from] snapshot::Error),
-    /// The operating system refused.
-    #[error("{what} {}: {source}", printable(path))]
-    Io {
-        /// The operation.
-        what: &'static str,
-        /// The path, of the record or of the directory.
-        path: Vec<u8>,
-        /// The refusal.
-        source: io::Error,
-    },
-}
-
-fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_vec();
-    move |source| Error::Io { what, path, source }
 }
 
 /// What was built.
@@ -132,11 +107,11 @@ impl Plan<'_> {
     /// Builds it under `dir`, which is made with its parents where it is not there.
     pub fn build(self, dir: &Path, contents: &Contents, tick: Tick<'_>) -> Result<Built, Error> {
         let name = dir.as_os_str().as_bytes();
-        std::fs::create_dir_all(dir).map_err(failed("create", name))?;
-        if std::fs::read_dir(dir).map_err(failed("list", name))?.next().is_some() {
+        std::fs::create_dir_all(dir).map_err(failed_at("create", name))?;
+        if std::fs::read_dir(dir).map_err(failed_at("list", name))?.next().is_some() {
             return Err(Error::NotEmpty(printable(name).into_owned()));
         }
-        let place = Place::at(dir).map_err(failed("open", name))?;
+        let place = Place::at(dir).map_err(failed_at("open", name))?;
         let mut builder =
             Builder { place, plan: &self, contents, links: HashMap::new(), built: Built::default() };
         for record in &self.records {
@@ -183,11 +158,11 @@ impl Builder<'_, '_> {
                 match make::new_node(&spot, present) {
                     // Made already, as the parent of nothing that sorts before it.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                    made => made.map_err(failed("create", path)),
+                    made => made.map_err(failed_at("create", path)),
                 }
             }
             _ => {
-                make::new_node(&spot, present).map_err(failed("create", path))?;
+                make::new_node(&spot, present).map_err(failed_at("create", path))?;
                 self.built.others += 1;
                 self.give(&spot, path, present)
             }
@@ -203,18 +178,18 @@ impl Builder<'_, '_> {
             self.built.files += 1;
             let flags = AtFlags::empty();
             return rustix::fs::linkat(first.parent(), first.name(), spot.parent(), spot.name(), flags)
-                .map_err(|error| failed("link", path)(error.into()));
+                .map_err(|error| failed_at("link", path)(error.into()));
         }
-        let mut file = make::new_file(spot).map_err(failed("create", path))?;
+        let mut file = make::new_file(spot).map_err(failed_at("create", path))?;
         match write_content(self.contents, record, self.plan.side, &mut file) {
             Ok(bytes) => self.built.bytes += bytes,
             Err(ContentError::Unavailable(why)) => {
                 self.built.skipped.push((path.clone(), Skipped::Unavailable(why)));
                 let removed = rustix::fs::unlinkat(spot.parent(), spot.name(), AtFlags::empty());
-                return removed.map_err(|error| failed("remove", path)(error.into()));
+                return removed.map_err(|error| failed_at("remove", path)(error.into()));
             }
             Err(ContentError::Snapshot(error)) => return Err(error.into()),
-            Err(ContentError::Sink(error)) => return Err(failed("write", path)(error)),
+            Err(ContentError::Sink(error)) => return Err(failed_at("write", path)(error)),
         }
         self.built.files += 1;
         self.give(spot, path, present)?;
@@ -233,11 +208,11 @@ impl Builder<'_, '_> {
     }
 
     fn give(&mut self, spot: &Spot, path: &[u8], present: &Present) -> Result<(), Error> {
-        let held = spot.hold().map_err(failed("open", path))?;
-        let gone = || failed("open", path)(io::ErrorKind::NotFound.into());
+        let held = spot.hold().map_err(failed_at("open", path))?;
+        let gone = || failed_at("open", path)(io::ErrorKind::NotFound.into());
         let shortfalls = Attributes::all(present, self.plan.policy)
             .give(&held.ok_or_else(gone)?)
-            .map_err(failed("set the attributes of", path))?;
+            .map_err(failed_at("set the attributes of", path))?;
         self.built.shortfalls.extend(shortfalls.into_iter().map(|one| (path.to_vec(), one)));
         Ok(())
     }
@@ -245,7 +220,7 @@ impl Builder<'_, '_> {
     /// The place of `path`, whose parent directories are made where no record made them.
     fn spot(&self, path: &[u8]) -> Result<Spot, Error> {
         let spot = self.place.with_parents(path, Mode::from_raw_mode(0o777), &mut |_| {});
-        spot.map_err(failed("open the parent of", path))
+        spot.map_err(failed_at("open the parent of", path))
     }
 }
 

@@ -18,9 +18,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::rescue;
+use super::error::{self, Error};
+use super::rescue_directory;
 use crate::snapshot::layout::RESTORE_JOURNAL;
-use crate::snapshot::printable;
+use crate::snapshot::{identity, printable};
 
 /// What the first line of a journal begins with; behind it are the version and the identifier of the
 /// restore.
@@ -142,25 +143,6 @@ mod text {
     }
 }
 
-/// Why a journal can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Its bytes are not those that were written.
-    #[error(
-        "{0} is damaged at record {1}, so that what an interrupted restore had begun is not known: what it \
-         overwrote is kept beside that file, which is to be removed to go on without it"
-    )]
-    Damaged(String, usize),
-    /// It is in a format of the future or of the past.
-    #[error(
-        "{0} was written by another version of agent-snapshot: complete the interrupted restore with that one"
-    )]
-    Version(String),
-    /// The operating system refused.
-    #[error("read {0}: {1}")]
-    Io(String, #[source] io::Error),
-}
-
 /// The journal of a restore that is under way; it is made, with its directory, at the first record.
 #[derive(Debug)]
 pub struct Journal<'a> {
@@ -174,7 +156,7 @@ pub struct Journal<'a> {
 impl<'a> Journal<'a> {
     /// The journal of a restore of the snapshot in `snap`.
     pub fn beside(snap: &'a Path) -> Journal<'a> {
-        Journal { snap, id: rescue::random_id(), file: OnceCell::new(), needed: OnceCell::new() }
+        Journal { snap, id: identity::random_id(), file: OnceCell::new(), needed: OnceCell::new() }
     }
 
     /// The number that tells the temporary files of this restore from all others.
@@ -201,7 +183,7 @@ impl<'a> Journal<'a> {
         if let Some(open) = self.file.get() {
             return Ok(open);
         }
-        let (directory, mut file) = rescue::new_directory_beside(self.snap, create)?;
+        let (directory, mut file) = rescue_directory::create_beside(self.snap, create)?;
         file.write_all(head(&self.id).as_bytes())?;
         Ok(self.file.get_or_init(|| (directory, file)))
     }
@@ -219,7 +201,7 @@ impl<'a> Journal<'a> {
     /// Ends the restore: removes the journal, and its directory where no rescue is in it.
     pub fn finish(mut self) -> io::Result<()> {
         match self.file.take() {
-            Some((directory, _)) => rescue::end(&directory),
+            Some((directory, _)) => rescue_directory::end(&directory),
             None => Ok(()),
         }
     }
@@ -229,7 +211,7 @@ impl Drop for Journal<'_> {
     fn drop(&mut self) {
         if let (Some((directory, _)), None) = (self.file.get(), self.needed.get()) {
             // What is left of it is told, and removed, by the next run.
-            let _ = rescue::end(directory);
+            let _ = rescue_directory::end(directory);
         }
     }
 }
@@ -288,7 +270,7 @@ pub enum Found {
 pub fn find(directory: &Path) -> Result<Found, Error> {
     let path = directory.join(RESTORE_JOURNAL);
     let name = || printable(path.as_os_str().as_encoded_bytes()).into_owned();
-    let failed = |error: io::Error| Error::Io(name(), error);
+    let failed = |error: io::Error| error::failed(format!("read {}", name()))(error);
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(&path, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
@@ -316,8 +298,8 @@ pub fn find(directory: &Path) -> Result<Found, Error> {
     let mut bytes = Vec::new();
     (&file).take(MOST).read_to_end(&mut bytes).map_err(failed)?;
     let (id, entries, length) = parse(&bytes).map_err(|fault| match fault {
-        Fault::Version => Error::Version(name()),
-        Fault::Record(number) => Error::Damaged(name(), number),
+        Fault::Version => Error::JournalVersion(name()),
+        Fault::Record(number) => Error::JournalDamaged(name(), number),
     })?;
     Ok(Found::Killed(Killed { file, length: length as u64, id, entries }))
 }

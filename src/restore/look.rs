@@ -3,15 +3,17 @@
 //! Neighbours: `plan.rs` decides by these looks and by nothing else; `loosen.rs` opens directories
 //! that may not be searched.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
-use rustix::fs::{Access as Wish, AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
+use super::loosen::{Loosened, Loosener};
 use super::make::Policy;
 use super::parallel::{self, Tick};
 use super::place::{Parent, Place, Spot, split};
+use super::request::{Progress, Wish};
 use super::targets::{Links, content_is_untouched, opposite, same_file};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint, state};
@@ -70,9 +72,6 @@ pub enum Access {
     /// They can't.
     No(String),
 }
-
-/// Permission bits that directories had before they were loosened, by device and inode.
-pub type Loosened = HashMap<(u64, u64), u32>;
 
 /// How to look.
 pub struct Looker<'a> {
@@ -242,15 +241,15 @@ impl Looker<'_> {
         let is_owner = stat.st_uid == self.policy.user.uid;
         // Through the link of /proc, since this call takes no descriptor of O_PATH alone.
         let directory = spot.parent_path();
+        let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let flags = AtFlags::EACCESS;
-        let access =
-            match rustix::fs::accessat(rustix::fs::CWD, &directory, Wish::WRITE_OK | Wish::EXEC_OK, flags) {
-                Ok(()) => Access::Yes,
-                Err(Errno::ACCESS) if is_owner => Access::Loosen,
-                Err(Errno::PERM) => Access::Locked,
-                Err(Errno::ROFS) => Access::No("the file system is read-only".to_owned()),
-                Err(error) => Access::No(format!("the directory can't be written: {error}")),
-            };
+        let access = match rustix::fs::accessat(rustix::fs::CWD, &directory, wanted, flags) {
+            Ok(()) => Access::Yes,
+            Err(Errno::ACCESS) if is_owner => Access::Loosen,
+            Err(Errno::PERM) => Access::Locked,
+            Err(Errno::ROFS) => Access::No("the file system is read-only".to_owned()),
+            Err(error) => Access::No(format!("the directory can't be written: {error}")),
+        };
         let access = if access == Access::Yes && is_append_only(spot) { Access::Locked } else { access };
         let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
         Ok(Above::Here { access, sticky })
@@ -273,4 +272,61 @@ fn obstacles(spot: &Spot) -> (bool, bool) {
     let has = |bit| statx.stx_attributes_mask.intersects(bit) && statx.stx_attributes.intersects(bit);
     use rustix::fs::StatxAttributes as Bit;
     (has(Bit::IMMUTABLE | Bit::APPEND), has(Bit::MOUNT_ROOT))
+}
+
+/// Looks at the paths of the records `indices`; those of the user that are shut are opened to be read.
+pub fn look(
+    wish: &Wish,
+    files: &[FileRecord],
+    links: [&Links; 2],
+    indices: &[usize],
+    place: &Place,
+    loosener: &mut Loosener<'_>,
+    progress: &dyn Progress,
+) -> HashMap<usize, io::Result<Look>> {
+    progress.start("look", indices.len());
+    let look_at = |indices: &[usize], loosener: &Loosener| {
+        let loosened = loosener.original();
+        let looker =
+            Looker { place, files, links, goal: wish.goal, policy: wish.policy, loosened: &loosened };
+        looker.look_at(indices, &|| progress.tick())
+    };
+    let mut looks = look_at(indices, loosener);
+    // Twice: what is in a directory that was opened may be shut as well.
+    for _ in 0..2 {
+        let is_hidden = |look: &io::Result<Look>| match look {
+            Ok(look) => look.is_shut,
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        };
+        let mut hidden: Vec<usize> =
+            looks.iter().filter(|(_, look)| is_hidden(look)).map(|(index, _)| *index).collect();
+        hidden.sort_unstable();
+        if wish.dry_run || hidden.is_empty() {
+            break;
+        }
+        let mut opened = false;
+        let mut readable = BTreeSet::new();
+        for index in hidden {
+            let path = files[index].path.as_slice();
+            let made = loosener.make_searchable(path, wish.policy.user.uid);
+            opened |= made.unwrap_or_default();
+            if looks.get(&index).is_some_and(Result::is_ok) && loosener.make_readable(path).is_ok() {
+                opened = true;
+                readable.insert(path);
+            }
+        }
+        if opened {
+            // The opened directories themselves are seen with other bits now, too.
+            looks = look_at(indices, loosener);
+        }
+        // Directories stay open, as a way to what is in them; what can't be closed now is closed then.
+        let _ = loosener.close_files();
+        for (index, look) in &mut looks {
+            if let (Ok(look), true) = (look, readable.contains(files[*index].path.as_slice())) {
+                look.is_shut = false;
+            }
+        }
+    }
+    progress.end();
+    looks
 }

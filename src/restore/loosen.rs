@@ -4,6 +4,7 @@
 //! What was opened is closed again whatever happens; short of SIGKILL by the run that opened it, and else
 //! by the next one, from the journal. Neighbours: `look.rs` and `apply.rs` meet such directories.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 
@@ -12,8 +13,10 @@ use rustix::io::Errno;
 
 use super::flags;
 use super::journal::{Entry, Journal};
-use super::look::Loosened;
 use super::place::{Handle, Place, Spot};
+
+/// Permission bits that directories had before they were loosened, by device and inode.
+pub type Loosened = HashMap<(u64, u64), u32>;
 
 /// What is open at the moment.
 pub struct Loosener<'a> {

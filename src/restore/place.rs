@@ -225,6 +225,12 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// The parent directory of an absolute path.
+pub fn parent(path: &[u8]) -> &[u8] {
+    let end = path.len() - split(path).1.len();
+    &path[..end.saturating_sub(1).max(1).min(path.len())]
+}
+
 /// Opens the directory at `relative` beneath `root`.
 fn open_beneath(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;

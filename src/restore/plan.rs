@@ -3,13 +3,16 @@
 //! Neighbours: `look.rs` has looked, `rescue.rs` keeps what the actions will overwrite, `apply.rs`
 //! carries them out.
 
+mod hard_links;
+mod obstacles;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
-use super::apply::parent;
-use super::flags::{self, has_flags};
-use super::look::{Above, Access, Look};
+use super::flags::has_flags;
+use super::look::Look;
 use super::make::{Attributes, Policy};
+use super::place::parent;
 use super::targets::{Links, opposite, own_time};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
@@ -146,6 +149,17 @@ impl Plan {
     pub fn is_clear(&self, force: bool) -> bool {
         self.obstacles.is_empty() && (force || self.conflicts.is_empty())
     }
+}
+
+/// The directories in which the steps of `plan` change names.
+pub fn touched(request: &Request, plan: &Plan) -> BTreeSet<Vec<u8>> {
+    let changes_names = |step: &&Step| match step.action {
+        Action::File { in_place, .. } => !in_place,
+        Action::Link { .. } | Action::Node | Action::Remove => true,
+        Action::Attributes(_) => false,
+    };
+    let paths = plan.steps.iter().filter(changes_names).map(|step| &request.files[step.record].path);
+    paths.chain(&plan.parents).map(|path| parent(path).to_vec()).collect()
 }
 
 /// Makes the plan.
@@ -311,90 +325,6 @@ impl<'a> Planner<'a> {
         user.is_root() || live.uid == uid && (live.gid == gid || user.gids.contains(&gid))
     }
 
-    /// Makes one file again of the names that were one, and files of their own of those that were not.
-    fn link(&mut self) {
-        let [goal_links, other_links] = self.request.links;
-        // First, so that of several names that leave a file together one leads and the others follow it.
-        for &index in self.request.targets {
-            self.separate(index);
-        }
-        for members in goal_links.groups() {
-            self.link_group(members, other_links);
-        }
-    }
-
-    fn link_group(&mut self, members: &[usize], other_links: &Links) {
-        let is_relinked = |index: &usize| other_links.names(*index) != members;
-        let persists = |planner: &Planner, index: usize| {
-            let look = planner.look(index)?;
-            let live = look.live.as_ref()?;
-            let stays = match planner.steps.get(&index) {
-                None => look.at_goal,
-                Some(Action::Attributes(_) | Action::File { in_place: true, .. }) => true,
-                Some(_) => false,
-            };
-            let goal = planner.goal(index)?;
-            stays.then_some((index, (live.dev, live.ino), (goal.dev, goal.ino) == (live.dev, live.ino)))
-        };
-        let lasting: Vec<_> = members.iter().filter_map(|index| persists(self, *index)).collect();
-        // The file that it was, if it is still there; else any that is as it should be.
-        let found = lasting.iter().find(|(.., same)| *same).or(lasting.first()).copied();
-        let new = || {
-            members.iter().copied().find(|index| matches!(self.steps.get(index), Some(Action::File { .. })))
-        };
-        let Some((leader, inode)) =
-            found.map(|(index, inode, _)| (index, Some(inode))).or(new().map(|index| (index, None)))
-        else {
-            return;
-        };
-        for &index in members.iter().filter(|index| **index != leader) {
-            let is_target = self.request.targets.binary_search(&index).is_ok();
-            let live = self.look(index).and_then(|look| look.live.as_ref());
-            let is_linked = inode.is_some() && live.map(|live| (live.dev, live.ino)) == inode;
-            match self.steps.get(&index) {
-                // What is written under one name is written under all.
-                Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
-                    self.steps.remove(&index);
-                }
-                Some(Action::File { .. }) => {
-                    self.steps.insert(index, Action::Link { to: leader });
-                }
-                Some(Action::Attributes(_)) | None
-                    if is_target && !is_linked && live.is_some() && is_relinked(&index) =>
-                {
-                    self.steps.insert(index, Action::Link { to: leader });
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Makes a file of its own of a target that the command made a name of another one.
-    fn separate(&mut self, index: usize) {
-        let [goal_links, other_links] = self.request.links;
-        let (names, others) = (goal_links.names(index), other_links.names(index));
-        if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_))) || names == others {
-            return;
-        }
-        let inode = |index: usize| {
-            let live = self.look(index)?.live.as_ref().filter(|live| live.file_type == FileType::File)?;
-            Some((live.dev, live.ino))
-        };
-        let Some(own) = inode(index) else { return };
-        let goal = |index: usize| self.goal(index).map(|goal| (goal.dev, goal.ino));
-        // The one that keeps its file is that which had it.
-        let is_foreign = |other: &usize| {
-            *other != index
-                && !names.contains(other)
-                && inode(*other) == Some(own)
-                && goal(*other) == Some(own)
-        };
-        let is_kept = self.look(index).is_some_and(|look| look.same_content);
-        if is_kept && others.iter().any(is_foreign) {
-            self.steps.insert(index, Action::File { in_place: false, own_content: true });
-        }
-    }
-
     /// Keeps what is in a directory whose successor can't be made.
     fn keep_content_of_what_stays(&mut self) {
         let stays = |(path, why): &(Vec<u8>, Left)| {
@@ -446,112 +376,6 @@ impl<'a> Planner<'a> {
             }
         }
         self.plan.left.sort_by(|one, other| one.0.cmp(&other.0));
-    }
-
-    /// Sees that each path that is made has a directory to be made in.
-    fn make_parents(&mut self) {
-        let made =
-            |action: &Action| matches!(action, Action::File { .. } | Action::Link { .. } | Action::Node);
-        let indices: Vec<usize> =
-            self.steps.iter().filter(|(_, action)| made(action)).map(|(index, _)| *index).collect();
-        for index in indices {
-            match self.look(index).map(|look| &look.parent) {
-                Some(Above::Missing(missing)) => {
-                    for directory in missing.clone() {
-                        self.make_parent(directory);
-                    }
-                }
-                Some(Above::Blocked) if !self.has_new_directory_above(index) => {
-                    self.obstruct(index, Obstacle::NoDirectory);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn make_parent(&mut self, directory: Vec<u8>) {
-        let files = self.request.files;
-        let found = files.binary_search_by(|record| record.path.cmp(&directory)).ok();
-        match found {
-            Some(index) if matches!(self.steps.get(&index), Some(Action::Node)) => {}
-            // Not of the command's doing that it is missing, but this is how it was.
-            Some(index) if self.goal(index).is_some_and(|goal| goal.file_type == FileType::Directory) => {
-                self.steps.insert(index, Action::Node);
-            }
-            _ => {
-                self.plan.parents.insert(directory);
-            }
-        }
-    }
-
-    fn has_new_directory_above(&self, index: usize) -> bool {
-        let path = &self.record(index).path;
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        slashes.skip(1).any(|slash| {
-            let above =
-                self.request.files.binary_search_by(|record| record.path.as_slice().cmp(&path[..slash]));
-            above.is_ok_and(|above| {
-                self.steps.get(&above) == Some(&Action::Node)
-                    && self.goal(above).is_some_and(|goal| goal.file_type == FileType::Directory)
-            })
-        })
-    }
-
-    fn find_obstacles(&mut self) {
-        let steps: Vec<_> = self.steps.iter().map(|(index, action)| (*index, action.clone())).collect();
-        for (index, action) in steps {
-            let Some(look) = self.look(index) else { continue };
-            if let Some(obstacle) = self.obstacle(index, &action, look) {
-                self.obstruct(index, obstacle);
-            }
-        }
-    }
-
-    /// Whether the flags that forbid changes are of the command's doing, or were there all the time, and
-    /// may be cleared.
-    fn may_unlock(&self, index: usize) -> bool {
-        let policy = self.request.policy;
-        policy.privileges && policy.user.is_root() && self.other(index).is_some_and(flags::is_locked)
-    }
-
-    fn obstacle(&mut self, index: usize, action: &Action, look: &Look) -> Option<Obstacle> {
-        let user = &self.request.policy.user;
-        let is_owner = look.live.as_ref().is_none_or(|live| user.is_root() || live.uid == user.uid);
-        if look.immutable {
-            if !self.may_unlock(index) {
-                return Some(Obstacle::Immutable);
-            }
-            self.plan.unlock.insert(self.path(index));
-        }
-        if let Action::Attributes(_) | Action::File { in_place: true, .. } = action {
-            return (!is_owner).then_some(Obstacle::Foreign);
-        }
-        if look.mount {
-            return Some(Obstacle::Mount);
-        }
-        match &look.parent {
-            Above::Here { access: Access::No(why), .. } => Some(Obstacle::Directory(why.clone())),
-            Above::Here { sticky: Some(owner), .. } if !is_owner && !user.is_root() && *owner != user.uid => {
-                Some(Obstacle::Sticky)
-            }
-            Above::Here { access: Access::Loosen, .. } => {
-                let parent = parent(&self.record(index).path);
-                self.plan.loosen.insert(parent.to_vec());
-                None
-            }
-            Above::Here { access: Access::Locked, .. } => {
-                let parent = parent(&self.record(index).path);
-                let found = self.request.files.binary_search_by(|record| record.path.as_slice().cmp(parent));
-                if !found.is_ok_and(|parent| self.may_unlock(parent)) {
-                    return Some(Obstacle::Directory(
-                        "the directory is immutable or append-only (chattr)".to_owned(),
-                    ));
-                }
-                self.plan.unlock.insert(parent.to_vec());
-                None
-            }
-            _ => None,
-        }
     }
 }
 

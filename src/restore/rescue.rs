@@ -8,17 +8,15 @@
 //! `apply.rs` carries them out.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 
-use super::journal::{self, Journal};
+use super::error::{Error, failed, failed_at};
+use super::journal::Journal;
 use super::loosen::Loosener;
 use super::make::Policy;
 use super::place::{Place, Spot};
@@ -26,118 +24,9 @@ use super::plan::{Action, Request, Step, is_unchanged};
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
-use crate::snapshot::layout::{self, SnapshotDir};
+use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{self, *};
-
-/// What the name of a rescue has behind that of the snapshot.
-const RESCUE: &str = "-rescue-";
-/// What the name of a rescue ends in until its restore is done.
-const UNFINISHED: &str = ".unfinished";
-
-/// The directory of a restore that came to no end: its journal, and its rescue if it came so far.
-#[derive(Debug)]
-pub struct Unfinished {
-    /// The directory.
-    pub path: PathBuf,
-    /// The rescue.
-    pub snapshot: Option<Snapshot>,
-}
-
-/// The directory of the snapshots and the name that rescues of `snap` start with; a rescue of a rescue
-/// is one more of the first snapshot.
-fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
-    let real = snap.canonicalize()?;
-    let name = real.file_name().unwrap_or(OsStr::new("root")).as_bytes();
-    let name = name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name);
-    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    let base = name[..name.len() - digits].strip_suffix(RESCUE.as_bytes()).filter(|_| digits > 0);
-    let name = base.unwrap_or(name).to_vec();
-    Ok((real.parent().unwrap_or(Path::new("/")).to_owned(), name))
-}
-
-/// The directories of the restores of the snapshot `snap`, or of its rescues, that came to no end, or
-/// have not yet; in the order of their numbers.
-pub fn unfinished(snap: &Path) -> io::Result<Vec<Unfinished>> {
-    let (directory, base) = family(snap)?;
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        if !is_unfinished_name(&base, &entry.file_name()) || !is_own_directory(&path) {
-            continue;
-        }
-        let snapshot = Snapshot::open(&path).ok().filter(is_ours);
-        // Another's rescue, with a manifest of its own, could say that files of ours were half done.
-        if snapshot.is_some() || is_abandoned(&path) {
-            found.push(Unfinished { path, snapshot });
-        }
-    }
-    found.sort_by_key(|one| (one.path.as_os_str().len(), one.path.clone()));
-    Ok(found)
-}
-
-/// The rescues of the snapshot `snap` whose restores were interrupted.
-pub fn interrupted(snap: &Path) -> Vec<PathBuf> {
-    let is_dead = |one: &Unfinished| !matches!(journal::find(&one.path), Ok(journal::Found::Alive));
-    // What can't be looked at is told by a restore.
-    let found = unfinished(snap).unwrap_or_default().into_iter();
-    found.filter(|one| one.snapshot.is_some() && is_dead(one)).map(|one| one.path).collect()
-}
-
-/// Ends the restore whose journal is in `directory`: a rescue gets its final name, and what is none is
-/// removed.
-pub fn end(directory: &Path) -> io::Result<()> {
-    let names = std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
-    let names = names.collect::<io::Result<Vec<_>>>()?;
-    let has_rescue = names.iter().any(|name| name == layout::MANIFEST);
-    for name in &names {
-        if name == layout::RESTORE_JOURNAL
-            || layout::is_temporary(name.as_bytes())
-            || !has_rescue && name == layout::BLOBS
-        {
-            std::fs::remove_file(directory.join(name))?;
-        }
-    }
-    if !has_rescue {
-        return std::fs::remove_dir(directory);
-    }
-    let done = final_name(directory);
-    std::fs::rename(directory, &done)?;
-    done.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
-}
-
-/// The name of the rescue in `directory` when its restore has ended.
-pub fn final_name(directory: &Path) -> PathBuf {
-    let name = directory.as_os_str().as_bytes();
-    PathBuf::from(OsStr::from_bytes(name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name)))
-}
-
-/// Whether `name` is that of an unfinished rescue of the snapshots called `base`.
-fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
-    let number = name
-        .as_bytes()
-        .strip_prefix(base)
-        .and_then(|rest| rest.strip_prefix(RESCUE.as_bytes()))
-        .and_then(|rest| rest.strip_suffix(UNFINISHED.as_bytes()));
-    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
-}
-
-/// Whether we wrote the rescue: another's could say that files of ours are half done.
-fn is_ours(snapshot: &Snapshot) -> bool {
-    let header = snapshot.header();
-    let user = nix::unistd::geteuid().as_raw();
-    header.kind == Kind::Rescue
-        && header.uid == user
-        && snapshot.owner() == Some(user)
-        && header.host.machine == live::machine_id_hash().to_string()
-}
-
-/// Whether `path` is a directory of ours that nobody else writes to.
-fn is_own_directory(path: &Path) -> bool {
-    let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
-    stat.is_dir() && stat.uid() == nix::unistd::geteuid().as_raw() && stat.mode() & 0o022 == 0
-}
+use crate::snapshot::*;
 
 /// The name of the rescues of the snapshot `id`, which tells it from a later one in its directory.
 pub fn name(id: &str) -> String {
@@ -329,27 +218,6 @@ pub fn is_kept(
     })
 }
 
-/// Why a rescue was not written; nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The directory can't be made.
-    #[error("make a directory for the rescue beside the snapshot: {0}")]
-    Directory(io::Error),
-    /// The directory or a file in it can't be written.
-    #[error(transparent)]
-    Snapshot(#[from] snapshot::Error),
-    /// What is there can't be read, or not be written to the rescue.
-    #[error("keep {} in {}: {source}", printable(path), printable(rescue.as_os_str().as_bytes()))]
-    Keep {
-        /// The path.
-        path: Vec<u8>,
-        /// The rescue.
-        rescue: PathBuf,
-        /// The refusal.
-        source: io::Error,
-    },
-}
-
 /// Writes a rescue of `kept` into the directory of the journal and flushes it to the disk.
 pub fn write(
     journal: &Journal,
@@ -358,26 +226,24 @@ pub fn write(
     place: &Place,
     loosener: &mut Loosener,
 ) -> Result<(), Error> {
-    let path = journal.directory().map_err(Error::Directory)?;
+    let path = journal.directory().map_err(failed("make a directory for the rescue beside the snapshot"))?;
     let target = SnapshotDir::create(path)?;
-    let failed = |what: &str| snapshot::Error::io(what, path);
-    let blobs = target.unnamed_file().map_err(failed("write the rescue"))?;
-    let mut writer = BlobWriter::new(blobs, Compression::Snappy).map_err(failed("write the rescue"))?;
+    let name = path.as_os_str().as_bytes();
+    let refused = || failed_at("write the rescue", name);
+    let blobs = target.unnamed_file().map_err(refused())?;
+    let mut writer = BlobWriter::new(blobs, Compression::Snappy).map_err(refused())?;
     let mut records = Vec::with_capacity(kept.len());
     for Kept { mut record, content } in kept.into_values() {
         if let (true, State::Present(before)) = (content, &mut record.before) {
-            let keep = store(&mut writer, &record.path, before, place, loosener);
-            keep.map_err(|source| Error::Keep {
-                path: record.path.clone(),
-                rescue: path.to_owned(),
-                source,
+            store(&mut writer, &record.path, before, place, loosener).map_err(|source| {
+                failed(format!("keep {} in {}", printable(&record.path), printable(name)))(source)
             })?;
         }
         records.push(record);
     }
-    let blobs = writer.finish().map_err(failed("write the rescue"))?;
-    let manifest = target.unnamed_file().map_err(failed("write the rescue"))?;
-    write_manifest(&manifest, header, &records).map_err(failed("write the rescue"))?;
+    let blobs = writer.finish().map_err(refused())?;
+    let manifest = target.unnamed_file().map_err(refused())?;
+    write_manifest(&manifest, header, &records).map_err(refused())?;
     target.commit(blobs, manifest, true)?;
     Ok(())
 }
@@ -415,59 +281,18 @@ fn open_for_reading(path: &[u8], spot: &Spot, loosener: &mut Loosener) -> io::Re
     }
 }
 
-/// Makes a directory beside `snap` under the next name that no rescue has, and `journal` in it; one that
-/// has no journal yet is what a run that was killed early has left.
-pub fn new_directory_beside(
-    snap: &Path,
-    journal: impl Fn(&Path) -> io::Result<Option<File>>,
-) -> io::Result<(PathBuf, File)> {
-    let (directory, base) = family(snap)?;
-    let name = |number: u32, end: &str| {
-        let mut name = base.clone();
-        name.extend_from_slice(format!("{RESCUE}{number}{end}").as_bytes());
-        directory.join(OsStr::from_bytes(&name))
-    };
-    for number in 1..=u32::MAX {
-        if std::fs::symlink_metadata(name(number, "")).is_ok() {
-            continue;
-        }
-        let candidate = name(number, UNFINISHED);
-        match rustix::fs::mkdir(&candidate, Mode::RWXU) {
-            Err(Errno::EXIST) if !is_own_directory(&candidate) || !is_abandoned(&candidate) => {}
-            Ok(()) | Err(Errno::EXIST) => {
-                if let Some(file) = journal(&candidate)? {
-                    return Ok((candidate, file));
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Whether no rescue is in the directory: its restore never came so far that a file was changed.
-fn is_abandoned(path: &Path) -> bool {
-    let none = std::fs::symlink_metadata(path.join(layout::MANIFEST));
-    none.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-}
-
 /// The header of a rescue.
 pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
     let now = jiff::Timestamp::now().to_string();
     let cwd = std::env::current_dir()
         .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
-    let kernel = nix::sys::utsname::uname();
     Header {
         id: id.to_owned(),
         kind: Kind::Rescue,
         name: Some(name(&of.id)),
         session: of.session.clone(),
-        tool: Tool { name: env!("CARGO_PKG_NAME").to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        host: Host {
-            arch: std::env::consts::ARCH.to_owned(),
-            kernel: kernel.map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default(),
-            machine: live::machine_id_hash().to_string(),
-        },
+        tool: Tool::current(),
+        host: Host::current(),
         command,
         exit_status: 0,
         exit_signal: None,
@@ -483,13 +308,4 @@ pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
         git_repositories: Vec::new(),
         processes: Vec::new(),
     }
-}
-
-/// A random identifier, 128 bits in hexadecimal.
-pub fn random_id() -> String {
-    let half = || {
-        use std::hash::{BuildHasher as _, RandomState};
-        RandomState::new().hash_one(())
-    };
-    format!("{:016x}{:016x}", half(), half())
 }

@@ -12,9 +12,9 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{IFlags, Mode, OFlags, RenameFlags};
-use rustix::io::Errno;
 
-use super::apply::{Failure, failed, remove_temporary, stage_name, temporary, unnamed_file};
+use super::disk::{remove_temporary, rename, stage_name, temporary, unnamed_file};
+use super::error::{Error, failed_at};
 use super::flags;
 use super::in_place;
 use super::journal::{Entry, Killed};
@@ -78,7 +78,7 @@ fn inode(at: &Present) -> (u64, u64) {
 impl Settler<'_> {
     /// Settles the restore of `killed`, whose journal is in `directory`; of a dry run, says which paths are
     /// neither as they were nor as they are to be, and would be settled.
-    pub fn settle(&self, killed: &Killed, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Failure> {
+    pub fn settle(&self, killed: &Killed, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
         let mut found = BTreeSet::new();
         let pending = pending(&killed.entries);
         for entry in &pending {
@@ -100,7 +100,7 @@ impl Settler<'_> {
                 | Entry::Settled => continue,
             };
             let is_begun =
-                settled.map_err(failed("settle what an interrupted restore had begun at", path))?;
+                settled.map_err(failed_at("settle what an interrupted restore had begun at", path))?;
             let is_name =
                 matches!(entry, Entry::Temporary { .. } | Entry::Placing { .. } | Entry::Removing { .. });
             if self.dry_run && is_begun && !is_name {
@@ -109,7 +109,7 @@ impl Settler<'_> {
         }
         if !self.dry_run && !pending.is_empty() {
             let name = directory.as_os_str().as_encoded_bytes();
-            killed.settled().map_err(failed("write the journal in", name))?;
+            killed.settled().map_err(failed_at("write the journal in", name))?;
         }
         Ok(found)
     }
@@ -288,16 +288,6 @@ impl Settler<'_> {
             Attributes::all(after, self.policy).give(&held)?;
         }
         Ok(is_ours)
-    }
-}
-
-/// Renames, where the filesystem knows the flags.
-pub fn rename(from: &Spot, to: &Spot, flags: RenameFlags) -> io::Result<()> {
-    let rename = |flags| rustix::fs::renameat_with(from.parent(), from.name(), to.parent(), to.name(), flags);
-    match rename(flags) {
-        // The filesystem does not know how; nothing was there a moment ago.
-        Err(Errno::INVAL) if flags == RenameFlags::NOREPLACE => Ok(rename(RenameFlags::empty())?),
-        other => Ok(other?),
     }
 }
 

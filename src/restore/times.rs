@@ -6,10 +6,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
-use super::apply::{parent, touched};
 use super::loosen::Loosener;
-use super::place::Place;
-use super::plan::{Plan, Request};
+use super::place::{Place, parent};
+use super::plan::{Plan, Request, touched};
 use super::targets::opposite;
 use crate::snapshot::compare::state;
 use crate::snapshot::{FileRecord, FileType, Present, live};

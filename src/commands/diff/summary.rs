@@ -10,7 +10,7 @@ use super::body::Kind;
 use super::plan::{Entry, Half, Plan};
 use crate::commands::out::{Console, Look, OutputError, style};
 use crate::commands::paths::quoted;
-use crate::snapshot::wire::Object;
+use crate::snapshot::wire::JsonObject;
 
 /// What became of a path, in Git's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub struct JsonChange<'a, 's> {
 
 impl Serialize for JsonChange<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = Object(serializer.serialize_map(None)?);
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         let record = self.entry.new.or(self.entry.old).map(|half| half.record);
         object.text("path", record.map_or(b"", |record| &record.path))?;
         object.put("status", self.status.word())?;
@@ -186,7 +186,7 @@ pub fn open_json(base: &[u8], console: &mut Console) -> Result<(), OutputError> 
     struct Base<'a>(&'a [u8]);
     impl Serialize for Base<'_> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = Object(serializer.serialize_map(None)?);
+            let mut object = JsonObject(serializer.serialize_map(None)?);
             object.text("base", self.0)?;
             object.0.end()
         }
@@ -206,7 +206,7 @@ pub fn close_json(plan: &Plan, lost: &[(&[u8], String)], console: &mut Console) 
     struct Note<'a>(&'a [u8], Option<&'a str>);
     impl Serialize for Note<'_> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = Object(serializer.serialize_map(None)?);
+            let mut object = JsonObject(serializer.serialize_map(None)?);
             object.text("path", self.0)?;
             object.put_some("detail", &self.1)?;
             object.0.end()

@@ -14,17 +14,17 @@ const NAMED: usize = 5;
 
 /// What the records come to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct RecordCounts {
     paths: u64,
     read: u64,
     created: u64,
     changed: u64,
     deleted: u64,
-    /// Written through a descriptor from before the command, and none of those above.
+    /// WrittenBundle through a descriptor from before the command, and none of those above.
     inherited: u64,
 }
 
-impl Facts {
+impl RecordCounts {
     /// Counts one record.
     pub fn count(&mut self, file: &FileRecord) {
         self.paths += 1;
@@ -58,7 +58,13 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
 }
 
 /// The report, with its final newline; nothing where none is wanted.
-pub fn render(kind: Report, header: &Header, facts: &Facts, elapsed: Duration, directory: &str) -> String {
+pub fn render(
+    kind: Report,
+    header: &Header,
+    facts: &RecordCounts,
+    elapsed: Duration,
+    directory: &str,
+) -> String {
     match kind {
         Report::None => String::new(),
         Report::Summary => summary(header, facts, elapsed, directory),
@@ -75,9 +81,9 @@ pub fn render(kind: Report, header: &Header, facts: &Facts, elapsed: Duration, d
     }
 }
 
-fn summary(header: &Header, facts: &Facts, elapsed: Duration, directory: &str) -> String {
+fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: &str) -> String {
     let mut text = String::new();
-    let Facts { created, changed, deleted, inherited, read, .. } = facts;
+    let RecordCounts { created, changed, deleted, inherited, read, .. } = facts;
     let inherited = match inherited {
         0 => String::new(),
         count => format!(", {count} written through descriptors from before the command"),

@@ -8,7 +8,7 @@ use indicatif::HumanCount;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{below, quoted, shell_line, shown};
 use super::tree::{cut, ended};
-use crate::restore::rescue;
+use crate::restore::interrupted;
 use crate::snapshot::{Header, Kind, Snapshot};
 
 /// How many suppressed changes and rules are named without `--long`.
@@ -40,7 +40,7 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
     lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
-    for rescue in rescue::interrupted(snapshot.path()) {
+    for rescue in interrupted::interrupted(snapshot.path()) {
         let text = format!("interrupted, see {}", quoted(rescue.as_os_str().as_encoded_bytes()));
         lines.line("Restore", style::CHANGED, &text)?;
     }
@@ -50,7 +50,7 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
         lines.line(key, style, &text)?;
     }
-    for interrupted in rescue::interrupted(snapshot.path()) {
+    for interrupted in interrupted::interrupted(snapshot.path()) {
         let text = format!(
             "interrupted: the same restore again completes it (what was overwritten is in {})",
             quoted(interrupted.as_os_str().as_bytes())

@@ -9,7 +9,7 @@ use indicatif::{BinaryBytes, HumanCount};
 
 use super::super::change::{Differences, has_same_content};
 use super::super::out::{Console, OutputError, style};
-use super::super::paths::{quoted, shown};
+use super::super::paths::{number_of_paths, quoted, shown};
 use super::fold::{Part, Row, fold};
 use super::list::{Entry, Group};
 use super::tree::heading;
@@ -118,7 +118,7 @@ impl<'s> Table<'s> {
                     }
                 }
                 if entry.beneath > 0 {
-                    notes.push(format!("and {} beneath", super::paths(entry.beneath)));
+                    notes.push(format!("and {} beneath", number_of_paths(entry.beneath)));
                 }
             }
             _ => {
@@ -291,9 +291,9 @@ fn folded(entries: &[Entry], prefix: usize, members: &[usize], what: Part) -> Li
     let bytes = files.fold(0_u64, |sum, present| sum.saturating_add(present.size));
     let count = members.len();
     let note = match what {
-        Part::Whole => format!("and {} beneath", super::paths(count - 1)),
-        Part::Beneath => format!("{} beneath", super::paths(count)),
-        Part::Direct => format!("{} in it", super::paths(count)),
+        Part::Whole => format!("and {} beneath", number_of_paths(count - 1)),
+        Part::Beneath => format!("{} beneath", number_of_paths(count)),
+        Part::Direct => format!("{} in it", number_of_paths(count)),
         Part::Rest => format!("and {} more in it", HumanCount(count as u64)),
     };
     let size = if bytes > 0 { size(bytes) } else { String::new() };
