@@ -6,21 +6,21 @@
 //!
 //! # Checklist: adding a system call
 //!
-//! Each line names the test that fails until it is done, where there is one.
+//! In brackets, the test that fails until the step is done.
 //!
-//! 1. `testdata/path_syscalls.txt`: its line, with its class (`path`, `descriptor`, `tracking`; or `none` and
-//!    the reason, and this list ends here). If its number is above [`LAST`], raise that.
-//!    *`the_checklist_has_every_call_of_the_kernel_once`,
-//!    `the_checklist_says_what_the_header_of_the_machine_says`*
-//! 2. [`ROWS`]: its row, with the arguments of its man page above it. *`the_checklist_and_the_table_agree`*
+//! 1. `testdata/path_syscalls.txt`: its line, with its class: `path`, `descriptor` or `tracking`, or `none`
+//!    and the reason, and this list ends here. If its number is above [`LAST`], raise that.
+//!    (`the_checklist_has_every_call_of_the_kernel_once`)
+//! 2. [`ROWS`]: its row, below the arguments of its man page. (`the_checklist_and_the_table_agree`)
 //! 3. If no operand of `row.rs` can express an argument: a function in `custom.rs`.
-//! 4. If no `Effect` or `Special` in `decoded.rs` says what it does: a variant. *The compiler names the
-//!    matches to extend; `observe/effects.rs` is the one that says what it means for the record.*
+//! 4. If no `Effect` or `Special` of `decoded.rs` says what it does: a variant, and its meaning for a
+//!    recording in `observe/effects.rs`, whose match has no wildcard.
 //! 5. `tests.rs`: what it decodes to, with each flag, an empty path and a null pointer.
-//! 6. `test_programs/`: a case that makes the call and states what is recorded. A new program also needs an
-//!    `[[example]]` in Cargo.toml and its name in tests/calls.rs.
-//!    *`every_line_of_the_checklist_has_a_program`*
-//! 7. The list of system calls in the documentation. *`the_readme_lists_every_call_of_the_table` prints it.*
+//! 6. `test_programs/`: a case that makes the call and states what is recorded. A new program needs an
+//!    `[[example]]` in Cargo.toml and its name in tests/record/syscalls.rs.
+//!    (`every_line_of_the_checklist_has_a_program`)
+//! 7. `docs/limits.md`: the list of system calls. (`the_limits_list_every_call_of_the_table` prints it.)
+//! 8. `CHANGELOG.md`.
 
 use super::args::Sysno;
 use super::custom;
