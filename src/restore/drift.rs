@@ -11,7 +11,7 @@ use super::place::Place;
 use super::targets::is_inherited_alone;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint};
-use crate::snapshot::source::{Contents, Source, Unavailable, locate};
+use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
 /// What is wrong with a path.
@@ -89,7 +89,7 @@ fn is_output(record: &FileRecord) -> bool {
 /// Whether the command only read the file, whose bytes Git can supply whatever becomes of the file.
 fn is_pinned_read(record: &FileRecord, side: Side) -> bool {
     !record.operations.intersects(Operations::CHANGES)
-        && matches!(locate(record, side), Ok(Source::Git { .. }))
+        && matches!(locate(record, side), Ok(ContentSource::Git { .. }))
 }
 
 fn lost_pin<'a>(
