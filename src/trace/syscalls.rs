@@ -273,7 +273,7 @@ impl Access {
     }
 }
 
-/// All rows, by number: what the README lists and the seccomp program is made of.
+/// All rows, by number: what docs/limits.md lists and the seccomp program is made of.
 pub fn rows() -> &'static [SyscallRow] {
     ROWS
 }
