@@ -3,6 +3,7 @@
 //! - [`syscalls`]: what each system call of x86_64 means: the one table, and decoding by it. Pure.
 //! - [`call`]: what a syscall at its entry means.
 //! - [`filter`]: the seccomp program that the table determines. Pure.
+//! - `foreign_filter`: filters that the tree installs itself.
 //! - [`memory`]: reading strings and structures from a tracee.
 //! - [`attributes`]: process attributes that the command inherits, though this process changes them for itself.
 //! - [`launch`]: starts the command seized and filtered, so that it never runs untraced.
@@ -19,6 +20,7 @@ pub mod attributes;
 pub mod call;
 pub mod fatal;
 pub mod filter;
+mod foreign_filter;
 pub mod launch;
 pub mod memory;
 pub mod notifications;

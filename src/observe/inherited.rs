@@ -2,12 +2,11 @@
 //!
 //! Their first sight is the launch. Of one opened for appending only the old size counts.
 
-use nix::sys::stat::FileStat;
-
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
 use super::recorder::{Sight, State};
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::sys::{self, Tid};
 
@@ -49,8 +48,9 @@ impl InheritedFile {
         if flags & libc::O_PATH != 0 {
             return None;
         }
-        let object = sys::status_of(fd).filter(resolve::is_regular)?;
-        let path = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).ok()?.into_bytes();
+        let link = format!("/proc/self/fd/{fd}");
+        let object = rustix::fs::stat(link.as_str()).ok().filter(resolve::is_regular)?;
+        let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
         let named = resolve::lstat(&path).ok()??;
         if (object.st_dev, object.st_ino) != (named.st_dev, named.st_ino) {
             return None;

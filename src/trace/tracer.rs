@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use super::call::{self, Meaning};
 use super::fatal::{self, DyingInit, Effect};
 use super::filter::{self, Interception};
+use super::foreign_filter::{self, ChangedProgram};
+use super::memory::RemoteAddr;
 use super::observer::{Caller, Decision, Observer, SyscallEntry, failed, gap};
 use super::shared::Shared;
 use super::sys::{self, Register, Resume, SyscallStop, Tid, TraceeMemory};
@@ -66,6 +68,8 @@ pub struct Tracer<'a, O: Observer> {
     ended_early: HashSet<Tid, foldhash::fast::RandomState>,
     /// The first argument of each thread that we have changed: it is put back at the thread's next stop.
     changed: HashMap<Tid, u64, foldhash::fast::RandomState>,
+    /// The programs of filters that threads are about to install, as they were: put back at the same moment.
+    changed_programs: HashMap<Tid, ChangedProgram, foldhash::fast::RandomState>,
     /// The first stop of threads whose creator may be one of those: they wait for its event.
     parked: HashMap<Tid, i32, foldhash::fast::RandomState>,
     /// The threads whose call is postponed, in the order in which they came.
@@ -97,6 +101,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             one_memory: HashSet::default(),
             ended_early: HashSet::default(),
             changed: HashMap::default(),
+            changed_programs: HashMap::default(),
             parked: HashMap::default(),
             postponed: VecDeque::new(),
             judged: Instant::now(),
@@ -239,6 +244,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             && stop != Stop::Exec
         {
             let _ = sys::set_register(tid, Register::FirstArgument, argument);
+        }
+        if let Some(program) = self.changed_programs.remove(&tid)
+            && let Err(error) = program.restore(tid)
+        {
+            gap(self.observer, &format!("put back the seccomp program of thread {tid}: {error}"));
         }
         match stop {
             Stop::Syscall => {
@@ -454,6 +464,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             Decision::Refuse => refuse(tid),
         }
+        if let Some(Special::Filter { program, .. }) = decoded.special {
+            self.replace_trace_action(tid, program);
+        }
         // The child would run unseen, with a filter that answers ENOSYS to every path call.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
             let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
@@ -464,6 +477,18 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Has the filter that a thread is about to install answer ENOSYS where it would ask for a tracer.
+    fn replace_trace_action(&mut self, tid: Tid, program: RemoteAddr) {
+        match foreign_filter::replace_trace_action(tid, program) {
+            Ok(None) => {}
+            Ok(Some(program)) => {
+                self.changed_programs.insert(tid, program);
+                self.thread(tid).in_call = true;
+            }
+            Err(error) => gap(self.observer, &format!("change the seccomp program of thread {tid}: {error}")),
+        }
     }
 
     /// A thread has made another; `changed` is the first argument of its call, where we changed that: the
@@ -536,6 +561,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     fn ended(&mut self, tid: Tid, end: End) {
         self.changed.remove(&tid);
+        self.changed_programs.remove(&tid);
         self.parked.remove(&tid);
         self.postponed.retain(|postponed| postponed.tid != tid);
         self.settle();

@@ -223,6 +223,24 @@ pub(super) fn open_tree(
 pub(super) const BPF_OBJ_PIN: u32 = 6;
 pub(super) const BPF_OBJ_GET: u32 = 7;
 
+/// PR_SET_SECCOMP as the table's conditions have it.
+pub(super) const SET_SECCOMP: u32 = libc::PR_SET_SECCOMP.unsigned_abs();
+
+/// seccomp(operation, flags, program), and the older prctl(PR_SET_SECCOMP, mode, program).
+pub(super) fn install_filter(
+    args: &Args,
+    _: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
+    const NEW_LISTENER: u64 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let (by_prctl, second) = (low(args, 0) == SET_SECCOMP, low(args, 1));
+    if !by_prctl || second == libc::SECCOMP_MODE_FILTER {
+        let listener = !by_prctl && u64::from(second) & NEW_LISTENER != 0;
+        decoded.special = Some(Special::Filter { program: address(args, 2), listener });
+    }
+    Ok(())
+}
+
 /// The attributes begin with a path, a descriptor, flags and, since 6.5, a directory.
 pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
     const PATH_FD: u32 = 1 << 14;
