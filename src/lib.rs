@@ -4,14 +4,18 @@
 //!
 //! ```text
 //! main → cli → commands → observe → trace
-//!              commands, observe → snapshot
+//!                         observe → git, snapshot
 //!              commands → restore → snapshot
+//!                         snapshot → git (pinned blobs)
+//!                         git, observe, restore, snapshot → fs
 //! ```
 //!
 //! - [`cli`]: the command line, as plain options. Knows no other room.
 //! - [`commands`]: one verb a file, and the only place that prints.
 //! - [`trace`]: holds and follows a tree of threads. Knows calls and registers; no files, no snapshots.
 //! - [`observe`]: what a held call means for which path, and what was there before and after.
+//! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshot.
+//! - [`fs`]: opens and stats paths at which anything may be. Knows no other room.
 //! - [`restore`]: puts recorded states back, and tells where they no longer hold. Prints nothing.
 //! - [`snapshot`]: the bundle: types, writer, reader, live states to compare with. Knows nothing of tracing.
 #![deny(unsafe_code)]
@@ -27,6 +31,8 @@
 
 pub mod cli;
 pub mod commands;
+pub mod fs;
+pub mod git;
 pub mod observe;
 pub mod restore;
 pub mod snapshot;

@@ -167,15 +167,15 @@ fn a_diff_names_a_sparse_file_and_writes_no_patch_of_its_holes() {
     assert_eq!((status.status.code(), status.stdout.as_slice()), (Some(0), b"M\tfile\nM\ttext\n".as_slice()));
 }
 
-/// The code block of the README that has `word` in it.
+/// The code block of docs/format.md that has `word` in it.
 fn code_block(word: &str) -> &'static str {
-    let mut blocks = include_str!("../README.md").split("```").skip(1).step_by(2);
+    let mut blocks = include_str!("../docs/format.md").split("```").skip(1).step_by(2);
     let found = blocks.find(|block| block.contains(word)).unwrap();
     found.split_once('\n').unwrap().1
 }
 
 #[test]
-fn the_expressions_of_the_readme_give_whole_contents() {
+fn the_documented_expressions_give_whole_contents() {
     let place = Place::new();
     let path = place.work.join("blobs.parquet");
     let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -212,9 +212,10 @@ fn the_expressions_of_the_readme_give_whole_contents() {
     };
     let show = "for key, content in sorted(contents.items()):
     print(key, len(content), hashlib.sha256(content).hexdigest())";
-    let (pandas, sql) = (code_block("read_parquet"), code_block("list_reduce"));
+    let (pandas, sql) = (code_block("pandas.read_parquet"), code_block("list_reduce"));
     for (module, code) in [
         ("pandas", pandas.to_owned()),
+        ("pyarrow.parquet", code_block("pyarrow.parquet").to_owned()),
         (
             "duckdb",
             format!(

@@ -1,7 +1,12 @@
 //! Outside truth: the tree as an independent scanner finds it before and after a recording, compared
 //! with what the manifest and the blobs say.
 //!
-//! Neighbours: `truth_random.rs` records programs made by a seed, `truth_strace.rs` real commands.
+//! Neighbours: `random.rs` records programs made by a seed, `truth_strace.rs` real commands.
+
+mod cases;
+mod overlay;
+mod random;
+mod strace;
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};

@@ -13,7 +13,7 @@ use crate::cli::Cat;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, Source, Unavailable, locate};
-use crate::snapshot::wire::Object;
+use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{FileRecord, Present, Snapshot};
 
 /// Writes the content of `args.path` to the result as it streams; holes of a sparse file are zeros, but
@@ -102,7 +102,7 @@ struct CatJson<'a> {
 
 impl Serialize for CatJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = Object(serializer.serialize_map(None)?);
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         object.text("path", &self.record.path)?;
         object.put("state", self.side.name())?;
         if let Some(present) = state(self.record, self.side).present() {

@@ -16,17 +16,18 @@ use super::ledger::apply::{Change, Kind};
 use super::ledger::in_flight::{CallId, Footprint};
 use super::ledger::names::{NameId, ProcessId};
 use super::ledger::protect::Protected;
+use super::processes::Standing;
 use super::program;
 use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::view::Unseen;
-use crate::observe::ledger::inodes::{Content, Stat};
+use crate::observe::ledger::inodes::{Content, InodeId, Stat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
+use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, Decoded, Dirfd, Effect, Place, Resolve, Special};
-use crate::trace::tracer::{Caller, HeldCall, Verdict};
+use crate::trace::syscalls::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 
 /// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
 const MAX_INTERPRETERS: usize = 6;
@@ -74,6 +75,8 @@ pub(super) struct Part {
     strict: bool,
     /// Bytes that the call may destroy.
     pub protected: Option<Protected>,
+    /// The inode whose times the call may set.
+    sets_times: Option<InodeId>,
     /// What lies beneath a directory that moves.
     pub moved: Vec<Moved>,
 }
@@ -86,14 +89,22 @@ impl Part {
 }
 
 impl Footprint {
-    /// Adds the working directory that the threads of a process share: one may change it while another's
-    /// call starts from it.
-    pub(super) fn add_working_directory(&mut self, caller: Caller, access: &Access) {
-        // No path of a file is relative.
-        let shared = || format!("working directory of {}", caller.tgid).into_bytes();
-        match &access.place {
-            Place::Path { dirfd: Dirfd::Cwd, path } if !path.starts_with(b"/") => self.walked.push(shared()),
-            Place::Path { .. } | Place::Descriptor(_) | Place::WorkingDirectory => {}
+    /// Adds the working directory that the threads of a process share, or several processes: one may change
+    /// it while another's call starts from it.
+    pub(super) fn add_working_directory(&mut self, caller: Caller, standing: Standing, access: &Access) {
+        // No path of a file is relative. Few processes share theirs, so which ones is not told apart.
+        let shared = || match standing {
+            Standing { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
+            _ => format!("working directory of {}", caller.tgid).into_bytes(),
+        };
+        if !standing.shares_paths() {
+            return;
+        }
+        match &access.file {
+            FileRef::Path { dirfd: Dirfd::Cwd, path } if !path.starts_with(b"/") => {
+                self.walked.push(shared())
+            }
+            FileRef::Path { .. } | FileRef::Descriptor(_) | FileRef::WorkingDirectory => {}
         }
         if access.effect == Effect::ChangeDirectory {
             self.walked.push(shared());
@@ -106,6 +117,7 @@ impl Footprint {
         let meaning = meaning(effect, resolved.stat.as_ref());
         self.walked.push(resolved.path.clone());
         self.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
+        self.walked.extend(resolved.left.iter().cloned());
         if effect == Effect::List {
             self.listed.push(resolved.path.clone());
         }
@@ -149,31 +161,30 @@ enum Judgement {
 
 impl State {
     /// Makes everything safe that a call may destroy, unless it has to wait for another one.
-    pub fn prepare(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
+    pub fn prepare(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         // Such a call matters to what was only appended to, and names nothing else.
         let rewrites = |access: &Access| access.effect == Effect::Rewrite;
         if !self.ledger.appends && call.decoded.accesses.iter().any(rewrites) {
-            return Verdict::Continue;
+            return Decision::Continue;
         }
         let located: SmallVec<[(&Access, Result<Resolved, Unseen>); 2]> =
             call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
         let mut footprint = Footprint::default();
-        let mut waits = false;
-        let shares_memory = self.processes.standing(caller.tgid).shares_memory;
+        let (mut waits, mut doubtful) = (false, false);
+        let standing = self.processes.standing(caller.tgid);
         for (access, resolved) in &located {
+            doubtful |= resolved.as_ref().is_err_and(|unseen| self.is_doubtful(unseen));
             if let Ok(resolved) = resolved {
                 waits |= matches!(access.effect, Effect::Open(_))
                     && self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
                 footprint.add(access.effect, resolved);
-                if shares_memory {
-                    footprint.add_working_directory(caller, access);
-                }
+                footprint.add_working_directory(caller, standing, access);
             }
         }
         let process = self.processes.id(caller.tgid);
-        if self.ledger.in_flight.conflicts(&footprint) {
+        if doubtful || self.ledger.in_flight.conflicts(&footprint) {
             if !call.overdue {
-                return Verdict::Postpone;
+                return Decision::Postpone;
             }
             self.tell_overtaken(process, &footprint);
         }
@@ -242,7 +253,7 @@ impl State {
                 )
             );
         if !wanted {
-            return Verdict::Continue;
+            return Decision::Continue;
         }
         // Of the places that such a call names the last is where it mounts.
         let mount_point = mount_point.filter(|_| special == Some(Special::Namespace));
@@ -251,13 +262,13 @@ impl State {
             self.resolver.set_served(self.mounts.served());
         }
         let reads =
-            |access: &Access| matches!(access.effect, Effect::Open(open) if open.looks_only() && open.read);
-        let opens = shares_memory && call.decoded.accesses.iter().any(reads);
+            |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
+        let opens = standing.shares_paths() && call.decoded.accesses.iter().any(reads);
         // Nobody waits for a call that may wait for something outside.
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        Verdict::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
+        Decision::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
     }
 
     /// Makes the bytes of a file safe that a call may change in place and that has no recorded name: it was
@@ -266,13 +277,13 @@ impl State {
         if !matches!(unseen, Unseen::Unresolved(Unresolved::Nameless)) || access.effect == Effect::Rewrite {
             return;
         }
-        let link = match &access.place {
-            Place::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
-            Place::Path { .. } => match self.locate(caller, &Access { follow: false, ..access.clone() }) {
+        let link = match &access.file {
+            FileRef::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
+            FileRef::Path { .. } => match self.locate(caller, &Access { follow: false, ..access.clone() }) {
                 Ok(link) if link.stat.as_ref().is_some_and(resolve::is_on_procfs) => link.path,
                 _ => return,
             },
-            Place::WorkingDirectory => return,
+            FileRef::WorkingDirectory => return,
         };
         let Ok(stat) = nix::sys::stat::stat(link.as_slice()) else { return };
         let meaning = meaning(access.effect, Some(&stat));
@@ -291,6 +302,13 @@ impl State {
                 "a file was changed through a descriptor after its name had gone".to_owned()
             });
         }
+    }
+
+    /// Whether a path may have led nowhere only because a call in flight was changing names on its way.
+    pub(super) fn is_doubtful(&self, unseen: &Unseen) -> bool {
+        let changing = self.ledger.in_flight.changes() || self.ledger.in_flight.moves();
+        changing
+            && matches!(unseen, Unseen::Unresolved(unresolved) if !matches!(unresolved, Unresolved::Served(_)))
     }
 
     /// Tells that a call went on though another one, which takes too long, may change what it names.
@@ -312,7 +330,7 @@ impl State {
             // A repository's first head is the one before any change of ours.
             self.repositories.note_change(&path);
         }
-        let mut protected = None;
+        let (mut protected, mut sets_times) = (None, None);
         if let (Some(stat), Sight::Record(name), true) = (&stat, &sight, meaning.changes) {
             self.meet_again(*name, stat);
         }
@@ -333,17 +351,23 @@ impl State {
             if matches!(meaning.kind, Kind::Written | Kind::Attributes) {
                 self.threaten(stat);
             }
+            if meaning.kind == Kind::Attributes {
+                sets_times = self.ledger.inodes.of(stat);
+            }
             if meaning.changes {
                 self.take_attributes(&path, stat);
             }
         }
-        Part { effect, path, sight, stat, crossed, strict: false, protected, moved: Vec::new() }
+        if let Some(id) = sets_times {
+            self.ledger.inodes.get_mut(id).times_in_flight += 1;
+        }
+        Part { effect, path, sight, stat, crossed, strict: false, protected, sets_times, moved: Vec::new() }
     }
 
     fn prepare_exec(
         &mut self,
         caller: Caller,
-        decoded: &Decoded,
+        decoded: &DecodedSyscall,
         memory: &dyn Memory,
         exe: Vec<u8>,
         file: Option<File>,
@@ -399,14 +423,14 @@ impl State {
         if access.effect != Effect::Execute {
             return None;
         }
-        let link = match &access.place {
-            Place::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
-            Place::Path { .. } => {
+        let link = match &access.file {
+            FileRef::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
+            FileRef::Path { .. } => {
                 let link = self.locate(caller, &Access { follow: false, ..access.clone() }).ok()?;
                 let magic = link.stat.as_ref().is_some_and(resolve::is_on_procfs);
                 magic.then_some(link.path)?
             }
-            Place::WorkingDirectory => return None,
+            FileRef::WorkingDirectory => return None,
         };
         let text = resolve::read_magic_link(&link).ok()?;
         Some((text, live::open_regular_behind(&link).ok()))
@@ -415,7 +439,7 @@ impl State {
     /// Resolves a path that the kernel opens by itself for `caller`.
     fn resolve_for_kernel(&mut self, caller: Caller, path: &[u8]) -> Option<Resolved> {
         let access = Access {
-            place: Place::Path { dirfd: Dirfd::Cwd, path: path.to_vec() },
+            file: FileRef::Path { dirfd: Dirfd::Cwd, path: path.to_vec() },
             effect: Effect::Execute,
             follow: true,
             resolve: Resolve::default(),
@@ -477,6 +501,9 @@ impl State {
 
     /// Notes that a call is over: others need not wait for it, and what it did not destroy need not be kept.
     fn end_call(&mut self, parts: SmallVec<[Part; 2]>, call: CallId) {
+        for id in parts.iter().filter_map(|part| part.sets_times) {
+            self.ledger.inodes.get_mut(id).times_in_flight -= 1;
+        }
         self.release(parts.into_iter().filter_map(|part| part.protected));
         self.ledger.in_flight.end(call);
         self.resolver.pause(self.ledger.in_flight.moves());
@@ -663,6 +690,11 @@ impl State {
             self.repositories.note_change(&part.path);
         }
         self.apply(Change { name, stat: part.stat.as_ref(), kind, operations, by });
+        if kind == Kind::Attributes
+            && let Some(stat) = &part.stat
+        {
+            self.note_times(&part.path, stat);
+        }
     }
 
     /// Whether a name is another user's that nobody has changed yet.
@@ -766,7 +798,7 @@ fn makes_inode(effect: Effect) -> bool {
 }
 
 /// Whether a call may be refused where a file of a mount is open.
-fn unmounts(decoded: &Decoded) -> bool {
+fn unmounts(decoded: &DecodedSyscall) -> bool {
     decoded.special == Some(Special::Namespace)
         && decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint)
 }

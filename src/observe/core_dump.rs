@@ -10,10 +10,10 @@ use super::ledger::protect::{Protected, Threat};
 use super::recorder::{Sight, State};
 use super::resolve::{self, Resolved};
 use crate::snapshot::{Operation, WarningKind};
-use crate::trace::stop::End;
+use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, Dirfd, Effect, Place, Resolve};
-use crate::trace::tracer::Caller;
+use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
+use crate::trace::wait_status::End;
 
 /// Where a process may leave its core dump, and what was there.
 #[derive(Debug)]
@@ -42,9 +42,9 @@ impl State {
         let uses_pid =
             std::fs::read("/proc/sys/kernel/core_uses_pid").is_ok_and(|flag| flag.starts_with(b"1"));
         let Pattern::Path(path) = expand(pattern.trim_ascii_end(), uses_pid, caller, signal) else { return };
-        let place = Place::Path { dirfd: Dirfd::Cwd, path };
+        let file = FileRef::Path { dirfd: Dirfd::Cwd, path };
         let resolve = Resolve::default();
-        let access = Access { place, effect: Effect::MakeNode, follow: false, resolve };
+        let access = Access { file, effect: Effect::MakeNode, follow: false, resolve };
         // Where it has no name out here, the dump is one that was not foreseen.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let sight = self.sight_of_change(path.clone(), stat.as_ref());

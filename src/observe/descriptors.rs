@@ -15,10 +15,10 @@ use super::resolve::{self, Unresolved};
 
 use super::view;
 use crate::snapshot::{Operation, Operations, WarningKind};
-use crate::trace::memory::Memory;
+use crate::trace::memory::{Memory, RemoteAddr};
+use crate::trace::observer::Caller;
 use crate::trace::sys::TraceeMemory;
-use crate::trace::syscalls::{Effect, Open, RemoteAddr, Special};
-use crate::trace::tracer::Caller;
+use crate::trace::syscalls::{Effect, OpenFlags, Special};
 
 /// The most that is looked through of the control messages of one message; the kernel sends less.
 const CONTROL_MAX: u64 = 64 << 10;
@@ -64,7 +64,14 @@ impl State {
 
     /// Compares the file that an open returned with the one that was prepared: another thread may
     /// have rewritten the path, or moved what it names.
-    pub fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
+    pub fn check_opened(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        part: &Part,
+        open: OpenFlags,
+        fd: i32,
+    ) {
         if open.temporary {
             return;
         }
@@ -135,7 +142,7 @@ impl State {
             Err(unresolved) => return self.unseen(process, unresolved.into()),
         };
         let new = self.ledger.names.find(&resolved.path).is_none();
-        let open = Open { read, write, ..Open::default() };
+        let open = OpenFlags { read, write, ..OpenFlags::default() };
         let mut part = self.prepare_part(Effect::Open(open), resolved);
         // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
         let has_bytes = match (&part.sight, &part.stat) {

@@ -8,7 +8,7 @@ use super::ledger::apply::{CopyUp, Kind};
 use super::ledger::protect::Threat;
 use super::resolve;
 use crate::snapshot::{Operation, Operations};
-use crate::trace::syscalls::{Effect, Open};
+use crate::trace::syscalls::{Effect, OpenFlags};
 
 /// What a call with an effect does to a place where something, or nothing, is.
 #[derive(Debug, Clone, Copy)]
@@ -113,7 +113,7 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
     }
 }
 
-fn opened(open: Open, stat: Option<&FileStat>) -> Meaning {
+fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
     if open.path_only {
         return used(Operation::Existence.into());
     }

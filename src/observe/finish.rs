@@ -14,7 +14,6 @@ use rustix::io::Errno;
 
 use super::capture::{Finished, Held, Outcome, Source, Ticket};
 use super::fit;
-use super::git::{Facts, Repositories};
 use super::ledger::Ledger;
 use super::ledger::inodes::{Attributes, Content, InodeId, Stat};
 use super::ledger::names::{Name, NameId};
@@ -22,10 +21,11 @@ use super::ledger::protect::Threat;
 use super::mounts::named_twice;
 use super::recorder::{Recorder, State as Known};
 use super::resolve;
+use crate::git::{self, GitFacts, ObservedRepository, Repositories};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{
-    BlobOmitted, Digest, FileRecord, FileType, GitRepository, Operations, Present, ProcessRecord, State,
-    Suppressed, Warning, WarningKind, live,
+    BlobOmitted, Digest, FileRecord, FileType, GitRepository, GitState, Operations, Present, ProcessRecord,
+    State, Suppressed, Warning, WarningKind, live,
 };
 
 /// What a recording has come to.
@@ -75,14 +75,14 @@ struct Now {
 /// What few states have.
 #[derive(Debug, Default, PartialEq)]
 struct More {
-    git: Option<Facts>,
+    git: Option<GitFacts>,
     target: Option<Vec<u8>>,
     entries: Option<Digest>,
     attributes: Attributes,
 }
 
 impl Now {
-    fn git(&self) -> Option<&Facts> {
+    fn git(&self) -> Option<&GitFacts> {
         self.more.as_ref()?.git.as_ref()
     }
 }
@@ -195,7 +195,7 @@ impl Recorder {
         Ok(Recorded {
             warnings: warnings.into_vec(),
             suppressed: suppressed.into_suppressed(&ignore),
-            repositories: repositories.repositories(),
+            repositories: repositories.observed().into_iter().map(git_repository).collect(),
             processes: processes.into_records(),
             blobs,
             files: Files { ledger, repositories, finished, afters },
@@ -509,7 +509,7 @@ impl Known {
                 let (before, now) = (&inode.before, &inode.as_known(*now));
                 let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
                 // Another target makes another link, perhaps with the same number.
-                ((before.is_regular() || before.is_link()) && !before.same_content(now, inode.touched))
+                ((before.is_regular() || before.is_link()) && !inode.is_unmodified(now))
                     || (before.mode ^ now.mode) & libc::S_IFMT != 0
                     || (!inode.touched && attributes(before) != attributes(now))
             }
@@ -552,13 +552,13 @@ impl Files {
             renamed_to: path_of(names.renamed_to(id)),
             before: self.before(name),
             after: self.after(id, name, after),
-            git: name.git.as_ref().map(|facts| self.repositories.state(facts, &path)),
+            git: name.git.as_ref().map(|facts| git_state(&self.repositories, facts, &path)),
             git_after: match after {
                 After::AsBefore(_) | After::Absent => None,
                 After::Now(now) => now
                     .git()
                     .filter(|facts| name.git.as_ref() != Some(facts))
-                    .map(|facts| self.repositories.state(facts, &path)),
+                    .map(|facts| git_state(&self.repositories, facts, &path)),
             },
             path,
         }
@@ -653,5 +653,28 @@ fn present(stat: &Stat) -> Present {
         nlink: stat.nlink,
         rdev: device.then_some(stat.rdev),
         ..Present::new(file_type, stat.mode)
+    }
+}
+
+fn git_repository(observed: ObservedRepository) -> GitRepository {
+    let ObservedRepository { root, head, dirty, head_after } = observed;
+    GitRepository {
+        root,
+        head: head.map(|id| id.to_string()),
+        dirty,
+        head_after: head_after.map(|id| id.to_string()),
+    }
+}
+
+fn git_state(repositories: &Repositories, facts: &GitFacts, path: &[u8]) -> GitState {
+    let (root, head) = repositories.working_tree(facts);
+    GitState {
+        root: root.to_vec(),
+        head: head.map(|id| id.to_string()),
+        relative_path: git::below(root, path).unwrap_or_default().to_vec(),
+        oid: facts.oid().map(ToString::to_string),
+        tracked: facts.tracked(),
+        dirty: facts.dirty(),
+        ignored: facts.ignored(),
     }
 }

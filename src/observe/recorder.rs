@@ -14,7 +14,6 @@ use super::capture::Capture;
 use super::changes::Pending;
 use super::credentials::Credentials;
 use super::effects::meaning;
-use super::git::Repositories;
 use super::ignore::{Ignore, RuleId};
 use super::ledger::Ledger;
 use super::ledger::in_flight::Footprint;
@@ -26,12 +25,13 @@ use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
+use crate::git::Repositories;
 use crate::snapshot::live::{self, Filesystem};
 use crate::snapshot::{Operation, Operations, WarningKind};
-use crate::trace::stop::End;
+use crate::trace::observer::{Caller, Decision, Observer, SyscallEntry, panic_text};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, Special};
-use crate::trace::tracer::{Caller, HeldCall, Observer, Verdict, panic_text};
+use crate::trace::wait_status::End;
 
 /// What a recording may keep, and what it lets through.
 #[derive(Debug, Clone, Copy)]
@@ -195,8 +195,8 @@ impl Recorder {
 impl Observer for Recorder {
     type Pending = Pending;
 
-    fn before(&self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
-        self.guarded(Verdict::Continue, |state| state.before(caller, call))
+    fn before(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        self.guarded(Decision::Continue, |state| state.before(caller, call))
     }
 
     fn after(&self, caller: Caller, pending: Pending, result: Option<i64>) {
@@ -235,6 +235,16 @@ impl Observer for Recorder {
         });
     }
 
+    fn share_working_directory(&self, process: Tid, other: Tid) {
+        self.guarded((), |state| {
+            for process in [process, other] {
+                if let Some(standing) = state.processes.standing_mut(process) {
+                    standing.shares_working_directory = true;
+                }
+            }
+        });
+    }
+
     fn ended(&self, process: Tid, end: End) {
         self.guarded((), |state| {
             state.core_dump_settled(process, end);
@@ -261,12 +271,12 @@ impl Observer for Recorder {
 }
 
 impl State {
-    fn before(&mut self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Pending> {
-        if call.decoded.looks_only() {
+    fn before(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        if call.decoded.is_read_only() {
             // One that was killed while its look waited in the other lane has made no call.
             return match self.processes.living_id(caller.tgid) {
                 Some(process) => self.judge_looks(caller, process, call),
-                None => Verdict::Continue,
+                None => Decision::Continue,
             };
         }
         let process = self.processes.id(caller.tgid);
@@ -283,13 +293,18 @@ impl State {
     /// Its result is wanted where our look at its entry may not be the kernel's: what a thread with other
     /// rights than ours may open, the kernel says, and another thread may rewrite the path of an open. An
     /// open that may wait is judged at its entry all the same.
-    fn judge_looks(&mut self, caller: Caller, process: ProcessId, call: &HeldCall<'_>) -> Verdict<Pending> {
+    fn judge_looks(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        call: &SyscallEntry<'_>,
+    ) -> Decision<Pending> {
         let standing = self.processes.standing(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
         let reads = call.decoded.accesses.iter().any(reads);
         if reads && standing.other_rights && !self.reads_may_wait(caller, call) {
             match self.prepare(caller, call) {
-                Verdict::Continue => {}
+                Decision::Continue => {}
                 verdict => return verdict,
             }
         }
@@ -299,21 +314,21 @@ impl State {
             match self.use_read_only(caller, process, access, call.overdue, &mut footprint) {
                 Use::Judged => {}
                 Use::MayWait => may_wait = true,
-                Use::Conflicts => return Verdict::Postpone,
+                Use::Conflicts => return Decision::Postpone,
             }
         }
         if may_wait {
-            Verdict::MayWait
-        } else if reads && standing.shares_memory {
+            Decision::MayWait
+        } else if reads && standing.shares_paths() {
             let id = self.ledger.in_flight.begin(footprint, false);
-            Verdict::AwaitResult(Pending::of_look(call.name, id))
+            Decision::AwaitResult(Pending::of_look(call.name, id))
         } else {
-            Verdict::Continue
+            Decision::Continue
         }
     }
 
     /// Whether a read-only call may wait for something outside, as far as its paths tell.
-    fn reads_may_wait(&mut self, caller: Caller, call: &HeldCall<'_>) -> bool {
+    fn reads_may_wait(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         call.decoded.accesses.iter().any(|access| match self.locate(caller, access) {
             Ok(resolved) => self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref()),
             Err(_) => false,
@@ -325,16 +340,16 @@ impl State {
         &mut self,
         caller: Caller,
         process: ProcessId,
-        call: &HeldCall<'_>,
+        call: &SyscallEntry<'_>,
         special: Special,
-    ) -> Option<Verdict<Pending>> {
+    ) -> Option<Decision<Pending>> {
         let who = caller.tgid;
         match special {
             Special::IoUring if !self.options.allow_io_uring => {
                 self.warnings.note(WarningKind::IoUring, Some(process), || {
                     format!("process {who} asked for io_uring and was refused (ENOSYS)")
                 });
-                return Some(Verdict::Refuse);
+                return Some(Decision::Refuse);
             }
             Special::IoUring => self.warnings.lost(WarningKind::IoUring, Some(process), || {
                 format!("process {who} uses io_uring, whose operations are not seen")
@@ -351,16 +366,16 @@ impl State {
                     if let Some(standing) = self.processes.standing_mut(caller.tgid) {
                         standing.other_rights = true;
                     }
-                    return Some(Verdict::Continue);
+                    return Some(Decision::Continue);
                 }
             }
             // The tracer has mended it: the child is followed.
-            Special::Untraced { .. } => return Some(Verdict::Continue),
+            Special::Untraced { .. } => return Some(Decision::Continue),
             Special::Landlock => {
                 if let Some(standing) = self.processes.standing_mut(caller.tgid) {
                     standing.other_rights = true;
                 }
-                return Some(Verdict::Continue);
+                return Some(Decision::Continue);
             }
             // What they have become is known by the result.
             Special::Credentials => {}
@@ -404,7 +419,7 @@ impl State {
                 match known {
                     Known::Record(name, operations) => {
                         self.ledger.names.get_mut(*name).merge(*operations, process);
-                        if standing.shares_memory {
+                        if standing.shares_paths() {
                             footprint.walked.push(self.ledger.names.path(*name).to_vec());
                         }
                     }
@@ -422,17 +437,16 @@ impl State {
         };
         let resolved = match located {
             Ok(resolved) => resolved,
+            Err(unseen) if !overdue && self.is_doubtful(&unseen) => return Use::Conflicts,
             Err(unseen) => {
                 let refused = unseen.is_refused();
                 self.unseen(process, unseen);
                 return if refused { Use::Judged } else { Use::MayWait };
             }
         };
-        if standing.shares_memory || self.ledger.in_flight.changes() {
+        if standing.shares_paths() || self.ledger.in_flight.changes() {
             footprint.add(access.effect, &resolved);
-            if standing.shares_memory {
-                footprint.add_working_directory(caller, access);
-            }
+            footprint.add_working_directory(caller, standing, access);
             if !overdue && self.ledger.in_flight.conflicts(footprint) {
                 return Use::Conflicts;
             }

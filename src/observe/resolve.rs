@@ -45,6 +45,8 @@ pub struct Resolved {
     pub stat: Option<FileStat>,
     /// The links that were crossed, in order.
     pub crossed: Vec<Crossed>,
+    /// The directories that it left by a `..`.
+    pub left: Vec<Vec<u8>>,
     /// Whether the path as named, or the target of the link that it names, ended in a slash, so that it
     /// must be a directory.
     pub must_be_directory: bool,
@@ -53,7 +55,7 @@ pub struct Resolved {
 impl Resolved {
     /// An object by its name, which no path led to.
     pub fn object(path: Vec<u8>, stat: FileStat) -> Resolved {
-        Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false }
+        Resolved { path, stat: Some(stat), crossed: Vec::new(), left: Vec::new(), must_be_directory: false }
     }
 }
 
@@ -211,7 +213,7 @@ impl Resolver {
         if let Some(stat) = stat.as_ref().filter(|stat| is_directory(stat)) {
             self.learn(&name, stat);
         }
-        Some(Resolved { path: name, stat, crossed: Vec::new(), must_be_directory: false })
+        Some(Resolved { path: name, stat, crossed: Vec::new(), left: Vec::new(), must_be_directory: false })
     }
 
     /// Remembers a real directory of our own names.
@@ -228,12 +230,13 @@ struct Walk<'a> {
     /// Whether a directory that is known to be a real one is not looked at again.
     trusting: bool,
     crossed: Vec<Crossed>,
+    left: Vec<Vec<u8>>,
     links: u32,
 }
 
 impl<'a> Walk<'a> {
     fn new(resolver: &'a mut Resolver, names: &'a Names, trusting: bool) -> Self {
-        Walk { resolver, names, trusting, crossed: Vec::new(), links: 0 }
+        Walk { resolver, names, trusting, crossed: Vec::new(), left: Vec::new(), links: 0 }
     }
 
     fn run(mut self, base: &[u8], path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
@@ -247,11 +250,18 @@ impl<'a> Walk<'a> {
             let Some(component) = todo.pop() else {
                 let path = if real.is_empty() { b"/".to_vec() } else { real };
                 let stat = self.lstat(&path)?;
-                return Ok(Resolved { path, stat, crossed: self.crossed, must_be_directory });
+                return Ok(Resolved {
+                    path,
+                    stat,
+                    crossed: self.crossed,
+                    left: self.left,
+                    must_be_directory,
+                });
             };
             match component.as_slice() {
                 b"." => continue,
                 b".." => {
+                    self.left.push(real.clone());
                     real.truncate(real.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
                     continue;
                 }
@@ -277,7 +287,13 @@ impl<'a> Walk<'a> {
                         }
                     }
                 }
-                return Ok(Resolved { path: real, stat: None, crossed: self.crossed, must_be_directory });
+                return Ok(Resolved {
+                    path: real,
+                    stat: None,
+                    crossed: self.crossed,
+                    left: self.left,
+                    must_be_directory,
+                });
             };
             if is_link(&stat) && (!last || follow) {
                 self.links += 1;
@@ -307,6 +323,7 @@ impl<'a> Walk<'a> {
                         path: real,
                         stat: Some(stat),
                         crossed: self.crossed,
+                        left: self.left,
                         must_be_directory,
                     });
                 }
@@ -315,6 +332,7 @@ impl<'a> Walk<'a> {
                     path: real,
                     stat: Some(stat),
                     crossed: self.crossed,
+                    left: self.left,
                     must_be_directory,
                 });
             } else {

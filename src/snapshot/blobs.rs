@@ -16,17 +16,14 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
-use self::groups::{Group, Row, RowGroups};
+pub use self::groups::{CHUNK, COLUMNS, Compression, GROUP_ROWS};
+use self::groups::{PendingRow, RowGroup, RowGroupWriter};
 use super::digest::{digest_file, digest_file_like, read_at};
 use super::manifest::Digest;
 use super::sparse::{self, Extents, SparseHasher, runs};
 
 mod groups;
 
-/// The most bytes that one row holds.
-pub const CHUNK: usize = 16 << 20;
-/// The most rows that one row group holds.
-pub const GROUP_ROWS: usize = 64;
 /// What is read of a sparse file at once, a multiple of the block.
 const SPARSE_STEP: usize = 1 << 20;
 
@@ -39,19 +36,6 @@ const POOR_COMPRESSION: u64 = 64;
 /// What a row takes beside its content, at most.
 fn row_bytes(key: &str) -> u64 {
     128 + 2 * key.len() as u64
-}
-
-/// The columns, in order.
-pub const COLUMNS: [&str; 3] = ["key", "offset", "content"];
-
-/// How the column chunks are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "the names of the codecs")]
-pub enum Compression {
-    #[default]
-    Snappy,
-    Zstd,
-    None,
 }
 
 /// Which of its two states a content belongs to.
@@ -152,9 +136,9 @@ impl From<StoreError> for io::Error {
 
 /// Stores contents in a parquet file, each once.
 pub struct BlobWriter {
-    groups: RowGroups,
+    groups: RowGroupWriter,
     /// The rows that are pending; their contents fill the buffer without gaps.
-    group: Group,
+    group: RowGroup,
     filled: usize,
     /// What the file may come to, all rows and its end included.
     length: u64,
@@ -172,8 +156,8 @@ impl BlobWriter {
     /// then all later ones are refused, and so is the end.
     pub fn new(file: File, compression: Compression) -> io::Result<BlobWriter> {
         Ok(BlobWriter {
-            groups: RowGroups::new(file, compression)?,
-            group: Group::new(),
+            groups: RowGroupWriter::new(file, compression)?,
+            group: RowGroup::new(),
             filled: 0,
             length: END_BYTES,
             keys: Default::default(),
@@ -388,7 +372,7 @@ impl BlobWriter {
             Some(last) if Arc::ptr_eq(&last.key, key) && last.offset + last.len as u64 == offset => {
                 last.len += len;
             }
-            _ => self.group.rows.push(Row { key: Arc::clone(key), offset, len }),
+            _ => self.group.rows.push(PendingRow { key: Arc::clone(key), offset, len }),
         }
         self.filled += len;
         if self.group.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {
@@ -412,7 +396,7 @@ impl BlobWriter {
             return Ok(());
         }
         self.filled = 0;
-        let full = std::mem::replace(&mut self.group, Group { rows: Vec::new(), buffer: Vec::new() });
+        let full = std::mem::replace(&mut self.group, RowGroup { rows: Vec::new(), buffer: Vec::new() });
         self.group = self.groups.write(full).inspect_err(|error| {
             self.failed = Some((error.kind(), error.to_string()));
         })?;

@@ -3,9 +3,9 @@
 //! Both lanes ask here: `tracer.rs` for calls that stop, `lane.rs` for calls that wait for an answer.
 
 use super::filter;
-use super::memory::Fault;
+use super::memory::MemoryError;
 use super::sys::TraceeMemory;
-use super::syscalls::{self, Decoded, Special, Sysno};
+use super::syscalls::{self, DecodedSyscall, Special, Sysno};
 
 /// The bit that marks an x32 call.
 const X32_BIT: u64 = 0x4000_0000;
@@ -18,12 +18,12 @@ pub enum Meaning {
     /// Its arguments can't be read, though the kernel may read them.
     Unreadable(&'static str),
     /// Its name, for messages, and what it names and does.
-    Call(&'static str, Decoded),
+    Call(&'static str, DecodedSyscall),
 }
 
 /// Reads what the call `number` of ABI `arch` means.
 pub fn read(arch: u32, number: u64, arguments: &[u64; 6], memory: TraceeMemory) -> Meaning {
-    let special = |special| Decoded { special: Some(special), ..Decoded::default() };
+    let special = |special| DecodedSyscall { special: Some(special), ..DecodedSyscall::default() };
     if arch != filter::NATIVE || number & X32_BIT != 0 {
         return Meaning::Call("a call of another ABI", special(Special::Compat));
     }
@@ -34,8 +34,8 @@ pub fn read(arch: u32, number: u64, arguments: &[u64; 6], memory: TraceeMemory) 
         Some(row) if !row.applies(arguments) => Meaning::Nothing,
         Some(row) => match syscalls::decode(row, arguments, &memory) {
             Ok(decoded) => Meaning::Call(row.name, decoded),
-            Err(Fault::Unmapped | Fault::Gone | Fault::NameTooLong) => Meaning::Nothing,
-            Err(Fault::Unreadable) => Meaning::Unreadable(row.name),
+            Err(MemoryError::Unmapped | MemoryError::Gone | MemoryError::NameTooLong) => Meaning::Nothing,
+            Err(MemoryError::Unreadable) => Meaning::Unreadable(row.name),
         },
     }
 }

@@ -10,10 +10,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::memory::Memory as _;
-use super::stop::End;
+use super::memory::{Memory as _, RemoteAddr};
 use super::sys::{self, Register, Tid, TraceeMemory};
-use super::syscalls::RemoteAddr;
+use super::wait_status::End;
 
 /// The signals whose default action is a core dump (signal(7)).
 const DUMPING: [i32; 10] = [

@@ -7,7 +7,7 @@
 //! loaded for the rows with conditions alone: the kernel (5.11 and later) finds by itself the numbers
 //! that are always allowed, and answers them from a bitmap without running any program.
 
-use super::syscalls::{self, Lane, Row, Sysno, Test};
+use super::syscalls::{self, Lane, SyscallRow, Sysno, Test};
 
 /// One instruction of a program.
 pub use libc::sock_filter as Instruction;
@@ -19,6 +19,17 @@ pub const NATIVE: u32 = 0xc000_003e;
 /// the command's own hands to a tracer (SECCOMP_RET_DATA, seccomp(2)).
 pub const OURS: u32 = 0xa95e;
 const TRACE: u32 = libc::SECCOMP_RET_TRACE | OURS;
+
+/// How calls are caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interception {
+    /// A seccomp filter stops the calls of the table only.
+    Stops,
+    /// The same, but calls that only look wait for an answer in the fast lane.
+    Notifications,
+    /// Every call stops at its entry and its exit; for where no filter may be installed.
+    EveryCall,
+}
 
 /// What the kernel does with a call that matters: SECCOMP_RET_TRACE, or SECCOMP_RET_USER_NOTIF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +68,7 @@ pub fn program(actions: Actions) -> Vec<Instruction> {
 enum Verdict {
     Give(u32),
     /// What the row's conditions and open flags say.
-    Ask(&'static Row),
+    Ask(&'static SyscallRow),
 }
 
 /// The first number of each stretch with one verdict.
@@ -78,7 +89,7 @@ fn stretches(actions: Actions) -> Vec<(u32, Verdict)> {
     stretches
 }
 
-fn verdict(row: &'static Row, actions: Actions) -> Verdict {
+fn verdict(row: &'static SyscallRow, actions: Actions) -> Verdict {
     match row.lane() {
         _ if !row.when.is_empty() => Verdict::Ask(row),
         Lane::LookUnless { .. } if actions.look != actions.stop => Verdict::Ask(row),
@@ -113,7 +124,7 @@ fn search(stretches: &[(u32, Verdict)], actions: Actions) -> Vec<Instruction> {
 }
 
 /// Asks the registers what the row wants to know of them.
-fn ask(row: &Row, actions: Actions) -> Vec<Instruction> {
+fn ask(row: &SyscallRow, actions: Actions) -> Vec<Instruction> {
     let (tests, yes, no) = match row.lane() {
         Lane::LookUnless { arg, mask } if row.when.is_empty() => {
             (&[Test::Has { arg, mask }][..], actions.stop, actions.look)
@@ -236,7 +247,7 @@ mod tests {
         let Some(row) = syscalls::row(Sysno(number)) else {
             return if syscalls::is_known(Sysno(number)) { ALLOW } else { actions.stop };
         };
-        match (row.applies(args), row.looks_only(args)) {
+        match (row.applies(args), row.is_read_only(args)) {
             (false, _) => ALLOW,
             (true, true) => actions.look,
             (true, false) => actions.stop,

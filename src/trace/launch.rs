@@ -9,10 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::attributes::ProcessAttributes;
-use super::filter::{self, Actions, Instruction};
-use super::handover;
+use super::filter::{self, Actions, Instruction, Interception};
+use super::seqpacket;
 use super::sys::{self, Fork, Tid};
-use super::tracer::Mechanism;
 
 /// What to start.
 pub struct Program {
@@ -42,8 +41,8 @@ pub struct Launched {
     /// Its process.
     pub command: Tid,
     /// How its calls are caught.
-    pub mechanism: Mechanism,
-    /// Where calls that only look wait for their answer, with [`Mechanism::Lanes`].
+    pub interception: Interception,
+    /// Where calls that only look wait for their answer, with [`Interception::Notifications`].
     pub listener: Option<OwnedFd>,
     talk: OwnedFd,
 }
@@ -56,11 +55,11 @@ const NO_FILTER: &[u8] = b"no filter";
 impl Launched {
     /// Lets the command execute.
     pub fn release(&self) -> io::Result<()> {
-        if self.mechanism == Mechanism::EveryCall {
+        if self.interception == Interception::EveryCall {
             // Stopped before it returns from its read, it meets its first call under PTRACE_SYSCALL.
             sys::interrupt(self.command)?;
         }
-        handover::send(&self.talk, GO, None)
+        seqpacket::send(&self.talk, GO, None)
     }
 
     /// Ends a command that was not released.
@@ -71,7 +70,7 @@ impl Launched {
     /// The error of the command's execve, once the tree has ended; none where it succeeded.
     pub fn exec_error(self) -> Option<io::Error> {
         let mut errno = [0; 4];
-        let (length, _) = handover::receive(&self.talk, &mut errno).ok()?;
+        let (length, _) = seqpacket::receive(&self.talk, &mut errno).ok()?;
         (length == errno.len()).then(|| io::Error::from_raw_os_error(i32::from_le_bytes(errno)))
     }
 }
@@ -84,12 +83,13 @@ pub struct Launching {
 }
 
 /// Forks and seizes the command, which then waits for its release; its calls are caught by `wanted`, or
-/// by the next simpler mechanism that the kernel allows.
+/// by the next simpler interception that the kernel allows.
 ///
 /// This process must have one thread only.
-pub fn launch(program: &Program, wanted: Mechanism) -> Result<Launching, LaunchError> {
-    let lanes = (wanted == Mechanism::Lanes && has_lanes()).then(|| filter::program(Actions::LANES));
-    let (talk, theirs) = handover::pair()?;
+pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, LaunchError> {
+    let lanes =
+        (wanted == Interception::Notifications && has_lanes()).then(|| filter::program(Actions::LANES));
+    let (talk, theirs) = seqpacket::pair()?;
     let command = match sys::fork()? {
         Fork::Child => {
             drop(talk);
@@ -102,7 +102,7 @@ pub fn launch(program: &Program, wanted: Mechanism) -> Result<Launching, LaunchE
         abandon(command);
         return Err(LaunchError::Denied(error));
     }
-    handover::send(&talk, GO, None)?;
+    seqpacket::send(&talk, GO, None)?;
     Ok(Launching { command, talk })
 }
 
@@ -111,18 +111,18 @@ impl Launching {
     pub fn installed(self) -> Result<Launched, LaunchError> {
         let Launching { command, talk } = self;
         let mut answer = [0; 16];
-        let (length, listener) = handover::receive(&talk, &mut answer)?;
-        let mechanism = match &answer[..length] {
-            LANES if listener.is_some() => Mechanism::Lanes,
-            STOPS => Mechanism::Filter,
-            NO_FILTER => Mechanism::EveryCall,
+        let (length, listener) = seqpacket::receive(&talk, &mut answer)?;
+        let interception = match &answer[..length] {
+            LANES if listener.is_some() => Interception::Notifications,
+            STOPS => Interception::Stops,
+            NO_FILTER => Interception::EveryCall,
             _ => return Err(io::Error::other("the command's process ended before it was started").into()),
         };
         if let Some(listener) = &listener {
             // Where that is not to be had, calls are answered all the same.
             let _ = sys::wake_on_one_cpu(listener.as_fd());
         }
-        Ok(Launched { command, mechanism, listener, talk })
+        Ok(Launched { command, interception, listener, talk })
     }
 
     /// Ends the command.
@@ -145,11 +145,11 @@ fn has_lanes() -> bool {
     (major, minor) >= (6, 6) && sys::notification_sizes_known()
 }
 
-fn install(lanes: Option<&[Instruction]>, wanted: Mechanism) -> (&'static [u8], Option<OwnedFd>) {
+fn install(lanes: Option<&[Instruction]>, wanted: Interception) -> (&'static [u8], Option<OwnedFd>) {
     if let Some(listener) = lanes.and_then(|lanes| sys::install_filter_with_listener(lanes).ok()) {
         return (LANES, Some(listener));
     }
-    if wanted != Mechanism::EveryCall && sys::install_filter(&filter::program(Actions::TRACE)).is_ok() {
+    if wanted != Interception::EveryCall && sys::install_filter(&filter::program(Actions::TRACE)).is_ok() {
         return (STOPS, None);
     }
     (NO_FILTER, None)
@@ -158,16 +158,16 @@ fn install(lanes: Option<&[Instruction]>, wanted: Mechanism) -> (&'static [u8], 
 /// Waits until the tracer says so; when it is dead there is nothing to run for.
 fn wait_for_go(talk: &OwnedFd) {
     let mut word = [0; 16];
-    match handover::receive(talk, &mut word) {
+    match seqpacket::receive(talk, &mut word) {
         Ok((length, _)) if &word[..length] == GO => {}
         _ => sys::exit_now(125),
     }
 }
 
-fn run_child(program: &Program, lanes: Option<&[Instruction]>, wanted: Mechanism, talk: &OwnedFd) -> ! {
+fn run_child(program: &Program, lanes: Option<&[Instruction]>, wanted: Interception, talk: &OwnedFd) -> ! {
     wait_for_go(talk);
     let (answer, listener) = install(lanes, wanted);
-    if handover::send(talk, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {
+    if seqpacket::send(talk, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {
         sys::exit_now(125);
     }
     drop(listener);
@@ -182,6 +182,6 @@ fn run_child(program: &Program, lanes: Option<&[Instruction]>, wanted: Mechanism
         error = sys::execute(c"/bin/sh", &shell);
     }
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    let _ = handover::send(talk, &errno.to_le_bytes(), None);
+    let _ = seqpacket::send(talk, &errno.to_le_bytes(), None);
     sys::exit_now(127);
 }

@@ -3,7 +3,9 @@
 //! [`Memory`] is implemented over process_vm_readv(2) beside the other system calls of this room, and
 //! by `Fake` for tests. `syscalls/decode.rs` reads through it.
 
-use super::syscalls::RemoteAddr;
+/// An address in a tracee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteAddr(pub u64);
 
 /// The longest path that the kernel takes, its NUL included.
 pub const PATH_MAX: usize = 4096;
@@ -16,7 +18,7 @@ const FIRST_READ: usize = 256;
 
 /// Why memory could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Fault {
+pub enum MemoryError {
     /// Nothing is mapped there, or too little: the kernel answers EFAULT too.
     #[error("the address is not mapped")]
     Unmapped,
@@ -36,16 +38,20 @@ pub trait Memory {
     /// Reads from `addr` on and returns how many bytes are there, up to the first hole.
     ///
     /// Never `Ok(0)` for a buffer that is not empty: where not even the first byte is mapped, that is
-    /// [`Fault::Unmapped`].
-    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault>;
+    /// [`MemoryError::Unmapped`].
+    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError>;
 
     /// Fills `into`, or fails as copy_from_user does.
-    fn read_exact(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<(), Fault> {
-        if into.is_empty() || self.read(addr, into)? == into.len() { Ok(()) } else { Err(Fault::Unmapped) }
+    fn read_exact(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<(), MemoryError> {
+        if into.is_empty() || self.read(addr, into)? == into.len() {
+            Ok(())
+        } else {
+            Err(MemoryError::Unmapped)
+        }
     }
 
     /// Reads consecutive 64-bit words, all or none.
-    fn read_words(&self, addr: RemoteAddr, into: &mut [u64]) -> Result<(), Fault> {
+    fn read_words(&self, addr: RemoteAddr, into: &mut [u64]) -> Result<(), MemoryError> {
         let mut bytes = vec![0; into.len() * 8];
         self.read_exact(addr, &mut bytes)?;
         for (word, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
@@ -55,16 +61,16 @@ pub trait Memory {
     }
 
     /// Reads a path, without its NUL, as the kernel's getname does.
-    fn read_path(&self, addr: RemoteAddr) -> Result<Vec<u8>, Fault> {
+    fn read_path(&self, addr: RemoteAddr) -> Result<Vec<u8>, MemoryError> {
         let mut first = [0; FIRST_READ];
         let count = self.read(addr, &mut first)?.min(FIRST_READ);
         let first = &first[..count];
         match first.iter().position(|&byte| byte == 0) {
             Some(end) => Ok(first[..end].to_vec()),
-            None if count < FIRST_READ => Err(Fault::Unmapped),
+            None if count < FIRST_READ => Err(MemoryError::Unmapped),
             None => match read_string(self, addr, first, PATH_MAX)? {
                 (path, true) => Ok(path),
-                (_, false) => Err(Fault::NameTooLong),
+                (_, false) => Err(MemoryError::NameTooLong),
             },
         }
     }
@@ -72,7 +78,7 @@ pub trait Memory {
     /// Reads the argument list of an execve(2), and says whether it was cut at `limit` bytes.
     ///
     /// A null list is empty. Each argument counts with its NUL.
-    fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), Fault> {
+    fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), MemoryError> {
         let mut argv = Vec::new();
         if addr.0 == 0 {
             return Ok((argv, false));
@@ -83,7 +89,7 @@ pub trait Memory {
         loop {
             let count = self.read(RemoteAddr(at), &mut pointers)? / 8;
             if count == 0 {
-                return Err(Fault::Unmapped);
+                return Err(MemoryError::Unmapped);
             }
             for pointer in &pointers.as_chunks().0[..count] {
                 let pointer = u64::from_ne_bytes(*pointer);
@@ -112,7 +118,7 @@ fn read_string<M: Memory + ?Sized>(
     addr: RemoteAddr,
     known: &[u8],
     limit: usize,
-) -> Result<(Vec<u8>, bool), Fault> {
+) -> Result<(Vec<u8>, bool), MemoryError> {
     let mut bytes = known.to_vec();
     while bytes.len() < limit {
         let from = bytes.len();
@@ -126,7 +132,7 @@ fn read_string<M: Memory + ?Sized>(
             return Ok((bytes, true));
         }
         if count < want {
-            return Err(Fault::Unmapped);
+            return Err(MemoryError::Unmapped);
         }
     }
     Ok((bytes, false))
@@ -139,13 +145,13 @@ pub struct Fake {
     stretches: Vec<(u64, Vec<u8>)>,
     next: u64,
     /// What a read of a hole answers.
-    pub fault: Fault,
+    pub fault: MemoryError,
 }
 
 #[cfg(test)]
 impl Default for Fake {
     fn default() -> Self {
-        Fake { stretches: Vec::new(), next: 0x10000, fault: Fault::Unmapped }
+        Fake { stretches: Vec::new(), next: 0x10000, fault: MemoryError::Unmapped }
     }
 }
 
@@ -173,7 +179,7 @@ impl Fake {
 
 #[cfg(test)]
 impl Memory for Fake {
-    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
         let found = self.stretches.iter().find_map(|(start, bytes)| {
             let skip = usize::try_from(addr.0.checked_sub(*start)?).ok()?;
             bytes.get(skip..).filter(|rest| !rest.is_empty())
@@ -205,11 +211,11 @@ mod tests {
         let mut memory = Fake::default();
         for len in [1, 255, 256, 257, 4095] {
             let addr = memory.map(vec![b'a'; len]);
-            assert_eq!(memory.read_path(addr), Err(Fault::Unmapped), "{len}");
+            assert_eq!(memory.read_path(addr), Err(MemoryError::Unmapped), "{len}");
         }
-        assert_eq!(memory.read_path(RemoteAddr(0)), Err(Fault::Unmapped));
-        memory.fault = Fault::Unreadable;
-        assert_eq!(memory.read_path(RemoteAddr(0)), Err(Fault::Unreadable));
+        assert_eq!(memory.read_path(RemoteAddr(0)), Err(MemoryError::Unmapped));
+        memory.fault = MemoryError::Unreadable;
+        assert_eq!(memory.read_path(RemoteAddr(0)), Err(MemoryError::Unreadable));
     }
 
     #[test]
@@ -220,9 +226,9 @@ mod tests {
             assert_eq!(memory.read_path(addr), Ok(vec![b'a'; len]), "{len}");
         }
         let addr = memory.map_path(&"a".repeat(4096));
-        assert_eq!(memory.read_path(addr), Err(Fault::NameTooLong));
+        assert_eq!(memory.read_path(addr), Err(MemoryError::NameTooLong));
         let unended = memory.map(vec![b'a'; 4096]);
-        assert_eq!(memory.read_path(unended), Err(Fault::NameTooLong));
+        assert_eq!(memory.read_path(unended), Err(MemoryError::NameTooLong));
     }
 
     #[test]
@@ -232,7 +238,7 @@ mod tests {
         let mut two = [0; 2];
         assert_eq!(memory.read_words(addr, &mut two), Ok(()));
         assert_eq!(two, [1, 2]);
-        assert_eq!(memory.read_words(addr, &mut [0; 3]), Err(Fault::Unmapped));
+        assert_eq!(memory.read_words(addr, &mut [0; 3]), Err(MemoryError::Unmapped));
     }
 
     #[test]
@@ -267,7 +273,7 @@ mod tests {
         let word = memory.map_path("word").0;
         let bad_argument = memory.map_words(&[word, 8, 0]);
         let unended = memory.map_words(&[word, word]);
-        assert_eq!(memory.read_argv(bad_argument, ARGV_LIMIT), Err(Fault::Unmapped));
-        assert_eq!(memory.read_argv(unended, ARGV_LIMIT), Err(Fault::Unmapped));
+        assert_eq!(memory.read_argv(bad_argument, ARGV_LIMIT), Err(MemoryError::Unmapped));
+        assert_eq!(memory.read_argv(unended, ARGV_LIMIT), Err(MemoryError::Unmapped));
     }
 }

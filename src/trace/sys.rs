@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::filter::Instruction;
-use super::memory::{Fault, Memory};
-use super::syscalls::RemoteAddr;
+use super::memory::{Memory, MemoryError, RemoteAddr};
 
 /// The id of a thread (tid); of a process where it is its leader's (tgid).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -279,9 +278,9 @@ pub fn interrupt(tid: Tid) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid.0, 0usize, 0usize) }).map(drop)
 }
 
-/// Whether the call that a stopped thread is in makes a process with its own memory (CLONE_VM, clone(2)).
-pub fn lends_its_memory(tid: Tid) -> bool {
-    let Ok((number, [first, ..], _)) = interrupted_call(tid) else { return false };
+/// What a new process shares with the one that makes it, as the call says that a stopped thread is in.
+pub fn clone_flags(tid: Tid) -> CloneFlags {
+    let Ok((number, [first, ..], _)) = interrupted_call(tid) else { return CloneFlags::default() };
     let flags = match libc::c_long::try_from(number) {
         Ok(libc::SYS_clone) => first,
         Ok(libc::SYS_clone3) => {
@@ -292,10 +291,20 @@ pub fn lends_its_memory(tid: Tid) -> bool {
                 _ => 0,
             }
         }
-        Ok(libc::SYS_vfork) => return true,
+        Ok(libc::SYS_vfork) => u64::from(libc::CLONE_VM.unsigned_abs()),
         _ => 0,
     };
-    flags & u64::from(libc::CLONE_VM.unsigned_abs()) != 0
+    let has = |flag: libc::c_int| flags & u64::from(flag.unsigned_abs()) != 0;
+    CloneFlags { memory: has(libc::CLONE_VM), working_directory: has(libc::CLONE_FS) }
+}
+
+/// What two processes share (clone(2)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CloneFlags {
+    /// Their memory (CLONE_VM).
+    pub memory: bool,
+    /// Their working directory, root and umask (CLONE_FS).
+    pub working_directory: bool,
 }
 
 /// The signal that asks the tracing thread for an interruption; no program of Linux sends it.
@@ -530,15 +539,15 @@ pub fn exit_code(pidfd: BorrowedFd<'_>) -> io::Result<i32> {
 pub struct TraceeMemory(pub Tid);
 
 impl Memory for TraceeMemory {
-    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast::<c_void>(), iov_len: into.len() };
         let remote = libc::iovec { iov_base: address.0 as *mut c_void, iov_len: into.len() };
         // SAFETY: `local` is exactly the buffer; the remote side is checked by the kernel.
         let count = unsafe { libc::process_vm_readv(self.0.0, &raw const local, 1, &raw const remote, 1, 0) };
         usize::try_from(count).map_err(|_| match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EFAULT) => Fault::Unmapped,
-            Some(libc::ESRCH) => Fault::Gone,
-            _ => Fault::Unreadable,
+            Some(libc::EFAULT) => MemoryError::Unmapped,
+            Some(libc::ESRCH) => MemoryError::Gone,
+            _ => MemoryError::Unreadable,
         })
     }
 }

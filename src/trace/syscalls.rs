@@ -1,19 +1,21 @@
 //! What each system call of the table means: which of its arguments name a path, and what the
-//! call does to it. Pure: numbers and bytes in, [`Decoded`] out.
+//! call does to it. Pure: numbers and bytes in, [`DecodedSyscall`] out.
 //!
 //! `table.rs` holds the rows, `decode.rs` turns a row and six words into accesses (`odd.rs` where no
 //! operand says it),
 //! [`filter`](super::filter) turns the rows into the seccomp program, and
 //! [`memory`](super::memory) is where strings and structures come from.
 
+use super::memory::RemoteAddr;
+
+mod custom;
 mod decode;
-mod odd;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use decode::decode;
-pub use table::{LAST, Lane, Row, Test, is_known};
+pub use table::{LAST, Lane, SyscallRow, Test, is_known};
 
 use table::ROWS;
 
@@ -27,10 +29,6 @@ impl Sysno {
         u32::try_from(number).ok().map(Sysno)
     }
 }
-
-/// An address in a tracee.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RemoteAddr(pub u64);
 
 /// The six argument registers of a call, in the order of its man page.
 pub type Args = [u64; 6];
@@ -64,7 +62,7 @@ impl Dirfd {
 
 /// What a call names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum FileRef {
     /// A path.
     Path {
         /// Where it starts when it is relative.
@@ -100,7 +98,7 @@ pub struct Resolve {
 ///
 /// `read` and `write` are both false for O_PATH and for access mode 3 (a descriptor for ioctl alone).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Open {
+pub struct OpenFlags {
     /// O_RDONLY or O_RDWR.
     pub read: bool,
     /// O_WRONLY or O_RDWR.
@@ -123,9 +121,9 @@ pub struct Open {
     pub nonblocking: bool,
 }
 
-impl Open {
+impl OpenFlags {
     /// Whether the open can change nothing.
-    pub fn looks_only(self) -> bool {
+    pub fn is_read_only(self) -> bool {
         !(self.write || self.create || self.truncate || self.temporary)
     }
 }
@@ -137,7 +135,7 @@ pub enum Effect {
     /// inotify_add_watch, connect, name_to_handle_at.
     Query,
     /// Opens it.
-    Open(Open),
+    Open(OpenFlags),
     /// Lists a directory: getdents.
     List,
     /// Makes it the working directory.
@@ -188,7 +186,7 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// What is named.
-    pub place: Place,
+    pub file: FileRef,
     /// What happens to it if the call succeeds.
     pub effect: Effect,
     /// Whether a symbolic link as the last component is followed (a trailing slash always follows).
@@ -226,7 +224,7 @@ pub enum Special {
     /// name; at the exit `/proc/TID/fd/N` and `fdinfo/N` tell which, and how it is open.
     UnnamedOpen {
         /// The flags, where the call has them. Those that change take effect before the path is known.
-        open: Option<Open>,
+        open: Option<OpenFlags>,
     },
     /// recvmsg, recvmmsg with room for control messages: those that came may bring descriptors.
     Received {
@@ -247,7 +245,7 @@ pub enum Special {
 /// The default, nothing at all, is what a call gets that the kernel refuses before it looks at any
 /// path: an empty path where none may be, a bad size of a structure.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decoded {
+pub struct DecodedSyscall {
     /// At most two places, in the order of the arguments.
     pub accesses: Accesses,
     /// What else matters.
@@ -256,27 +254,27 @@ pub struct Decoded {
     pub argv: Option<RemoteAddr>,
 }
 
-impl Decoded {
+impl DecodedSyscall {
     /// Whether the call only looks, so that it can be judged at its entry; what can change anything,
     /// and what is judged by its result (changing directory, openat2), does not.
-    pub fn looks_only(&self) -> bool {
-        self.special.is_none() && self.accesses.iter().all(Access::looks_only)
+    pub fn is_read_only(&self) -> bool {
+        self.special.is_none() && self.accesses.iter().all(Access::is_read_only)
     }
 }
 
 impl Access {
-    /// Whether this access only looks; see [`Decoded::looks_only`].
-    pub fn looks_only(&self) -> bool {
+    /// Whether this access only looks; see [`DecodedSyscall::is_read_only`].
+    pub fn is_read_only(&self) -> bool {
         match self.effect {
             Effect::Query | Effect::List => true,
-            Effect::Open(open) => open.looks_only() && !self.resolve.strict,
+            Effect::Open(open) => open.is_read_only() && !self.resolve.strict,
             _ => false,
         }
     }
 }
 
 /// All rows, by number: what the README lists and the seccomp program is made of.
-pub fn rows() -> &'static [Row] {
+pub fn rows() -> &'static [SyscallRow] {
     ROWS
 }
 
@@ -295,7 +293,7 @@ static INDEX: [u8; 512] = {
 };
 
 /// The row of a call, if it has one.
-pub fn row(sysno: Sysno) -> Option<&'static Row> {
+pub fn row(sysno: Sysno) -> Option<&'static SyscallRow> {
     let at = INDEX.get(usize::try_from(sysno.0).ok()?)?;
     ROWS.get(usize::from(*at))
 }

@@ -3,7 +3,6 @@
 //! Knows calls and registers, no files: what a held call means is the [`Observer`]'s. Whatever
 //! dies between two steps of ours is ordinary; the loop ends at ECHILD only.
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::call::{self, Meaning};
 use super::fatal::{self, DyingInit, Effect};
-use super::filter;
-use super::lane::Threads;
-use super::stop::{End, Report, Stop, Stopped};
+use super::filter::{self, Interception};
+use super::observer::{Caller, Decision, Observer, SyscallEntry, failed, gap};
+use super::shared::Shared;
 use super::sys::{self, Register, Resume, SyscallStop, Tid, TraceeMemory};
-use super::syscalls::{Decoded, Special};
+use super::syscalls::{DecodedSyscall, Special};
+use super::wait_status::{End, Stop, Stopped, WaitStatus};
 
 /// So long after a report the next one is likely.
 const AWAKE: Duration = Duration::from_micros(50);
@@ -28,91 +28,6 @@ pub(super) const JUDGED_AGAIN: Duration = Duration::from_millis(1);
 pub(super) const POSTPONED_AT_MOST: Duration = Duration::from_secs(5);
 
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
-
-/// The thread that makes a call, and its process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Caller {
-    /// The thread.
-    pub tid: Tid,
-    /// Its process.
-    pub tgid: Tid,
-}
-
-/// A call that is held at its entry: nothing of it has happened.
-#[derive(Debug)]
-pub struct HeldCall<'a> {
-    /// What its row and its arguments mean.
-    pub decoded: &'a Decoded,
-    /// The call's name, for messages.
-    pub name: &'static str,
-    /// The caller's memory.
-    pub memory: TraceeMemory,
-    /// Whether the call has been postponed for so long that it may not be postponed again.
-    pub overdue: bool,
-}
-
-/// What becomes of a held call.
-#[derive(Debug)]
-pub enum Verdict<P> {
-    /// It goes on, and its result does not matter.
-    Continue,
-    /// The same, of a look that may wait for something outside, such as the other end of a FIFO, so that
-    /// a signal may interrupt it.
-    MayWait,
-    /// It goes on, and its result is wanted, together with this.
-    AwaitResult(P),
-    /// It is not made; the program gets ENOSYS.
-    Refuse,
-    /// It stays at its entry until another call is over, and is then decoded and judged again from the
-    /// start. Of a call that is overdue this means [`Verdict::Continue`].
-    Postpone,
-}
-
-/// What is told of a tree of threads, and asked about its calls.
-///
-/// Every method takes `&self`: two lanes may call.
-pub trait Observer {
-    /// What is kept from a call's entry to its result.
-    type Pending;
-
-    /// A call is held at its entry. One that only looks is never refused.
-    fn before(&self, caller: Caller, call: &HeldCall<'_>) -> Verdict<Self::Pending>;
-    /// A call that was awaited has its result: -errno where it failed, none where its thread died in it.
-    fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
-    /// A call's arguments can't be read, though the kernel may read them.
-    fn unreadable(&self, caller: Caller, name: &'static str);
-    /// A signal is about to be delivered to a thread that ends its process with a core dump, where it may
-    /// have one.
-    fn signal(&self, caller: Caller, signal: i32);
-    /// A process executed a program; `pending` is what its execve left.
-    fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
-    /// A process has started; told again when its parent turns out to be another.
-    fn started(&self, process: Tid, parent: Tid);
-    /// A process has more than one thread now, or its memory is another process's too; or it has one thread
-    /// alone again. Another thread can write its memory while a call is held.
-    fn shares_memory(&self, process: Tid, shares: bool);
-    /// A process has ended.
-    fn ended(&self, process: Tid, end: End);
-    /// A process was stopped by a signal, with all its threads.
-    fn stopped(&self, process: Tid, signal: i32);
-    /// A stopped process goes on.
-    fn continued(&self, process: Tid);
-    /// Something was lost sight of: the kernel answered as it should not. The tree runs on.
-    fn gap(&self, what: &str);
-    /// A bug of ours has shown (a panic), here or in the observer. The tree runs on.
-    fn failed(&self, bug: &str);
-}
-
-/// How calls are caught.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mechanism {
-    /// A seccomp filter stops the calls of the table only.
-    Filter,
-    /// The same, but calls that only look wait for an answer in the fast lane.
-    Lanes,
-    /// Every call stops at its entry and its exit; for where no filter may be installed.
-    EveryCall,
-}
 
 struct Thread<P> {
     tgid: Tid,
@@ -140,14 +55,14 @@ struct Postponed {
 /// The threads that are followed.
 pub struct Tracer<'a, O: Observer> {
     observer: &'a O,
-    mechanism: Mechanism,
-    shared: &'a Threads<O::Pending>,
+    interception: Interception,
+    shared: &'a Shared<O::Pending>,
     threads: HashMap<Tid, Thread<O::Pending>, foldhash::fast::RandomState>,
     /// How many threads beside the leader each process has that has any.
     beside_leader: HashMap<Tid, usize, foldhash::fast::RandomState>,
     /// Processes whose memory may be another one's, too, until they execute or end.
     one_memory: HashSet<Tid, foldhash::fast::RandomState>,
-    /// Threads that ended before their creator's event told of them.
+    /// Shared that ended before their creator's event told of them.
     ended_early: HashSet<Tid, foldhash::fast::RandomState>,
     /// The first argument of each thread that we have changed: it is put back at the thread's next stop.
     changed: HashMap<Tid, u64, foldhash::fast::RandomState>,
@@ -165,12 +80,17 @@ pub struct Tracer<'a, O: Observer> {
 
 impl<'a, O: Observer> Tracer<'a, O> {
     /// A tracer of `command`, which is seized and has made no call yet.
-    pub fn new(command: Tid, mechanism: Mechanism, shared: &'a Threads<O::Pending>, observer: &'a O) -> Self {
+    pub fn new(
+        command: Tid,
+        interception: Interception,
+        shared: &'a Shared<O::Pending>,
+        observer: &'a O,
+    ) -> Self {
         let mut threads = HashMap::default();
         threads.insert(command, Thread::new(command));
         Tracer {
             observer,
-            mechanism,
+            interception,
             shared,
             threads,
             beside_leader: HashMap::default(),
@@ -232,13 +152,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let is_leader = self.threads.get(&tid).is_some_and(|thread| thread.tgid == tid);
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.reported(tid, status))) else { return };
         failed(self.observer, &*panic);
-        match Report::from_raw(status) {
+        match WaitStatus::from_raw(status) {
             // Others wait for the end of a process.
-            Report::Ended(end) if is_leader => {
+            WaitStatus::Ended(end) if is_leader => {
                 let _ = catch_unwind(AssertUnwindSafe(|| self.observer.ended(tid, end)));
             }
-            Report::Ended(_) => {}
-            Report::Stopped(stop) => {
+            WaitStatus::Ended(_) => {}
+            WaitStatus::Stopped(stop) => {
                 let how = if matches!(stop, Stop::Group(_)) { Resume::Listen } else { self.way_on(tid) };
                 let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
                 self.resume(tid, how, signal);
@@ -255,12 +175,12 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     fn reported(&mut self, tid: Tid, status: i32) {
-        match Report::from_raw(status) {
-            Report::Ended(end) => self.ended(tid, end),
-            Report::Stopped(_) if !self.changed.is_empty() && !self.threads.contains_key(&tid) => {
+        match WaitStatus::from_raw(status) {
+            WaitStatus::Ended(end) => self.ended(tid, end),
+            WaitStatus::Stopped(_) if !self.changed.is_empty() && !self.threads.contains_key(&tid) => {
                 self.parked.insert(tid, status);
             }
-            Report::Stopped(stop) => {
+            WaitStatus::Stopped(stop) => {
                 self.meet(tid);
                 if let Some((how, signal)) = self.act(tid, stop) {
                     self.resume(tid, how, signal);
@@ -307,7 +227,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
     /// postponed.
     fn act(&mut self, tid: Tid, stop: Stop) -> Option<(Resume, i32)> {
         let mut signal = 0;
-        if self.mechanism == Mechanism::Lanes
+        if self.interception == Interception::Notifications
             && matches!(stop, Stop::Trap | Stop::Group(_))
             && let Some(pending) = self.shared.take_awaited(tid)
         {
@@ -353,7 +273,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 if effect == Effect::Repeats && self.leave_to_die(tid, signal) {
                     return None;
                 }
-                if self.mechanism == Mechanism::Lanes {
+                if self.interception == Interception::Notifications {
                     self.shared.mend_interrupted_look(tid);
                 }
             }
@@ -393,10 +313,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
     /// How a thread goes on so that its next stop is the one that matters.
     fn way_on(&self, tid: Tid) -> Resume {
         let awaits_exit = self.threads.get(&tid).is_some_and(|thread| thread.in_call);
-        match self.mechanism {
-            Mechanism::EveryCall => Resume::Syscall,
-            Mechanism::Filter | Mechanism::Lanes if awaits_exit => Resume::Syscall,
-            Mechanism::Filter | Mechanism::Lanes => Resume::Continue,
+        match self.interception {
+            Interception::EveryCall => Resume::Syscall,
+            Interception::Stops | Interception::Notifications if awaits_exit => Resume::Syscall,
+            Interception::Stops | Interception::Notifications => Resume::Continue,
         }
     }
 
@@ -449,11 +369,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let Ok(stop) = sys::syscall_stop(tid) else { return ControlFlow::Continue(()) };
         match stop {
             SyscallStop::Entry { arch, number, arguments, filter } => {
-                if self.mechanism == Mechanism::Lanes {
+                if self.interception == Interception::Notifications {
                     self.shared.calls(tid);
                 }
                 // A filter of the command's own hands it to a tracer, which the command has not.
-                if filter.is_some_and(|data| data != filter::OURS || self.mechanism == Mechanism::EveryCall) {
+                if filter
+                    .is_some_and(|data| data != filter::OURS || self.interception == Interception::EveryCall)
+                {
                     refuse(tid);
                     return ControlFlow::Continue(());
                 }
@@ -500,7 +422,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         &mut self,
         caller: Caller,
         name: &'static str,
-        decoded: &Decoded,
+        decoded: &DecodedSyscall,
         arguments: &[u64; 6],
         since: Option<Instant>,
     ) -> ControlFlow<()> {
@@ -511,9 +433,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             return ControlFlow::Continue(());
         }
         let overdue = since.is_some_and(|since| since.elapsed() >= POSTPONED_AT_MOST);
-        let call = HeldCall { decoded, name, memory: TraceeMemory(tid), overdue };
+        let call = SyscallEntry { decoded, name, memory: TraceeMemory(tid), overdue };
         match self.observer.before(caller, &call) {
-            Verdict::Postpone if !overdue => {
+            Decision::Postpone if !overdue => {
                 let now = Instant::now();
                 if self.postponed.is_empty() {
                     self.judged = now;
@@ -521,8 +443,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 self.postponed.push_back(Postponed { tid, since: since.unwrap_or(now) });
                 return ControlFlow::Break(());
             }
-            Verdict::Continue | Verdict::MayWait | Verdict::Postpone => {}
-            Verdict::AwaitResult(pending) => {
+            Decision::Continue | Decision::MayWait | Decision::Postpone => {}
+            Decision::AwaitResult(pending) => {
                 let thread = self.thread(tid);
                 thread.in_call = true;
                 // One whose exit was not seen has come to an end all the same.
@@ -530,7 +452,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     self.over(caller, former, None);
                 }
             }
-            Verdict::Refuse => refuse(tid),
+            Decision::Refuse => refuse(tid),
         }
         // The child would run unseen, with a filter that answers ENOSYS to every path call.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
@@ -562,7 +484,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.observer.started(child, creator);
             // A creator that waits writes nothing, but its other threads may.
             let others = self.beside_leader.contains_key(&creator) || self.one_memory.contains(&creator);
-            if (!waits || others) && sys::lends_its_memory(tid) {
+            let shared = sys::clone_flags(tid);
+            if shared.working_directory {
+                self.observer.share_working_directory(creator, child);
+            }
+            if (!waits || others) && shared.memory {
                 for process in [creator, child] {
                     if process == child || !waits {
                         self.one_memory.insert(process);
@@ -646,28 +572,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
 fn collect(reports: &mut VecDeque<(Tid, i32)>) {
     while let Ok(Some((tid, status))) = sys::changed_by_now() {
         // Another thread took this tid with its exec: the stop of the one that had it is over.
-        if matches!(Report::from_raw(status), Report::Stopped(Stop::Exec)) {
+        if matches!(WaitStatus::from_raw(status), WaitStatus::Stopped(Stop::Exec)) {
             reports.retain(|(other, _)| *other != tid);
         }
         reports.push_back((tid, status));
     }
-}
-
-/// Tells the observer of a panic, which may be its own doing.
-pub(super) fn failed(observer: &impl Observer, panic: &(dyn Any + Send)) {
-    let bug = panic_text(panic);
-    let _ = catch_unwind(AssertUnwindSafe(|| observer.failed(bug)));
-}
-
-/// Tells the observer of something unexpected.
-pub(super) fn gap(observer: &impl Observer, what: &str) {
-    let _ = catch_unwind(AssertUnwindSafe(|| observer.gap(what)));
-}
-
-/// What a panic said.
-pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
 }
 
 /// Has a call that is held at its entry answer ENOSYS: it is not made.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use nix::sys::signal::{Signal, kill};
 
-use super::programs::cases;
+use super::random::cases;
 use super::support::*;
 
 /// Runs a restore and kills it at the system call number `at` of its first thread; how many calls it

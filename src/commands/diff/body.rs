@@ -2,10 +2,9 @@
 
 use std::io::Write;
 
-use gix::objs::Kind as ObjectKind;
-
 use super::lines::LineDiff;
 use super::plan::{DiffEntry, DiffSide};
+use crate::git::BlobHasher;
 use crate::snapshot::Error;
 use crate::snapshot::source::{ContentError, Contents, Unavailable};
 
@@ -124,24 +123,10 @@ pub fn object_id<'s>(
 ) -> Result<String, DiffError<'s>> {
     let Some(half) = half else { return Ok(hash.null().to_string()) };
     let size = bytes.map_or(half.present.size, |bytes| bytes.len() as u64);
-    let mut hasher = BlobHasher(gix::hash::hasher(hash));
-    hasher.0.update(&gix::objs::encode::loose_header(ObjectKind::Blob, size));
+    let mut hasher = BlobHasher::new(hash, size);
     match bytes {
-        Some(bytes) => hasher.0.update(bytes),
+        Some(bytes) => hasher.update(bytes),
         None => copy(half, contents, &mut hasher)?,
     }
-    Ok(hasher.0.try_finalize().map_err(std::io::Error::other)?.to_string())
-}
-
-struct BlobHasher(gix::hash::Hasher);
-
-impl Write for BlobHasher {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    Ok(hasher.finish().map_err(std::io::Error::other)?.to_string())
 }

@@ -10,7 +10,7 @@ use super::body::DiffKind;
 use super::plan::{DiffEntry, DiffPlan, DiffSide};
 use crate::commands::out::{Console, OutputError, OutputFormat, style};
 use crate::commands::paths::quoted;
-use crate::snapshot::wire::Object;
+use crate::snapshot::wire::JsonObject;
 
 /// What became of a path, in Git's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +161,7 @@ pub struct DiffJson<'a, 's> {
 
 impl Serialize for DiffJson<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = Object(serializer.serialize_map(None)?);
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         let record = self.entry.new.or(self.entry.old).map(|half| half.record);
         object.text("path", record.map_or(b"", |record| &record.path))?;
         object.put("status", self.status.word())?;
@@ -191,7 +191,7 @@ pub fn open_json(base: &[u8], console: &mut Console) -> Result<(), OutputError> 
     struct Base<'a>(&'a [u8]);
     impl Serialize for Base<'_> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = Object(serializer.serialize_map(None)?);
+            let mut object = JsonObject(serializer.serialize_map(None)?);
             object.text("base", self.0)?;
             object.0.end()
         }
@@ -215,7 +215,7 @@ pub fn close_json(
     struct Note<'a>(&'a [u8], Option<&'a str>);
     impl Serialize for Note<'_> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = Object(serializer.serialize_map(None)?);
+            let mut object = JsonObject(serializer.serialize_map(None)?);
             object.text("path", self.0)?;
             object.put_some("detail", &self.1)?;
             object.0.end()

@@ -15,7 +15,7 @@ use crate::observe::Recorder;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Header, Host, Kind, Tool, WarningKind, identity};
-use crate::trace::stop::End;
+use crate::trace::wait_status::End;
 
 /// What was written.
 pub struct WrittenBundle {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::trace::handover;
+use crate::trace::seqpacket;
 
 /// What of a message fits into one packet; a longer one takes several.
 const PART: usize = 32 << 10;
@@ -135,7 +135,7 @@ pub struct Channel {
 impl Channel {
     /// Both ends.
     pub fn pair() -> io::Result<(Channel, Channel)> {
-        let (one, other) = handover::pair()?;
+        let (one, other) = seqpacket::pair()?;
         let channel = |socket| Channel { socket, sending: Mutex::new(()) };
         Ok((channel(one), channel(other)))
     }
@@ -153,7 +153,7 @@ impl Channel {
         let mut parts = bytes.chunks(PART).peekable();
         while let Some(part) = parts.next() {
             let end = if parts.peek().is_some() { GOES_ON } else { ENDS };
-            if handover::send(&self.socket, &[part, &[end]].concat(), descriptor.take()).is_err() {
+            if seqpacket::send(&self.socket, &[part, &[end]].concat(), descriptor.take()).is_err() {
                 return;
             }
         }
@@ -164,8 +164,8 @@ impl Channel {
         let mut message = Vec::new();
         let mut descriptor = None;
         loop {
-            let mut packet = vec![0; handover::next_length(&self.socket).ok()?];
-            let (count, passed) = handover::receive(&self.socket, &mut packet).ok()?;
+            let mut packet = vec![0; seqpacket::next_length(&self.socket).ok()?];
+            let (count, passed) = seqpacket::receive(&self.socket, &mut packet).ok()?;
             descriptor = descriptor.or(passed);
             let (end, part) = packet.get(..count)?.split_last()?;
             message.extend_from_slice(part);

@@ -12,8 +12,8 @@ use super::report;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::observe::Events;
-use crate::trace::stop::End;
 use crate::trace::sys::{self, Tid};
+use crate::trace::wait_status::End;
 
 /// After SIGTERM the tree has this long before SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);

@@ -22,11 +22,14 @@ use crate::observe::capture::Capture;
 use crate::observe::{Options, Recorder, unseen_kind};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
-use crate::trace::lane::{self, Threads};
+use crate::trace::filter::Interception;
 use crate::trace::launch::{LaunchError, Launched, launch};
-use crate::trace::stop::End;
+use crate::trace::notifications;
+use crate::trace::observer::{Observer, panic_text};
+use crate::trace::shared::Shared;
 use crate::trace::sys::{self, Interrupter, Tid};
-use crate::trace::tracer::{Mechanism, Tracer, panic_text};
+use crate::trace::tracer::Tracer;
+use crate::trace::wait_status::End;
 
 /// Launches, records and writes; then this process ends.
 pub fn run(setup: Setup, directory: SnapshotDir, channel: Channel, signals: OwnedFd) -> ! {
@@ -55,9 +58,9 @@ fn record(
     };
     sys::keep_large_buffers();
     let wanted = match setup.options.mechanism {
-        cli::MechanismChoice::Auto => Mechanism::Lanes,
-        cli::MechanismChoice::Stops => Mechanism::Filter,
-        cli::MechanismChoice::EveryCall => Mechanism::EveryCall,
+        cli::Mechanism::Auto => Interception::Notifications,
+        cli::Mechanism::Stops => Interception::Stops,
+        cli::Mechanism::EveryCall => Interception::EveryCall,
     };
     let refused = |error: LaunchError| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
@@ -83,22 +86,22 @@ fn record(
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
-    let threads = Arc::new(Threads::new().map_err(failed("start the recording"))?);
+    let shared = Arc::new(Shared::new().map_err(failed("start the recording"))?);
     if let Some(listener) = launched.listener.take() {
         // The front holds it too: without a holder the kernel answers ENOSYS to what waits.
         channel.send_with(&ToFront::Launched, Some(listener.as_fd()));
         let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
-        let (recorder, threads) = (Arc::clone(&recorder), Arc::clone(&threads));
+        let (recorder, shared) = (Arc::clone(&recorder), Arc::clone(&shared));
         // It may wait for one more call at the end of this process, and ends with it.
         std::thread::Builder::new()
-            .name("looks".into())
-            .spawn(move || lane::serve(&listener, &threads, &interrupter, &*recorder))
+            .name("notifications".into())
+            .spawn(move || notifications::serve(&listener, &shared, &interrupter, &*recorder))
             .map_err(failed("start the thread that answers"))?;
     } else {
         channel.send(&ToFront::Launched);
     }
     launched.release().map_err(failed("start the command"))?;
-    Tracer::new(launched.command, launched.mechanism, &threads, &*recorder).run();
+    Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
     // The thread that ends the tree may not have come to its end yet.
     if tree.lock().dying {
         sys::exit_now(Exit::Failure.status());
@@ -164,7 +167,6 @@ fn prepare(
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
     // From here on that thread sees to it that we do not outlive the front unasked.
     sys::set_parent_death_signal(0);
-    use crate::trace::tracer::Observer;
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
 }

@@ -5,7 +5,7 @@
 
 use nix::sys::stat::FileStat;
 
-use super::inodes::{Content, InodeId, Stat};
+use super::inodes::{Content, InodeId, Modified, Stat};
 use super::names::{NameId, ProcessId};
 use crate::observe::recorder::State;
 use crate::observe::resolve;
@@ -109,6 +109,7 @@ impl State {
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
         inode.touched = true;
+        inode.modified = Modified::Unknown;
         inode.changes = inode.changes.wrapping_add(1);
         let writes = kind != Kind::Attributes;
         if writes {
@@ -121,6 +122,18 @@ impl State {
         {
             let operation = if writes { Operation::Write } else { Operation::Metadata };
             self.ledger.names.get_mut(first).merge(operation.into(), by);
+        }
+    }
+
+    /// Notes the modification time that a call has left at `path`, where `before` was.
+    pub fn note_times(&mut self, path: &[u8], before: &FileStat) {
+        let Some(id) = self.ledger.inodes.of(before) else { return };
+        let Some(now) = resolve::lstat(path).ok().flatten() else { return };
+        let inode = self.ledger.inodes.get_mut(id);
+        let now = inode.as_known(Stat::from(&now));
+        if now.identity() == inode.before.identity() {
+            let (seconds, nanoseconds) = now.modified();
+            inode.modified = Modified::Set(seconds, nanoseconds);
         }
     }
 
@@ -147,9 +160,12 @@ impl State {
         let identity = (now.st_dev, now.st_ino);
         // A copy has the size and time of the file, unless the call itself has set them.
         let copy = Stat { dev: stat.st_dev, ino: stat.st_ino, ..Stat::from(&now) };
+        let mut copied = Stat::from(stat);
+        if effect == CopyUp::SetsTimes {
+            (copied.mtime, copied.mtime_nsec) = copy.modified();
+        }
         if identity != (stat.st_dev, stat.st_ino)
-            && (effect == CopyUp::Truncates
-                || Stat::from(stat).same_content(&copy, effect == CopyUp::SetsTimes))
+            && (effect == CopyUp::Truncates || copied.same_content(&copy))
         {
             self.ledger.inodes.note_copy(id, identity);
         }

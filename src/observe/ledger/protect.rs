@@ -168,7 +168,10 @@ impl State {
         let held = self.capture.hold(self.source(id, path, now), threat);
         let store = held.data_size() <= self.options.max_read_bytes;
         let content = match held {
-            Held::Omitted(reason) => Content::Omitted(reason),
+            Held::Omitted(reason) => {
+                self.tell_omitted(id, reason);
+                Content::Omitted(reason)
+            }
             held if store => Content::Read(self.submit(id, held, store)),
             held => Content::Digested(self.submit(id, held, store)),
         };
@@ -288,8 +291,7 @@ impl State {
 
     fn tell_late(&mut self, id: InodeId, now: &FileStat) {
         let inode = self.ledger.inodes.get(id);
-        let same_bytes = inode.before.same_content(&inode.as_known(now.into()), inode.threatened);
-        if inode.appended || same_bytes || !resolve::is_regular(now) {
+        if inode.appended || inode.is_unmodified(&now.into()) || !resolve::is_regular(now) {
             return;
         }
         let path = String::from_utf8_lossy(self.path_of(id)).into_owned();

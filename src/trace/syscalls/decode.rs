@@ -4,16 +4,16 @@
 //! `table.rs` holds the rows, `odd.rs` those calls. What the kernel refuses before it looks at a path is nothing; what it
 //! may refuse later is decoded as if it succeeded, and its result tells.
 
-use super::super::memory::{Fault, Memory};
-use super::table::{Act, Beyond, Empty, Follow, Name, Null, Operand, Row};
-use super::{Access, Args, Decoded, Dirfd, Effect, Open, Place, RemoteAddr, Resolve};
+use super::super::memory::{Memory, MemoryError, RemoteAddr};
+use super::table::{Act, Beyond, Empty, Follow, Name, Null, Operand, SyscallRow};
+use super::{Access, Args, DecodedSyscall, Dirfd, Effect, FileRef, OpenFlags, Resolve};
 
 /// Says what a call means.
 ///
-/// Nothing for registers that no condition of the row holds for. A [`Fault`] where the kernel, too,
+/// Nothing for registers that no condition of the row holds for. A [`MemoryError`] where the kernel, too,
 /// can't read an argument (EFAULT, ENAMETOOLONG), or where the tracee does not let us.
-pub fn decode(row: &Row, args: &Args, memory: &dyn Memory) -> Result<Decoded, Fault> {
-    let mut decoded = Decoded::default();
+pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<DecodedSyscall, MemoryError> {
+    let mut decoded = DecodedSyscall::default();
     if !row.applies(args) {
         return Ok(decoded);
     }
@@ -21,7 +21,7 @@ pub fn decode(row: &Row, args: &Args, memory: &dyn Memory) -> Result<Decoded, Fa
         match access(operand, args, memory)? {
             Named::It(access) => decoded.accesses.push(access),
             Named::Nothing => {}
-            Named::Refused => return Ok(Decoded::default()),
+            Named::Refused => return Ok(DecodedSyscall::default()),
         }
     }
     match row.beyond {
@@ -59,7 +59,7 @@ enum Named<T> {
     Refused,
 }
 
-fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<Access>, Fault> {
+fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<Access>, MemoryError> {
     let mut follow = match operand.follow {
         Follow::Always => true,
         Follow::Never => false,
@@ -93,23 +93,23 @@ fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<A
         Act::ExecuteFlags(arg) if low(args, arg) & AT_EXECVE_CHECK != 0 => Effect::Query,
         Act::ExecuteFlags(_) => Effect::Execute,
     };
-    let place = match operand.name {
-        Name::Descriptor(arg) => Named::It(Place::Descriptor(descriptor(args, arg))),
+    let file = match operand.name {
+        Name::Descriptor(arg) => Named::It(FileRef::Descriptor(descriptor(args, arg))),
         Name::Address(addr, len) => unix_path(args, addr, len, memory)?,
         Name::Path(path) => path_at(operand, Dirfd::Cwd, path, args, memory)?,
         Name::At(dirfd, path) => {
             let dirfd = Dirfd::from_raw(args[usize::from(dirfd)]);
             match path_at(operand, dirfd, path, args, memory)? {
                 // A descriptor that is only asked, as by fstat.
-                Named::It(Place::Descriptor(_)) if matches!(effect, Effect::Query | Effect::MountPoint) => {
+                Named::It(FileRef::Descriptor(_)) if matches!(effect, Effect::Query | Effect::MountPoint) => {
                     Named::Nothing
                 }
                 named => named,
             }
         }
     };
-    Ok(match place {
-        Named::It(place) => Named::It(Access { place, effect, follow, resolve }),
+    Ok(match file {
+        Named::It(file) => Named::It(Access { file, effect, follow, resolve }),
         Named::Nothing => Named::Nothing,
         Named::Refused => Named::Refused,
     })
@@ -122,10 +122,10 @@ fn path_at(
     path: u8,
     args: &Args,
     memory: &dyn Memory,
-) -> Result<Named<Place>, Fault> {
+) -> Result<Named<FileRef>, MemoryError> {
     let itself = match dirfd {
-        Dirfd::Cwd => Place::WorkingDirectory,
-        Dirfd::Fd(fd) => Place::Descriptor(fd),
+        Dirfd::Cwd => FileRef::WorkingDirectory,
+        Dirfd::Fd(fd) => FileRef::Descriptor(fd),
     };
     let may_be_empty = match operand.empty {
         Empty::Refused => false,
@@ -143,7 +143,7 @@ fn path_at(
     }
     let path = memory.read_path(addr)?;
     Ok(match (path.is_empty(), may_be_empty) {
-        (false, _) => Named::It(Place::Path { dirfd, path }),
+        (false, _) => Named::It(FileRef::Path { dirfd, path }),
         (true, true) => Named::It(itself),
         (true, false) => Named::Refused,
     })
@@ -173,18 +173,18 @@ pub(super) const READ: Effect = Effect::Open(open_flags(libc::O_RDONLY.cast_unsi
 const DIRECTORY: Effect = Effect::Open(open_flags((libc::O_PATH | libc::O_DIRECTORY).cast_unsigned()).0);
 
 /// What open flags mean, and whether a last link is followed.
-pub(super) const fn open_flags(flags: u32) -> (Open, bool) {
+pub(super) const fn open_flags(flags: u32) -> (OpenFlags, bool) {
     let flags = flags.cast_signed();
     let directory = flags & libc::O_DIRECTORY != 0;
     let nofollow = flags & libc::O_NOFOLLOW != 0;
     if flags & libc::O_PATH != 0 {
         let none = open_flags(libc::O_ACCMODE.cast_unsigned()).0;
-        return (Open { path_only: true, directory, ..none }, !nofollow);
+        return (OpenFlags { path_only: true, directory, ..none }, !nofollow);
     }
     let mode = flags & libc::O_ACCMODE;
     let create = flags & libc::O_CREAT != 0;
     let exclusive = create && flags & libc::O_EXCL != 0;
-    let open = Open {
+    let open = OpenFlags {
         read: mode == libc::O_RDONLY || mode == libc::O_RDWR,
         write: mode == libc::O_WRONLY || mode == libc::O_RDWR,
         create,
@@ -201,7 +201,7 @@ pub(super) const fn open_flags(flags: u32) -> (Open, bool) {
 
 /// What a `struct open_how` says.
 struct How {
-    open: Open,
+    open: OpenFlags,
     follow: bool,
     resolve: Resolve,
 }
@@ -210,7 +210,7 @@ struct How {
 pub(super) const STRUCT_MAX: u64 = 4096;
 
 /// Reads `struct open_how` (flags, mode, resolve); none where openat2 answers EINVAL or E2BIG for its size.
-fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Option<How>, Fault> {
+fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Option<How>, MemoryError> {
     const FIRST_VERSION: u64 = 24;
     let (addr, size) = (address(args, how), args[usize::from(size)]);
     if !(FIRST_VERSION..=STRUCT_MAX).contains(&size) {
@@ -237,7 +237,7 @@ fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Optio
 }
 
 /// The path of an AF_UNIX address; nothing for other families, abstract and unnamed addresses.
-fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Named<Place>, Fault> {
+fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Named<FileRef>, MemoryError> {
     // sizeof(struct sockaddr_storage) is what any family takes, sizeof(struct sockaddr_un) this one.
     const ANY: usize = 128;
     const UNIX: usize = 110;
@@ -258,5 +258,5 @@ fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Name
     if path.is_empty() {
         return Ok(Named::Nothing);
     }
-    Ok(Named::It(Place::Path { dirfd: Dirfd::Cwd, path: path.to_vec() }))
+    Ok(Named::It(FileRef::Path { dirfd: Dirfd::Cwd, path: path.to_vec() }))
 }

@@ -6,13 +6,13 @@
 //! arguments their man pages. A condition (`when`) looks at registers only, so that one place says for
 //! the seccomp program and for decoding which calls matter.
 
+use super::custom::{self, Odd};
 use super::decode;
-use super::odd::{self, Odd};
 use super::{Args, Effect, Special, Sysno};
 
 /// One system call.
 #[derive(Debug)]
-pub struct Row {
+pub struct SyscallRow {
     /// Its number.
     pub sysno: Sysno,
     /// Its name in the kernel's table.
@@ -78,7 +78,7 @@ pub enum Lane {
     Stop,
 }
 
-impl Row {
+impl SyscallRow {
     /// Whether a call with these registers matters at all.
     pub fn applies(&self, args: &Args) -> bool {
         self.when.is_empty() || self.when.iter().any(|test| test.holds(args))
@@ -93,7 +93,7 @@ impl Row {
         for operand in self.operands {
             match operand.act {
                 Act::Is(Effect::Query | Effect::List) | Act::QueryFlags(..) => {}
-                Act::Is(Effect::Open(open)) if open.looks_only() => {}
+                Act::Is(Effect::Open(open)) if open.is_read_only() => {}
                 Act::OpenFlags(arg) => lane = Lane::LookUnless { arg, mask: decode::CHANGING },
                 _ => return Lane::Stop,
             }
@@ -102,7 +102,7 @@ impl Row {
     }
 
     /// Whether a call with these registers is one that only looks.
-    pub fn looks_only(&self, args: &Args) -> bool {
+    pub fn is_read_only(&self, args: &Args) -> bool {
         self.applies(args)
             && match self.lane() {
                 Lane::Look => true,
@@ -202,27 +202,27 @@ pub(super) enum Beyond {
     By(Odd),
 }
 
-const fn row(number: u32, name: &'static str, operands: &'static [Operand]) -> Row {
-    Row { sysno: Sysno(number), name, when: &[], operands, beyond: Beyond::Nothing }
+const fn row(number: u32, name: &'static str, operands: &'static [Operand]) -> SyscallRow {
+    SyscallRow { sysno: Sysno(number), name, when: &[], operands, beyond: Beyond::Nothing }
 }
 
-impl Row {
-    const fn when(mut self, tests: &'static [Test]) -> Row {
+impl SyscallRow {
+    const fn when(mut self, tests: &'static [Test]) -> SyscallRow {
         self.when = tests;
         self
     }
 
-    const fn special(mut self, special: Special) -> Row {
+    const fn special(mut self, special: Special) -> SyscallRow {
         self.beyond = Beyond::Special(special);
         self
     }
 
-    const fn argv(mut self, address: u8) -> Row {
+    const fn argv(mut self, address: u8) -> SyscallRow {
         self.beyond = Beyond::Argv(address);
         self
     }
 
-    const fn by(mut self, odd: Odd) -> Row {
+    const fn by(mut self, odd: Odd) -> SyscallRow {
         self.beyond = Beyond::By(odd);
         self
     }
@@ -356,7 +356,7 @@ const RENAME_FROM: Effect = Effect::RenameFrom { exchange: false };
 const RENAME_TO: Effect = Effect::RenameTo { exchange: false, noreplace: false };
 
 /// All rows, by number.
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[SyscallRow] = &[
     // open(path, flags, mode)
     row(2, "open", &[path(0).act(Act::OpenFlags(1))]),
     // stat(path, statbuf)
@@ -364,7 +364,7 @@ pub(super) const ROWS: &[Row] = &[
     // lstat(path, statbuf)
     row(6, "lstat", &[path(0).nofollow()]),
     // ioctl(fd, op, argp)
-    row(16, "ioctl", &[]).when(odd::IOCTLS).by(odd::ioctl),
+    row(16, "ioctl", &[]).when(custom::IOCTLS).by(custom::ioctl),
     // access(path, mode)
     row(21, "access", &[path(0)]),
     // connect(sockfd, addr, addrlen)
@@ -372,11 +372,11 @@ pub(super) const ROWS: &[Row] = &[
     // sendto(sockfd, buf, size, flags, dest_addr, addrlen)
     row(44, "sendto", &[address(4, 5)]).when(&[Test::NotNull { arg: 4 }]),
     // recvmsg(sockfd, msg, flags)
-    row(47, "recvmsg", &[]).by(odd::recvmsg),
+    row(47, "recvmsg", &[]).by(custom::recvmsg),
     // bind(sockfd, addr, addrlen)
     row(49, "bind", &[address(1, 2).does(Effect::MakeNode).nofollow()]),
     // clone(flags, stack, parent_tid, child_tid, tls)
-    row(56, "clone", &[]).when(odd::CLONES).by(odd::clone),
+    row(56, "clone", &[]).when(custom::CLONES).by(custom::clone),
     // execve(path, argv, envp)
     row(59, "execve", &[path(0).does(Effect::Execute)]).argv(1),
     // fcntl(fd, cmd, arg)
@@ -446,7 +446,7 @@ pub(super) const ROWS: &[Row] = &[
     // acct(filename): the kernel opens the file to append to it; null switches off
     row(163, "acct", &[path(0).does(decode::APPEND).null(Null::Nothing)]),
     // mount(source, target, filesystemtype, mountflags, data)
-    row(165, "mount", &[path(1).does(Effect::MountPoint)]).by(odd::mount),
+    row(165, "mount", &[path(1).does(Effect::MountPoint)]).by(custom::mount),
     // umount2(target, flags)
     row(166, "umount2", &[path(0).does(Effect::MountPoint).nofollow_if(1, UMOUNT_NOFOLLOW)])
         .special(Special::Namespace),
@@ -455,7 +455,7 @@ pub(super) const ROWS: &[Row] = &[
     // swapoff(path)
     row(168, "swapoff", &[path(0).does(Effect::MountPoint)]),
     // quotactl(op, special, id, addr)
-    row(179, "quotactl", &[path(1).does(Effect::MountPoint).null(Null::Nothing)]).by(odd::quotactl),
+    row(179, "quotactl", &[path(1).does(Effect::MountPoint).null(Null::Nothing)]).by(custom::quotactl),
     // setxattr(path, name, value, size, flags)
     row(188, "setxattr", &[path(0).does(Effect::Metadata)]),
     // lsetxattr(path, name, value, size, flags)
@@ -520,16 +520,16 @@ pub(super) const ROWS: &[Row] = &[
     // faccessat(dirfd, path, mode)
     row(269, "faccessat", &[at(0, 1)]),
     // unshare(flags)
-    row(272, "unshare", &[]).when(&[has(0, odd::CLONE_NAMESPACE)]).special(Special::Namespace),
+    row(272, "unshare", &[]).when(&[has(0, custom::CLONE_NAMESPACE)]).special(Special::Namespace),
     // utimensat(dirfd, path, times, flags)
     row(280, "utimensat", &[at(0, 1).does(Effect::Metadata).at_flags(3).null(Null::Descriptor)]),
     // fallocate(fd, mode, offset, size): FALLOC_FL_KEEP_SIZE alone changes no byte
     row(285, "fallocate", &[fd(0).does(Effect::Rewrite)])
         .when(&[has(1, !libc::FALLOC_FL_KEEP_SIZE.unsigned_abs())]),
     // recvmmsg(sockfd, msgvec, vlen, flags, timeout)
-    row(299, "recvmmsg", &[]).by(odd::recvmmsg),
+    row(299, "recvmmsg", &[]).by(custom::recvmmsg),
     // fanotify_init(flags, event_f_flags)
-    row(300, "fanotify_init", &[]).by(odd::fanotify_init),
+    row(300, "fanotify_init", &[]).by(custom::fanotify_init),
     // fanotify_mark(fanotify_fd, flags, mask, dirfd, path)
     row(
         301,
@@ -542,7 +542,7 @@ pub(super) const ROWS: &[Row] = &[
     // name_to_handle_at(dirfd, path, handle, mount_id, flags)
     row(303, "name_to_handle_at", &[at(0, 1).follow_if(4, FOLLOW).empty_if(4, EMPTY_PATH)]),
     // open_by_handle_at(mount_fd, handle, flags)
-    row(304, "open_by_handle_at", &[]).by(odd::open_by_handle_at),
+    row(304, "open_by_handle_at", &[]).by(custom::open_by_handle_at),
     // setns(fd, nstype)
     row(308, "setns", &[]).special(Special::Namespace),
     // process_vm_writev(pid, local_iov, liovcnt, remote_iov, riovcnt, flags): what is written may be a
@@ -557,7 +557,7 @@ pub(super) const ROWS: &[Row] = &[
     // seccomp(operation, flags, args)
     row(317, "seccomp", &[]).when(&[has(1, NEW_LISTENER)]).special(Special::Listener),
     // bpf(cmd, attr, size): BPF_OBJ_PIN, BPF_OBJ_GET
-    row(321, "bpf", &[]).when(&[is(0, odd::BPF_OBJ_PIN), is(0, odd::BPF_OBJ_GET)]).by(odd::bpf),
+    row(321, "bpf", &[]).when(&[is(0, custom::BPF_OBJ_PIN), is(0, custom::BPF_OBJ_GET)]).by(custom::bpf),
     // execveat(dirfd, path, argv, envp, flags)
     row(322, "execveat", &[at(0, 1).act(Act::ExecuteFlags(4)).at_flags(4)]).argv(2),
     // pwritev2(fd, iov, iovcnt, pos_l, pos_h, flags)
@@ -567,7 +567,7 @@ pub(super) const ROWS: &[Row] = &[
     // io_uring_setup(entries, params)
     row(425, "io_uring_setup", &[]).special(Special::IoUring),
     // open_tree(dirfd, path, flags)
-    row(428, "open_tree", &[at(0, 1).at_flags(2)]).by(odd::open_tree),
+    row(428, "open_tree", &[at(0, 1).at_flags(2)]).by(custom::open_tree),
     // move_mount(from_dirfd, from_path, to_dirfd, to_path, flags):
     // MOVE_MOUNT_F_SYMLINKS, F_EMPTY_PATH, T_SYMLINKS, T_EMPTY_PATH
     row(
@@ -580,13 +580,13 @@ pub(super) const ROWS: &[Row] = &[
     )
     .special(Special::Namespace),
     // fsconfig(fd, cmd, key, value, aux)
-    row(431, "fsconfig", &[]).when(odd::FSCONFIGS).by(odd::fsconfig),
+    row(431, "fsconfig", &[]).when(custom::FSCONFIGS).by(custom::fsconfig),
     // fsmount(fs_fd, flags, attr_flags): makes a mount that only a descriptor names
     row(432, "fsmount", &[]).special(Special::Namespace),
     // fspick(dirfd, path, flags): FSPICK_SYMLINK_NOFOLLOW, FSPICK_EMPTY_PATH
     row(433, "fspick", &[at(0, 1).does(Effect::MountPoint).nofollow_if(2, 0x2).empty_if(2, 0x8)]),
     // clone3(cl_args, size): its flags are in memory
-    row(435, "clone3", &[]).by(odd::clone3),
+    row(435, "clone3", &[]).by(custom::clone3),
     // openat2(dirfd, path, how, size)
     row(437, "openat2", &[at(0, 1).act(Act::OpenHow(2, 3))]),
     // pidfd_getfd(pidfd, targetfd, flags)
@@ -608,7 +608,7 @@ pub(super) const ROWS: &[Row] = &[
     // removexattrat(dirfd, path, at_flags, name)
     row(466, "removexattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // open_tree_attr(dirfd, path, flags, attr, size)
-    row(467, "open_tree_attr", &[at(0, 1).at_flags(2)]).by(odd::open_tree),
+    row(467, "open_tree_attr", &[at(0, 1).at_flags(2)]).by(custom::open_tree),
     // file_getattr(dirfd, path, attr, size, at_flags)
     row(468, "file_getattr", &[at(0, 1).at_flags(4).null(Null::Empty)]),
     // file_setattr(dirfd, path, attr, size, at_flags)

@@ -1,0 +1,127 @@
+//! What the loops of the tracer do with an observer's answers, seen from the traced command and from the
+//! observer; test_programs/observer.rs is the tracer.
+
+use std::process::{Command, Output};
+
+use crate::record::transparency::program;
+use crate::support::Place;
+
+const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
+
+/// A look is `test -e`, which the shell does itself, with no other call on that name.
+const LOOK: &str = "test -e second";
+const CHANGE: &str = "mkdir second";
+
+/// Traces `sh -c script` by `rule`.
+fn observe(place: &Place, rule: &str, mechanism: &str, script: &str) -> Output {
+    let mut command = Command::new("timeout");
+    place.isolate(&mut command);
+    command.args(["--kill-after=5", "60"]).arg(program("observer"));
+    command.args([rule, mechanism, "/bin/sh", "-c", script]).output().unwrap()
+}
+
+/// What the observer printed; it must have come to its end.
+fn lines(output: &Output) -> Vec<String> {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// How often the call on `name` was judged.
+fn judged(lines: &[String], name: &str) -> u32 {
+    let line = lines.iter().find(|line| line.starts_with("judged") && line.contains(name));
+    let line = line.unwrap_or_else(|| panic!("no call on {name}: {lines:#?}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn at(lines: &[String], what: &str) -> Option<usize> {
+    lines.iter().position(|line| line.starts_with("over") && line.ends_with(what))
+}
+
+#[test]
+fn a_postponed_call_is_judged_again_until_it_is_overdue() {
+    for mechanism in MECHANISMS {
+        for script in [CHANGE, LOOK] {
+            let place = Place::new();
+            let lines = lines(&observe(&place, "forever", mechanism, &format!("{script}; mkdir third")));
+            assert!(judged(&lines, "second") > 2, "{mechanism}: {lines:#?}");
+            assert!(lines.last().unwrap().starts_with("overdue: true"), "{mechanism}: {lines:#?}");
+            assert!(at(&lines, "second").is_some(), "{mechanism}: {lines:#?}");
+            assert_eq!(place.work.join("second").exists(), script == CHANGE);
+            assert!(place.work.join("third").exists());
+        }
+    }
+}
+
+#[test]
+fn a_postponed_call_goes_on_as_soon_as_its_verdict_is_another() {
+    for mechanism in MECHANISMS {
+        for script in [CHANGE, LOOK] {
+            let place = Place::new();
+            let lines = lines(&observe(&place, "thrice", mechanism, script));
+            assert!((2..=4).contains(&judged(&lines, "second")), "{mechanism}: {lines:#?}");
+            assert!(at(&lines, "second").is_some(), "{mechanism}: {lines:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_postponed_call_comes_after_the_one_that_it_waits_for_and_others_are_served_meanwhile() {
+    for mechanism in MECHANISMS {
+        for (second, first) in [
+            (CHANGE, "mkdir first"),
+            (LOOK, "test -e first"),
+            (CHANGE, "test -e first"),
+            (LOOK, "mkdir first"),
+        ] {
+            let place = Place::new();
+            let script = format!("{second} & {first}; wait");
+            let lines = lines(&observe(&place, "after-first", mechanism, &script));
+            let (first, second) = (at(&lines, "first").unwrap(), at(&lines, "second").unwrap());
+            // On a machine that is busy elsewhere, the first may come too late.
+            let overdue = lines.last().unwrap().starts_with("overdue: true");
+            assert!(first < second || overdue, "{mechanism}: {lines:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_dies_while_its_call_is_postponed_is_forgotten() {
+    for mechanism in MECHANISMS {
+        for script in [CHANGE, LOOK] {
+            let place = Place::new();
+            let script = format!("({script}; mkdir third) & wait; mkdir fourth");
+            let lines = lines(&observe(&place, "killed", mechanism, &script));
+            assert!(lines.last().unwrap().contains("killed: 1"), "{mechanism}: {lines:#?}");
+            assert_eq!(at(&lines, "second"), None, "{mechanism}: {lines:#?}");
+            assert!(!place.work.join("second").exists());
+            assert!(place.work.join("fourth").exists());
+        }
+    }
+}
+
+#[test]
+fn an_observer_that_panics_leaves_the_command_as_it_is_alone() {
+    let script = "mkdir first; mkdir second; test -e first || echo lost; test -e second || echo lost
+        sh -c 'kill -s TERM $$' & trap 'echo handled' USR1; kill -s USR1 $$; wait; echo alone";
+    for mechanism in MECHANISMS {
+        for rule in ["panic-before", "panic-after", "panic-always"] {
+            let place = Place::new();
+            let lines = lines(&observe(&place, rule, mechanism, script));
+            assert_eq!(lines[..2], ["handled", "alone"], "{mechanism}, {rule}: {lines:#?}");
+            assert!(lines.last().unwrap().ends_with("failed: true"), "{mechanism}, {rule}: {lines:#?}");
+            assert!(place.work.join("first").exists() && place.work.join("second").exists());
+        }
+    }
+}
+
+#[test]
+fn only_signals_that_end_a_process_with_a_core_dump_are_told() {
+    let script = "ulimit -c 0; trap : QUIT ABRT; kill -s QUIT $$; kill -s ABRT $$; trap '' QUIT; kill -s QUIT $$
+        kill -s WINCH $$; sh -c 'kill -s TERM $$'; sh -c 'kill -s SEGV $$'; sh -c 'trap - QUIT; kill -s QUIT $$'
+        sh -c 'kill -s SYS $$'; true";
+    for mechanism in MECHANISMS {
+        let lines = lines(&observe(&Place::new(), "forever", mechanism, script));
+        let signals = lines.iter().find_map(|line| line.strip_prefix("signals "));
+        assert_eq!(signals, Some(format!("{:?}", [libc::SIGSEGV, libc::SIGSYS]).as_str()), "{lines:#?}");
+    }
+}

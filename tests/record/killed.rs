@@ -1,0 +1,205 @@
+//! SIGKILL at random moments: of any process of the tree, and of either process of ours.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use agent_snapshot::snapshot::Snapshot;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::transparency::program;
+use crate::support::Place;
+
+/// Longer than any round takes on a busy machine: what takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Numbers that a failure can be repeated with: the seed is printed (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn new() -> Random {
+        let seed = std::env::var("STORM_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| {
+            let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+            u64::from(now.subsec_nanos()) << 20 | now.as_secs() & 0xf_ffff
+        });
+        println!("STORM_SEED={seed}");
+        Random(seed | 1)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap() % limit
+    }
+}
+
+/// Work of many processes and threads, which ends by itself whoever is killed.
+const TREE: &str = r#"
+    for worker in 1 2 3 4; do
+        (
+            i=0
+            while [ $i -lt 15 ]; do
+                i=$((i + 1))
+                echo $i > f$worker; mv f$worker g$worker; cat g$worker > /dev/null
+                (rm g$worker; mkdir d$worker; : > d$worker/x; mv d$worker e$worker; rm -r e$worker) 2> /dev/null
+                "$processes" exec_from_a_thread 2> /dev/null &
+                "$processes" vforks &
+                "$processes" clones &
+                wait
+            done
+        ) 2> /dev/null &
+    done
+    wait
+"#;
+
+fn start(place: &Place) -> Child {
+    let mut command = place.command();
+    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", TREE]);
+    command
+        .env("processes", program("processes"))
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(place.base().join("said")).unwrap());
+    command.spawn().unwrap()
+}
+
+pub fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|pids| pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// All processes below `pid`.
+fn descendants(pid: i32) -> Vec<i32> {
+    let mut all = children(pid);
+    let mut at = 0;
+    while at < all.len() {
+        all.extend(children(all[at]));
+        at += 1;
+    }
+    all
+}
+
+fn end(pid: i32) -> bool {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
+}
+
+/// Runs `disturb` until the last process of the tree has closed its output and the front has ended;
+/// ends all and fails where that does not come.
+fn until_gone(child: &mut Child, mut disturb: impl FnMut(&mut Child)) {
+    let mut stdout = child.stdout.take().unwrap();
+    let (say, hear) = channel();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = stdout.read_to_end(&mut text);
+        let _ = say.send(());
+    });
+    let started = Instant::now();
+    let mut gone = false;
+    loop {
+        gone |= hear.recv_timeout(Duration::from_millis(1)) != Err(RecvTimeoutError::Timeout);
+        if gone && child.try_wait().unwrap().is_some() {
+            break;
+        }
+        if started.elapsed() > PATIENCE {
+            let tree = descendants(i32::try_from(child.id()).unwrap());
+            let shown: Vec<String> = tree
+                .iter()
+                .map(|pid| {
+                    let line =
+                        |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+                    format!("{pid} {} {}", line("stat"), line("wchan"))
+                })
+                .collect();
+            end(i32::try_from(child.id()).unwrap());
+            for pid in &tree {
+                end(*pid);
+            }
+            panic!("it hangs:\n{}", shown.join("\n"));
+        }
+        disturb(child);
+    }
+    reader.join().unwrap();
+}
+
+/// Kills processes of the tree; how many.
+fn kill_in_the_tree(random: &mut Random, wanted: usize) -> usize {
+    let mut kills = 0;
+    while kills < wanted {
+        let place = Place::new();
+        let mut child = start(&place);
+        let front = i32::try_from(child.id()).unwrap();
+        until_gone(&mut child, |_| {
+            let Some(tracer) = children(front).first().copied() else { return };
+            let tree = descendants(tracer);
+            // The root dies rarely, or little would happen.
+            let spared = usize::from(random.below(50) != 0);
+            // A command that is killed before it executes was not started.
+            if kills < wanted && tree.len() > 1 {
+                let victim = tree[spared + random.below(tree.len() - spared)];
+                kills += usize::from(end(victim));
+            }
+        });
+        let status = child.wait().unwrap();
+        let said = fs::read_to_string(place.base().join("said")).unwrap();
+        assert!(status.success() || status.signal() == Some(9), "{status:?}: {said}");
+        let snapshot = place.snapshot();
+        let processes = &snapshot.header().processes;
+        assert!(processes.iter().all(|process| process.exit_status.is_some()));
+    }
+    kills
+}
+
+/// Kills one of our own processes a while after the start.
+fn kill_ours(random: &mut Random, rounds: usize) {
+    let mut whole = 0;
+    for round in 0..rounds {
+        let place = Place::new();
+        let mut child = start(&place);
+        let front = i32::try_from(child.id()).unwrap();
+        let due = Instant::now() + Duration::from_micros(random.below(150_000) as u64);
+        let mut killed = false;
+        until_gone(&mut child, |child| {
+            if !killed && Instant::now() >= due {
+                let victim = if round % 2 == 0 { Some(front) } else { children(front).first().copied() };
+                killed = victim.is_some_and(end) || child.try_wait().unwrap().is_some();
+            }
+        });
+        if place.out.join("manifest.json").exists() {
+            Snapshot::open(&place.out).unwrap();
+            whole += 1;
+        }
+        let names = fs::read_dir(&place.out).into_iter().flatten().count();
+        assert!(names <= 2, "something else was left");
+    }
+    println!("{whole} of {rounds} had a manifest");
+}
+
+#[test]
+fn a_kill_of_any_process_of_the_tree_is_ordinary() {
+    kill_in_the_tree(&mut Random::new(), 100);
+}
+
+#[test]
+#[ignore = "slow: thousands of kills"]
+fn thousands_of_kills_are_ordinary() {
+    kill_in_the_tree(&mut Random::new(), 2000);
+}
+
+#[test]
+fn a_kill_of_ours_leaves_nothing_running() {
+    kill_ours(&mut Random::new(), 12);
+}
+
+#[test]
+#[ignore = "slow: hundreds of recordings"]
+fn hundreds_of_kills_of_ours_leave_nothing_running() {
+    kill_ours(&mut Random::new(), 300);
+}

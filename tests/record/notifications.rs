@@ -1,0 +1,113 @@
+//! The fast lane, where calls that only look wait for an answer: what could show of it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use agent_snapshot::snapshot::WarningKind;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::killed::children;
+use super::transparency::program;
+use crate::support::Place;
+
+/// Whatever lane the other tests are run on.
+const LANE: [&str; 2] = ["--mechanism", "auto"];
+
+/// A recording of the program that looks, whose arguments are still to come.
+fn record_looks(place: &Place) -> Command {
+    let mut command = place.command();
+    command.arg("--snapshot-dir").arg(&place.out).args(LANE).arg(program("looks"));
+    command
+}
+
+#[test]
+fn a_look_is_not_interrupted_by_a_signal_that_would_not_interrupt_it_alone() {
+    let place = Place::new();
+    let output = record_looks(&place).args(["interrupted", "3000"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "EINTR 0, other 0\n", "{output:?}");
+}
+
+#[test]
+fn a_supervisor_of_the_commands_own_is_told_or_refused_and_noted() {
+    for mechanism in ["auto", "stops"] {
+        let place = Place::new();
+        let script = format!("{} supervise", program("looks").display());
+        let output = place.record_with(&["--mechanism", mechanism], &script);
+        let snapshot = place.snapshot();
+        let told = snapshot.header().warnings.iter().find(|warning| warning.kind == WarningKind::Listener);
+        match String::from_utf8_lossy(&output.stdout).as_ref() {
+            "supervises\n" => assert!(told.is_some_and(|warning| warning.lost), "{mechanism}"),
+            "busy\n" if mechanism == "auto" => assert!(told.is_some_and(|warning| !warning.lost)),
+            other => panic!("{mechanism}: {other}"),
+        }
+    }
+}
+
+/// Kills one of our processes while two of the tree do nothing but look; how many looks were answered
+/// otherwise than alone.
+fn kill_ours(tracer: bool) -> usize {
+    let place = Place::new();
+    let report = place.base().join("report");
+    let mut child = record_looks(&place).arg("forever").arg(&report).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..2 {
+        said.read_line(&mut String::new()).unwrap();
+    }
+    let front = i32::try_from(child.id()).unwrap();
+    let victim = if tracer { children(front)[0] } else { front };
+    kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+    // Its end is the end of the tree.
+    said.read_to_end(&mut Vec::new()).unwrap();
+    child.wait().unwrap();
+    assert!(!place.out.join("manifest.json").exists());
+    fs::read_to_string(report).unwrap().lines().count()
+}
+
+fn check_kills(rounds: usize) {
+    for round in 0..rounds {
+        assert_eq!(kill_ours(round % 2 == 0), 0, "round {round}");
+    }
+}
+
+#[test]
+fn no_look_goes_astray_when_a_process_of_ours_is_killed() {
+    check_kills(20);
+}
+
+#[test]
+#[ignore = "slow: hundreds of kills"]
+fn no_look_goes_astray_in_hundreds_of_kills() {
+    check_kills(400);
+}
+
+#[test]
+fn no_look_goes_astray_when_the_tracing_process_is_killed_in_the_background() {
+    let place = Place::new();
+    let report = place.base().join("report");
+    let script = format!(
+        "{} forever {} > {} 2>&1 & echo started",
+        program("looks").display(),
+        report.display(),
+        place.base().join("said").display()
+    );
+    // The tracing process is no child of this test: it says who it is.
+    let who = place.base().join("who");
+    let script = format!("{script}; sed -n 's/^TracerPid:\\t//p' /proc/$$/status > {}", who.display());
+    let output = place.record_with(&[&LANE[..], &["--survivors", "background"]].concat(), &script);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "started\n");
+    let tracer: i32 = fs::read_to_string(&who).unwrap().trim().parse().unwrap();
+    while !fs::read_to_string(place.base().join("said")).is_ok_and(|said| said.lines().count() == 2) {
+        std::thread::yield_now();
+    }
+    let looking = children(tracer);
+    kill(Pid::from_raw(tracer), Signal::SIGKILL).unwrap();
+    // Whoever adopted them may reap them late.
+    let runs =
+        |pid: &i32| fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    while looking.iter().any(runs) {
+        std::thread::yield_now();
+    }
+    assert_eq!(fs::read_to_string(report).unwrap().lines().count(), 0);
+}

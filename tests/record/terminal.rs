@@ -1,0 +1,363 @@
+//! At a terminal: the same keys typed to an interactive shell, whose command runs alone or recorded.
+
+use std::fs;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::transparency::program;
+use crate::support::{BINARY, Place, bytes};
+
+/// Longer than any answer takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An interactive bash that has a terminal of its own.
+struct Terminal {
+    master: File,
+    shell: Child,
+    /// What was shown, from where the last answer ended.
+    shown: String,
+    place: Place,
+}
+
+/// Both ends of a terminal, which no other child inherits.
+fn open_pty() -> (File, File) {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = nix::pty::posix_openpt(flags).unwrap();
+    nix::pty::grantpt(&master).unwrap();
+    nix::pty::unlockpt(&master).unwrap();
+    let name = nix::pty::ptsname_r(&master).unwrap();
+    let slave = nix::fcntl::open(name.as_str(), flags, nix::sys::stat::Mode::empty()).unwrap();
+    let master = master.as_fd().try_clone_to_owned().unwrap();
+    (master.into(), slave.into())
+}
+
+/// The processes of a group, for a test that fails.
+fn group(group: i32) -> String {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let stats = processes
+        .filter_map(|entry| Some((entry.path(), fs::read_to_string(entry.path().join("stat")).ok()?)));
+    let of = |stat: &str| {
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().nth(2) == Some(&group.to_string())
+    };
+    stats
+        .filter(|(_, stat)| of(stat))
+        .map(|(path, stat)| {
+            let status = fs::read_to_string(path.join("status")).unwrap_or_default();
+            let signals: Vec<_> =
+                status.lines().filter(|line| line.contains("Pnd") || line.contains("Tracer")).collect();
+            format!(
+                "\n{} {signals:?} {}",
+                stat.chars().take(60).collect::<String>(),
+                fs::read_to_string(path.join("wchan")).unwrap_or_default()
+            )
+        })
+        .collect()
+}
+
+/// Whether a process of a group is stopped.
+fn is_stopped(group: i32) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    stats.any(|stat| {
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let (state, of) = (fields.next(), fields.nth(1));
+        of == Some(&group.to_string()) && matches!(state, Some("T" | "t"))
+    })
+}
+
+/// Waits for the end of a process that should end.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{} does not end", child.id());
+        std::thread::yield_now();
+    }
+}
+
+impl Terminal {
+    /// A shell in which `$r` starts a recording, or is nothing; none where there is no such shell.
+    fn new(recorded: Option<&str>) -> Option<Terminal> {
+        let tools = [&["setsid", "--version"], &["bash", "--version"]];
+        if !tools.iter().all(|tool| {
+            Command::new(tool[0]).arg(tool[1]).output().is_ok_and(|output| output.status.success())
+        }) {
+            println!("skipped: there is no setsid, or no bash");
+            return None;
+        }
+        let place = Place::new();
+        let (master, slave) = open_pty();
+        let record = recorded.map(|mechanism| {
+            let out = place.out.display();
+            format!("{BINARY} --snapshot-dir {out} --report none --mechanism {mechanism} --")
+        });
+        let mut command = Command::new("setsid");
+        place.isolate(&mut command);
+        command
+            .args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"])
+            .envs([("PS1", "$ "), ("TERM", "dumb"), ("HISTFILE", "")])
+            .env("r", record.unwrap_or_default())
+            .env("ways", program("ways"))
+            .stdin(Stdio::from(slave.try_clone().unwrap()))
+            .stdout(Stdio::from(slave.try_clone().unwrap()))
+            .stderr(Stdio::from(slave));
+        let shell = command.spawn().unwrap();
+        let mut terminal = Terminal { master, shell, shown: String::new(), place };
+        terminal.until("$ ");
+        Some(terminal)
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until `text` is shown; what was shown before it.
+    fn until(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                let rest = self.shown.split_off(at + text.len());
+                return std::mem::replace(&mut self.shown, rest);
+            }
+            if Instant::now() >= deadline {
+                let owner = nix::unistd::tcgetpgrp(&self.master).unwrap();
+                panic!(
+                    "{text:?} was not shown, but {:?}; in front of the terminal: {}",
+                    self.shown,
+                    group(owner.as_raw())
+                );
+            }
+            self.listen(1000);
+        }
+    }
+
+    /// Takes in what comes, for so many milliseconds.
+    fn listen(&mut self, patience: u16) {
+        let mut fds = [PollFd::new(self.master.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, PollTimeout::from(patience)).unwrap() > 0 {
+            let mut bytes = [0; 4096];
+            let count = self.master.read(&mut bytes).unwrap_or(0);
+            assert!(count > 0, "the shell has ended: {:?}", self.shown);
+            self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    }
+
+    /// Types a line and waits for what must be shown.
+    ///
+    /// What is typed while a shell takes its terminal back is lost without an echo, alone as recorded.
+    fn line(&mut self, line: &str, text: &str) {
+        self.shown.clear();
+        for _ in 0..20 {
+            self.keys(&format!("{line}\n"));
+            self.listen(1000);
+            if !self.shown.is_empty() {
+                break;
+            }
+        }
+        self.until(text);
+    }
+
+    /// Stops the command with Ctrl-Z and waits for the prompt.
+    fn stop(&mut self, prompt: &str) {
+        self.keys("\x1a");
+        self.until("Stopped");
+        self.until(prompt);
+    }
+
+    /// Continues the stopped job, and waits until the terminal is its own: until then keys are the
+    /// shell's.
+    fn foreground(&mut self, command: &str, text: &str) {
+        let shell = nix::unistd::tcgetpgrp(&self.master).unwrap();
+        self.line(command, text);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let owner = nix::unistd::tcgetpgrp(&self.master).unwrap();
+            // A key that stops is lost on a group that is about to be continued.
+            if owner != shell && !is_stopped(owner.as_raw()) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{command} gives nobody the terminal");
+            std::thread::yield_now();
+        }
+    }
+
+    /// The status of the last command.
+    fn status(&mut self, expected: i32) {
+        self.line("echo status:$?.", &format!("status:{expected}."));
+    }
+
+    fn end(mut self) -> Place {
+        self.keys("exit\n");
+        wait(&mut self.shell);
+        self.place
+    }
+}
+
+/// Alone, and recorded by each mechanism: what is typed has the same answers.
+fn at_a_terminal(steps: impl Fn(&mut Terminal), check: impl Fn(&Place)) {
+    compare(&[None, Some("auto"), Some("stops"), Some("every-call")], steps, check);
+}
+
+fn compare(ways: &[Option<&str>], steps: impl Fn(&mut Terminal), check: impl Fn(&Place)) {
+    for recorded in ways.iter().copied() {
+        println!("{recorded:?}");
+        let Some(mut terminal) = Terminal::new(recorded) else { return };
+        steps(&mut terminal);
+        let place = terminal.end();
+        if recorded.is_some() {
+            check(&place);
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_command_and_the_loop_around_it() {
+    let steps = |terminal: &mut Terminal| {
+        terminal.line("$r sh -c 'echo up; echo here; exec sleep 1000'", "here\r");
+        terminal.keys("\x03");
+        terminal.status(130);
+        let work = "$r sh -c \"echo round \\$1; exec sleep 1000\" sh $i";
+        terminal.line(&format!("for i in 1 2 3; do {work}; done; echo never"), "round 1\r");
+        terminal.keys("\x03");
+        terminal.keys("echo next\n");
+        let shown = terminal.until("next\r\nnext\r");
+        assert!(!shown.contains("round 2") && !shown.contains("\nnever"), "{shown}");
+    };
+    at_a_terminal(steps, |place| {
+        place.snapshot();
+    });
+}
+
+#[test]
+fn a_command_that_handles_ctrl_c_goes_on() {
+    let steps = |terminal: &mut Terminal| {
+        // bash itself may sleep through a key that comes between two of its looks at signals.
+        terminal.line("$r $ways catches; ", "up\r");
+        for _ in 0..3 {
+            terminal.keys("\x03");
+            terminal.until("caught\r");
+        }
+        terminal.line("text", "read text\r");
+        terminal.status(3);
+        terminal.line("$r bash -c \"trap '' INT; echo up; read line; echo \\$line | tr a-z A-Z\"", "up\r");
+        terminal.keys("\x03");
+        terminal.line("ignored", "IGNORED\r");
+        terminal.status(0);
+        terminal.line("$r sh -c 'echo up; exec sleep 1000'", "up\r");
+        terminal.keys("\x1c");
+        terminal.status(131);
+    };
+    at_a_terminal(steps, |place| {
+        place.snapshot();
+    });
+}
+
+#[test]
+fn ctrl_z_fg_and_bg_are_as_alone() {
+    let steps = |terminal: &mut Terminal| {
+        terminal.line("$r sh -c 'echo up; read line; echo $line > file; tr a-z A-Z'", "up\r");
+        for _ in 0..3 {
+            terminal.stop("\r\n$ ");
+            terminal.status(148);
+            terminal.foreground("fg", "read line");
+        }
+        terminal.line("written", "written\r");
+        terminal.line("loud", "LOUD\r");
+        terminal.stop("\r\n$ ");
+        terminal.status(148);
+        // In the background it stops when it reads from the terminal.
+        terminal.line("bg", "&\r");
+        terminal.line("wait %1; jobs", "Stopped");
+        terminal.foreground("fg", "read line");
+        terminal.line("again", "AGAIN\r");
+        terminal.keys("\x04");
+        terminal.status(0);
+        // A pipeline is one group.
+        terminal.line("$r sh -c 'echo up >&2; exec sleep 1000' | cat", "up\r");
+        terminal.stop("\r\n$ ");
+        terminal.status(148);
+        terminal.foreground("fg", "cat\r");
+        terminal.keys("\x03");
+        terminal.until("$ ");
+        terminal.status(130);
+    };
+    compare(&[None, Some("auto"), Some("stops"), Some("every-call")], steps, |place| {
+        place.snapshot();
+    });
+}
+
+#[test]
+fn an_interactive_shell_inside_has_its_own_jobs() {
+    let steps = |terminal: &mut Terminal| {
+        terminal.line("PS1='in> ' $r bash --norc --noprofile -i", "in> ");
+        terminal.line("sh -c 'echo up; exec sleep 1000'", "up\r");
+        terminal.stop("in> ");
+        terminal.line("jobs; echo listed:$?.", "listed:0.");
+        terminal.foreground("bg; fg", "sleep 1000' &\r");
+        terminal.keys("\x03");
+        terminal.until("in> ");
+        terminal.status(130);
+        terminal.line("echo kept > file; set +m; echo tty:$(tty | cut -c1-8).", "tty:/dev/pts.");
+        terminal.line("exit 7", "$ ");
+        terminal.status(7);
+    };
+    at_a_terminal(steps, |place| {
+        let snapshot = place.snapshot();
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), false), b"kept\n");
+    });
+}
+
+#[test]
+fn an_editor_that_stops_itself_comes_back() {
+    if !Command::new("vim").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: there is no vim");
+        return;
+    }
+    let steps = |terminal: &mut Terminal| {
+        fs::write(terminal.place.work.join("f"), "one\n").unwrap();
+        terminal.line("TERM=vt100 $r vim -u NONE -i NONE -n -N f", "one");
+        terminal.keys("otwo\x1b");
+        terminal.until("two");
+        terminal.stop("\r\n$ ");
+        terminal.status(148);
+        terminal.keys("fg\n");
+        // It draws all again.
+        terminal.until("one");
+        terminal.until("two");
+        terminal.keys("othree\x1b:wq\n");
+        terminal.until("$ ");
+        terminal.status(0);
+        assert_eq!(fs::read(terminal.place.work.join("f")).unwrap(), b"one\ntwo\nthree\n");
+    };
+    at_a_terminal(steps, |place| {
+        let snapshot = place.snapshot();
+        let file = place.file(&snapshot, "f");
+        assert_eq!(bytes(&snapshot, file, true), b"one\n");
+        assert_eq!(bytes(&snapshot, file, false), b"one\ntwo\nthree\n");
+    });
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_the_command() {
+    for mechanism in ["auto", "stops", "every-call"] {
+        let Some(mut terminal) = Terminal::new(Some(mechanism)) else { return };
+        terminal.line("$r sh -c 'echo x > file; echo up; exec sleep 1000'", "up\r");
+        let Terminal { master, mut shell, place, .. } = terminal;
+        drop(master);
+        wait(&mut shell);
+        // The lock is free when the manifest is there.
+        let dir = File::open(&place.out).unwrap();
+        dir.lock().unwrap();
+        let snapshot = place.snapshot();
+        assert_eq!(snapshot.header().exit_signal.as_deref(), Some("SIGHUP"));
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), false), b"x\n");
+    }
+}

@@ -1,0 +1,230 @@
+//! What a command can't notice: the same scenario run alone and recorded, by either mechanism, with the
+//! same output and the same end.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::terminal::wait;
+use crate::support::{BINARY, Place, is_root, stderr};
+
+/// A test program.
+pub fn program(name: &str) -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("same_{name}"));
+    // A run of all tests builds them, a run of this target alone does not.
+    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
+    program
+}
+
+/// A command that is ended where it hangs, with status 124.
+fn limited(program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", "--kill-after=5", "120", program]);
+    command
+}
+
+/// What is compared of a run.
+fn seen(output: &Output) -> String {
+    let end = match output.status.signal() {
+        Some(signal) => format!("signal {signal}"),
+        None => format!("status {:?}", output.status.code()),
+    };
+    format!("{}--- stderr\n{}--- {end}\n", String::from_utf8_lossy(&output.stdout), stderr(output))
+}
+
+/// The lines from the first difference on.
+fn different_lines(one: &str, other: &str) -> (String, String) {
+    let same = one.lines().zip(other.lines()).take_while(|(one, other)| one == other).count();
+    let rest =
+        |text: &str| text.lines().skip(same.saturating_sub(2)).take(30).collect::<Vec<_>>().join("\n") + "\n";
+    (rest(one), rest(other))
+}
+
+/// Runs the same command alone and recorded, each in a fresh place, and in a group of its own: a test that
+/// is run without a terminal may be in an orphaned one, which SIGTSTP does not stop.
+fn compare(what: &str, prepare: impl Fn(&Place, &mut Command), command: &[&str]) -> Result<(), String> {
+    let place = Place::new();
+    let mut alone = limited(command[0]);
+    place.isolate(alone.process_group(0));
+    prepare(&place, &mut alone);
+    let alone = seen(&alone.args(&command[1..]).output().unwrap());
+    for mechanism in ["auto", "stops", "every-call"] {
+        let place = Place::new();
+        let mut recorded = limited(BINARY);
+        place.isolate(recorded.process_group(0));
+        prepare(&place, &mut recorded);
+        recorded.arg("--snapshot-dir").arg(&place.out).args(["--mechanism", mechanism]).args(command);
+        let recorded = seen(&recorded.output().unwrap());
+        if recorded != alone {
+            return Err(format!(
+                "{what} differs under {mechanism}\n=== alone\n{alone}=== recorded\n{recorded}"
+            ));
+        }
+        place.snapshot();
+    }
+    println!("{what}:\n{alone}");
+    Ok(())
+}
+
+/// Runs each scenario of a test program alone and recorded, and shows what differs, all of it.
+fn compare_all(name: &str) {
+    let program = program(name);
+    let program = program.to_str().unwrap();
+    let list = Command::new(program).arg("--list").output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let differences: Vec<String> = list
+        .lines()
+        .filter_map(|scenario| compare(scenario, |_, _| {}, &[program, scenario]).err())
+        .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[test]
+fn signals_and_stops_are_as_alone() {
+    compare_all("signals");
+}
+
+#[test]
+fn processes_and_threads_are_as_alone() {
+    compare_all("processes");
+}
+
+/// Runs a script in which `$record` is nothing, or the start of a recording.
+fn compare_launch(script: &str) {
+    for mechanism in ["auto", "stops", "every-call"] {
+        let run = |recorded: bool| {
+            let place = Place::new();
+            let record =
+                format!("{BINARY} --snapshot-dir {} --mechanism {mechanism} --", place.out.display());
+            let mut command = limited("sh");
+            place.isolate(&mut command);
+            command.env("record", if recorded { &record } else { "" });
+            for name in ["signals", "processes", "inherits"] {
+                command.env(name, program(name));
+            }
+            let output = seen(&command.args(["-c", script]).output().unwrap());
+            if recorded {
+                place.snapshot();
+            }
+            // The environment is shown.
+            output.replace(&record, "").replace(place.base().to_str().unwrap(), "BASE")
+        };
+        let (alone, recorded) = (run(false), run(true));
+        let differences = different_lines(&alone, &recorded);
+        assert!(alone == recorded, "{script}\n=== alone\n{}=== recorded\n{}", differences.0, differences.1);
+        println!("{alone}");
+    }
+}
+
+#[test]
+fn what_a_command_inherits_is_what_we_inherit() {
+    compare_launch("$record $inherits identity one '' 'two three'");
+    compare_launch(
+        "umask 027; ulimit -n 77; ulimit -c 0; ulimit -s 4096; nice -n 7 $record $inherits identity",
+    );
+    compare_launch("trap '' INT TERM USR1 HUP CHLD PIPE; cd /; exec $record $inherits identity");
+    if !is_root("an oom score below its own, another group and session") {
+        return;
+    }
+    compare_launch("echo 500 > /proc/self/oom_score_adj; $record $inherits identity");
+    compare_launch("setsid --wait sh -c '$record $inherits identity' | grep -v -e ^group -e ^NS");
+    compare_launch("chrt --batch 0 ionice -c 3 $record $inherits identity");
+    compare_launch("taskset 1 $record $inherits identity");
+}
+
+#[test]
+fn the_death_of_our_parent_reaches_the_command() {
+    if !Command::new("setpriv").arg("true").status().is_ok_and(|status| status.success()) {
+        println!("skipped: there is no setpriv");
+        return;
+    }
+    compare_launch(
+        "mkfifo up told
+         sh -c 'setpriv --pdeathsig USR1 $record sh -c \"trap \\\"echo told > told; exit\\\" USR1
+             echo > up; while :; do sleep 0.1; done\" & read x < up; kill -9 $$'
+         cat told",
+    );
+}
+
+#[test]
+fn descriptors_are_inherited_as_they_are() {
+    compare_launch("$record $inherits descriptors");
+    compare_launch(
+        "exec 9> high 8< /dev/null 7<> both; echo text >&9; $record $inherits descriptors < high 2>> log; cat log",
+    );
+    compare_launch("$record sh -c 'ls -l /proc/self/fd | wc -l; echo x >&8' 8> high; cat high");
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"] {
+        // A shell keeps them closed for its child, whose own start fills them with /dev/null.
+        compare_launch(&format!(
+            "$record sh -c 'for fd in 0 1 2; do test -e /proc/$$/fd/$fd; echo $fd $? >> seen; done' {closed}; cat seen"
+        ));
+        compare_launch(&format!("$record sh -c 'exec 5> first; ls /proc/$$/fd > list' {closed}; cat list"));
+    }
+}
+
+#[test]
+fn pipes_end_when_the_command_ends_them() {
+    compare_launch("$record yes | head -n 3");
+    compare_launch("$record sh -c 'yes; echo $? >&2' | head -n 1");
+    compare_launch("echo one | $record cat");
+    // The reader sees the end, though the command lives on.
+    compare_launch(
+        "mkfifo go; $record sh -c 'echo early; exec >&-; read line < go; echo $line >&2' | { cat; echo ended; echo go > go; }",
+    );
+    // The writer gets SIGPIPE, though the command lives on.
+    compare_launch(
+        "mkfifo go; { yes 2> note; echo $? > status; echo go > go; } | $record sh -c 'exec <&-; read line < go; echo $line'; cat status",
+    );
+    compare_launch(
+        "mkfifo go; exec 3<> go; flock -n 3 $record flock -n go true; echo $?; flock -n go $record flock -n go echo never; echo $?",
+    );
+}
+
+#[test]
+fn a_program_without_a_libc_is_as_alone() {
+    let place = Place::new();
+    let source = place.work.join("tiny.s");
+    std::fs::write(&source, include_str!("../../testdata/tiny.s")).unwrap();
+    let tiny = place.work.join("tiny");
+    let built = Command::new("cc").args(["-nostdlib", "-static", "-o"]).args([&tiny, &source]).output();
+    if !built.is_ok_and(|output| output.status.success()) {
+        println!("skipped: there is no C compiler that links a program of its own");
+        return;
+    }
+    compare("tiny", |_, _| {}, &[tiny.to_str().unwrap()]).unwrap();
+    let snapshot = {
+        let mut command = place.command();
+        command.arg("--snapshot-dir").arg(&place.out).arg(&tiny);
+        assert_eq!(command.output().unwrap().status.code(), Some(42));
+        place.snapshot()
+    };
+    assert_eq!(place.recorded(&snapshot), ["made write", "tiny read+execute"]);
+}
+
+#[test]
+fn a_command_that_is_killed_while_it_is_stopped_has_ended() {
+    for signal in ["STOP", "TSTP"] {
+        let place = Place::new();
+        let mut command = place.command();
+        let script = format!("echo $$; kill -{signal} $$");
+        command.args(["--snapshot-dir", place.out.to_str().unwrap(), "sh", "-c", &script]);
+        // Its group has a leader whose parent is in another group of the session: it is no orphan.
+        let mut front = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(front.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let shell: i32 = line.trim().parse().unwrap();
+        let stops = WaitPidFlag::WUNTRACED;
+        let stopped = waitpid(Pid::from_raw(front.id().cast_signed()), Some(stops)).unwrap();
+        assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
+        kill(Pid::from_raw(shell), Signal::SIGKILL).unwrap();
+        assert_eq!(wait(&mut front).signal(), Some(Signal::SIGKILL as i32));
+        assert_eq!(place.snapshot().header().exit_signal.as_deref(), Some("SIGKILL"));
+    }
+}

@@ -1,0 +1,314 @@
+//! Outside truth of changes: a command that runs inside an overlay file system leaves exactly what it
+//! changed in the upper directory.
+//!
+//! Each change found there must be recorded, with the bytes of the lower directory before and those of
+//! the merged one after; and no other record may claim a change. Neighbours: `cases.rs` has the
+//! commands, `truth.rs` compares states.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use agent_snapshot::snapshot::{FileRecord, Operations, Snapshot, State};
+
+use super::cases::{CASES, Case, isolate, possible, prepare};
+use crate::truth::{Place, Tree, Who, compare, gaps, is_root, lines, scan, told};
+
+/// How an overlay is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layers {
+    /// Of directories of one file system, with an index: files keep their numbers and names.
+    Indexed,
+    /// As container engines mount them: a file with several names gets another number when it is copied
+    /// up, and leaves its other names.
+    Plain,
+    /// Of two file systems: each file gets another number when it is copied up.
+    Apart,
+}
+
+/// An overlay on the directory of a place, which is taken away in the end.
+struct Overlay {
+    merged: Mounted,
+    upper: PathBuf,
+    _lower: Option<Mounted>,
+}
+
+impl Overlay {
+    /// Makes what is in `work` the lower directory, and lays an empty upper one over it.
+    fn over(work: &Path, layers: Layers) -> Result<Overlay, String> {
+        let base = work.parent().unwrap();
+        let [lower, upper, internal] = ["lower", "upper", "internal"].map(|name| base.join(name));
+        let mut mounted = None;
+        if layers == Layers::Apart {
+            fs::create_dir(&lower).unwrap();
+            run("mount", &["-t", "tmpfs", "tmpfs"], &[&lower])?;
+            mounted = Some(Mounted(lower.clone()));
+            run("cp", &["-a", "-T"], &[work, &lower])?;
+            fs::remove_dir_all(work).unwrap();
+        } else {
+            fs::rename(work, &lower).unwrap();
+        }
+        for dir in [work, &upper, &internal] {
+            fs::create_dir(dir).unwrap();
+        }
+        // Directories are renamed, not copied, and files keep their names together.
+        let index = if layers == Layers::Indexed { "on" } else { "off" };
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={},redirect_dir=on,metacopy=off,index={index},xino=off",
+            lower.display(),
+            upper.display(),
+            internal.display()
+        );
+        run("mount", &["-t", "overlay", "overlay", "-o", &options], &[work])?;
+        Ok(Overlay { merged: Mounted(work.to_owned()), upper, _lower: mounted })
+    }
+
+    /// What the upper directory says was changed, as paths of the merged tree.
+    fn changed(&self, before: &Tree, after: &Tree) -> Changed {
+        let mut changed = Changed::default();
+        self.walk(Path::new(""), before, after, &mut changed);
+        changed
+    }
+
+    fn walk(&self, below: &Path, before: &Tree, after: &Tree, changed: &mut Changed) {
+        for entry in fs::read_dir(self.upper.join(below)).unwrap() {
+            let entry = entry.unwrap();
+            let name = below.join(entry.file_name());
+            let stat = fs::symlink_metadata(entry.path()).unwrap();
+            let merged = self.merged.0.join(&name).into_os_string().into_encoded_bytes();
+            if stat.file_type().is_char_device() && stat.rdev() == 0 {
+                // A whiteout: all that was there before is gone.
+                changed.whole.extend(tree_below(before, &merged));
+            } else if !stat.is_dir() {
+                changed.whole.insert(merged);
+            } else if marked(&entry.path(), "trusted.overlay.redirect") {
+                // It came from elsewhere, with all beneath it that is not in the upper directory.
+                changed.whole.extend(tree_below(before, &merged).chain(tree_below(after, &merged)));
+            } else if marked(&entry.path(), "trusted.overlay.opaque") || !before.contains_key(&merged) {
+                changed.whole.extend(tree_below(before, &merged).chain(tree_below(after, &merged)));
+            } else {
+                // It is there since something in it was changed, or it was itself.
+                changed.perhaps.insert(merged);
+                self.walk(&name, before, after, changed);
+            }
+        }
+    }
+}
+
+/// A mount, which is taken away in the end.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+fn run(program: &str, arguments: &[&str], paths: &[&Path]) -> Result<(), String> {
+    match Command::new(program).args(arguments).args(paths).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        other => Err(format!("an overlay can't be made here: {program} {arguments:?}: {other:?}")),
+    }
+}
+
+/// What an upper directory holds.
+#[derive(Debug, Default)]
+struct Changed {
+    /// What was created, written, removed or moved.
+    whole: BTreeSet<Vec<u8>>,
+    /// Directories that are there at least for the sake of what they hold.
+    perhaps: BTreeSet<Vec<u8>>,
+}
+
+fn tree_below<'t>(tree: &'t Tree, root: &'t [u8]) -> impl Iterator<Item = Vec<u8>> + 't {
+    let below =
+        move |path: &&Vec<u8>| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+    tree.keys().filter(below).cloned()
+}
+
+fn marked(path: &Path, name: &str) -> bool {
+    rustix::fs::lgetxattr(path, name, &mut [0; 4096]).is_ok()
+}
+
+fn in_git(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|name| name == b".git")
+}
+
+/// Whether a record claims that its path is not what it was.
+fn claims_change(record: &FileRecord) -> bool {
+    match (&record.before, &record.after) {
+        (State::Absent { .. }, State::Absent { .. }) => false,
+        (State::Present(before), State::Present(after)) => {
+            let same_content = match (&before.digest, &after.digest) {
+                (Some(before), Some(after)) => before == after,
+                _ => true,
+            };
+            let facts = |state: &agent_snapshot::snapshot::Present| {
+                (state.file_type, state.mode, state.uid, state.gid, state.target.clone())
+            };
+            facts(before) != facts(after) || !same_content
+        }
+        _ => true,
+    }
+}
+
+/// Records one command inside an overlay; what is wrong, a sentence each.
+fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, String> {
+    let place = Place::new(Who::Self_);
+    prepare(&place, case);
+    let overlay = Overlay::over(&place.work, layers)?;
+    let shown = |path: &[u8]| {
+        Path::new(OsStr::from_bytes(path))
+            .strip_prefix(&place.work)
+            .unwrap_or(Path::new("?"))
+            .display()
+            .to_string()
+    };
+    let mut before = scan(&place.work);
+    let mut command = place.recorder(Who::Self_, mechanism);
+    isolate(&place, &mut command);
+    let output = command.args(["bash", "-c", case.script]).output().unwrap();
+    if !output.status.success() {
+        return Ok(vec![format!("it fails: {}", told(&output))]);
+    }
+    let mut after = scan(&place.work);
+    for found in before.values_mut().chain(after.values_mut()) {
+        found.moves = layers != Layers::Indexed;
+    }
+    let Changed { mut whole, perhaps } = overlay.changed(&before, &after);
+    let snapshot = Snapshot::open(&place.out).unwrap();
+    let mut wrong = gaps(&snapshot);
+
+    // The rule of .git: counted, not recorded.
+    let git: Vec<_> = whole.iter().chain(&perhaps).filter(|path| in_git(path)).cloned().collect();
+    let told_git =
+        snapshot.header().suppressed.iter().any(|rule| rule.rule == ".git" && !rule.changed.is_empty());
+    if !git.is_empty() && !told_git {
+        wrong.push("changes of .git are not told".to_owned());
+    }
+    whole.retain(|path| !in_git(path));
+    before.retain(|path, _| !in_git(path));
+    after.retain(|path, _| !in_git(path));
+
+    for path in &whole {
+        let record = snapshot.find(path);
+        let changes = record.is_some_and(|record| record.operations.intersects(Operations::CHANGES));
+        // Another name of a changed file is copied up with it; `compare` looks at those.
+        let linked = [&before, &after].iter().any(|tree| tree.get(path).is_some_and(|found| found.nlink > 1));
+        if !(changes || linked && record.is_some()) {
+            wrong.push(format!("{}: in the upper directory without a record of a change", shown(path)));
+        }
+    }
+    let root = place.work.as_os_str().as_bytes();
+    let mut claimed = 0;
+    for record in snapshot.files() {
+        let inside = record.path.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"));
+        if !inside || !claims_change(record) {
+            continue;
+        }
+        claimed += 1;
+        // A change by another name of the file is shown by that name, and judged by `compare`.
+        let linked = record.before.present().is_some_and(|before| before.nlink > 1);
+        if !whole.contains(&record.path) && !perhaps.contains(&record.path) && !linked {
+            wrong.push(format!(
+                "{}: a change is recorded, but the upper directory has none",
+                shown(&record.path)
+            ));
+        }
+    }
+    println!("{} by {mechanism}, {layers:?}: {} changes, {claimed} recorded", case.name, whole.len());
+    wrong.extend(compare(&place.work, &before, &after, &snapshot));
+    Ok(wrong)
+}
+
+/// Records the random program of a seed inside an overlay; what is wrong, a sentence each.
+fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>, String> {
+    let place = Place::new(Who::Self_);
+    let seed = seed.to_string();
+    let setup = Command::new(program).args(["--setup", &seed]).current_dir(&place.work).output().unwrap();
+    assert!(setup.status.success(), "{}", told(&setup));
+    let _overlay = Overlay::over(&place.work, layers)?;
+    let mut before = scan(&place.work);
+    let output = place.recorder(Who::Self_, "auto").arg(program).arg(&seed).output().unwrap();
+    let mut after = scan(&place.work);
+    for found in before.values_mut().chain(after.values_mut()) {
+        found.moves = layers != Layers::Indexed;
+    }
+    let snapshot = Snapshot::open(&place.out).map_err(|error| format!("{error}: {}", told(&output)))?;
+    let mut wrong = compare(&place.work, &before, &after, &snapshot);
+    wrong.extend(gaps(&snapshot));
+    if !output.status.success() {
+        wrong.push("the program fails".to_owned());
+    }
+    if !wrong.is_empty() {
+        wrong.push(told(&output));
+    }
+    Ok(wrong)
+}
+
+fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str)]) {
+    if !is_root() {
+        return println!("skipped: an overlay needs root");
+    }
+    let only = std::env::var("TRUTH_CASE").ok();
+    let mut wrong = Vec::new();
+    for case in possible(cases.filter(|case| only.as_ref().is_none_or(|only| only == case.name))) {
+        for (layers, mechanism) in ways {
+            match check(case, *layers, mechanism) {
+                Err(reason) => return println!("skipped: {reason}"),
+                Ok(found) if found.is_empty() => {}
+                Ok(found) => {
+                    wrong.push(format!("{} by {mechanism}, {layers:?}:{}", case.name, lines(&found)))
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_upper_directory_of_cheap_commands_is_what_is_recorded() {
+    check_all(CASES.iter().filter(|case| case.quick), &[(Layers::Plain, "auto")]);
+}
+
+#[test]
+#[ignore = "slow: compilers and package managers"]
+fn slow_the_upper_directory_of_real_commands_is_what_is_recorded() {
+    let ways = [
+        (Layers::Indexed, "auto"),
+        (Layers::Indexed, "every-call"),
+        (Layers::Plain, "auto"),
+        (Layers::Apart, "auto"),
+    ];
+    check_all(CASES.iter(), &ways);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_programs_on_overlays_are_recorded_truly() {
+    if !is_root() {
+        return println!("skipped: an overlay needs root");
+    }
+    let program = super::random::program();
+    let only = std::env::var("TRUTH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let count = std::env::var("TRUTH_SEEDS").ok().map_or(100, |count| count.parse().unwrap());
+    let seeds = only.map_or(5000..5000 + count, |seed| seed..seed + 1);
+    let mut failures = Vec::new();
+    for seed in seeds {
+        for layers in [Layers::Indexed, Layers::Plain, Layers::Apart] {
+            match check_random(&program, seed, layers) {
+                Err(reason) => return println!("skipped: {reason}"),
+                Ok(wrong) if wrong.is_empty() => {}
+                Ok(wrong) => {
+                    println!("TRUTH_SEED={seed} on {layers:?}:{}\n", lines(&wrong));
+                    failures.push(format!("{seed} on {layers:?}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} seeds failed: {}", failures.len(), failures.join(", "));
+}

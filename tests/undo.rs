@@ -1,0 +1,20 @@
+//! `verify`, `restore` and `branch`.
+//!
+//! Most bundles here are not recorded but made: a tree is looked at before and after a change, and
+//! the bundle is what a perfect recorder would have written. So a fault is one of these verbs alone.
+
+mod attributes;
+mod branch;
+mod commands;
+mod concurrent;
+mod full_disk;
+
+mod killed;
+mod malicious_bundle;
+mod random;
+
+mod restore;
+mod resumed;
+#[allow(dead_code, reason = "what restores need comes with them")]
+mod support;
+mod verify;
