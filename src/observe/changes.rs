@@ -708,7 +708,7 @@ impl State {
     fn forget_if_led_on(&mut self, part: &Part) {
         match part.effect {
             Effect::MakeSymlink => self.forget_names(),
-            Effect::Remove | Effect::LinkFrom => {
+            Effect::Remove | Effect::HardLinkFrom => {
                 if part.stat.as_ref().is_some_and(resolve::is_link) {
                     self.forget_names();
                 }
@@ -730,7 +730,7 @@ impl State {
             | Effect::MakeNode
             | Effect::RenameFrom { .. }
             | Effect::RenameTo { .. }
-            | Effect::LinkTo
+            | Effect::HardLinkTo
             | Effect::Metadata
             | Effect::MountPoint => {}
         }
