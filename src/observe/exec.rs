@@ -7,7 +7,7 @@ use std::fs::File;
 use super::ignore::RuleId;
 use super::ledger::names::ProcessId;
 use super::program;
-use super::recording::{Recording, Sight};
+use super::recording::{Classification, Recording};
 use super::resolve::{self, Resolved};
 use crate::fs::FileStat;
 use crate::snapshot::live::{self};
@@ -91,7 +91,7 @@ impl Recording {
         exec.interpreters.extend(its);
     }
 
-    /// A program that is executed without having a name, by a descriptor or a magic link: the link's text,
+    /// A program that is executed without having a name, by a descriptor or a magic link: the symlink's text,
     /// and the file where it may be read.
     pub fn unnamed_program(&mut self, caller: Caller, access: &Access) -> Option<(Vec<u8>, Option<File>)> {
         if access.effect != Effect::Execute {
@@ -121,32 +121,40 @@ impl Recording {
         self.locate(caller, &access).ok()
     }
 
-    /// An execve that failed looked for these.
+    /// Records the interpreters that an execve which failed has searched for.
     pub fn missed_interpreters(&mut self, process: ProcessId, interpreters: Vec<Resolved>) {
         for interpreter in interpreters {
             self.cross(process, &interpreter.crossed);
-            match self.sight(interpreter.path, interpreter.stat.as_ref()) {
-                Sight::Record(record) => {
+            match self.classify(interpreter.path, interpreter.stat.as_ref()) {
+                Classification::Record(record) => {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
-                Sight::Suppressed(rule, _) => self.suppressed.read(rule),
-                Sight::Own => {}
+                Classification::Suppressed(rule, _) => self.suppressed.read(rule),
+                Classification::Own => {}
             }
         }
     }
 
-    pub fn executed_file(&mut self, process: ProcessId, sight: &Sight, path: &[u8], stat: Option<&FileStat>) {
+    pub fn executed_file(
+        &mut self,
+        process: ProcessId,
+        classification: &Classification,
+        path: &[u8],
+        stat: Option<&FileStat>,
+    ) {
         let operations = Operations::from(Operation::Read).with(Operation::Execute);
-        match sight {
-            Sight::Record(name) if self.is_left_out(*name) => self.suppressed.read(RuleId::FOREIGN_OWNER),
-            Sight::Record(name) => {
+        match classification {
+            Classification::Record(name) if self.is_left_out(*name) => {
+                self.suppressed.read(RuleId::FOREIGN_OWNER)
+            }
+            Classification::Record(name) => {
                 if let Some(stat) = stat {
                     self.protector().read_content(*name, path, stat);
                 }
                 self.ledger.names.get_mut(*name).merge(operations, process);
             }
-            Sight::Suppressed(rule, _) => self.suppressed.read(*rule),
-            Sight::Own => {}
+            Classification::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Classification::Own => {}
         }
     }
 
