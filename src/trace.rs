@@ -2,6 +2,7 @@
 //!
 //! - [`syscalls`]: what each system call of x86_64 means: the one table, and decoding by it. Pure.
 //! - [`filter`]: the seccomp program that the table determines. Pure.
+//! - `foreign_filter`: filters that the tree installs itself.
 //! - [`memory`]: reading strings and structures from a tracee.
 //! - [`attributes`]: process attributes that the command inherits, though this process changes them for
 //!   itself.
@@ -28,6 +29,7 @@ pub mod syscalls;
 pub mod tracer;
 pub mod wait_status;
 
+mod foreign_filter;
 mod postponed;
 mod signal_delivery;
 mod tracees;

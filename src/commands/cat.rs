@@ -41,7 +41,7 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
         Ok(()) => Ok(Exit::Success),
         Err(ContentError::Unavailable(why)) => {
             if args.json {
-                console.json(&Head { record, side, unavailable: Some(&why) })?;
+                console.json(&CatJson { record, side, unavailable: Some(&why) })?;
             }
             let hint = match (&why, side, record.before.present()) {
                 (Unavailable::Absent, Side::After, Some(_)) => "; --before shows what was",
@@ -79,7 +79,7 @@ fn object(
     console: &mut Console,
 ) -> Result<(), ContentError> {
     contents.check(record, side)?;
-    let head = serde_json::to_string(&Head { record, side, unavailable: None });
+    let head = serde_json::to_string(&CatJson { record, side, unavailable: None });
     let head = head.map_err(|error| ContentError::Sink(error.into()))?;
     let sink = console.sink();
     let write =
@@ -94,13 +94,13 @@ fn object(
 }
 
 /// The object of `--json` but its `content`.
-struct Head<'a> {
+struct CatJson<'a> {
     record: &'a FileRecord,
     side: Side,
     unavailable: Option<&'a Unavailable>,
 }
 
-impl Serialize for Head<'_> {
+impl Serialize for CatJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = JsonObject(serializer.serialize_map(None)?);
         object.text("path", &self.record.path)?;

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use super::exit::Exit;
-use crate::cli::{self, Unavailable};
+use crate::cli::{self, IfUnavailable};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::attributes::ProcessAttributes;
@@ -71,7 +71,7 @@ pub fn run(options: cli::Record) -> Exit {
         },
         Ending::Detached(end) => end_as(end),
         Ending::TimedOut(done) => tell(&done, strict).unwrap_or(Exit::TimedOut),
-        Ending::Denied(why) if unavailable == Unavailable::Run => {
+        Ending::Denied(why) if unavailable == IfUnavailable::Run => {
             say(&format!("{why}; the command runs unrecorded"));
             run_unrecorded(&program)
         }

@@ -7,7 +7,6 @@
 
 use std::fs::File;
 
-use nix::sys::stat::FileStat;
 use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
@@ -22,6 +21,7 @@ use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::view::Unseen;
+use crate::fs::FileStat;
 use crate::observe::ledger::inodes::{Content, InodeId, Stat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
@@ -249,7 +249,7 @@ impl State {
                         | Special::Credentials
                         | Special::Unmodelled
                         | Special::Compat
-                        | Special::Listener
+                        | Special::Filter { listener: true, .. }
                 )
             );
         if !wanted {
@@ -285,7 +285,7 @@ impl State {
             },
             FileRef::WorkingDirectory => return,
         };
-        let Ok(stat) = nix::sys::stat::stat(link.as_slice()) else { return };
+        let Ok(stat) = rustix::fs::stat(link.as_slice()) else { return };
         let meaning = meaning(access.effect, Some(&stat));
         if !matches!(meaning.kind, Kind::Written | Kind::Attributes) || !resolve::is_regular(&stat) {
             return;
@@ -536,7 +536,7 @@ impl State {
             Some(Special::Compat) => self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
                 format!("process {who} made 32-bit or x32 calls, which are not decoded")
             }),
-            Some(Special::Listener) => match result {
+            Some(Special::Filter { listener: true, .. }) => match result {
                 // A chain of filters has one supervisor, and looks have one of ours.
                 Some(EBUSY) => self.warnings.note(WarningKind::Listener, Some(process), || {
                     format!(

@@ -3,12 +3,11 @@
 //! Where it will be is known when the signal is about to be delivered; whether it was written,
 //! when the process has ended.
 
-use nix::sys::stat::FileStat;
-
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::{Protected, Threat};
 use super::recorder::{Sight, State};
 use super::resolve::{self, Resolved};
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;

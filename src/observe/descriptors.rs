@@ -169,7 +169,7 @@ impl State {
         {
             return self.unseen(process, Unresolved::Served(path).into());
         }
-        let named = nix::sys::stat::stat(link.as_str()).is_ok_and(|stat| {
+        let named = rustix::fs::stat(link.as_str()).is_ok_and(|stat| {
             stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
         });
         if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {

@@ -2,11 +2,10 @@
 //!
 //! Pure. Neighbour: `changes.rs`, which asks before a call goes on and when it has succeeded.
 
-use nix::sys::stat::FileStat;
-
 use super::ledger::apply::{CopyUp, Kind};
 use super::ledger::protect::Threat;
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{Effect, OpenFlags};
 

@@ -7,9 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use nix::fcntl::AtFlags;
-use nix::sys::stat::FileStat;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::capture::{Finished, Held, Outcome, Source, Ticket};
@@ -21,6 +19,7 @@ use super::ledger::protect::Threat;
 use super::mounts::named_twice;
 use super::recorder::{Recorder, State as Known};
 use super::resolve;
+use crate::fs::FileStat;
 use crate::git::{self, GitFacts, ObservedRepository, Repositories};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{
@@ -238,9 +237,9 @@ impl Parents {
         };
         let name = path.get(parent.len()..).unwrap_or_default();
         let name = name.strip_prefix(b"/").unwrap_or(name);
-        let flags = AtFlags::AT_SYMLINK_NOFOLLOW | AtFlags::AT_EMPTY_PATH;
-        match nix::sys::stat::fstatat(directory, name, flags) {
-            Err(nix::errno::Errno::EACCES) => Err(Hidden),
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+        match rustix::fs::statat(directory, name, flags) {
+            Err(Errno::ACCESS) => Err(Hidden),
             found => Ok(found.ok()),
         }
     }

@@ -2,13 +2,13 @@
 //!
 //! Their first sight is the launch. Of one opened for appending only the old size counts.
 
-use nix::sys::stat::FileStat;
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
 
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
 use super::recorder::{Sight, State};
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::sys::{InheritedFd, Tid};
 
@@ -45,7 +45,7 @@ impl InheritedFile {
         if flags.contains(OFlags::PATH) {
             return None;
         }
-        let object = nix::sys::stat::fstat(fd).ok().filter(resolve::is_regular)?;
+        let object = fstat(fd).ok().filter(resolve::is_regular)?;
         let link = format!("/proc/self/fd/{}", fd.number());
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
         let named = resolve::lstat(&path).ok()??;

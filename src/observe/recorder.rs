@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nix::sys::stat::FileStat;
 use rustix::fs::{Access as Rights, AtFlags, CWD};
 
 use super::capture::Capture;
@@ -25,6 +24,7 @@ use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
+use crate::fs::FileStat;
 use crate::git::Repositories;
 use crate::snapshot::live::{self, Filesystem};
 use crate::snapshot::{Operation, Operations, WarningKind};
@@ -381,7 +381,7 @@ impl State {
             Special::Credentials => {}
             Special::UnnamedOpen { .. } | Special::Received { .. } => {}
             // Whether the kernel has the call at all, or refuses it, its result tells.
-            Special::Unmodelled | Special::Compat | Special::Listener => {}
+            Special::Unmodelled | Special::Compat | Special::Filter { .. } => {}
         }
         None
     }

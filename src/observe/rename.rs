@@ -10,14 +10,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::sys::stat::FileStat;
-
 use super::changes::Part;
 use super::ledger::apply::{Change, CopyUp, Kind};
 use super::ledger::names::ProcessId;
 use super::ledger::protect::Threat;
 use super::recorder::{Sight, State};
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 
 use super::filter::{self, Interception};
+use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
 use super::observer::{Caller, Decision, Observer, SyscallEntry, failed, gap};
 use super::postponed::{self, PostponedQueue};
@@ -50,6 +51,8 @@ pub struct Tracer<'a, O: Observer> {
     /// The first argument of each thread in which we have changed it; it is restored at the thread's next
     /// stop.
     changed: HashMap<Tid, u64, RandomState>,
+    /// The programs of filters that threads are about to install, as they were; restored at the same moment.
+    changed_programs: HashMap<Tid, ChangedProgram, RandomState>,
     /// Unknown threads that have stopped while one of `changed` may be their creator: they wait for its
     /// event.
     parked: HashMap<Tid, (Stopped, Stop), RandomState>,
@@ -75,6 +78,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             shared,
             tracees: Tracees::new(command),
             changed: HashMap::default(),
+            changed_programs: HashMap::default(),
             parked: HashMap::default(),
             postponed: PostponedQueue::new(),
             settled: false,
@@ -230,6 +234,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
             && stop != Stop::Exec
         {
             let _ = tracee.set_register(Register::FirstArgument, argument);
+        }
+        if let Some(program) = self.changed_programs.remove(&tid)
+            && let Err(error) = program.restore(tracee)
+        {
+            gap(self.observer, &format!("put back the seccomp program of thread {tid}: {error}"));
         }
         match stop {
             Stop::Syscall => {
@@ -410,6 +419,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             Decision::Refuse => skip(tracee),
         }
+        if let Some(Special::Filter { program, .. }) = decoded.special {
+            self.replace_trace_action(tracee, program);
+        }
         // The child would run untraced, with a filter that answers ENOSYS to every syscall of the table.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
             let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
@@ -420,6 +432,20 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Makes the filter that a thread is about to install return ENOSYS where it would return
+    /// SECCOMP_RET_TRACE.
+    fn replace_trace_action(&mut self, tracee: &Stopped, program: RemoteAddr) {
+        let tid = tracee.tid();
+        match foreign_filter::replace_trace_action(tracee, program) {
+            Ok(None) => {}
+            Ok(Some(program)) => {
+                self.changed_programs.insert(tid, program);
+                self.tracees.get(tid).in_syscall = true;
+            }
+            Err(error) => gap(self.observer, &format!("change the seccomp program of thread {tid}: {error}")),
+        }
     }
 
     /// Handles the creation of a thread or process. `changed` is the first argument of the syscall if we have
@@ -488,6 +514,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     fn ended(&mut self, tid: Tid, end: End) {
         self.changed.remove(&tid);
+        self.changed_programs.remove(&tid);
         self.parked.remove(&tid);
         self.postponed.retain(|waiting| waiting.tid() != tid);
         self.settle();

@@ -58,9 +58,9 @@ fn record(
     };
     sys::keep_large_buffers();
     let wanted = match setup.options.mechanism {
-        cli::Mechanism::Auto => Interception::Notifications,
-        cli::Mechanism::Stops => Interception::Stops,
-        cli::Mechanism::EveryCall => Interception::EveryCall,
+        cli::MechanismChoice::Auto => Interception::Notifications,
+        cli::MechanismChoice::Stops => Interception::Stops,
+        cli::MechanismChoice::EveryCall => Interception::EveryCall,
     };
     let refused = |error: LaunchError| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
@@ -148,9 +148,9 @@ fn prepare(
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
     let compression = match setup.options.compression {
-        cli::Compression::Snappy => Compression::Snappy,
-        cli::Compression::Zstd => Compression::Zstd,
-        cli::Compression::None => Compression::None,
+        cli::CompressionChoice::Snappy => Compression::Snappy,
+        cli::CompressionChoice::Zstd => Compression::Zstd,
+        cli::CompressionChoice::None => Compression::None,
     };
     let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
     let capture = Capture::new(writer, Arc::clone(directory));

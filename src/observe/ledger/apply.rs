@@ -3,10 +3,9 @@
 //! System calls, core dumps, inherited and received descriptors all end here. Neighbours: `changes.rs`,
 //! `rename.rs`, `core_dump.rs`, `inherited.rs` and `descriptors.rs` say what has happened.
 
-use nix::sys::stat::FileStat;
-
 use super::inodes::{Content, InodeId, Modified, Stat};
 use super::names::{NameId, ProcessId};
+use crate::fs::FileStat;
 use crate::observe::recorder::State;
 use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};

@@ -4,10 +4,9 @@
 //! is known whether the call succeeds they are held; calls in flight share them. Neighbours: `changes.rs`
 //! says which call threatens what, `capture.rs` stores the bytes.
 
-use nix::sys::stat::FileStat;
-
 use super::inodes::{Attributes, Content, InodeId};
 use super::names::NameId;
+use crate::fs::FileStat;
 use crate::observe::capture::{Held, Source, Ticket};
 use crate::observe::recorder::State;
 use crate::observe::resolve;

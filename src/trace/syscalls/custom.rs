@@ -191,6 +191,19 @@ pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscal
 pub(super) const BPF_OBJ_PIN: u32 = 6;
 pub(super) const BPF_OBJ_GET: u32 = 7;
 
+pub(super) const SET_SECCOMP: u32 = libc::PR_SET_SECCOMP.unsigned_abs();
+
+/// seccomp(operation, flags, program), and the older prctl(PR_SET_SECCOMP, mode, program).
+pub(super) fn install_filter(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    const NEW_LISTENER: u64 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let (by_prctl, second) = (low(args, 0) == SET_SECCOMP, low(args, 1));
+    if !by_prctl || second == libc::SECCOMP_MODE_FILTER {
+        let listener = !by_prctl && u64::from(second) & NEW_LISTENER != 0;
+        decoded.special = Some(Special::Filter { program: address(args, 2), listener });
+    }
+    Ok(())
+}
+
 /// The attributes begin with a path, a descriptor, flags and, since 6.5, a directory.
 pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const PATH_FD: u32 = 1 << 14;

@@ -136,8 +136,13 @@ pub enum Special {
     IoUring,
     /// ptrace with TRACEME, ATTACH or SEIZE.
     Ptrace,
-    /// seccomp with SECCOMP_FILTER_FLAG_NEW_LISTENER.
-    Listener,
+    /// seccomp with SECCOMP_SET_MODE_FILTER, prctl with PR_SET_SECCOMP: a filter is installed.
+    Filter {
+        /// Where the struct sock_fprog of its program is.
+        program: RemoteAddr,
+        /// Whether it has a listener (SECCOMP_FILTER_FLAG_NEW_LISTENER).
+        listener: bool,
+    },
     /// unshare, setns, clone or clone3 with CLONE_NEWNS or CLONE_NEWUSER; mount family, pivot_root,
     /// chroot: path resolution or the rights of the caller, or of every process, may change.
     Namespace,

@@ -42,8 +42,6 @@ const FOLLOW: u32 = 0x400;
 const EMPTY_PATH: u32 = 0x1000;
 /// UMOUNT_NOFOLLOW of umount2.
 const UMOUNT_NOFOLLOW: u32 = 0x8;
-/// SECCOMP_FILTER_FLAG_NEW_LISTENER.
-const NEW_LISTENER: u32 = 0x8;
 /// RWF_NOAPPEND of pwritev2 (linux/fs.h, Linux 6.9).
 const RWF_NOAPPEND: u32 = 0x20;
 
@@ -145,6 +143,8 @@ const ROWS: &[SyscallRow] = &[
     // pivot_root(new_root, put_old)
     row(155, "pivot_root", &[path(0).does(Effect::MountPoint), path(1).does(Effect::MountPoint)])
         .special(Special::Namespace),
+    // prctl(option, mode, program)
+    row(157, "prctl", &[]).when(&[is(0, custom::SET_SECCOMP)]).custom(custom::install_filter),
     // chroot(path)
     row(161, "chroot", &[path(0).does(Effect::ChangeRoot)]).special(Special::Namespace),
     // acct(filename): the kernel opens the file to append to it; null turns accounting off
@@ -259,7 +259,7 @@ const ROWS: &[SyscallRow] = &[
         &[at(0, 1).act(Act::RenameFromFlags(4)).nofollow(), at(2, 3).act(Act::RenameToFlags(4)).nofollow()],
     ),
     // seccomp(operation, flags, args)
-    row(317, "seccomp", &[]).when(&[has(1, NEW_LISTENER)]).special(Special::Listener),
+    row(317, "seccomp", &[]).when(&[is(0, libc::SECCOMP_SET_MODE_FILTER)]).custom(custom::install_filter),
     // bpf(cmd, attr, size): BPF_OBJ_PIN, BPF_OBJ_GET
     row(321, "bpf", &[]).when(&[is(0, custom::BPF_OBJ_PIN), is(0, custom::BPF_OBJ_GET)]).custom(custom::bpf),
     // execveat(dirfd, path, argv, envp, flags)

@@ -502,8 +502,13 @@ fn tracking_calls_matter_by_their_registers() {
     assert_eq!(call("ioctl").word(3).word(0xc038_586b).special(), opens, "XFS_IOC_OPEN_BY_HANDLE");
     assert_eq!(call("fanotify_init").word(0).special(), Some(Special::Unmodelled));
     assert_eq!(call("fanotify_init").word(libc::FAN_REPORT_FID.into()).special(), None);
-    assert_eq!(call("seccomp").word(1).word(8).special(), Some(Special::Listener));
-    assert_eq!(call("seccomp").word(1).word(1).special(), None);
+    let filter = |listener| Some(Special::Filter { program: RemoteAddr(0x1000), listener });
+    assert_eq!(call("seccomp").word(1).word(8).word(0x1000).special(), filter(true));
+    assert_eq!(call("seccomp").word(1).word(1).word(0x1000).special(), filter(false));
+    assert_eq!(call("seccomp").word(0).special(), None, "SECCOMP_SET_MODE_STRICT");
+    assert_eq!(call("prctl").word(22).word(2).word(0x1000).special(), filter(false));
+    assert_eq!(call("prctl").word(22).word(1).special(), None, "SECCOMP_MODE_STRICT");
+    assert_eq!(call("prctl").word(15).word(2).special(), None, "PR_SET_NAME");
     assert_eq!(call("setresuid").special(), Some(Special::Credentials));
     assert_eq!(call("io_uring_setup").special(), Some(Special::IoUring));
     assert_eq!(call("pidfd_getfd").special(), Some(Special::UnnamedOpen { open: None }));
