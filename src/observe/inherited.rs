@@ -2,7 +2,7 @@
 //!
 //! Their first sight is the launch. Of one opened for appending only the old size counts.
 
-use rustix::fs::{OFlags, fcntl_getfl, fstat};
+use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
@@ -45,7 +45,7 @@ impl InheritedFile {
         if flags.contains(OFlags::PATH) {
             return None;
         }
-        let object = fstat(fd).ok().filter(resolve::is_regular)?;
+        let object = rustix::fs::fstat(fd).ok().filter(resolve::is_regular)?;
         let link = format!("/proc/self/fd/{}", fd.number());
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
         let named = resolve::lstat(&path).ok()??;

@@ -51,7 +51,7 @@ pub struct Tracer<'a, O: Observer> {
     /// The first argument of each thread in which we have changed it; it is restored at the thread's next
     /// stop.
     changed: HashMap<Tid, u64, RandomState>,
-    /// The programs of filters that threads are about to install, as they were; restored at the same moment.
+    /// The seccomp program of each thread in which we have changed it; it is restored at the same stop.
     changed_programs: HashMap<Tid, ChangedProgram, RandomState>,
     /// Unknown threads that have stopped while one of `changed` may be their creator: they wait for its
     /// event.

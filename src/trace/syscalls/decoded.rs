@@ -138,7 +138,7 @@ pub enum Special {
     Ptrace,
     /// seccomp with SECCOMP_SET_MODE_FILTER, prctl with PR_SET_SECCOMP: a filter is installed.
     Filter {
-        /// Where the struct sock_fprog of its program is.
+        /// The address of its program (struct sock_fprog).
         program: RemoteAddr,
         /// Whether it has a listener (SECCOMP_FILTER_FLAG_NEW_LISTENER).
         listener: bool,
