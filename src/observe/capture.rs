@@ -18,10 +18,10 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::ledger::protect::Threat;
 
-use crate::snapshot::blobs::{BlobWriter, StoreError, StoreLimit, Stored};
+use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
-use crate::snapshot::{BlobOmitted, Digest, live};
+use crate::snapshot::{BlobOmitted, Digest, Error, live};
 
 /// Files up to this size are read while the call is held.
 const SMALL: u64 = 64 << 10;
@@ -461,30 +461,30 @@ impl Store {
                 blob: None,
                 omitted: Some(if no_space { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
             },
-            Err(StoreError::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
-            Err(StoreError::Read(_)) => Outcome::omitted(BlobOmitted::Unreadable),
-            Err(StoreError::Write(error)) => {
+            Err(Error::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
+            Err(Error::Write(error)) => {
                 self.failure.get_or_insert(error);
                 Outcome::omitted(BlobOmitted::NoSpace)
             }
+            Err(_) => Outcome::omitted(BlobOmitted::Unreadable),
         }
     }
 }
 
-fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, StoreError> {
+fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, Error> {
     match held {
         Held::Bytes(bytes) => writer.store_bytes(key, bytes),
         Held::File(file) => writer.store_file(key, file, StoreLimit::NONE),
-        Held::Omitted(_) => Err(StoreError::Changed),
+        Held::Omitted(_) => Err(Error::Changed),
     }
 }
 
 /// The digest alone; stored all the same where the content is stored already.
-fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, StoreError> {
+fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, Error> {
     let (digest, size) = match held {
         Held::Bytes(bytes) => (Digest::of(bytes), bytes.len() as u64),
-        Held::File(file) => digest_file(file).map_err(StoreError::Read)?,
-        Held::Omitted(_) => return Err(StoreError::Changed),
+        Held::File(file) => digest_file(file).map_err(Error::Read)?,
+        Held::Omitted(_) => return Err(Error::Changed),
     };
     Ok(Stored { digest, size, blob: writer.key_of(&digest) })
 }

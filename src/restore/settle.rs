@@ -22,8 +22,8 @@ use super::make::{Attributes, Policy};
 use super::place::{Handle, Place, Spot};
 use super::plan::is_unchanged;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::source::{ContentError, Contents};
-use crate::snapshot::{FileRecord, FileType, Present, Snapshot, live};
+use crate::snapshot::source::Contents;
+use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot, live};
 
 /// What is needed to settle.
 pub struct Settler<'a> {
@@ -240,7 +240,7 @@ impl Settler<'_> {
         let old = unnamed_file(directory, id)?;
         if before.size > 0 {
             Contents::new(rescue).copy_to_file(record, Side::Before, &old).map_err(|error| match error {
-                ContentError::Sink(error) => error,
+                snapshot::Error::Sink(error) => error,
                 error => io::Error::other(error),
             })?;
         }

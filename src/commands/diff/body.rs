@@ -6,7 +6,7 @@ use super::lines::LineDiff;
 use super::plan::{Entry, Half};
 use crate::git::BlobHasher;
 use crate::snapshot::Error;
-use crate::snapshot::source::{ContentError, Contents, Unavailable};
+use crate::snapshot::source::{Contents, Unavailable};
 
 /// Longer files are not compared by line: what a person reads is shorter, and a patch of the bytes
 /// takes no memory.
@@ -45,11 +45,11 @@ pub enum Trouble<'s> {
 }
 
 impl<'s> Trouble<'s> {
-    fn with(half: Half<'s>) -> impl FnOnce(ContentError) -> Trouble<'s> {
+    fn with(half: Half<'s>) -> impl FnOnce(Error) -> Trouble<'s> {
         move |error| match error {
-            ContentError::Unavailable(why) => Trouble::Unavailable(half, why),
-            ContentError::Snapshot(error) => Trouble::Snapshot(error),
-            ContentError::Sink(error) => Trouble::Output(error),
+            Error::Unavailable(why) => Trouble::Unavailable(half, why),
+            Error::Sink(error) => Trouble::Output(error),
+            error => Trouble::Snapshot(error),
         }
     }
 }

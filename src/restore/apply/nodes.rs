@@ -14,8 +14,7 @@ use crate::restore::journal::Entry;
 use crate::restore::make;
 use crate::restore::place::{Handle, Spot};
 use crate::restore::plan::Left;
-use crate::snapshot::source::ContentError;
-use crate::snapshot::{FileType, live};
+use crate::snapshot::{self, FileType, live};
 
 impl Worker<'_, '_, '_> {
     pub(super) fn temporary(&self, spot: &Spot) -> Spot {
@@ -87,7 +86,7 @@ impl Worker<'_, '_, '_> {
         let path = self.path(record);
         let written = self.job.contents.copy_to_file(source, request.goal, file);
         written.map_err(|error| match error {
-            ContentError::Sink(error) => failed_at("write", path)(error),
+            snapshot::Error::Sink(error) => failed_at("write", path)(error),
             error => failed_at("get the content of", path)(io::Error::other(error)),
         })?;
         file.flush().map_err(failed_at("write", path))

@@ -140,7 +140,7 @@ fn a_content_of_exactly_one_chunk_is_one_row() {
     let mut writer = writer();
     writer.store_file("before:/a", &file(&content), StoreLimit::NONE).unwrap();
     writer.store_bytes("before:/b", &noise(CHUNK, 4)).unwrap();
-    assert!(matches!(writer.store_bytes("c", &vec![0; CHUNK + 1]), Err(StoreError::Read(_))));
+    assert!(matches!(writer.store_bytes("c", &vec![0; CHUNK + 1]), Err(Error::Read(_))));
     let file = writer.finish().unwrap().unwrap();
     assert_eq!(groups(&file), [1, 1]);
 }
@@ -195,7 +195,7 @@ fn a_file_written_to_between_the_looks_has_changed() {
     // The kernel's clock of modification times is coarse: make the write visible to it.
     handle.set_modified(std::time::UNIX_EPOCH).unwrap();
     let error = check_unchanged(&handle, &before, &Digest::of(b"before")).unwrap_err();
-    assert!(matches!(error, StoreError::Changed), "{error}");
+    assert!(matches!(error, Error::Changed), "{error}");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_write_with_the_modification_time_put_back_is_found_by_the_bytes() {
     // As after an unlink or a chmod, only the change time differs: the bytes are the same.
     check_unchanged(&handle, &moved, &Digest::of(b"before")).unwrap();
     let error = check_unchanged(&handle, &moved, &Digest::of(b"behind")).unwrap_err();
-    assert!(matches!(error, StoreError::Changed), "{error}");
+    assert!(matches!(error, Error::Changed), "{error}");
 }
 
 #[test]
@@ -217,9 +217,9 @@ fn a_file_that_is_not_as_long_as_it_says_has_changed() {
         let len = usize::try_from(claimed).unwrap();
         let mut writer = writer();
         let short = writer.store_short("before:/a", &handle, &before, len);
-        assert!(matches!(short, Err(StoreError::Changed)), "{short:?}");
+        assert!(matches!(short, Err(Error::Changed)), "{short:?}");
         let long = writer.store_long("before:/a", &handle, &before, false);
-        assert!(matches!(long, Err(StoreError::Changed)), "{long:?}");
+        assert!(matches!(long, Err(Error::Changed)), "{long:?}");
         assert!(writer.group.rows.is_empty() && writer.filled == 0);
     }
 }
@@ -230,7 +230,7 @@ fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
     let handle = file(&content);
     let cut = Signature { size: content.len() as u64 + 1, ..signature(&handle).unwrap() };
     let mut writer = writer();
-    assert!(matches!(writer.store_long("before:/a", &handle, &cut, false), Err(StoreError::Changed)));
+    assert!(matches!(writer.store_long("before:/a", &handle, &cut, false), Err(Error::Changed)));
     let stored = writer.store_file("before:/a", &handle, StoreLimit::NONE).unwrap();
     assert_eq!(stored.blob.as_deref(), Some("before-2:/a"));
     let rows = rows(&writer.finish().unwrap().unwrap());
@@ -243,7 +243,7 @@ fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
 fn an_unreadable_file_is_told_apart() {
     let directory = File::open("/").unwrap();
     let error = writer().store_file("before:/", &directory, StoreLimit::NONE).unwrap_err();
-    assert!(matches!(error, StoreError::Read(_)), "{error}");
+    assert!(matches!(error, Error::Read(_)), "{error}");
 }
 
 /// Files whose kernel refuses to write: a full one, and memory that is not there.
@@ -261,10 +261,10 @@ fn after_a_write_error_nothing_is_stored() {
         writer.store_bytes("before:/a", &noise(CHUNK, 1)).unwrap();
         // It is written meanwhile, which the next that is full waits for.
         let error = writer.store_bytes("before:/b", &noise(CHUNK, 2)).unwrap_err();
-        let StoreError::Write(error) = error else { panic!("{error}") };
+        let Error::Write(error) = error else { panic!("{error}") };
         assert_eq!(error.raw_os_error(), errno);
         let again = writer.store_bytes("before:/c", b"c").unwrap_err();
-        assert!(matches!(again, StoreError::Write(_)) && again.to_string().contains("since a write failed"));
+        assert!(matches!(again, Error::Write(_)) && again.to_string().contains("since a write failed"));
         assert!(writer.finish().is_err());
     }
 }
@@ -435,10 +435,10 @@ fn a_sparse_file_that_changes_while_it_is_read_is_told() {
     let file = sparse_file(1 << 30, &[(0, b"x")]);
     let before = signature(&file).unwrap();
     file.write_all_at(b"y", 1 << 29).unwrap();
-    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
+    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(Error::Changed)));
     let before = signature(&file).unwrap();
     file.set_len(1 << 28).unwrap();
-    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
+    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(Error::Changed)));
     assert!(writer.finish().unwrap().is_none());
 }
 
