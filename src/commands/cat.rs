@@ -41,7 +41,7 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
         Ok(()) => Ok(Exit::Success),
         Err(Error::Unavailable(why)) => {
             if args.json {
-                console.json(&Head { record, side, unavailable: Some(&why) })?;
+                console.json(&CatJson { record, side, unavailable: Some(&why) })?;
             }
             let hint = match (&why, side, record.before.present()) {
                 (Unavailable::Absent, Side::After, Some(_)) => "; --before shows what was",
@@ -69,7 +69,7 @@ fn raw(contents: &Contents, record: &FileRecord, side: Side, console: &mut Conso
 /// One JSON object, its last key made while the content streams.
 fn object(contents: &Contents, record: &FileRecord, side: Side, console: &mut Console) -> Result<(), Error> {
     contents.check(record, side)?;
-    let head = serde_json::to_string(&Head { record, side, unavailable: None });
+    let head = serde_json::to_string(&CatJson { record, side, unavailable: None });
     let head = head.map_err(|error| Error::Sink(error.into()))?;
     let sink = console.sink();
     let write = |sink: &mut dyn io::Write, text: &str| sink.write_all(text.as_bytes()).map_err(Error::Sink);
@@ -83,13 +83,13 @@ fn object(contents: &Contents, record: &FileRecord, side: Side, console: &mut Co
 }
 
 /// The object of `--json` but its `content`.
-struct Head<'a> {
+struct CatJson<'a> {
     record: &'a FileRecord,
     side: Side,
     unavailable: Option<&'a Unavailable>,
 }
 
-impl Serialize for Head<'_> {
+impl Serialize for CatJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = JsonObject(serializer.serialize_map(None)?);
         object.text("path", &self.record.path)?;

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use super::exit::Exit;
-use crate::cli::{self, Unavailable};
+use crate::cli::{self, IfUnavailable};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::attributes::ProcessAttributes;
@@ -71,7 +71,7 @@ pub fn run(options: cli::Record) -> Exit {
         },
         Ending::Detached(end) => end_as(end),
         Ending::TimedOut(done) => tell(&done, strict).unwrap_or(Exit::TimedOut),
-        Ending::Denied(why) if unavailable == Unavailable::Run => {
+        Ending::Denied(why) if unavailable == IfUnavailable::Run => {
             say(&format!("{why}; the command runs unrecorded"));
             run_unrecorded(&program)
         }
@@ -138,7 +138,7 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
     let front = Tid(std::process::id().cast_signed());
     match sys::fork()? {
         Fork::Child => {
-            sys::set_parent_death_signal(libc::SIGKILL);
+            let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
             if nix::unistd::getppid().as_raw() != front.0 {
                 sys::exit_now(Exit::Failure.status());
             }

@@ -16,8 +16,8 @@ use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
 use crate::snapshot::Snapshot;
-use list::{Filter, Group, Groups};
-use rows::Table;
+use list::{Filter, PathGroup, PathGroups};
+use rows::PathTable;
 
 /// Shows the snapshot, all of it or what the options ask for.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
@@ -32,7 +32,7 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     let unmatched = selection.unmatched().to_vec();
     let filter = Filter::new(args, selection);
     if args.json {
-        console.json(&json::Document::new(&snapshot, &filter))?;
+        console.json(&json::ShowJson::new(&snapshot, &filter))?;
     } else {
         text(&snapshot, args, &filter, console)?;
     }
@@ -69,19 +69,19 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
             return Ok(());
         }
     }
-    let Groups(groups) = Groups::new(snapshot, filter, args.long);
+    let PathGroups(groups) = PathGroups::new(snapshot, filter, args.long);
     let is_in_full = args.long || filter.is_of_status();
-    let mut table = Table::new(snapshot, args.long);
+    let mut table = PathTable::new(snapshot, args.long);
     let mut only_asked_for = 0;
     for (group, entries) in &groups {
-        if *group == Group::Existence && !is_asked {
+        if *group == PathGroup::Existence && !is_asked {
             only_asked_for = entries.len();
         } else {
             table.add(*group, entries, is_in_full);
         }
     }
-    let has_lines = groups.iter().any(|(group, _)| is_asked || *group != Group::Existence);
-    let is_change = |(group, _): &(Group, _)| !matches!(group, Group::Read | Group::Existence);
+    let has_lines = groups.iter().any(|(group, _)| is_asked || *group != PathGroup::Existence);
+    let is_change = |(group, _): &(PathGroup, _)| !matches!(group, PathGroup::Read | PathGroup::Existence);
     if !is_asked && !groups.iter().any(is_change) {
         writeln!(console, "\nNothing was changed.")?;
     }

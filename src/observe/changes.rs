@@ -249,7 +249,7 @@ impl State {
                         | Special::Credentials
                         | Special::Unmodelled
                         | Special::Compat
-                        | Special::Listener
+                        | Special::Filter { listener: true, .. }
                 )
             );
         if !wanted {
@@ -536,7 +536,7 @@ impl State {
             Some(Special::Compat) => self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
                 format!("process {who} made 32-bit or x32 calls, which are not decoded")
             }),
-            Some(Special::Listener) => match result {
+            Some(Special::Filter { listener: true, .. }) => match result {
                 // A chain of filters has one supervisor, and looks have one of ours.
                 Some(EBUSY) => self.warnings.note(WarningKind::Listener, Some(process), || {
                     format!(
@@ -708,7 +708,7 @@ impl State {
     fn forget_if_led_on(&mut self, part: &Part) {
         match part.effect {
             Effect::MakeSymlink => self.forget_names(),
-            Effect::Remove | Effect::LinkFrom => {
+            Effect::Remove | Effect::HardLinkFrom => {
                 if part.stat.as_ref().is_some_and(resolve::is_link) {
                     self.forget_names();
                 }
@@ -730,7 +730,7 @@ impl State {
             | Effect::MakeNode
             | Effect::RenameFrom { .. }
             | Effect::RenameTo { .. }
-            | Effect::LinkTo
+            | Effect::HardLinkTo
             | Effect::Metadata
             | Effect::MountPoint => {}
         }

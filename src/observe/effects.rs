@@ -96,13 +96,13 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             moves: true,
             ..named(Kind::Bound, write)
         },
-        Effect::LinkFrom => Meaning {
+        Effect::HardLinkFrom => Meaning {
             changes_links: stat.is_some(),
             moves: is_link,
             copy_up: Some(CopyUp::Only),
             ..used(existence)
         },
-        Effect::LinkTo => named(Kind::Bound, write),
+        Effect::HardLinkTo => named(Kind::Bound, write),
         Effect::Metadata => Meaning {
             kind: Kind::Attributes,
             changes: true,

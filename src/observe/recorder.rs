@@ -381,7 +381,7 @@ impl State {
             Special::Credentials => {}
             Special::UnnamedOpen { .. } | Special::Received { .. } => {}
             // Whether the kernel has the call at all, or refuses it, its result tells.
-            Special::Unmodelled | Special::Compat | Special::Listener => {}
+            Special::Unmodelled | Special::Compat | Special::Filter { .. } => {}
         }
         None
     }

@@ -1,9 +1,9 @@
-//! Carries out a plan: new files beside the old ones and then into their places, the removals after
-//! them, links and the attributes of directories last.
+//! Carries out a plan: new files beside the old ones and then into their places, then the removals, the
+//! hard links, and last the attributes of directories.
 //!
-//! At every moment a path holds what it held, or what is put back; only a file that has to be written
-//! in place is neither for a while, and its bytes are in the rescue. Neighbours: `plan.rs` says what to
-//! do, `make.rs` makes new nodes, `rescue.rs` has kept what is overwritten.
+//! At every moment a path has its old content or its new one. The exception is a file that is written in
+//! place, whose old content is in the rescue. Neighbours: `plan.rs` decides what to do, `node.rs` makes
+//! new nodes, `rescue.rs` has kept what is overwritten.
 
 mod attributes;
 mod nodes;
@@ -14,65 +14,70 @@ use std::io;
 
 use rustix::fs::Mode;
 
+use super::access::TemporaryAccess;
 use super::disk::Unsynced;
 use super::error::{Error, failed, failed_at};
-use super::journal::{Entry, Journal};
-use super::loosen::Loosener;
-use super::make::Shortfall;
+use super::journal::{Journal, JournalRecord};
+use super::node::Shortfall;
 use super::parallel::Tick;
-use super::place::{Handle, Place, Spot};
-use super::plan::{Action, Left, Plan, Request, is_unchanged, needs_content};
+use super::plan::{Action, LeftReason, PlanInput, RestorePlan, is_unchanged, needs_content};
+use super::root::{Dentry, Handle, Root};
 use super::targets::same_file;
-use super::times::Times;
+use super::times::DirectoryTimes;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{Contents, locate};
 use crate::snapshot::{FileRecord, FileType, Present, live};
 
-/// How many new files wait for their turn, to be flushed to the disk together.
+/// How many new files are flushed to the disk together.
 const BATCH: usize = 4096;
-/// How many bytes wait with them.
+/// How many bytes they may have.
 const BATCH_BYTES: u64 = 1 << 30;
 
-/// What is to be done, with all that it takes.
-pub struct Job<'a> {
-    /// What was asked for.
-    pub request: &'a Request<'a>,
-    /// What is to be done.
-    pub plan: &'a Plan,
-    /// Where.
-    pub place: &'a Place,
+/// What is to be done, and what is needed for it.
+pub struct ApplyContext<'a> {
+    /// What the plan was made from.
+    pub input: &'a PlanInput<'a>,
+    /// The plan.
+    pub plan: &'a RestorePlan,
+    /// The live filesystem.
+    pub root: &'a Root,
     /// The contents of the snapshot.
     pub contents: &'a Contents<'a>,
-    /// What is told before it is done.
+    /// The journal, which each step is written to before it is taken.
     pub journal: &'a Journal<'a>,
     /// The modification times of directories in which names change.
-    pub times: &'a Times,
+    pub times: &'a DirectoryTimes,
 }
 
 /// What was done.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct Applied {
     /// Paths that were put back.
     pub changed: usize,
     /// Paths that were removed.
     pub removed: usize,
     /// What could not be given to a path.
     pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
-    /// Directories that someone put something into meanwhile.
-    pub left: Vec<(Vec<u8>, Left)>,
+    /// Directories that are left, since somebody put something into them meanwhile.
+    pub left: Vec<(Vec<u8>, LeftReason)>,
 }
 
-/// Carries out the plan of `job`; what was done so far is in `done`, whatever the outcome.
-pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>) -> Result<(), Error> {
-    for path in &job.plan.unlock {
-        loosener.unlock(path).map_err(failed_at("clear the flags of", path))?;
+/// Carries out the plan of `context`; `done` says what was done so far, also after an error.
+pub fn apply(
+    context: &ApplyContext,
+    access: &mut TemporaryAccess,
+    done: &mut Applied,
+    tick: Tick<'_>,
+) -> Result<(), Error> {
+    for path in &context.plan.clear_flags {
+        access.clear_flags(path).map_err(failed_at("clear the flags of", path))?;
     }
-    for directory in &job.plan.loosen {
-        loosener.make_writable(directory).map_err(failed_at("change the mode of", directory))?;
+    for directory in &context.plan.make_writable {
+        access.make_writable(directory).map_err(failed_at("change the mode of", directory))?;
     }
-    let mut worker = Worker {
-        job,
-        loosener,
+    let mut applier = Applier {
+        context,
+        access,
         done,
         tick,
         prepared: VecDeque::new(),
@@ -81,39 +86,39 @@ pub fn apply(job: &Job, loosener: &mut Loosener, done: &mut Done, tick: Tick<'_>
         unsynced: Unsynced::default(),
         own_changes: HashSet::new(),
     };
-    worker.make()?;
-    worker.remove()?;
-    worker.link()?;
-    // Before directories are shut again.
-    worker.check()?;
-    worker.tell(&Entry::Placed)?;
-    worker.finish_directories()?;
-    worker.give_flags()?;
-    worker.loosener.close().map_err(failed("change back the mode of a directory"))
+    applier.make()?;
+    applier.remove()?;
+    applier.link()?;
+    // While the directories are still accessible.
+    applier.check()?;
+    applier.tell(&JournalRecord::Placed)?;
+    applier.finish_directories()?;
+    applier.give_flags()?;
+    applier.access.revoke().map_err(failed("change back the mode of a directory"))
 }
 
-struct Worker<'a, 'b, 'l> {
-    job: &'a Job<'a>,
-    loosener: &'b mut Loosener<'l>,
-    done: &'b mut Done,
+struct Applier<'a, 'b, 'l> {
+    context: &'a ApplyContext<'a>,
+    access: &'b mut TemporaryAccess<'l>,
+    done: &'b mut Applied,
     tick: Tick<'a>,
-    prepared: VecDeque<Prepared>,
+    prepared: VecDeque<PreparedNode>,
     prepared_bytes: u64,
-    /// What takes the place of a directory, made before anything is removed from that.
-    waiting: BTreeMap<usize, Prepared>,
+    /// What takes the place of a directory; it is made before anything in that directory is removed.
+    waiting: BTreeMap<usize, PreparedNode>,
     unsynced: Unsynced,
-    /// Files that were changed in place: under their other names they are no longer as they were seen.
+    /// Files that were changed in place: under their other names they differ from their inspection.
     own_changes: HashSet<(u64, u64)>,
 }
 
 /// A node under its temporary name.
 #[derive(Debug, Clone, Copy)]
-struct Prepared {
+struct PreparedNode {
     record: usize,
     inode: (u64, u64),
 }
 
-impl Drop for Worker<'_, '_, '_> {
+impl Drop for Applier<'_, '_, '_> {
     fn drop(&mut self) {
         for prepared in self.prepared.iter().chain(self.waiting.values()) {
             self.discard(*prepared);
@@ -121,31 +126,31 @@ impl Drop for Worker<'_, '_, '_> {
     }
 }
 
-impl Worker<'_, '_, '_> {
+impl Applier<'_, '_, '_> {
     fn path(&self, record: usize) -> &[u8] {
-        &self.job.request.files[record].path
+        &self.context.input.files[record].path
     }
 
-    fn goal(&self, record: usize) -> Option<&Present> {
-        state(&self.job.request.files[record], self.job.request.goal).present()
+    fn wanted(&self, record: usize) -> Option<&Present> {
+        state(&self.context.input.files[record], self.context.input.wanted).present()
     }
 
-    /// What was at the path when the plan was made.
-    fn looked(&self, record: usize) -> Option<&Present> {
-        self.job.request.looks.get(&record)?.as_ref().ok()?.live.as_ref()
+    /// What was at the path when it was inspected.
+    fn inspected(&self, record: usize) -> Option<&Present> {
+        self.context.input.inspections.get(&record)?.as_ref().ok()?.live.as_ref()
     }
 
     fn is_live_directory(&self, record: usize) -> bool {
-        self.looked(record).is_some_and(|live| live.file_type == FileType::Directory)
+        self.inspected(record).is_some_and(|live| live.file_type == FileType::Directory)
     }
 
-    fn is_goal_directory(&self, record: usize) -> bool {
-        self.goal(record).is_some_and(|goal| goal.file_type == FileType::Directory)
+    fn is_wanted_directory(&self, record: usize) -> bool {
+        self.wanted(record).is_some_and(|wanted| wanted.file_type == FileType::Directory)
     }
 
-    /// Writes to the journal.
-    fn tell(&self, entry: &Entry) -> Result<(), Error> {
-        self.job.journal.write(entry).map_err(failed("write the journal of the restore"))
+    /// Writes a record to the journal.
+    fn tell(&self, entry: &JournalRecord) -> Result<(), Error> {
+        self.context.journal.write(entry).map_err(failed("write the journal of the restore"))
     }
 
     fn changed(&mut self) {
@@ -153,22 +158,22 @@ impl Worker<'_, '_, '_> {
         (self.tick)();
     }
 
-    /// Whether a directory has to be emptied and replaced.
+    /// Whether a directory has to be emptied before its place can be taken.
     fn waits(&self, record: usize) -> bool {
-        self.is_live_directory(record) && !self.is_goal_directory(record)
+        self.is_live_directory(record) && !self.is_wanted_directory(record)
     }
 
-    /// All that is new and needs no directory out of its way; attributes of what stays.
+    /// Makes everything new that needs no directory out of its way, and gives attributes to what stays.
     fn make(&mut self) -> Result<(), Error> {
-        let job = self.job;
+        let context = self.context;
         // Before another name of the same file is written in place.
-        for step in &job.plan.steps {
+        for step in &context.plan.steps {
             if step.action == (Action::File { in_place: false, own_content: true }) {
                 let prepared = self.new_file(step.record, true)?;
                 self.enqueue(prepared, self.waits(step.record))?;
             }
         }
-        for step in &job.plan.steps {
+        for step in &context.plan.steps {
             let waits = self.waits(step.record);
             match &step.action {
                 Action::File { in_place: true, .. } => self.write_in_place(step.record)?,
@@ -177,23 +182,25 @@ impl Worker<'_, '_, '_> {
                     let prepared = self.new_file(step.record, false)?;
                     self.enqueue(prepared, waits)?;
                 }
-                Action::Node if self.is_goal_directory(step.record) && self.looked(step.record).is_none() => {
+                Action::Node
+                    if self.is_wanted_directory(step.record) && self.inspected(step.record).is_none() =>
+                {
                     self.make_directory(step.record)?;
                 }
                 Action::Node => {
                     let prepared = self.new_node(step.record)?;
-                    if self.is_goal_directory(step.record) {
-                        // What comes next may be in it.
+                    if self.is_wanted_directory(step.record) {
+                        // The next step may be in it.
                         self.put(prepared)?;
                     } else {
                         self.enqueue(prepared, waits)?;
                     }
                 }
-                Action::Attributes(_) | Action::Link { .. } | Action::Remove => {}
+                Action::Attributes(_) | Action::HardLink { .. } | Action::Remove => {}
             }
         }
         self.place_prepared()?;
-        for step in &job.plan.steps {
+        for step in &context.plan.steps {
             if let Action::Attributes(attributes) = &step.action
                 && !self.is_live_directory(step.record)
             {
@@ -204,10 +211,10 @@ impl Worker<'_, '_, '_> {
         Ok(())
     }
 
-    /// What has to go, from the leaves up, and what takes the place of a directory.
+    /// Removes what has to go, from the leaves up, and replaces directories that are empty by then.
     fn remove(&mut self) -> Result<(), Error> {
-        let job = self.job;
-        for step in job.plan.steps.iter().rev() {
+        let context = self.context;
+        for step in context.plan.steps.iter().rev() {
             if step.action == Action::Remove {
                 self.remove_one(step.record)?;
             } else if let Some(prepared) = self.waiting.remove(&step.record) {
@@ -218,78 +225,80 @@ impl Worker<'_, '_, '_> {
     }
 
     fn link(&mut self) -> Result<(), Error> {
-        let job = self.job;
-        for step in &job.plan.steps {
-            if let Action::Link { to } = step.action {
+        let context = self.context;
+        for step in &context.plan.steps {
+            if let Action::HardLink { to } = step.action {
                 self.link_one(step.record, to)?;
             }
         }
         self.place_prepared()
     }
 
-    fn spot(&self, record: usize) -> Result<Spot, Error> {
+    fn dentry(&self, record: usize) -> Result<Dentry, Error> {
         let path = self.path(record);
-        // Those that are missing and recorded are made before, by steps of their own.
-        let spot = self.job.place.with_parents(path, Mode::from_raw_mode(0o755), &mut |_| {});
-        spot.map_err(failed_at("open the directory of", path))
+        // Directories that are missing and recorded were made by steps of their own.
+        let dentry = self.context.root.with_parents(path, Mode::from_raw_mode(0o755), &mut |_| {});
+        dentry.map_err(failed_at("open the directory of", path))
     }
 
     fn changed_meanwhile(&self, record: usize) -> Error {
         failed_at("restore", self.path(record))(io::Error::other("it changed meanwhile"))
     }
 
-    /// Whether `now` is what was looked at.
-    fn is_as_looked(&self, record: usize, now: &Present) -> bool {
-        self.looked(record).is_some_and(|looked| {
-            // Of a directory that is in the way only what it holds matters, and that is seen by the kernel.
-            now.file_type == FileType::Directory && looked.file_type == FileType::Directory
-                || is_unchanged(looked, now)
-                || (looked.dev, looked.ino) == (now.dev, now.ino)
+    /// Whether `now` is what was inspected.
+    fn is_as_inspected(&self, record: usize, now: &Present) -> bool {
+        self.inspected(record).is_some_and(|inspected| {
+            // Of a directory that is in the way only the entries matter, and the kernel refuses to remove
+            // one that has any.
+            now.file_type == FileType::Directory && inspected.file_type == FileType::Directory
+                || is_unchanged(inspected, now)
+                || (inspected.dev, inspected.ino) == (now.dev, now.ino)
                     && self.own_changes.contains(&(now.dev, now.ino))
         })
     }
 
-    fn present(&self, record: usize, spot: &Spot) -> Result<Option<Present>, Error> {
+    fn present(&self, record: usize, dentry: &Dentry) -> Result<Option<Present>, Error> {
         let path = self.path(record);
-        let stat = spot.stat().map_err(failed_at("stat", path))?;
-        stat.map(|stat| live::present(&stat, &spot.proc_path()))
+        let stat = dentry.stat().map_err(failed_at("stat", path))?;
+        stat.map(|stat| live::present(&stat, &dentry.proc_path()))
             .transpose()
-            .map_err(failed_at("look at", path))
+            .map_err(failed_at("stat", path))
     }
 
-    /// Sees that what is at the spot is what was looked at, and says whether something is there.
-    fn expect_unchanged(&self, record: usize, spot: &Spot) -> Result<bool, Error> {
-        match self.present(record, spot)? {
-            None if self.looked(record).is_none() => Ok(false),
-            Some(now) if self.is_as_looked(record, &now) => Ok(true),
+    /// Checks that what is at `dentry` is what was inspected, and says whether anything is there.
+    fn expect_unchanged(&self, record: usize, dentry: &Dentry) -> Result<bool, Error> {
+        match self.present(record, dentry)? {
+            None if self.inspected(record).is_none() => Ok(false),
+            Some(now) if self.is_as_inspected(record, &now) => Ok(true),
             _ => Err(self.changed_meanwhile(record)),
         }
     }
 
-    fn hold(&self, record: usize, spot: &Spot) -> Result<Handle, Error> {
-        let held = spot.hold().map_err(failed_at("open", self.path(record)))?;
-        held.ok_or_else(|| failed_at("open", self.path(record))(io::ErrorKind::NotFound.into()))
+    fn handle(&self, record: usize, dentry: &Dentry) -> Result<Handle, Error> {
+        let handle = dentry.handle().map_err(failed_at("open", self.path(record)))?;
+        handle.ok_or_else(|| failed_at("open", self.path(record))(io::ErrorKind::NotFound.into()))
     }
 
-    /// Sees by its metadata that every path is as it should be.
+    /// Checks by its metadata that every path is at the wanted state.
     fn check(&self) -> Result<(), Error> {
         let left: BTreeSet<&[u8]> = self.done.left.iter().map(|(path, _)| path.as_slice()).collect();
-        for step in &self.job.plan.steps {
+        for step in &self.context.plan.steps {
             let path = self.path(step.record);
             if left.contains(path) {
                 continue;
             }
-            let spot = self.job.place.spot(path).map_err(failed_at("look at", path))?;
-            let stat = spot.map_or(Ok(None), |spot| spot.stat()).map_err(failed_at("look at", path))?;
-            let is_right = match (self.goal(step.record), stat) {
+            let dentry = self.context.root.dentry(path).map_err(failed_at("stat", path))?;
+            let stat = dentry.map_or(Ok(None), |dentry| dentry.stat()).map_err(failed_at("stat", path))?;
+            let is_right = match (self.wanted(step.record), stat) {
                 (None, None) => true,
-                (Some(goal), Some(stat)) => {
-                    FileType::from_mode(stat.st_mode) == Some(goal.file_type)
-                        && (goal.file_type != FileType::File || u64::try_from(stat.st_size) == Ok(goal.size))
+                (Some(wanted), Some(stat)) => {
+                    FileType::from_mode(stat.st_mode) == Some(wanted.file_type)
+                        && (wanted.file_type != FileType::File
+                            || u64::try_from(stat.st_size) == Ok(wanted.size))
                 }
                 _ => false,
             };
-            // An attribute may have been all that was put back, of content that someone changed.
+            // If only attributes were put back, the content may be someone else's.
             if !is_right && !matches!(step.action, Action::Attributes(_)) {
                 return Err(failed_at("restore", path)(io::Error::other("it changed meanwhile")));
             }
@@ -298,15 +307,15 @@ impl Worker<'_, '_, '_> {
     }
 }
 
-/// The record whose content the file of the record `index` gets: its own, or one of another name of the
+/// The record that has the content of the file of record `index`: its own, or that of another name of the
 /// same file.
-pub fn source<'a>(request: &Request<'a>, index: usize) -> &'a FileRecord {
-    let mut names = same_file(request.files, request.links[0], index);
-    let source = names.find(|source| locate(source, request.goal).is_ok());
-    source.unwrap_or(&request.files[index])
+pub fn source<'a>(input: &PlanInput<'a>, index: usize) -> &'a FileRecord {
+    let mut names = same_file(input.files, input.links[0], index);
+    let source = names.find(|source| locate(source, input.wanted).is_ok());
+    source.unwrap_or(&input.files[index])
 }
 
-fn needs_content_of(request: &Request, record: usize) -> bool {
+fn needs_content_of(input: &PlanInput, record: usize) -> bool {
     let action = Action::File { in_place: false, own_content: false };
-    needs_content(&request.files[record], request.goal, &action)
+    needs_content(&input.files[record], input.wanted, &action)
 }

@@ -14,23 +14,23 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::place::{Place, Spot};
+use super::root::{Dentry, Root};
 
-/// The name under which what is to be at `name` is made.
+/// The temporary name beside `name`, under which its new node is made.
 pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
     let digest = Sha256::digest(name);
     let part: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!(".agent-snapshot-{id}-{part}.tmp").into_bytes()
 }
 
-/// The name, in the directory of the rescue, of the content that is to be written into the file at `path`.
+/// The name of the staged content for the file at `path`, in the directory of the rescue.
 pub fn stage_name(id: &str, path: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&temporary(id, path)))
 }
 
-/// Removes what is under a temporary name, if anything is.
-pub fn remove_temporary(spot: &Spot) -> io::Result<()> {
-    let unlink = |flags| rustix::fs::unlinkat(spot.parent(), spot.name(), flags);
+/// Removes the node with a temporary name, if there is one.
+pub fn remove_temporary(dentry: &Dentry) -> io::Result<()> {
+    let unlink = |flags| rustix::fs::unlinkat(dentry.parent(), dentry.name(), flags);
     match unlink(AtFlags::empty()) {
         Err(Errno::ISDIR) => match unlink(AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -41,24 +41,23 @@ pub fn remove_temporary(spot: &Spot) -> io::Result<()> {
     }
 }
 
-/// Renames, where the filesystem knows the flags.
-pub fn rename(from: &Spot, to: &Spot, flags: RenameFlags) -> io::Result<()> {
+/// Renames with `flags`, if the filesystem supports them.
+pub fn rename(from: &Dentry, to: &Dentry, flags: RenameFlags) -> io::Result<()> {
     let rename = |flags| rustix::fs::renameat_with(from.parent(), from.name(), to.parent(), to.name(), flags);
     match rename(flags) {
-        // The filesystem does not know how; nothing was there a moment ago.
+        // Not supported; nothing was there a moment ago.
         Err(Errno::INVAL) if flags == RenameFlags::NOREPLACE => Ok(rename(RenameFlags::empty())?),
         other => Ok(other?),
     }
 }
 
-/// An empty file without a name; beside a file that is written in place it would change the time of
-/// the directory.
+/// Creates an empty file without a name; a named one would change the time of the directory.
 pub fn unnamed_file(directory: &Path, id: &str) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let private = Mode::RUSR | Mode::WUSR;
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, private) {
         Ok(fd) => Ok(File::from(fd)),
-        // A file system without such files.
+        // The filesystem does not support O_TMPFILE.
         Err(_) => {
             let path = directory.join(OsStr::from_bytes(&temporary(id, b"")));
             let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, private)?;
@@ -68,7 +67,7 @@ pub fn unnamed_file(directory: &Path, id: &str) -> io::Result<File> {
     }
 }
 
-/// What is still to be flushed to the disk: a few files one by one, of many their filesystems.
+/// What is still to be flushed to the disk: few files one by one, of many files each filesystem once.
 #[derive(Debug, Default)]
 pub struct Unsynced {
     few: Vec<File>,
@@ -76,7 +75,7 @@ pub struct Unsynced {
     count: usize,
 }
 
-/// So many are flushed one by one: each costs a commit of the filesystem's journal.
+/// As many files are flushed one by one; each costs a commit of the filesystem's journal.
 const FEW: usize = 64;
 
 impl Unsynced {
@@ -93,7 +92,7 @@ impl Unsynced {
         Ok(())
     }
 
-    /// Flushes them, and has none afterwards.
+    /// Flushes everything that was added.
     pub fn flush(&mut self) -> io::Result<()> {
         let Unsynced { few, many, .. } = std::mem::take(self);
         few.iter().try_for_each(|file| sync(rustix::fs::fsync(file)))?;
@@ -101,7 +100,7 @@ impl Unsynced {
     }
 }
 
-/// Some filesystems sync no directory.
+/// Some filesystems can't sync directories.
 fn sync(outcome: Result<(), Errno>) -> io::Result<()> {
     match outcome {
         Ok(()) | Err(Errno::INVAL | Errno::ROFS) => Ok(()),
@@ -109,13 +108,13 @@ fn sync(outcome: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Opens a directory to flush the names in it, where that is possible.
-pub fn open_directory(place: &Place, path: &[u8]) -> io::Result<Option<File>> {
-    let Some(spot) = place.spot(path)? else { return Ok(None) };
+/// Opens a directory for fsync(2), if that is possible.
+pub fn open_directory(root: &Root, path: &[u8]) -> io::Result<Option<File>> {
+    let Some(dentry) = root.dentry(path)? else { return Ok(None) };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(spot.parent(), spot.name(), flags, Mode::empty()) {
+    match rustix::fs::openat(dentry.parent(), dentry.name(), flags, Mode::empty()) {
         Ok(directory) => Ok(Some(File::from(directory))),
-        // What may not be read can't be synced.
+        // Without read permission it can't be synced.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -1,29 +1,29 @@
-//! What can go wrong with a restore, in the kinds that a verb answers differently.
+//! What can go wrong with a restore, in the kinds that a verb handles differently.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::snapshot::{self, printable};
 
-/// Why a restore, or the building of a tree, came to no good end.
+/// Why a restore failed, or the building of a tree.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another process works with the snapshot.
+    /// Another process is using the snapshot.
     #[error("{0} is being used by another restore or recording")]
     Busy(String),
-    /// The directory that a tree is to be built under has entries.
+    /// The directory to build a tree under has entries.
     #[error("{0} is not empty: name a new or an empty directory")]
     NotEmpty(String),
-    /// The snapshot is bad.
+    /// The snapshot is invalid.
     #[error(transparent)]
     Snapshot(#[from] snapshot::Error),
-    /// The bytes of a journal are not those that were written.
+    /// A journal does not match its checksums.
     #[error(
         "{0} is damaged at record {1}, so that what an interrupted restore had begun is not known: what it \
          overwrote is kept beside that file, which is to be removed to go on without it"
     )]
     JournalDamaged(String, usize),
-    /// A journal is in a format of the future or of the past.
+    /// A journal is in the format of another version.
     #[error(
         "{0} was written by another version of agent-snapshot: complete the interrupted restore with that one"
     )]
@@ -31,7 +31,7 @@ pub enum Error {
     /// The rescue could not be written.
     #[error("{0}; nothing was changed")]
     Rescue(Box<Error>),
-    /// The work stopped on the way.
+    /// The restore stopped before its end.
     #[error(
         "{cause}; {done} of {steps} changes were made, what they overwrote is in {}, and the same command completes them",
         names(rescues)
@@ -41,7 +41,7 @@ pub enum Error {
         cause: Box<Error>,
         /// How many changes were made.
         done: usize,
-        /// Of how many.
+        /// How many there were.
         steps: usize,
         /// The unfinished rescues.
         rescues: Vec<PathBuf>,
@@ -51,7 +51,7 @@ pub enum Error {
     Io {
         /// The operation and the path, such as `create /x/y`.
         what: String,
-        /// The refusal.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -61,12 +61,12 @@ fn names(paths: &[PathBuf]) -> String {
     names.join(" and ")
 }
 
-/// Makes an [`Error`] of a refusal of the operation `what`.
+/// Wraps an error of the operating system with the operation that failed.
 pub fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { what: what.into(), source }
 }
 
-/// Makes an [`Error`] of a refusal of the operation `what` on `path`.
+/// The same, with the path that the operation was on.
 pub fn failed_at(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.to_vec();
     move |source| failed(format!("{what} {}", printable(&path)))(source)

@@ -1,100 +1,107 @@
-//! What came of a restore in place, for whoever tells it.
+//! What came of a restore in place, for the verb to report.
 //!
 //! Neighbours: `run.rs` fills it in, `plan.rs` has the plan that it is made of.
 
 use std::path::PathBuf;
 
-use super::make::Shortfall;
-use super::plan::{Action, Left, Obstacle, Plan, Request};
+use super::node::Shortfall;
+use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan};
 use crate::snapshot::source::Unavailable;
 use crate::snapshot::{FileType, Present, printable};
 
 /// What becomes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// It is made where nothing is.
+pub enum PathChange {
+    /// It is made; nothing is there.
     Create,
     /// What is there is replaced.
     Replace,
     /// It is written in place.
     WriteInPlace,
-    /// It becomes another name of a file.
-    Link,
+    /// It becomes a hard link to another file.
+    HardLink,
     /// It gets other attributes.
     Attributes,
     /// It is removed.
     Remove,
 }
 
-impl Change {
-    /// Its name.
+impl PathChange {
+    /// The word for it in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Change::Create => "create",
-            Change::Replace => "replace",
-            Change::WriteInPlace => "write_in_place",
-            Change::Link => "link",
-            Change::Attributes => "attributes",
-            Change::Remove => "remove",
+            PathChange::Create => "create",
+            PathChange::Replace => "replace",
+            PathChange::WriteInPlace => "write_in_place",
+            PathChange::HardLink => "link",
+            PathChange::Attributes => "attributes",
+            PathChange::Remove => "remove",
         }
     }
 }
 
 /// What came of a restore.
 #[derive(Debug, Default)]
-pub struct Answer {
-    /// What is to be done, or was, in the order of the paths.
-    pub changes: Vec<(Vec<u8>, Change)>,
-    /// Targets at neither of their states, with what is there.
+pub struct RestoreOutcome {
+    /// The changes that are to be made or were made, sorted by path.
+    pub changes: Vec<(Vec<u8>, PathChange)>,
+    /// Targets at neither of their recorded states, with what is there.
     pub conflicts: Vec<(Vec<u8>, String)>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
-    /// Paths whose content can't be had.
+    /// Paths whose content is unavailable.
     pub unavailable: Vec<(Vec<u8>, Unavailable)>,
     /// Targets that are left as they are.
-    pub left: Vec<(Vec<u8>, Left)>,
-    /// What could not be given to a path.
+    pub left: Vec<(Vec<u8>, LeftReason)>,
+    /// Attributes that could not be given to a path.
     pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
-    /// How many targets were at the state already.
-    pub at_goal: usize,
-    /// Where what was overwritten is kept.
+    /// How many targets were at the wanted state already.
+    pub at_wanted: usize,
+    /// The rescues, which have what was overwritten.
     pub rescues: Vec<PathBuf>,
-    /// Whether a restore that was killed was completed.
+    /// Whether an interrupted restore was completed.
     pub completed: bool,
     /// Whether the changes were made.
     pub applied: bool,
-    /// Whether they are not made, or would not be, for what stands in the way.
+    /// Whether the changes are refused, or would be.
     pub is_refused: bool,
-    /// Whether conflicts are in the way, and not to be overwritten.
+    /// Whether conflicts are a reason for that.
     pub has_blocking_conflicts: bool,
 }
 
-impl Answer {
-    /// Whether the state was put back whole, or will be.
+impl RestoreOutcome {
+    /// Whether all of the state was put back, or will be.
     pub fn is_whole(&self) -> bool {
         !self.is_refused && self.left.is_empty()
     }
 }
 
 /// The outcome that `plan` will have when it is carried out.
-pub fn answer(request: &Request, plan: &Plan, unavailable: Vec<(Vec<u8>, Unavailable)>) -> Answer {
-    let looked = |index: usize| request.looks.get(&index).and_then(|look| look.as_ref().ok());
+pub fn outcome(
+    input: &PlanInput,
+    plan: &RestorePlan,
+    unavailable: Vec<(Vec<u8>, Unavailable)>,
+) -> RestoreOutcome {
+    let inspected =
+        |index: usize| input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
     let change = |index: usize, action: &Action| match action {
-        Action::File { in_place: true, .. } => Change::WriteInPlace,
-        Action::File { .. } | Action::Node => match looked(index).and_then(|look| look.live.as_ref()) {
-            None => Change::Create,
-            Some(_) => Change::Replace,
-        },
-        Action::Link { .. } => Change::Link,
-        Action::Attributes(_) => Change::Attributes,
-        Action::Remove => Change::Remove,
+        Action::File { in_place: true, .. } => PathChange::WriteInPlace,
+        Action::File { .. } | Action::Node => {
+            match inspected(index).and_then(|inspection| inspection.live.as_ref()) {
+                None => PathChange::Create,
+                Some(_) => PathChange::Replace,
+            }
+        }
+        Action::HardLink { .. } => PathChange::HardLink,
+        Action::Attributes(_) => PathChange::Attributes,
+        Action::Remove => PathChange::Remove,
     };
-    let path = |index: usize| request.files[index].path.clone();
+    let path = |index: usize| input.files[index].path.clone();
     let conflict = |index: &usize| {
-        let live = looked(*index).and_then(|look| look.live.as_ref());
+        let live = inspected(*index).and_then(|inspection| inspection.live.as_ref());
         (path(*index), live.map_or_else(|| "nothing is there now".to_owned(), describe))
     };
-    Answer {
+    RestoreOutcome {
         changes: plan
             .steps
             .iter()
@@ -104,8 +111,8 @@ pub fn answer(request: &Request, plan: &Plan, unavailable: Vec<(Vec<u8>, Unavail
         obstacles: plan.obstacles.clone(),
         unavailable,
         left: plan.left.clone(),
-        at_goal: plan.at_goal,
-        ..Answer::default()
+        at_wanted: plan.at_wanted,
+        ..RestoreOutcome::default()
     }
 }
 

@@ -1,29 +1,29 @@
-//! What a caller asks of a restore in place, and what it is told of the work.
+//! What a caller asks of a restore in place, and how it learns of the progress.
 //!
 //! Neighbours: `run.rs` does it, `outcome.rs` is what came of it.
 
-use super::make::Policy;
+use super::node::RestorePolicy;
 use super::targets::Choice;
 use crate::snapshot::blobs::Side;
 
-/// What is asked for.
-pub struct Wish<'a> {
-    /// The state that is to be put back.
-    pub goal: Side,
-    /// What of it.
-    pub policy: &'a Policy,
-    /// Which paths.
+/// A request to put back a state of a snapshot in place.
+pub struct RestoreRequest<'a> {
+    /// The wanted state.
+    pub wanted: Side,
+    /// What of it is put back.
+    pub policy: &'a RestorePolicy,
+    /// The paths that are put back.
     pub choice: &'a dyn Choice,
-    /// The same, as they were named.
+    /// The same paths, as they were named.
     pub paths: &'a [Vec<u8>],
-    /// Whether a target that is at neither of its states is overwritten.
+    /// Whether targets at neither of their recorded states are overwritten.
     pub force: bool,
-    /// Whether the plan is all that is wanted.
+    /// Whether only the plan is wanted.
     pub dry_run: bool,
 }
 
-/// Who is told how far the work is.
-pub trait Progress: Sync {
+/// Receives the progress of the work.
+pub trait RestoreProgress: Sync {
     /// Work of `len` steps begins.
     fn start(&self, what: &'static str, len: usize);
     /// One step is done.

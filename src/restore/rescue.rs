@@ -1,11 +1,10 @@
-//! The snapshot of what a restore overwrites: written before anything changes, so that the restore
-//! can be undone, and completed where it was killed.
+//! The rescue: a snapshot of what a restore overwrites, written before anything changes, so that the
+//! restore can be undone, or completed if it is interrupted.
 //!
-//! It lies beside the snapshot that is restored, and is called `.unfinished`, with a journal in it, until
-//! all is done. Its
-//! before-states are those of the live files, with their content; its after-states those that the
-//! restore puts back, whose content stays where it is. Neighbours: `plan.rs` has the steps,
-//! `apply.rs` carries them out.
+//! It is beside the snapshot that is restored, and has a journal in it until the restore has ended. Its
+//! before-states are the live files, with content; its after-states are what the restore puts back, whose
+//! content stays in the other snapshot. Neighbours: `plan.rs` has the steps, `apply.rs` carries them out,
+//! `rescue_directory.rs` names the directory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -15,12 +14,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use super::access::TemporaryAccess;
 use super::error::{Error, failed, failed_at};
 use super::journal::Journal;
-use super::loosen::Loosener;
-use super::make::Policy;
-use super::place::{Place, Spot};
-use super::plan::{Action, Request, Step, is_unchanged};
+use super::node::RestorePolicy;
+use super::plan::{Action, PlanInput, Step, is_unchanged};
+use super::root::{Dentry, Root};
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
@@ -28,16 +27,16 @@ use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::*;
 
-/// The name of the rescues of the snapshot `id`, which tells it from a later one in its directory.
+/// The name of the rescues of the snapshot `id`; a later snapshot in the same directory has another.
 pub fn name(id: &str) -> String {
     format!("rescue of {id}")
 }
 
-/// The command of a rescue: what was asked for, in one form.
-pub fn command(snap: &Path, goal: Side, paths: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
+/// The command of a rescue: the request, in a canonical form.
+pub fn command(snap: &Path, wanted: Side, paths: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
     let mut command = vec![b"agent-snapshot".to_vec(), b"restore".to_vec()];
     command.push(snap.canonicalize()?.into_os_string().into_encoded_bytes());
-    if goal == Side::Before {
+    if wanted == Side::Before {
         command.push(b"--before".to_vec());
     }
     command.extend(paths.iter().cloned());
@@ -46,88 +45,90 @@ pub fn command(snap: &Path, goal: Side, paths: &[Vec<u8>]) -> io::Result<Vec<Vec
 
 /// One path of a rescue.
 #[derive(Debug)]
-pub struct Kept {
-    /// Its record; the content of the before-state is not in it yet.
+pub struct KeptPath {
+    /// Its record, still without the content of its before-state.
     pub record: FileRecord,
-    /// Whether that content is to be kept.
+    /// Whether that content has to be kept.
     pub content: bool,
 }
 
-/// What is to be kept of all that the steps change, by path.
+/// What is to be kept of everything that the steps change, by path.
 ///
-/// `directories` are those in which names change or whose permission bits are loosened, as they are
-/// now, with the modification time that each will get.
+/// `directories` are those in which entries change or whose modes are widened, with their current
+/// metadata.
 pub fn kept(
-    request: &Request,
+    input: &PlanInput,
     steps: &[Step],
     parents: impl Iterator<Item = Vec<u8>>,
     directories: &BTreeMap<Vec<u8>, Present>,
-) -> BTreeMap<Vec<u8>, Kept> {
-    let mut kept: BTreeMap<Vec<u8>, Kept> = BTreeMap::new();
+) -> BTreeMap<Vec<u8>, KeptPath> {
+    let mut kept: BTreeMap<Vec<u8>, KeptPath> = BTreeMap::new();
     for (path, present) in directories {
         let at = State::Present(Box::new(present.clone()));
         let record = FileRecord::new(path, at.clone(), at, Operation::Directory.into());
-        kept.insert(path.clone(), Kept { record, content: false });
+        kept.insert(path.clone(), KeptPath { record, content: false });
     }
     for path in parents {
         let absent = State::Absent { tombstone: false };
         let made = State::Present(Box::new(new_directory()));
         let operations = Operations::from(Operation::Directory).with(Operation::Write);
         let record = FileRecord::new(&path, absent, made, operations);
-        kept.insert(path, Kept { record, content: false });
+        kept.insert(path, KeptPath { record, content: false });
     }
     for step in steps {
-        if let Some(one) = kept_of(request, step) {
+        if let Some(one) = kept_of(input, step) {
             kept.insert(one.record.path.clone(), one);
         }
     }
-    keep_other_names(request, steps, &mut kept);
+    keep_other_names(input, steps, &mut kept);
     kept
 }
 
-/// Notes the other names of files that lose or get one, so that it can be undone.
-fn keep_other_names(request: &Request, steps: &[Step], kept: &mut BTreeMap<Vec<u8>, Kept>) {
+/// Adds the other names of files that lose or get a hard link, so that it can be undone.
+fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u8>, KeptPath>) {
     let inode = |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some((at.dev, at.ino));
     let lost: HashSet<_> =
         kept.values().filter_map(|one| one.record.before.present().and_then(inode)).collect();
-    for (index, look) in request.looks {
-        let path = &request.files[*index].path;
-        let Some(live) = look.as_ref().ok().and_then(|look| look.live.as_ref()) else { continue };
+    for (index, inspection) in input.inspections {
+        let path = &input.files[*index].path;
+        let Some(live) = inspection.as_ref().ok().and_then(|inspection| inspection.live.as_ref()) else {
+            continue;
+        };
         if inode(live).is_some_and(|inode| lost.contains(&inode)) && !kept.contains_key(path) {
             let at = State::Present(Box::new(live.clone()));
             let record = FileRecord::new(path, at.clone(), at, Operation::Existence.into());
-            kept.insert(path.clone(), Kept { record, content: false });
+            kept.insert(path.clone(), KeptPath { record, content: false });
         }
     }
     for step in steps {
-        let Action::Link { to } = step.action else { continue };
-        let leader = &request.files[to];
-        let live = request.looks.get(&to).and_then(|look| look.as_ref().ok()?.live.as_ref());
-        let goal = state(leader, request.goal).present();
-        if let (Some(live), Some(goal), false) = (live, goal, kept.contains_key(&leader.path)) {
-            let after = State::Present(Box::new(promised(goal, request.policy)));
+        let Action::HardLink { to } = step.action else { continue };
+        let leader = &input.files[to];
+        let live = input.inspections.get(&to).and_then(|inspection| inspection.as_ref().ok()?.live.as_ref());
+        let wanted = state(leader, input.wanted).present();
+        if let (Some(live), Some(wanted), false) = (live, wanted, kept.contains_key(&leader.path)) {
+            let after = State::Present(Box::new(promised(wanted, input.policy)));
             let before = State::Present(Box::new(live.clone()));
             let record = FileRecord::new(&leader.path, before, after, Operation::Existence.into());
-            kept.insert(leader.path.clone(), Kept { record, content: false });
+            kept.insert(leader.path.clone(), KeptPath { record, content: false });
         }
     }
 }
 
-fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
-    // A directory that is made because something in it is was not looked at: it is missing.
-    let looked = match request.looks.get(&step.record) {
-        Some(look) => look.as_ref().ok()?.live.as_ref(),
+fn kept_of(input: &PlanInput, step: &Step) -> Option<KeptPath> {
+    // A parent directory that is made for something else was not inspected: it is missing.
+    let inspected = match input.inspections.get(&step.record) {
+        Some(inspection) => inspection.as_ref().ok()?.live.as_ref(),
         None => None,
     };
-    let source = &request.files[step.record];
-    let before = match looked {
+    let source = &input.files[step.record];
+    let before = match inspected {
         Some(live) => State::Present(Box::new(live.clone())),
         None => State::Absent { tombstone: false },
     };
     let (after, operations) = match &step.action {
         Action::Remove => (State::Absent { tombstone: true }, Operation::Delete.into()),
         Action::Attributes(attributes) => {
-            let mut after = looked.cloned()?;
+            let mut after = inspected.cloned()?;
             if let Some(permissions) = attributes.permissions {
                 after.mode = after.mode & libc::S_IFMT | permissions;
             }
@@ -148,30 +149,30 @@ fn kept_of(request: &Request, step: &Step) -> Option<Kept> {
             }
             (State::Present(Box::new(after)), Operation::Metadata.into())
         }
-        Action::File { .. } | Action::Link { .. } | Action::Node => {
-            let goal = state(source, request.goal).present()?;
-            (State::Present(Box::new(promised(goal, request.policy))), Operation::Write.into())
+        Action::File { .. } | Action::HardLink { .. } | Action::Node => {
+            let wanted = state(source, input.wanted).present()?;
+            (State::Present(Box::new(promised(wanted, input.policy))), Operation::Write.into())
         }
     };
     let content = !matches!(step.action, Action::Attributes(_))
-        && looked.is_some_and(|live| live.file_type == FileType::File);
+        && inspected.is_some_and(|live| live.file_type == FileType::File);
     let mut record = FileRecord::new(&source.path, before, after, operations);
-    record.git_after = match request.goal {
+    record.git_after = match input.wanted {
         Side::Before => source.git.clone(),
         Side::After => source.git_after.clone().or_else(|| source.git.clone()),
     }
     .filter(|git| git.oid.is_some() && record.after.present().is_some_and(|after| after.digest.is_none()));
-    Some(Kept { record, content })
+    Some(KeptPath { record, content })
 }
 
 /// The state that a restore puts back, without its content, which is in another snapshot.
-fn promised(goal: &Present, policy: &Policy) -> Present {
-    let mut after = goal.clone();
-    if goal.file_type != FileType::Symlink {
-        after.mode = goal.mode & libc::S_IFMT | policy.permissions(goal);
+fn promised(wanted: &Present, policy: &RestorePolicy) -> Present {
+    let mut after = wanted.clone();
+    if wanted.file_type != FileType::Symlink {
+        after.mode = wanted.mode & libc::S_IFMT | policy.permissions(wanted);
     }
     after.entries_digest = None;
-    // That its bytes are in the other snapshot is no gap of the rescue.
+    // Its content is in the other snapshot, which is no gap of the rescue.
     (after.blob, after.blob_omitted) = (None, None);
     after
 }
@@ -184,25 +185,26 @@ fn new_directory() -> Present {
     }
 }
 
-/// Whether what a step overwrites is kept already in the rescue of the run that was killed, of which
-/// `records` are those of the path.
+/// Whether what `step` overwrites is already in the rescue of an interrupted run, which has the `records`
+/// of the path.
 ///
-/// Bytes that are not the kept ones are never taken for them, whatever the metadata says.
+/// Content counts as kept only if its digest is the kept one, whatever the metadata says.
 pub fn is_kept(
     records: &[&FileRecord],
     step: &Step,
     live: Option<&Present>,
-    place: &Place,
-    loosener: &mut Loosener,
+    root: &Root,
+    access: &mut TemporaryAccess,
 ) -> bool {
     let mut has_content = |before: &Present, live: &Present| {
         live.file_type != FileType::File
             || matches!(step.action, Action::Attributes(_))
             || before.digest.is_some_and(|kept| {
-                // What can't be read is no reason to stop: to keep it once more will be.
+                // If it can't be read here, keeping it again will fail.
                 (before.blob.is_some() || before.size == 0) && {
-                    let spot = place.spot(&records[0].path).ok().flatten();
-                    let file = spot.and_then(|spot| open_for_reading(&records[0].path, &spot, loosener).ok());
+                    let dentry = root.dentry(&records[0].path).ok().flatten();
+                    let file =
+                        dentry.and_then(|dentry| open_for_reading(&records[0].path, &dentry, access).ok());
                     file.and_then(|file| digest_file(&file).ok()).is_some_and(|(found, _)| found == kept)
                 }
             })
@@ -222,9 +224,9 @@ pub fn is_kept(
 pub fn write(
     journal: &Journal,
     header: &Header,
-    kept: BTreeMap<Vec<u8>, Kept>,
-    place: &Place,
-    loosener: &mut Loosener,
+    kept: BTreeMap<Vec<u8>, KeptPath>,
+    root: &Root,
+    access: &mut TemporaryAccess,
 ) -> Result<(), Error> {
     let path = journal.directory().map_err(failed("make a directory for the rescue beside the snapshot"))?;
     let target = SnapshotDir::create(path)?;
@@ -233,9 +235,9 @@ pub fn write(
     let blobs = target.unnamed_file().map_err(refused())?;
     let mut writer = BlobWriter::new(blobs, Compression::Snappy).map_err(refused())?;
     let mut records = Vec::with_capacity(kept.len());
-    for Kept { mut record, content } in kept.into_values() {
+    for KeptPath { mut record, content } in kept.into_values() {
         if let (true, State::Present(before)) = (content, &mut record.before) {
-            store(&mut writer, &record.path, before, place, loosener).map_err(|source| {
+            store(&mut writer, &record.path, before, root, access).map_err(|source| {
                 failed(format!("keep {} in {}", printable(&record.path), printable(name)))(source)
             })?;
         }
@@ -252,11 +254,11 @@ fn store(
     writer: &mut BlobWriter,
     path: &[u8],
     before: &mut Present,
-    place: &Place,
-    loosener: &mut Loosener,
+    root: &Root,
+    access: &mut TemporaryAccess,
 ) -> io::Result<()> {
-    let spot = place.spot(path)?.ok_or(io::ErrorKind::NotFound)?;
-    let file = open_for_reading(path, &spot, loosener)?;
+    let dentry = root.dentry(path)?.ok_or(io::ErrorKind::NotFound)?;
+    let file = open_for_reading(path, &dentry, access)?;
     let stored = writer.store_file(&blob_key(Side::Before, path), &file, StoreLimit::NONE)?;
     if stored.size != before.size {
         return Err(io::Error::other("it changed while it was read"));
@@ -266,15 +268,15 @@ fn store(
     Ok(())
 }
 
-/// Opens a regular file; one of our own that we may not read is made readable for that moment.
-fn open_for_reading(path: &[u8], spot: &Spot, loosener: &mut Loosener) -> io::Result<File> {
-    match live::open_regular(&spot.proc_path()) {
+/// Opens a regular file; an unreadable one of the user's is made readable for the open.
+fn open_for_reading(path: &[u8], dentry: &Dentry, access: &mut TemporaryAccess) -> io::Result<File> {
+    match live::open_regular(&dentry.proc_path()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let held = spot.hold()?.ok_or(io::ErrorKind::NotFound)?;
-            if held.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
+            let handle = dentry.handle()?.ok_or(io::ErrorKind::NotFound)?;
+            if handle.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
                 return Err(error);
             }
-            let opened = loosener.for_a_moment(path, held, 0o400, |held| held.open(OFlags::RDONLY));
+            let opened = access.with_access(path, handle, 0o400, |handle| handle.open(OFlags::RDONLY));
             Ok(File::from(opened?))
         }
         other => other,

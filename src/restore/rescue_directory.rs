@@ -1,7 +1,8 @@
-//! The directory of a rescue: its name beside the snapshot, and its end.
+//! The directory of a rescue: its name beside the snapshot, and how it ends.
 //!
-//! It is called `SNAP-rescue-N.unfinished` until its restore has ended. Neighbours: `journal.rs` is in it
-//! until then, `rescue.rs` writes the rescue into it, `interrupted.rs` finds those that were left.
+//! It is called `SNAP-rescue-N.unfinished` until its restore has ended. Neighbours: until then
+//! `journal.rs` has its journal there, `rescue.rs` writes the rescue into it, `interrupted.rs` finds
+//! those that were left.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,14 +16,14 @@ use rustix::io::Errno;
 
 use crate::snapshot::layout;
 
-/// What the name of a rescue has behind that of the snapshot.
+/// What follows the name of the snapshot in that of a rescue.
 const RESCUE: &str = "-rescue-";
 
-/// What the name of a rescue ends in until its restore is done.
+/// The end of the name of a rescue whose restore has not ended.
 const UNFINISHED: &str = ".unfinished";
 
-/// The directory of the snapshots and the name that rescues of `snap` start with; a rescue of a rescue
-/// is one more of the first snapshot.
+/// The directory that the snapshot `snap` is in, and the start of the names of its rescues; a rescue of a
+/// rescue is named after the first snapshot.
 pub fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
     let real = snap.canonicalize()?;
     let name = real.file_name().unwrap_or(OsStr::new("root")).as_bytes();
@@ -33,8 +34,8 @@ pub fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
     Ok((real.parent().unwrap_or(Path::new("/")).to_owned(), name))
 }
 
-/// Ends the restore whose journal is in `directory`: a rescue gets its final name, and what is none is
-/// removed.
+/// Ends the restore whose journal is in `directory`: a rescue gets its final name; a directory without
+/// one is removed.
 pub fn end(directory: &Path) -> io::Result<()> {
     let names = std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
     let names = names.collect::<io::Result<Vec<_>>>()?;
@@ -55,7 +56,7 @@ pub fn end(directory: &Path) -> io::Result<()> {
     done.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-/// The name of the rescue in `directory` when its restore has ended.
+/// The name of the rescue in `directory` once its restore has ended.
 pub fn final_name(directory: &Path) -> PathBuf {
     let name = directory.as_os_str().as_bytes();
     PathBuf::from(OsStr::from_bytes(name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name)))
@@ -71,14 +72,14 @@ pub fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
-/// Whether `path` is a directory of ours that nobody else writes to.
+/// Whether `path` is a directory of this user that nobody else may write to.
 pub fn is_own_directory(path: &Path) -> bool {
     let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
     stat.is_dir() && stat.uid() == nix::unistd::geteuid().as_raw() && stat.mode() & 0o022 == 0
 }
 
-/// Makes a directory beside `snap` under the next name that no rescue has, and `journal` in it; one that
-/// has no journal yet is what a run that was killed early has left.
+/// Creates a directory beside `snap` with the next free number, and `journal` in it; one without a
+/// journal, which an early interruption has left, is used again.
 pub fn create_beside(
     snap: &Path,
     journal: impl Fn(&Path) -> io::Result<Option<File>>,
@@ -107,7 +108,7 @@ pub fn create_beside(
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Whether no rescue is in the directory: its restore never came so far that a file was changed.
+/// Whether there is no rescue in the directory: its restore was interrupted before it changed any file.
 pub fn is_abandoned(path: &Path) -> bool {
     let none = std::fs::symlink_metadata(path.join(layout::MANIFEST));
     none.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)

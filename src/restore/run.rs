@@ -1,7 +1,6 @@
-//! A restore in place, from the first look to the last: checks, plan, rescue, change.
+//! A restore in place, from the lock to the end of the rescue.
 //!
-//! Neighbours: the other rooms of `restore`, each for its part; `commands::restore` tells what came
-//! of it.
+//! Neighbours: the other files of `restore`, each for its part; `commands::restore` reports the outcome.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -11,21 +10,21 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::apply::{self, Done, Job};
+use super::access::TemporaryAccess;
+use super::apply::{self, Applied, ApplyContext};
 use super::error::{Error, failed};
-use super::interrupted::Killed;
+use super::inspect::inspect;
+use super::interrupted::InterruptedRestores;
 use super::journal::Journal;
-use super::look::look;
-use super::loosen::Loosener;
-use super::outcome::{Answer, answer};
+use super::outcome::{RestoreOutcome, outcome};
 use super::parallel;
-use super::place::Place;
-use super::plan::{self, Plan, Request, Step, needs_content};
-use super::request::{Progress, Wish};
-use super::rescue::{self, Kept};
+use super::plan::{self, PlanInput, RestorePlan, Step, needs_content};
+use super::request::{RestoreProgress, RestoreRequest};
+use super::rescue::{self, KeptPath};
 use super::rescue_directory;
-use super::targets::{Links, opposite, same_file, select};
-use super::times::{self, Times};
+use super::root::Root;
+use super::targets::{HardLinks, opposite, same_file, select};
+use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
@@ -33,125 +32,129 @@ use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 /// How many contents are in memory at once, each with up to a row of the bundle.
 const CONTENT_THREADS: usize = 4;
 
-/// How often a snapshot that is in use is tried, and how long after each time.
+/// How often a locked snapshot is tried, and the pause after each time.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Puts a state of `snapshot` back in place, or says why not.
-pub fn run(snapshot: &Snapshot, wish: &Wish, progress: &dyn Progress) -> Result<Answer, Error> {
+/// Puts a state of `snapshot` back in place, or says why it can't.
+pub fn run(
+    snapshot: &Snapshot,
+    request: &RestoreRequest,
+    progress: &dyn RestoreProgress,
+) -> Result<RestoreOutcome, Error> {
     let _lock = lock(snapshot)?;
-    let place = Place::live().map_err(failed("open /"))?;
-    let killed = Killed::find(snapshot, wish)?;
-    let begun = killed.settle(snapshot, &place, wish)?;
+    let root = Root::live().map_err(failed("open /"))?;
+    let interrupted = InterruptedRestores::find(snapshot, request)?;
+    let begun = interrupted.settle(snapshot, &root, request)?;
     let files = snapshot.files();
-    let links = [wish.goal, opposite(wish.goal)].map(|side| Links::of(files, side));
+    let links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(files, side));
     let links = [&links[0], &links[1]];
-    let targets = select(files, links, wish.choice);
+    let targets = select(files, links, request.choice);
 
     let journal = Journal::beside(snapshot.path());
-    let mut loosener = Loosener::new(&place, &journal);
+    let mut access = TemporaryAccess::new(&root, &journal);
     let mut indices: Vec<usize> =
         targets.iter().flat_map(|target| links[0].names(*target)).copied().collect();
     indices.extend(targets.iter().flat_map(|target| links[1].names(*target)));
     indices.extend(&targets);
     indices.sort_unstable();
     indices.dedup();
-    let looks = look(wish, files, links, &indices, &place, &mut loosener, progress);
-    let request = Request {
+    let inspections = inspect(request, files, links, &indices, &root, &mut access, progress);
+    let input = PlanInput {
         files,
-        goal: wish.goal,
-        policy: wish.policy,
-        force: wish.force,
+        wanted: request.wanted,
+        policy: request.policy,
+        force: request.force,
         targets: &targets,
         links,
-        looks: &looks,
+        inspections: &inspections,
         begun: &begun,
     };
-    let plan = plan::plan(&request);
+    let plan = plan::plan(&input);
     let contents = Contents::new(snapshot);
-    let mut answer = answer(&request, &plan, unavailable(&request, &plan, &contents));
-    answer.has_blocking_conflicts = !wish.force && !plan.conflicts.is_empty();
-    answer.is_refused = !plan.is_clear(wish.force) || !answer.unavailable.is_empty();
-    if wish.dry_run || answer.is_refused {
-        return Ok(answer);
+    let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents));
+    outcome.has_blocking_conflicts = !request.force && !plan.conflicts.is_empty();
+    outcome.is_refused = !plan.is_clear(request.force) || !outcome.unavailable.is_empty();
+    if request.dry_run || outcome.is_refused {
+        return Ok(outcome);
     }
 
-    answer.unavailable = check_contents(&request, &plan, &contents, progress)?;
-    answer.is_refused = !answer.unavailable.is_empty();
-    if answer.is_refused {
-        return Ok(answer);
+    outcome.unavailable = check_contents(&input, &plan, &contents, progress)?;
+    outcome.is_refused = !outcome.unavailable.is_empty();
+    if outcome.is_refused {
+        return Ok(outcome);
     }
 
-    // What was loosened only to look is closed again unless the work needs it, too.
+    // Access that only the inspection needed is revoked, unless the work needs it, too.
     let directories =
-        times::directories(&place, &plan, &request, &loosener).map_err(failed("look at a directory"))?;
-    let records = killed.sources(snapshot).flat_map(Snapshot::files);
-    let times = times::times(&request, &plan, &directories, records);
-    let is_undone = killed.itself && wish.goal == Side::Before && wish.paths.is_empty();
-    let nothing_to_do = plan.steps.is_empty() && killed.own.is_empty() && !is_undone;
+        times::directories(&root, &plan, &input, &access).map_err(failed("stat a directory"))?;
+    let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
+    let times = times::times(&input, &plan, &directories, records);
+    let is_undone = interrupted.itself && request.wanted == Side::Before && request.paths.is_empty();
+    let nothing_to_do = plan.steps.is_empty() && interrupted.own.is_empty() && !is_undone;
     if nothing_to_do {
-        loosener.close().map_err(failed("change back the mode of a directory"))?;
-        answer.applied = true;
-        return Ok(answer);
+        access.revoke().map_err(failed("change back the mode of a directory"))?;
+        outcome.applied = true;
+        return Ok(outcome);
     }
-    let kept = what_is_kept(&request, &plan, &directories, &times, &killed, &place, &mut loosener);
+    let kept = what_is_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
     let has_rescue = !kept.is_empty();
     if has_rescue {
-        let command = rescue::command(snapshot.path(), wish.goal, wish.paths)
+        let command = rescue::command(snapshot.path(), request.wanted, request.paths)
             .map_err(failed("resolve the snapshot"))?;
         let header = rescue::header(snapshot.header(), journal.id(), command);
-        rescue::write(&journal, &header, kept, &place, &mut loosener)
+        rescue::write(&journal, &header, kept, &root, &mut access)
             .map_err(|error| Error::Rescue(Box::new(error)))?;
     }
-    let mut rescues: Vec<PathBuf> = killed.own.iter().map(|one| one.path.clone()).collect();
+    let mut rescues: Vec<PathBuf> = interrupted.own.iter().map(|one| one.path.clone()).collect();
     if has_rescue {
         rescues.push(journal.directory().map_err(failed("find the rescue"))?.to_owned());
     }
     journal.keep();
-    let job = Job {
-        request: &request,
+    let context = ApplyContext {
+        input: &input,
         plan: &plan,
-        place: &place,
+        root: &root,
         contents: &contents,
         journal: &journal,
         times: &times,
     };
-    let mut done = Done::default();
+    let mut done = Applied::default();
     progress.start("restore", plan.steps.len());
-    let applied = apply::apply(&job, &mut loosener, &mut done, &|| progress.tick());
+    let applied = apply::apply(&context, &mut access, &mut done, &|| progress.tick());
     progress.end();
     if let Err(cause) = applied {
         let steps = plan.steps.len();
         let done = done.changed + done.removed;
         return Err(Error::Stopped { cause: Box::new(cause), done, steps, rescues });
     }
-    drop(loosener);
+    drop(access);
     let ended = failed("end the rescue");
     (|| {
         if is_undone {
             rescue_directory::end(&snapshot.path().canonicalize()?)?;
         }
-        // The oldest is the last: without it a later one would tell what was half done as what was.
+        // The oldest last: without it a later one would present half-written files as what was there.
         journal.finish()?;
-        killed.own.iter().rev().try_for_each(|one| rescue_directory::end(&one.path))
+        interrupted.own.iter().rev().try_for_each(|one| rescue_directory::end(&one.path))
     })()
     .map_err(ended)?;
-    answer.rescues = rescues.iter().map(|path| rescue_directory::final_name(path)).collect();
-    answer.completed = !killed.own.is_empty();
-    answer.left.append(&mut done.left);
-    answer.shortfalls = done.shortfalls;
-    answer.applied = true;
-    Ok(answer)
+    outcome.rescues = rescues.iter().map(|path| rescue_directory::final_name(path)).collect();
+    outcome.completed = !interrupted.own.is_empty();
+    outcome.left.append(&mut done.left);
+    outcome.shortfalls = done.shortfalls;
+    outcome.applied = true;
+    Ok(outcome)
 }
 
-/// Keeps others from restoring or recording into the snapshot for as long as the result lives.
+/// Locks the snapshot against other restores and recordings for as long as the returned file lives.
 fn lock(snapshot: &Snapshot) -> Result<File, Error> {
     let directory = File::open(snapshot.path()).map_err(failed("open the snapshot"))?;
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            // A recording that has just ended may still be held by a process that it forked.
+            // A process forked by a recording that has just ended may still have the lock.
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            // A file system without locks is no reason not to restore.
+            // A filesystem without locks is no reason not to restore.
             _ => return Ok(directory),
         }
     }
@@ -166,17 +169,17 @@ fn by_path<'a>(records: impl Iterator<Item = &'a FileRecord>) -> HashMap<&'a [u8
     found
 }
 
-/// The contents that the plan needs and that can't be had.
-fn unavailable(request: &Request, plan: &Plan, contents: &Contents) -> Vec<(Vec<u8>, Unavailable)> {
+/// The contents that the plan needs and that are unavailable.
+fn unavailable(input: &PlanInput, plan: &RestorePlan, contents: &Contents) -> Vec<(Vec<u8>, Unavailable)> {
     let mut missing = Vec::new();
     for step in &plan.steps {
-        let record = &request.files[step.record];
-        if !needs_content(record, request.goal, &step.action) {
+        let record = &input.files[step.record];
+        if !needs_content(record, input.wanted, &step.action) {
             continue;
         }
         let mut why = None;
-        let found = same_file(request.files, request.links[0], step.record).any(|record| {
-            match contents.check(record, request.goal) {
+        let found = same_file(input.files, input.links[0], step.record).any(|record| {
+            match contents.check(record, input.wanted) {
                 Ok(()) => true,
                 Err(error) => {
                     why.get_or_insert(error);
@@ -191,22 +194,22 @@ fn unavailable(request: &Request, plan: &Plan, contents: &Contents) -> Vec<(Vec<
     missing
 }
 
-/// Reads all content that the plan needs, so that a bad one is met before anything changes.
+/// Reads all content that the plan needs, so that a bad one is found before anything changes.
 fn check_contents(
-    request: &Request,
-    plan: &Plan,
+    input: &PlanInput,
+    plan: &RestorePlan,
     contents: &Contents,
-    progress: &dyn Progress,
+    progress: &dyn RestoreProgress,
 ) -> Result<Vec<(Vec<u8>, Unavailable)>, Error> {
     let needed: Vec<&FileRecord> = plan
         .steps
         .iter()
-        .filter(|step| needs_content(&request.files[step.record], request.goal, &step.action))
-        .map(|step| apply::source(request, step.record))
+        .filter(|step| needs_content(&input.files[step.record], input.wanted, &step.action))
+        .map(|step| apply::source(input, step.record))
         .collect();
     progress.start("check", needed.len());
     let checked = parallel::map_on(CONTENT_THREADS, &needed, &|| progress.tick(), |record| {
-        contents.prove(record, request.goal)
+        contents.prove(record, input.wanted)
     });
     progress.end();
     let mut unavailable = Vec::new();
@@ -221,21 +224,26 @@ fn check_contents(
     Ok(unavailable)
 }
 
-/// What of all that is overwritten no rescue of the same command has yet.
+/// What has to be kept of everything that is overwritten, without what a rescue of the same command has
+/// already.
 fn what_is_kept(
-    request: &Request,
-    plan: &Plan,
+    input: &PlanInput,
+    plan: &RestorePlan,
     directories: &BTreeMap<Vec<u8>, Present>,
-    times: &Times,
-    killed: &Killed,
-    place: &Place,
-    loosener: &mut Loosener,
-) -> BTreeMap<Vec<u8>, Kept> {
-    let own = by_path(killed.own.iter().filter_map(|one| one.snapshot.as_ref()).flat_map(Snapshot::files));
+    times: &DirectoryTimes,
+    interrupted: &InterruptedRestores,
+    root: &Root,
+    access: &mut TemporaryAccess,
+) -> BTreeMap<Vec<u8>, KeptPath> {
+    let own =
+        by_path(interrupted.own.iter().filter_map(|one| one.snapshot.as_ref()).flat_map(Snapshot::files));
     let mut is_kept = |step: &Step| {
-        let live = request.looks.get(&step.record).and_then(|look| look.as_ref().ok()?.live.as_ref());
-        let records = own.get(request.files[step.record].path.as_slice());
-        records.is_some_and(|records| rescue::is_kept(records, step, live, place, loosener))
+        let live = input
+            .inspections
+            .get(&step.record)
+            .and_then(|inspection| inspection.as_ref().ok()?.live.as_ref());
+        let records = own.get(input.files[step.record].path.as_slice());
+        records.is_some_and(|records| rescue::is_kept(records, step, live, root, access))
     };
     let steps: Vec<_> = plan.steps.iter().filter(|step| !is_kept(step)).cloned().collect();
     let parents = plan.parents.iter().filter(|path| !own.contains_key(path.as_slice())).cloned();
@@ -244,7 +252,7 @@ fn what_is_kept(
         .filter(|(path, _)| !own.contains_key(path.as_slice()))
         .map(|(path, at)| (path.clone(), at.clone()))
         .collect();
-    let mut kept = rescue::kept(request, &steps, parents, &new_directories);
+    let mut kept = rescue::kept(input, &steps, parents, &new_directories);
     for (path, one) in &mut kept {
         if let (Some((mtime, mtime_nsec)), snapshot::State::Present(after)) =
             (times.get(path), &mut one.record.after)

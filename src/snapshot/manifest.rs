@@ -96,7 +96,7 @@ pub struct Host {
 
 /// The kinds of [`Warning`], each with its fixed name on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the names are those of the SPEC, told in the README")]
+#[allow(missing_docs, reason = "docs/format.md explains the keys")]
 pub enum WarningKind {
     IoUring,
     CompatSyscall,

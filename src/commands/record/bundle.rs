@@ -101,7 +101,7 @@ pub fn write(
         notes.push(format!("the command moved the snapshot's directory: it is {path} now"));
     }
     // The summary names them, too.
-    if setup.options.strict && setup.report != cli::Report::Summary {
+    if setup.options.strict && setup.report != cli::ReportFormat::Summary {
         notes.extend(report::gaps(&header));
     }
     let report = report::render(setup.report, &header, &facts, times.elapsed, &path);

@@ -4,17 +4,17 @@ use nix::fcntl::OFlag;
 
 use std::path::Path;
 
-use crate::trace::sys;
+use crate::trace::sys::InheritedFd;
 
 /// Drops the inherited descriptors that would only delay the end of a pipe, once the command has
 /// its own; standard error too if `all`.
-pub fn drop_inherited(descriptors: &[i32], all: bool) {
+pub fn drop_inherited(descriptors: Vec<InheritedFd>, all: bool) {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty());
     for fd in descriptors {
-        match (fd, &null) {
+        match (fd.number(), &null) {
             (2, _) if !all => {}
-            (0..=2, Ok(null)) => drop(sys::replace_descriptor(null, *fd)),
-            _ => drop(sys::close_range(fd.unsigned_abs(), fd.unsigned_abs())),
+            (0..=2, Ok(null)) => fd.replace(null),
+            _ => fd.close(),
         }
     }
 }

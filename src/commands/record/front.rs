@@ -3,7 +3,7 @@
 //! It stops when the command is stopped, hands on the signals that were meant for it, ends as the
 //! command ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -12,7 +12,7 @@ use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToT
 use super::descriptors;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
-use crate::trace::sys::{self, Fork, SignalMask, Tid};
+use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
 
 /// After this time we say whom we wait for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ pub struct Front {
     survivors: Survivors,
     quiet: bool,
     /// Descriptors of the command that we were started with.
-    inherited: Vec<i32>,
+    inherited: Vec<InheritedFd>,
     ended: Option<(CommandEnd, Instant)>,
     told_of_survivors: bool,
     /// The signal that the command is stopped by, and when we stop by it, too.
@@ -77,7 +77,7 @@ impl Front {
         signals: OwnedFd,
         survivors: Survivors,
         quiet: bool,
-        inherited: Vec<i32>,
+        inherited: Vec<InheritedFd>,
     ) -> Front {
         Front {
             channel,
@@ -111,7 +111,7 @@ impl Front {
                     }
                     None => {
                         // Gone, and its tracees with it, only when it can be waited for.
-                        let _ = sys::wait_any();
+                        let _ = sys::wait_for_end(self.tracer);
                         return Ending::Lost;
                     }
                 }
@@ -215,7 +215,7 @@ impl Front {
         match message {
             ToFront::Launched => {
                 // The command has its own; ours would only delay the end of a pipe.
-                descriptors::drop_inherited(&self.inherited, false);
+                descriptors::drop_inherited(std::mem::take(&mut self.inherited), false);
                 None
             }
             ToFront::Denied(why) => Some(Ending::Denied(why)),
@@ -263,27 +263,13 @@ impl Front {
         let Some(pid) = rustix::process::Pid::from_raw(self.tracer.0) else { return };
         let flags = rustix::process::PidfdFlags::empty();
         let Ok(tracer) = rustix::process::pidfd_open(pid, flags) else { return };
-        if let Ok(Fork::Child) = sys::fork() {
-            let [first, second] = {
-                let mut keep = [listener.as_raw_fd().unsigned_abs(), tracer.as_raw_fd().unsigned_abs()];
-                keep.sort_unstable();
-                keep
-            };
-            // Nothing of this process is used any more: it only holds these two.
-            for (from, to) in [(0, first), (first + 1, second), (second + 1, u32::MAX)] {
-                if from < to {
-                    let _ = sys::close_range(from, to - 1);
-                }
-            }
-            let _ = poll(&mut [PollFd::new(tracer.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
-            sys::exit_now(0);
-        }
+        let _ = sys::fork_holder(listener.as_fd(), tracer.as_fd());
     }
 
     /// The lock on the snapshot is free when the tracing process is gone.
     fn wait_for_tracer(&self) {
         while self.channel.receive::<ToFront>().is_some() {}
-        let _ = sys::wait_any();
+        let _ = sys::wait_for_end(self.tracer);
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cli::Report;
-use crate::commands::change::Effect;
+use crate::cli::ReportFormat;
+use crate::commands::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Operation, printable};
 
 /// How many suppressed changes are named.
@@ -28,14 +28,14 @@ impl RecordCounts {
     /// Counts one record.
     pub fn count(&mut self, file: &FileRecord) {
         self.paths += 1;
-        let count = match Effect::of(file) {
-            Effect::Temporary | Effect::None => None,
+        let count = match PathEffect::of(file) {
+            PathEffect::Temporary | PathEffect::None => None,
             // The log that a shell redirects to is not the command's doing.
             _ if file.is_inherited_alone() => Some(&mut self.inherited),
-            Effect::Created => Some(&mut self.created),
-            Effect::Deleted => Some(&mut self.deleted),
-            Effect::Changed => Some(&mut self.changed),
-            Effect::Unaltered => None,
+            PathEffect::Created => Some(&mut self.created),
+            PathEffect::Deleted => Some(&mut self.deleted),
+            PathEffect::Changed => Some(&mut self.changed),
+            PathEffect::Unaltered => None,
         };
         if let Some(count) = count {
             *count += 1;
@@ -59,16 +59,16 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
 
 /// The report, with its final newline; nothing where none is wanted.
 pub fn render(
-    kind: Report,
+    kind: ReportFormat,
     header: &Header,
     facts: &RecordCounts,
     elapsed: Duration,
     directory: &str,
 ) -> String {
     match kind {
-        Report::None => String::new(),
-        Report::Summary => summary(header, facts, elapsed, directory),
-        Report::Json => {
+        ReportFormat::None => String::new(),
+        ReportFormat::Summary => summary(header, facts, elapsed, directory),
+        ReportFormat::Json => {
             let warnings: Vec<_> = header.warnings.iter().map(|warning| &warning.detail).collect();
             let report = json!({
                 "snapshot": directory, "exit_status": header.exit_status, "complete": header.complete,

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{self, Report};
+use crate::cli::{self, ReportFormat};
 use crate::commands::exit::Exit;
 use crate::observe::ignore::{Environment, Ignore};
 use crate::observe::inherited::Inherited;
@@ -24,7 +24,7 @@ pub struct Setup {
     pub start_cwd: Vec<u8>,
     pub ignore: Ignore,
     pub inherited: Inherited,
-    pub report: Report,
+    pub report: ReportFormat,
 }
 
 /// Why nothing was started: a sentence, and what the run comes to.
@@ -61,8 +61,8 @@ pub fn set_up(
     let directory = SnapshotDir::create(snapshot_dir).map_err(|error| SetupError::ours(error.to_string()))?;
     let report = match options.report {
         Some(report) => report,
-        None if options.quiet || !io::stderr().is_terminal() => Report::None,
-        None => Report::Summary,
+        None if options.quiet || !io::stderr().is_terminal() => ReportFormat::None,
+        None => ReportFormat::Summary,
     };
     Ok((Setup { options, program, start_cwd, ignore, inherited, report }, directory))
 }

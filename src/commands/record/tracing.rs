@@ -27,14 +27,14 @@ use crate::trace::launch::{LaunchError, Launched, launch};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
-use crate::trace::sys::{self, Interrupter, Tid};
+use crate::trace::sys::{self, InheritedFd, Interrupter, Tid};
 use crate::trace::tracer::Tracer;
 use crate::trace::wait_status::End;
 
 /// Launches, records and writes; then this process ends.
-pub fn run(setup: Setup, directory: SnapshotDir, channel: Channel, signals: OwnedFd) -> ! {
+pub fn run(mut setup: Setup, directory: SnapshotDir, channel: Channel, signals: OwnedFd) -> ! {
     let channel = Arc::new(channel);
-    match catch_unwind(AssertUnwindSafe(|| record(&setup, directory, &channel, signals))) {
+    match catch_unwind(AssertUnwindSafe(|| record(&mut setup, directory, &channel, signals))) {
         Ok(Ok(())) => {}
         Ok(Err(message)) => channel.send(&message),
         Err(panic) => {
@@ -46,7 +46,7 @@ pub fn run(setup: Setup, directory: SnapshotDir, channel: Channel, signals: Owne
 }
 
 fn record(
-    setup: &Setup,
+    setup: &mut Setup,
     directory: SnapshotDir,
     channel: &Arc<Channel>,
     signals: OwnedFd,
@@ -58,9 +58,9 @@ fn record(
     };
     sys::keep_large_buffers();
     let wanted = match setup.options.mechanism {
-        cli::Mechanism::Auto => Interception::Notifications,
-        cli::Mechanism::Stops => Interception::Stops,
-        cli::Mechanism::EveryCall => Interception::EveryCall,
+        cli::MechanismChoice::Auto => Interception::Notifications,
+        cli::MechanismChoice::Stops => Interception::Stops,
+        cli::MechanismChoice::EveryCall => Interception::EveryCall,
     };
     let refused = |error: LaunchError| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
@@ -76,13 +76,13 @@ fn record(
         }
     };
     sys::ignore_stops_of_children();
-    descriptors::drop_inherited(&setup.inherited.descriptors, true);
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
     // Made before the command runs: it may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
     recorder.inherit(launching.command, &setup.inherited.files);
     tell_of_unseen(&recorder, launching.command, &setup.inherited.descriptors);
+    descriptors::drop_inherited(std::mem::take(&mut setup.inherited.descriptors), true);
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
@@ -125,9 +125,9 @@ fn record(
 }
 
 /// Tells of inherited descriptors through which files are opened unseen.
-fn tell_of_unseen(recorder: &Recorder, command: Tid, descriptors: &[i32]) {
+fn tell_of_unseen(recorder: &Recorder, command: Tid, descriptors: &[InheritedFd]) {
     for fd in descriptors {
-        let channel = rustix::fs::readlink(format!("/proc/{command}/fd/{fd}"), Vec::new());
+        let channel = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
         if let Some(kind) = channel.ok().and_then(|channel| unseen_kind(channel.as_bytes())) {
             let detail = "the command inherited a descriptor through which files are opened unseen";
             recorder.lost(kind, detail);
@@ -148,9 +148,9 @@ fn prepare(
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
     let compression = match setup.options.compression {
-        cli::Compression::Snappy => Compression::Snappy,
-        cli::Compression::Zstd => Compression::Zstd,
-        cli::Compression::None => Compression::None,
+        cli::CompressionChoice::Snappy => Compression::Snappy,
+        cli::CompressionChoice::Zstd => Compression::Zstd,
+        cli::CompressionChoice::None => Compression::None,
     };
     let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
     let capture = Capture::new(writer, Arc::clone(directory));
@@ -166,7 +166,7 @@ fn prepare(
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
     // From here on that thread sees to it that we do not outlive the front unasked.
-    sys::set_parent_death_signal(0);
+    let _ = rustix::process::set_parent_process_death_signal(None);
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
 }

@@ -17,9 +17,9 @@ const NAMED: usize = 6;
 /// Writes what is known of the recording as a whole.
 pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Result<(), OutputError> {
     let header = snapshot.header();
-    let mut lines = Lines { console };
+    let mut lines = HeaderLines { console };
     let command = shell_line(&header.command);
-    let limit = lines.console.look.width.filter(|_| !in_full).map(|width| width * 3);
+    let limit = lines.console.format.width.filter(|_| !in_full).map(|width| width * 3);
     let command = limit.map_or(command.clone(), |limit| cut(&command, limit));
     lines.line("Command", style::HEADING, &command)?;
     if header.kind == SnapshotKind::Rescue {
@@ -60,11 +60,11 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     suppressed(header, in_full, &mut lines)
 }
 
-struct Lines<'a, 'c> {
+struct HeaderLines<'a, 'c> {
     console: &'a mut Console<'c>,
 }
 
-impl Lines<'_, '_> {
+impl HeaderLines<'_, '_> {
     fn line(&mut self, key: &str, style: Style, value: &str) -> Result<(), OutputError> {
         let value = self.console.paint(style, value).to_string();
         let key = self.console.paint(style::FAINT, format_args!("{key:11}")).to_string();
@@ -139,7 +139,7 @@ fn repositories(header: &Header) -> Vec<String> {
 }
 
 /// What the rules left out: changes by name, the rest as a count.
-fn suppressed(header: &Header, in_full: bool, lines: &mut Lines) -> Result<(), OutputError> {
+fn suppressed(header: &Header, in_full: bool, lines: &mut HeaderLines) -> Result<(), OutputError> {
     let named = if in_full { usize::MAX } else { NAMED };
     for rule in header.suppressed.iter().filter(|rule| !rule.changed.is_empty()) {
         let paths: Vec<_> =

@@ -79,7 +79,7 @@ fn line(
     }
     let command = shell_line(&process.image.argv);
     let taken = digits + 2 + branch.chars().count() + 2 + end.chars().count();
-    let room = console.look.width.filter(|_| !in_full).map(|width| width.saturating_sub(taken + 1).max(20));
+    let room = console.format.width.filter(|_| !in_full).map(|width| width.saturating_sub(taken + 1).max(20));
     let command = room.map_or(command.clone(), |room| cut(&command, room));
     let is_bad = process.exit_status.is_some_and(|status| status != 0);
     let id = console.paint(style::HUNK, format_args!("{:digits$}", process.id)).to_string();

@@ -1,4 +1,4 @@
-//! Files that are written in place, because a new file would lose their other names or their mount.
+//! Files that are written in place, since a new file would lose their other hard links or their mount.
 
 use std::fs::File;
 use std::io;
@@ -6,32 +6,32 @@ use std::io;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Worker;
+use super::Applier;
 use crate::restore::disk::stage_name;
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::in_place;
-use crate::restore::journal::Entry;
-use crate::restore::make::Attributes;
-use crate::restore::place::{Handle, Spot};
+use crate::restore::journal::JournalRecord;
+use crate::restore::node::AttributeChanges;
+use crate::restore::root::{Dentry, Handle};
 use crate::snapshot::{Present, live};
 
-impl Worker<'_, '_, '_> {
-    /// Writes into the file that is there. The content is whole in a file of its own before the first
-    /// byte of the other changes, and the other is compared for the last time right before.
+impl Applier<'_, '_, '_> {
+    /// Writes into the existing file. Its new content is complete in a staged file before the first byte
+    /// changes, and the file is compared with its inspection right before.
     pub(super) fn write_in_place(&mut self, record: usize) -> Result<(), Error> {
-        let spot = self.spot(record)?;
-        let held = self.hold(record, &spot)?;
+        let dentry = self.dentry(record)?;
+        let handle = self.handle(record, &dentry)?;
         let path = self.path(record).to_vec();
         let stage = self.stage(record)?;
-        self.tell(&Entry::Writing { path: path.clone(), inode: held.inode() })?;
-        self.job.journal.sync().map_err(failed("write the journal of the restore"))?;
-        let file = self.open_for_writing(&path, &spot, &held).map_err(failed_at("open", &path))?;
+        self.tell(&JournalRecord::Writing { path: path.clone(), inode: handle.inode() })?;
+        self.context.journal.sync().map_err(failed("write the journal of the restore"))?;
+        let file = self.open_for_writing(&path, &dentry, &handle).map_err(failed_at("open", &path))?;
         let is_expected = || {
             let now = rustix::fs::fstat(&file).ok().and_then(|now| live::present(&now, b"").ok());
-            // Its rights may have been opened, and its names are told by the plan.
-            self.looked(record)
-                .zip(now)
-                .is_some_and(|(looked, now)| self.is_as_looked(record, &Present { mode: looked.mode, ..now }))
+            // Its mode may be widened; its hard links were part of the plan.
+            self.inspected(record).zip(now).is_some_and(|(inspected, now)| {
+                self.is_as_inspected(record, &Present { mode: inspected.mode, ..now })
+            })
         };
         let is_too_large = self.has_no_room(&stage, &file).map_err(failed_at("stat", &path))?;
         let written = if is_too_large {
@@ -44,22 +44,23 @@ impl Worker<'_, '_, '_> {
             Ok(false) => return Err(self.changed_meanwhile(record)),
             Err(error) => return Err(failed_at("write", &path)(error)),
         }
-        self.own_changes.insert(held.inode());
-        self.give_all(record, &spot, &held)?;
-        let surplus = Attributes { xattrs: self.surplus(record), ..Attributes::default() };
-        self.give_to(record, &surplus, &held)?;
+        self.own_changes.insert(handle.inode());
+        self.give_all(record, &dentry, &handle)?;
+        let surplus = AttributeChanges { xattrs: self.surplus(record), ..AttributeChanges::default() };
+        self.give_to(record, &surplus, &handle)?;
         file.sync_all().map_err(failed_at("sync", &path))?;
-        self.tell(&Entry::Done { path: path.clone() })?;
-        let staged = self.job.journal.directory().map(|at| at.join(stage_name(self.job.journal.id(), &path)));
+        self.tell(&JournalRecord::Done { path: path.clone() })?;
+        let staged =
+            self.context.journal.directory().map(|at| at.join(stage_name(self.context.journal.id(), &path)));
         staged.and_then(std::fs::remove_file).map_err(failed_at("remove the staged content of", &path))?;
         self.changed();
         Ok(())
     }
 
-    /// Writes the content that the file of `record` gets into the directory of the rescue.
+    /// Writes the new content of the file of `record` into the directory of the rescue.
     pub(super) fn stage(&self, record: usize) -> Result<File, Error> {
         let path = self.path(record);
-        let journal = self.job.journal;
+        let journal = self.context.journal;
         let staged = journal.directory().and_then(|directory| {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let name = directory.join(stage_name(journal.id(), path));
@@ -71,23 +72,29 @@ impl Worker<'_, '_, '_> {
         Ok(file)
     }
 
-    /// Opens a regular file for writing; one of our own that we may not write is made writable for that
-    /// moment.
-    pub(super) fn open_for_writing(&mut self, path: &[u8], spot: &Spot, held: &Handle) -> io::Result<File> {
-        if held.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
+    /// Opens a regular file for writing; an unwritable one of the user's is made writable for the open.
+    pub(super) fn open_for_writing(
+        &mut self,
+        path: &[u8],
+        dentry: &Dentry,
+        handle: &Handle,
+    ) -> io::Result<File> {
+        if handle.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(io::Error::other("it is no regular file any more"));
         }
-        match held.open(OFlags::WRONLY) {
+        match handle.open(OFlags::WRONLY) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let again = spot.hold()?.filter(|again| again.inode() == held.inode()).ok_or(error)?;
-                let opened = self.loosener.for_a_moment(path, again, 0o200, |held| held.open(OFlags::WRONLY));
+                let again = dentry.handle()?.filter(|again| again.inode() == handle.inode()).ok_or(error)?;
+                let opened =
+                    self.access.with_access(path, again, 0o200, |handle| handle.open(OFlags::WRONLY));
                 Ok(File::from(opened?))
             }
             other => Ok(File::from(other?)),
         }
     }
 
-    /// Whether the filesystem of `file` has no room for what `content` has more: better now than half way.
+    /// Whether the filesystem of `file` has no room for the additional data of `content`: better to fail
+    /// before the first write than in the middle.
     pub(super) fn has_no_room(&self, content: &File, file: &File) -> io::Result<bool> {
         let more = live::data_size(content)?.saturating_sub(live::data_size(file)?);
         let free = rustix::fs::fstatvfs(file)?;

@@ -1,32 +1,32 @@
-//! Makes what a record says: a new node at a name, and the attributes of one that is there.
+//! Makes what a record describes: a new node at a dentry, and the attributes of an existing one.
 //!
-//! What can't be given to a file without the right to it (an owner, a privileged attribute) is left
-//! out and told, never an error. Neighbours: `place.rs` has the names, `plan.rs` and `build.rs` say
-//! what is wanted.
+//! What can't be given to a file without privilege (an owner, a privileged attribute) is left out and
+//! reported, and is never an error. Neighbours: `root.rs` has the dentries, `plan.rs` and `build.rs`
+//! decide what is wanted.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{CWD, FileType as Kind, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{CWD, FileType as NodeType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::place::{Handle, Spot};
+use super::root::{Dentry, Handle};
 use crate::snapshot::{FileType, InodeFlag, Present, live};
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Who works.
+/// The user who restores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// The effective user.
     pub uid: u32,
-    /// All groups.
+    /// Their groups.
     pub gids: Vec<u32>,
 }
 
 impl User {
-    /// Who runs this process.
+    /// The user of this process.
     pub fn effective() -> User {
         let mut gids: Vec<u32> =
             nix::unistd::getgroups().unwrap_or_default().into_iter().map(nix::unistd::Gid::as_raw).collect();
@@ -34,12 +34,12 @@ impl User {
         User { uid: nix::unistd::geteuid().as_raw(), gids }
     }
 
-    /// Whether the user may do all.
+    /// Whether the user has all privileges.
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether an extended attribute of a file of the user's own can be changed.
+    /// Whether the user can change this extended attribute of a file of their own.
     pub fn may_set(&self, name: &[u8]) -> bool {
         self.is_root() || name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
     }
@@ -47,7 +47,7 @@ impl User {
 
 /// What of a recorded state is put back beyond content and permission bits, and by whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct RestorePolicy {
     /// Owner and group, and the attributes that only mean something with them: access control lists,
     /// and those of the namespaces `trusted` and `security`.
     pub ownership: bool,
@@ -57,32 +57,32 @@ pub struct Policy {
     pub user: User,
 }
 
-impl Policy {
+impl RestorePolicy {
     /// All that was recorded.
-    pub fn all(user: User) -> Policy {
-        Policy { ownership: true, privileges: true, user }
+    pub fn all(user: User) -> RestorePolicy {
+        RestorePolicy { ownership: true, privileges: true, user }
     }
 
-    /// What is safe to take from anyone.
-    pub fn safe(user: User) -> Policy {
-        Policy { ownership: false, privileges: false, user }
+    /// What is safe to take from anyone's snapshot.
+    pub fn safe(user: User) -> RestorePolicy {
+        RestorePolicy { ownership: false, privileges: false, user }
     }
 
-    /// The permission bits that are given to a file that is to be as `goal` says.
+    /// The permission bits for a file that is to have the state `wanted`.
     ///
-    /// The rights of an owner or a group that the file can't be given are given to nobody else.
-    pub fn permissions(&self, goal: &Present) -> u32 {
-        let mut bits = goal.mode & 0o7777;
-        if !self.privileges || !self.user.is_root() && goal.uid != self.user.uid {
+    /// The set-ID bits for an owner or a group that the file can't be given are left out.
+    pub fn permissions(&self, wanted: &Present) -> u32 {
+        let mut bits = wanted.mode & 0o7777;
+        if !self.privileges || !self.user.is_root() && wanted.uid != self.user.uid {
             bits &= !libc::S_ISUID;
         }
-        if !self.privileges || !self.user.is_root() && !self.user.gids.contains(&goal.gid) {
+        if !self.privileges || !self.user.is_root() && !self.user.gids.contains(&wanted.gid) {
             bits &= !libc::S_ISGID;
         }
         bits
     }
 
-    /// Whether an extended attribute is given to a file.
+    /// Whether a file is given this extended attribute.
     pub fn allows(&self, name: &[u8]) -> bool {
         match name {
             b"security.capability" => self.privileges,
@@ -93,20 +93,20 @@ impl Policy {
 }
 
 /// Extended attributes to set, or to remove where there is no value.
-pub type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+pub type XattrChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// What is to become of the attributes of a file.
+/// Changes to the attributes of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Attributes {
+pub struct AttributeChanges {
     /// Owner and group.
     pub owner: Option<(u32, u32)>,
     /// Extended attributes to set, or to remove where there is no value.
-    pub xattrs: Xattrs,
+    pub xattrs: XattrChanges,
     /// Permission bits.
     pub permissions: Option<u32>,
     /// The modification time, in seconds and nanoseconds.
     pub mtime: Option<(i64, u32)>,
-    /// The inode flags, which come when all else is done (see `flags.rs`).
+    /// The inode flags, which are set when all else is done (see `flags.rs`).
     pub flags: Option<BTreeSet<InodeFlag>>,
 }
 
@@ -116,7 +116,7 @@ pub enum Shortfall {
     /// It stays with another owner or group.
     #[error("its owner {0}:{1} can't be given to it")]
     Owner(u32, u32),
-    /// Its inode flags, where the filesystem has none or the right to them is missing.
+    /// Its inode flags: the filesystem has none, or the user lacks the privilege.
     #[error("its flags ({0}) can't be given to it")]
     Flags(String),
     /// An extended attribute.
@@ -124,25 +124,25 @@ pub enum Shortfall {
     Xattr(String),
 }
 
-impl Attributes {
-    /// All attributes of a new file that is to be as `goal` says.
-    pub fn all(goal: &Present, policy: &Policy) -> Attributes {
-        let xattrs = goal.xattrs.iter().filter(|(name, _)| policy.allows(name));
-        Attributes {
-            owner: policy.ownership.then_some((goal.uid, goal.gid)),
+impl AttributeChanges {
+    /// All attributes of a new file that is to have the state `wanted`.
+    pub fn all(wanted: &Present, policy: &RestorePolicy) -> AttributeChanges {
+        let xattrs = wanted.xattrs.iter().filter(|(name, _)| policy.allows(name));
+        AttributeChanges {
+            owner: policy.ownership.then_some((wanted.uid, wanted.gid)),
             xattrs: xattrs.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
-            permissions: (goal.file_type != FileType::Symlink).then(|| policy.permissions(goal)),
-            mtime: Some((goal.mtime, goal.mtime_nsec)),
+            permissions: (wanted.file_type != FileType::Symlink).then(|| policy.permissions(wanted)),
+            mtime: Some((wanted.mtime, wanted.mtime_nsec)),
             flags: None,
         }
     }
 
-    /// Whether nothing is to be done.
+    /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
-        *self == Attributes::default()
+        *self == AttributeChanges::default()
     }
 
-    /// Gives them to what is held, in the order in which none undoes another: a change of owner
+    /// Applies them to the file of `to`, in an order in which none undoes another: a change of owner
     /// clears set-ID bits and capabilities (chown(2)).
     pub fn give(&self, to: &Handle) -> io::Result<Vec<Shortfall>> {
         let path = to.proc_path();
@@ -170,7 +170,7 @@ impl Attributes {
             }
         }
         if let Some(permissions) = self.permissions {
-            // Rights of an owner that it has not are given to nobody else.
+            // Set-ID bits are not given with another owner or group than the recorded one.
             let special = if is_owned { 0 } else { libc::S_ISUID | libc::S_ISGID };
             rustix::fs::chmod(&path, Mode::from_raw_mode(permissions & !special))?;
         }
@@ -185,19 +185,19 @@ fn shown(name: &[u8]) -> String {
     crate::snapshot::printable(name).into_owned()
 }
 
-/// Gives owner and group, or the group alone, and says whether both could be given.
+/// Gives owner and group, or else the group alone; says whether the file has both.
 fn give_owner(path: &str, to: &Handle, uid: u32, gid: u32) -> io::Result<bool> {
     let (owner, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     let refused = |outcome: Result<(), Errno>| match outcome {
         Ok(()) => Ok(false),
-        // EINVAL: a number that the user namespace has not.
+        // EINVAL: the user namespace does not map the number.
         Err(Errno::PERM | Errno::INVAL) => Ok(true),
         Err(error) => Err(io::Error::from(error)),
     };
     if !refused(rustix::fs::chown(path, owner, group))? {
         return Ok(true);
     }
-    // A group of ours can be given without privilege.
+    // An owner can give a file to one of their own groups without privilege.
     Ok(!refused(rustix::fs::chown(path, None, group))? && to.stat().st_uid == uid)
 }
 
@@ -209,37 +209,38 @@ fn times((seconds, nanoseconds): (i64, u32)) -> Timestamps {
     }
 }
 
-/// Makes an empty regular file, readable and writable for its owner alone, where nothing is.
-pub fn new_file(spot: &Spot) -> io::Result<File> {
+/// Creates an empty regular file for its owner alone; fails if the name exists.
+pub fn new_file(dentry: &Dentry) -> io::Result<File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(File::from(rustix::fs::openat(spot.parent(), spot.name(), flags, PRIVATE_FILE)?))
+    Ok(File::from(rustix::fs::openat(dentry.parent(), dentry.name(), flags, PRIVATE_FILE)?))
 }
 
-/// Makes what `goal` says where nothing is, without its attributes: a directory for its owner alone, a
-/// symbolic link, a FIFO, a socket that nobody listens on, a device. A regular file is made by
-/// [`new_file`].
-pub fn new_node(spot: &Spot, goal: &Present) -> io::Result<()> {
-    let (parent, name) = (spot.parent(), spot.name());
+/// Creates a node of the type of `wanted` without its attributes; fails if the name exists: a directory
+/// for its owner alone, a symlink, a FIFO, a socket that nobody listens on, or a device. [`new_file`]
+/// creates regular files.
+pub fn new_node(dentry: &Dentry, wanted: &Present) -> io::Result<()> {
+    let (parent, name) = (dentry.parent(), dentry.name());
     let node = |kind, device| rustix::fs::mknodat(parent, name, kind, PRIVATE_FILE, device);
-    let device = goal.rdev.unwrap_or_default();
-    match goal.file_type {
+    let device = wanted.rdev.unwrap_or_default();
+    match wanted.file_type {
         FileType::Directory => rustix::fs::mkdirat(parent, name, Mode::RWXU)?,
         FileType::Symlink => {
-            rustix::fs::symlinkat(goal.target.as_deref().unwrap_or_default(), parent, name)?;
+            rustix::fs::symlinkat(wanted.target.as_deref().unwrap_or_default(), parent, name)?;
         }
-        FileType::Fifo => node(Kind::Fifo, 0)?,
-        FileType::Socket => node(Kind::Socket, 0)?,
-        FileType::CharDevice => node(Kind::CharacterDevice, device)?,
-        FileType::BlockDevice => node(Kind::BlockDevice, device)?,
+        FileType::Fifo => node(NodeType::Fifo, 0)?,
+        FileType::Socket => node(NodeType::Socket, 0)?,
+        FileType::CharDevice => node(NodeType::CharacterDevice, device)?,
+        FileType::BlockDevice => node(NodeType::BlockDevice, device)?,
         FileType::File => return Err(io::ErrorKind::Unsupported.into()),
     }
     Ok(())
 }
 
-/// What a new file has from its directory and not from its record: default access control lists.
-pub fn inherited_lists(spot: &Spot, goal: &Present) -> io::Result<Xattrs> {
-    let names = live::xattrs(&spot.proc_path())?.into_keys();
+/// What a new file inherits from its directory and does not have in its record: default access control
+/// lists.
+pub fn inherited_lists(dentry: &Dentry, wanted: &Present) -> io::Result<XattrChanges> {
+    let names = live::xattrs(&dentry.proc_path())?.into_keys();
     let is_list = |name: &Vec<u8>| name.starts_with(b"system.posix_acl_");
-    let foreign = names.filter(|name| is_list(name) && !goal.xattrs.contains_key(name));
+    let foreign = names.filter(|name| is_list(name) && !wanted.xattrs.contains_key(name));
     Ok(foreign.map(|name| (name, None)).collect())
 }

@@ -1,10 +1,9 @@
-//! Where a recorded path is: a name in a directory that was reached from a root without crossing a
-//! symbolic link.
+//! Recorded paths beneath a root directory, reached without following a symlink.
 //!
-//! A recorded path is the real path of its parent and a last name, so a link on the way to it is
-//! either a change since or a trap; in both cases nothing of the record is there. What this room
-//! does, it does to a name in an open directory. Neighbours: `snapshot::live` and
-//! `snapshot::compare` look at what is at a [`Spot`].
+//! A recorded path is the real path of its parent and a last name, so a symlink in its parent is a change
+//! since or a trap; in both cases nothing of the record is there. Whatever this room does to a path, it
+//! does to a name in an open directory, or to a descriptor. Neighbours: `snapshot::live` and
+//! `snapshot::compare` read what is at a [`Dentry`].
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -23,70 +22,72 @@ const DIRECTORY: OFlags =
 
 /// The directory that stands for `/` of a record.
 #[derive(Debug)]
-pub struct Place {
-    root: Arc<OwnedFd>,
+pub struct Root {
+    directory: Arc<OwnedFd>,
 }
 
-/// The name of a path in its parent directory, which is held open.
+/// A directory entry: a name in a directory that is held open, whether or not anything has that name.
 #[derive(Debug, Clone)]
-pub struct Spot {
+pub struct Dentry {
     parent: Arc<OwnedFd>,
     name: Vec<u8>,
 }
 
-/// What stands where the parent directory of a path should be.
+/// What is at the path of a parent directory.
 #[derive(Debug)]
-pub enum Parent {
-    /// It is there.
-    Spot(Spot),
-    /// It is not there, nor is what would be beneath it.
+pub enum ParentLookup {
+    /// The directory.
+    Found(Dentry),
+    /// Nothing.
     Missing,
-    /// Something that is no directory is on the way, a symbolic link maybe.
+    /// Something on the way is no directory, perhaps a symlink.
     Blocked,
 }
 
-impl Place {
-    /// The live file system.
-    pub fn live() -> io::Result<Place> {
-        Place::at(Path::new("/"))
+impl Root {
+    /// The live filesystem.
+    pub fn live() -> io::Result<Root> {
+        Root::at(Path::new("/"))
     }
 
     /// The tree under the directory `root`.
-    pub fn at(root: &Path) -> io::Result<Place> {
+    pub fn at(root: &Path) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Place { root: Arc::new(rustix::fs::open(root, flags, Mode::empty())?) })
+        Ok(Root { directory: Arc::new(rustix::fs::open(root, flags, Mode::empty())?) })
     }
 
     /// Opens the parent directory of `path`, an absolute path of a record.
-    pub fn find(&self, path: &[u8]) -> io::Result<Parent> {
+    pub fn find(&self, path: &[u8]) -> io::Result<ParentLookup> {
         let (parent, name) = split(path);
         if parent.is_empty() {
-            return Ok(Parent::Spot(Spot { parent: Arc::clone(&self.root), name: name.to_vec() }));
+            return Ok(ParentLookup::Found(Dentry {
+                parent: Arc::clone(&self.directory),
+                name: name.to_vec(),
+            }));
         }
-        match open_beneath(self.root.as_fd(), parent) {
-            Ok(fd) => Ok(Parent::Spot(Spot { parent: Arc::new(fd), name: name.to_vec() })),
-            Err(Errno::NOENT) => Ok(Parent::Missing),
-            Err(Errno::NOTDIR | Errno::LOOP) => Ok(Parent::Blocked),
+        match open_beneath(self.directory.as_fd(), parent) {
+            Ok(fd) => Ok(ParentLookup::Found(Dentry { parent: Arc::new(fd), name: name.to_vec() })),
+            Err(Errno::NOENT) => Ok(ParentLookup::Missing),
+            Err(Errno::NOTDIR | Errno::LOOP) => Ok(ParentLookup::Blocked),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The name of `path` in its parent directory; none where that is not there.
-    pub fn spot(&self, path: &[u8]) -> io::Result<Option<Spot>> {
+    /// The dentry of `path`; none if its parent directory does not exist.
+    pub fn dentry(&self, path: &[u8]) -> io::Result<Option<Dentry>> {
         Ok(match self.find(path)? {
-            Parent::Spot(spot) => Some(spot),
-            Parent::Missing | Parent::Blocked => None,
+            ParentLookup::Found(dentry) => Some(dentry),
+            ParentLookup::Missing | ParentLookup::Blocked => None,
         })
     }
 
-    /// The name of `path` in its parent directory, after making those on the way that are not there
-    /// with `mode`; each is told to `made`.
-    pub fn with_parents(&self, path: &[u8], mode: Mode, made: &mut dyn FnMut(&[u8])) -> io::Result<Spot> {
-        if let Some(spot) = self.spot(path)? {
-            return Ok(spot);
+    /// The dentry of `path`; missing parent directories are created with `mode` and passed to `made`.
+    pub fn with_parents(&self, path: &[u8], mode: Mode, made: &mut dyn FnMut(&[u8])) -> io::Result<Dentry> {
+        if let Some(dentry) = self.dentry(path)? {
+            return Ok(dentry);
         }
         let (parent, name) = split(path);
-        let mut at = Arc::clone(&self.root);
+        let mut at = Arc::clone(&self.directory);
         let mut end = 0;
         for component in parent.split(|byte| *byte == b'/') {
             end += component.len() + 1;
@@ -100,19 +101,19 @@ impl Place {
             };
             at = Arc::new(down);
         }
-        Ok(Spot { parent: at, name: name.to_vec() })
+        Ok(Dentry { parent: at, name: name.to_vec() })
     }
 
     /// The fingerprint of what is at `path`, in the terms of `like` (see [`compare::live`]).
     pub fn fingerprint(&self, path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
-        match self.spot(path)? {
-            Some(spot) => compare::live(&spot.proc_path(), like),
+        match self.dentry(path)? {
+            Some(dentry) => compare::live(&dentry.proc_path(), like),
             None => Ok(Fingerprint::Absent),
         }
     }
 }
 
-impl Spot {
+impl Dentry {
     /// The parent directory, opened with O_PATH.
     pub fn parent(&self) -> BorrowedFd<'_> {
         self.parent.as_fd()
@@ -125,24 +126,24 @@ impl Spot {
 
     /// Another name in the same directory.
     #[must_use]
-    pub fn sibling(&self, name: &[u8]) -> Spot {
-        Spot { parent: Arc::clone(&self.parent), name: name.to_vec() }
+    pub fn sibling(&self, name: &[u8]) -> Dentry {
+        Dentry { parent: Arc::clone(&self.parent), name: name.to_vec() }
     }
 
-    /// A path for calls that take no descriptor: through the open parent, so that only the last name
-    /// of it is looked up again.
+    /// A path for system calls that take no descriptor: through the open parent, so that only the last
+    /// name is resolved again.
     pub fn proc_path(&self) -> Vec<u8> {
         let mut path = format!("/proc/self/fd/{}/", self.parent.as_raw_fd()).into_bytes();
         path.extend_from_slice(&self.name);
         path
     }
 
-    /// The parent directory, for calls that take no descriptor opened with O_PATH.
+    /// The path of the parent directory, for system calls that take no O_PATH descriptor.
     pub fn parent_path(&self) -> String {
         format!("/proc/self/fd/{}", self.parent.as_raw_fd())
     }
 
-    /// The metadata of what is there, none where nothing is.
+    /// The metadata of what has the name (lstat(2)); none if nothing has.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -152,16 +153,16 @@ impl Spot {
     }
 }
 
-/// What is at a spot, held by a descriptor, so that nothing put into its place is met instead.
+/// An O_PATH descriptor, so that nothing that takes the name later is used instead.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
     stat: Stat,
 }
 
-impl Spot {
-    /// Takes hold of what is there; none where nothing is.
-    pub fn hold(&self) -> io::Result<Option<Handle>> {
+impl Dentry {
+    /// Opens what has the name with O_PATH; none if nothing has.
+    pub fn handle(&self) -> io::Result<Option<Handle>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.parent, self.name.as_slice(), flags, Mode::empty()) {
             Ok(fd) => Ok(Some(Handle::new(fd)?)),
@@ -172,13 +173,13 @@ impl Spot {
 }
 
 impl Handle {
-    /// Takes hold of what `fd` is open for.
+    /// Wraps an open descriptor.
     pub fn new(fd: OwnedFd) -> io::Result<Handle> {
         let stat = rustix::fs::fstat(&fd)?;
         Ok(Handle { fd, stat })
     }
 
-    /// Its metadata when it was taken hold of.
+    /// The metadata at the time of the open.
     pub fn stat(&self) -> &Stat {
         &self.stat
     }
@@ -188,17 +189,17 @@ impl Handle {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// A path that names it and nothing else, for calls that take no O_PATH descriptor; a symbolic
-    /// link that is held is not followed behind it (proc_pid_fd(5)).
+    /// A path that names this file and no other, for system calls that take no O_PATH descriptor; if it
+    /// is a symlink, it is not followed (proc_pid_fd(5)).
     pub fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
-    /// Its metadata in the terms of a record, when it was taken hold of.
+    /// The metadata at the time of the open, in the terms of a record.
     pub fn present(&self) -> io::Result<Present> {
         let mut present = live::present(&self.stat, self.proc_path().as_bytes())?;
         if present.file_type == FileType::Symlink {
-            // The path is a link itself, to the one that is held.
+            // The path in /proc is itself a symlink, so readlink(2) on it would return something else.
             present.target = Some(rustix::fs::readlinkat(&self.fd, c"", Vec::new())?.into_bytes());
         }
         Ok(present)
@@ -209,13 +210,13 @@ impl Handle {
         self.fd
     }
 
-    /// Opens the regular file or directory that is held.
+    /// Opens the regular file or directory.
     pub fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
         Ok(rustix::fs::open(self.proc_path(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
     }
 }
 
-/// The parent of an absolute path relative to the root, and the last name.
+/// The parent of an absolute path, relative to the root, and the last name.
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     match relative.iter().rposition(|byte| *byte == b'/') {
@@ -238,14 +239,14 @@ fn open_beneath(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno>
         return match rustix::fs::openat2(root, relative, DIRECTORY, Mode::empty(), resolve) {
             // A rename elsewhere raced with the walk (openat2(2)).
             Err(Errno::AGAIN) => continue,
-            // No openat2 before Linux 5.6 or in an old container; a path beyond PATH_MAX is walked, too.
+            // No openat2 before Linux 5.6 and in old containers, and no path beyond PATH_MAX.
             Err(Errno::NOSYS | Errno::NAMETOOLONG) => walk(root, relative),
             other => other,
         };
     }
 }
 
-/// The same, a component at a time.
+/// The same, one component at a time.
 fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let mut at: Option<OwnedFd> = None;
     for component in relative.split(|byte| *byte == b'/') {
@@ -276,45 +277,45 @@ mod tests {
         symlink("../outside", root.join("inside/relative")).unwrap();
         symlink(root.join("outside"), root.join("inside/absolute")).unwrap();
         symlink("real", root.join("inside/within")).unwrap();
-        let place = Place::at(&root.join("inside")).unwrap();
+        let root = Root::at(&root.join("inside")).unwrap();
         for path in ["/relative/file", "/absolute/file", "/within/file"] {
-            assert!(matches!(place.find(path.as_bytes()).unwrap(), Parent::Blocked), "{path}");
+            assert!(matches!(root.find(path.as_bytes()).unwrap(), ParentLookup::Blocked), "{path}");
         }
-        assert!(matches!(place.find(b"/real/file").unwrap(), Parent::Spot(_)));
-        assert!(matches!(place.find(b"/none/file").unwrap(), Parent::Missing));
+        assert!(matches!(root.find(b"/real/file").unwrap(), ParentLookup::Found(_)));
+        assert!(matches!(root.find(b"/none/file").unwrap(), ParentLookup::Missing));
         for path in ["relative", "absolute", "within", "none"] {
-            let fd = walk(place.root.as_fd(), path.as_bytes());
+            let fd = walk(root.directory.as_fd(), path.as_bytes());
             assert!(matches!(fd, Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT)), "{path}");
         }
-        assert!(walk(place.root.as_fd(), b"real").is_ok());
-        assert_eq!(walk(place.root.as_fd(), b"..").err(), Some(Errno::INVAL));
-        assert!(open_beneath(place.root.as_fd(), b"../outside").is_err());
+        assert!(walk(root.directory.as_fd(), b"real").is_ok());
+        assert_eq!(walk(root.directory.as_fd(), b"..").err(), Some(Errno::INVAL));
+        assert!(open_beneath(root.directory.as_fd(), b"../outside").is_err());
     }
 
     #[test]
     fn a_path_longer_than_the_kernel_takes_is_walked() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::at(dir.path()).unwrap();
+        let root = Root::at(dir.path()).unwrap();
         let name = vec![b'n'; 200];
         let mut path = Vec::new();
         for _ in 0..25 {
             path.push(b'/');
             path.extend_from_slice(&name);
-            let spot = place.spot(&path).unwrap().unwrap();
-            rustix::fs::mkdirat(spot.parent(), spot.name(), Mode::RWXU).unwrap();
+            let dentry = root.dentry(&path).unwrap().unwrap();
+            rustix::fs::mkdirat(dentry.parent(), dentry.name(), Mode::RWXU).unwrap();
         }
         assert!(path.len() > 4096);
-        assert!(place.spot(&path).unwrap().unwrap().stat().unwrap().is_some());
+        assert!(root.dentry(&path).unwrap().unwrap().stat().unwrap().is_some());
         let like = Fingerprint::Absent;
-        assert_ne!(place.fingerprint(&path, &like).unwrap(), Fingerprint::Absent);
+        assert_ne!(root.fingerprint(&path, &like).unwrap(), Fingerprint::Absent);
     }
 
     #[test]
     fn the_root_is_a_spot() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::at(dir.path()).unwrap();
-        let spot = place.spot(b"/").unwrap().unwrap();
+        let root = Root::at(dir.path()).unwrap();
+        let dentry = root.dentry(b"/").unwrap().unwrap();
         let expected = nix::sys::stat::stat(dir.path().as_os_str().as_bytes()).unwrap();
-        assert_eq!(spot.stat().unwrap().unwrap().st_ino, expected.st_ino);
+        assert_eq!(dentry.stat().unwrap().unwrap().st_ino, expected.st_ino);
     }
 }
