@@ -18,6 +18,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::ledger::protect::Threat;
 
+use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
@@ -221,11 +222,11 @@ impl Capture {
 
     /// Makes the bytes of a file safe from a call that is about to be made.
     pub fn hold(&self, source: Source<'_>, threat: Threat) -> Held {
-        let mut opened = live::open_regular(source.path);
+        let mut opened = fs::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
             self.let_go_of_files();
-            opened = live::open_regular(source.path);
+            opened = fs::open_regular(source.path);
         }
         let Ok(file) = opened else { return Held::Omitted(BlobOmitted::Unreadable) };
         self.hold_file(file, source, threat).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))

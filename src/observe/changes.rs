@@ -21,9 +21,9 @@ use super::recorder::{Filesystems, Sight, State};
 use super::rename::Moved;
 use super::resolve::{self, Crossed, Resolved, Unresolved};
 use super::view::Unseen;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::observe::ledger::inodes::{Content, InodeId, Stat};
-use crate::snapshot::{Exec, Operation, Operations, WarningKind, live};
+use crate::snapshot::{Exec, Operation, Operations, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;
@@ -227,7 +227,7 @@ impl State {
         self.prepare_moves(&mut parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
-                Some((part.path.clone(), live::open_regular(&part.path).ok()))
+                Some((part.path.clone(), fs::open_regular(&part.path).ok()))
             }
             _ => unnamed,
         };
@@ -390,7 +390,7 @@ impl State {
             let Some(resolved) = self.resolve_for_kernel(caller, &path) else { break };
             // An ELF file's loader is the last; a script's interpreter may have one itself.
             if program::is_script(&file) {
-                next = live::open_regular(&resolved.path).ok();
+                next = fs::open_regular(&resolved.path).ok();
                 of_scripts += 1;
             }
             interpreters.push(resolved);
@@ -407,12 +407,12 @@ impl State {
         // Of another mount namespace it may be the same file by another name, or one that has none here.
         let Ok((path, stat)) = self.resolver.named_object(&link) else { return };
         let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
-        let expected = resolve::lstat(exec.runs()).ok().flatten();
+        let expected = fs::lstat(exec.runs()).ok().flatten();
         if expected.as_ref().map(identity) == Some(identity(&stat)) {
             return;
         }
         exec.interpreters.truncate(exec.of_scripts);
-        let (its, _) = self.interpreters(caller, live::open_regular(&path).ok());
+        let (its, _) = self.interpreters(caller, fs::open_regular(&path).ok());
         exec.interpreters.push(Resolved::object(path, stat));
         exec.interpreters.extend(its);
     }
@@ -433,7 +433,7 @@ impl State {
             FileRef::WorkingDirectory => return None,
         };
         let text = resolve::read_magic_link(&link).ok()?;
-        Some((text, live::open_regular_behind(&link).ok()))
+        Some((text, fs::open_regular_behind(&link).ok()))
     }
 
     /// Resolves a path that the kernel opens by itself for `caller`.
@@ -667,7 +667,7 @@ impl State {
 
     /// Notes that what the tree has just made at `path` is no inode of before, whose number it may have.
     fn forget_reused(&mut self, path: &[u8]) {
-        if let Ok(Some(now)) = resolve::lstat(path)
+        if let Ok(Some(now)) = fs::lstat(path)
             && let Some(id) = self.ledger.inodes.of(&now)
         {
             self.ledger.inodes.forget(id);
@@ -830,7 +830,7 @@ fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
         // Its thread died in it: the file system says whether it was in time.
         None => {
             let differs = |part: &Part| {
-                let now = resolve::lstat(&part.path).ok().flatten();
+                let now = fs::lstat(&part.path).ok().flatten();
                 now.as_ref().map(Stat::from) != part.stat.as_ref().map(Stat::from)
             };
             if parts.iter().any(differs) { Judgement::Done } else { Judgement::Refused }

@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Applier, BATCH, BATCH_BYTES, PreparedNode, needs_content_of, source};
+use crate::fs;
 use crate::restore::disk::{self, remove_temporary, temporary};
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::journal::JournalRecord;
@@ -59,7 +60,7 @@ impl Applier<'_, '_, '_> {
         self.tell(&JournalRecord::Temporary { path: path.to_vec() })?;
         let mut file = node::new_file(&temporary).map_err(failed_at("create a file beside", path))?;
         let written = if own_content {
-            let copied = live::open_regular(&dentry.proc_path()).and_then(|from| {
+            let copied = fs::open_regular(&dentry.proc_path()).and_then(|from| {
                 let size = from.metadata()?.len();
                 live::copy_keeping_holes(&from, &file, size)
             });
