@@ -81,11 +81,11 @@ pub struct Record {
     #[arg(
         long,
         value_enum,
-        default_value_t = MechanismChoice::Auto,
+        default_value_t = Mechanism::Auto,
         env = "AGENT_SNAPSHOT_MECHANISM",
         hide_short_help = true
     )]
-    pub mechanism: MechanismChoice,
+    pub mechanism: Mechanism,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -135,7 +135,7 @@ pub enum ReportFormat {
 
 /// How calls are caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MechanismChoice {
+pub enum Mechanism {
     /// By the cheapest one that the kernel allows
     Auto,
     /// By a stop at every call that matters, which a seccomp filter finds

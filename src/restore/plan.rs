@@ -79,7 +79,7 @@ pub enum Obstacle {
     #[error("it can't be inspected: {0}")]
     Hidden(String),
     /// One of its parent directories is no directory now.
-    #[error("a file or a symlink is in the place of one of its parent directories")]
+    #[error("a file or a symlink is in the place of a directory above it")]
     NoDirectory,
     /// Its directory can't be changed.
     #[error("{0}")]

@@ -58,9 +58,9 @@ fn record(
     };
     sys::keep_large_buffers();
     let wanted = match setup.options.mechanism {
-        cli::MechanismChoice::Auto => Interception::Notifications,
-        cli::MechanismChoice::Stops => Interception::Stops,
-        cli::MechanismChoice::EveryCall => Interception::EveryCall,
+        cli::Mechanism::Auto => Interception::Notifications,
+        cli::Mechanism::Stops => Interception::Stops,
+        cli::Mechanism::EveryCall => Interception::EveryCall,
     };
     let refused = |error: LaunchError| match error {
         LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
