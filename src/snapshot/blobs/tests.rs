@@ -3,10 +3,9 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
-use arrow::array::{Array as _, AsArray as _};
-use arrow::datatypes::{DataType, Field, Int64Type as ArrowInt64};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::record::{Row, RowAccessor as _};
+use parquet::schema::printer::print_schema;
 use proptest::prelude::*;
 
 use super::super::sparse::BLOCK;
@@ -36,29 +35,24 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// All rows, as another implementation of the format reads them.
+/// All rows, with the schema that other readers find.
 fn rows(file: &File) -> Vec<(String, i64, Vec<u8>)> {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file.try_clone().unwrap()).unwrap();
+    let reader = SerializedFileReader::new(file.try_clone().unwrap()).unwrap();
+    let mut schema = Vec::new();
+    print_schema(&mut schema, reader.metadata().file_metadata().schema());
     assert_eq!(
-        builder.schema().fields().iter().map(|field| field.as_ref().clone()).collect::<Vec<_>>(),
-        [
-            Field::new("key", DataType::Utf8, false),
-            Field::new("offset", DataType::Int64, false),
-            Field::new("content", DataType::Binary, false),
-        ]
+        String::from_utf8(schema).unwrap(),
+        "message blobs {\n  REQUIRED BYTE_ARRAY key (STRING);\n  REQUIRED INT64 offset;\n  \
+         REQUIRED BYTE_ARRAY content;\n}\n"
     );
-    let mut rows = Vec::new();
-    for batch in builder.build().unwrap() {
-        let batch = batch.unwrap();
-        let keys = batch.column(0).as_string::<i32>();
-        let offsets = batch.column(1).as_primitive::<ArrowInt64>();
-        let contents = batch.column(2).as_binary::<i32>();
-        for row in 0..batch.num_rows() {
-            assert!(!contents.is_null(row));
-            rows.push((keys.value(row).to_owned(), offsets.value(row), contents.value(row).to_vec()));
-        }
-    }
-    rows
+    let row = |row: Row| {
+        (
+            row.get_string(0).unwrap().clone(),
+            row.get_long(1).unwrap(),
+            row.get_bytes(2).unwrap().data().to_vec(),
+        )
+    };
+    reader.get_row_iter(None).unwrap().map(|found| row(found.unwrap())).collect()
 }
 
 /// The number of rows of each row group.
