@@ -5,6 +5,7 @@
 //! Neighbours: `recorder.rs` calls in here, `rename.rs` knows what a moved directory takes along, the ledger
 //! takes what has changed.
 
+use crate::fs;
 use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
@@ -19,7 +20,6 @@ use super::recording::Recording;
 use super::resolve::{self, Resolved, Unresolved};
 use super::view::Unseen;
 use crate::snapshot::WarningKind;
-use crate::snapshot::live::{self};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, DecodedSyscall, Effect, FileRef, Special};
@@ -134,7 +134,7 @@ impl Recording {
         self.prepare_moves(&mut parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
-                Some((part.path.clone(), live::open_regular(&part.path).ok()))
+                Some((part.path.clone(), fs::open_regular(&part.path).ok()))
             }
             _ => unnamed,
         };
@@ -427,7 +427,7 @@ fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
         // Its thread died in it: the file system says whether it was in time.
         None => {
             let differs = |part: &Part| {
-                let now = resolve::lstat(&part.path).ok().flatten();
+                let now = fs::lstat(&part.path).ok().flatten();
                 now.as_ref().map(Stat::from) != part.stat.as_ref().map(Stat::from)
             };
             if parts.iter().any(differs) { Judgement::Done } else { Judgement::Refused }

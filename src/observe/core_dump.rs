@@ -6,8 +6,8 @@
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
 use super::recording::{Classification, ExpectedCoreDump, Recording};
-use super::resolve::{self, Resolved};
-use crate::fs::FileStat;
+use super::resolve::Resolved;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
@@ -57,7 +57,7 @@ impl Recording {
         }
         let id = self.processes.id(process);
         if let Some(ExpectedCoreDump { path, stat, classification, protected }) = expected {
-            let now = resolve::lstat(&path).ok().flatten();
+            let now = fs::lstat(&path).ok().flatten();
             let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
             if now.as_ref().map(key) == stat.as_ref().map(key) {
                 self.protector().release(protected);

@@ -14,6 +14,7 @@ use super::recording::{Classification, Recording};
 use super::resolve::{self, Unresolved};
 
 use super::view;
+use crate::fs;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::{Memory, RemoteAddr};
 use crate::trace::observer::Caller;
@@ -79,7 +80,7 @@ impl Recording {
         let Ok(opened) = rustix::fs::statat(CWD, link.as_str(), AtFlags::empty()) else { return };
         let prepared = match part.stat {
             Some(stat) => Some(stat),
-            None => resolve::lstat(&part.path).ok().flatten(),
+            None => fs::lstat(&part.path).ok().flatten(),
         };
         if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
             return;

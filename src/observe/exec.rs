@@ -9,8 +9,7 @@ use super::ledger::names::ProcessId;
 use super::program;
 use super::recording::{Classification, Recording};
 use super::resolve::{self, Resolved};
-use crate::fs::FileStat;
-use crate::snapshot::live::{self};
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::observer::Caller;
@@ -64,7 +63,7 @@ impl Recording {
             let Some(resolved) = self.resolve_for_kernel(caller, &path) else { break };
             // An ELF file's loader is the last; a script's interpreter may have one itself.
             if program::is_script(&file) {
-                next = live::open_regular(&resolved.path).ok();
+                next = fs::open_regular(&resolved.path).ok();
                 of_scripts += 1;
             }
             interpreters.push(resolved);
@@ -81,12 +80,12 @@ impl Recording {
         // Of another mount namespace it may be the same file by another name, or one that has none here.
         let Ok((path, stat)) = self.resolver.named_object(&link) else { return };
         let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
-        let expected = resolve::lstat(exec.runs()).ok().flatten();
+        let expected = fs::lstat(exec.runs()).ok().flatten();
         if expected.as_ref().map(identity) == Some(identity(&stat)) {
             return;
         }
         exec.interpreters.truncate(exec.of_scripts);
-        let (its, _) = self.interpreters(caller, live::open_regular(&path).ok());
+        let (its, _) = self.interpreters(caller, fs::open_regular(&path).ok());
         exec.interpreters.push(Resolved::object(path, stat));
         exec.interpreters.extend(its);
     }
@@ -107,7 +106,7 @@ impl Recording {
             FileRef::WorkingDirectory => return None,
         };
         let text = resolve::read_magic_link(&link).ok()?;
-        Some((text, live::open_regular_behind(&link).ok()))
+        Some((text, fs::open_regular_behind(&link).ok()))
     }
 
     /// Resolves a path that the kernel opens by itself for `caller`.

@@ -19,8 +19,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use crate::snapshot::live;
-
 /// The list that a first run writes.
 pub const DEFAULT_LIST: [&str; 10] = [
     "$HOME/.cache",
@@ -349,7 +347,7 @@ fn read_list(file: &Path) -> Result<Option<Vec<String>>, Error> {
         return Err(unfit("not a regular file"));
     }
     let mut content = Vec::new();
-    live::open_regular(real.as_os_str().as_bytes())
+    crate::fs::open_regular(real.as_os_str().as_bytes())
         .and_then(|file| file.take(SIZE_LIMIT + 1).read_to_end(&mut content))
         .map_err(unreadable)?;
     if content.len() as u64 > SIZE_LIMIT {

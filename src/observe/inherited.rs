@@ -8,7 +8,7 @@ use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
 use super::recording::{Classification, Recording};
 use super::resolve;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::sys::{InheritedFd, Tid};
 
@@ -48,7 +48,7 @@ impl InheritedFile {
         let object = rustix::fs::fstat(fd).ok().filter(resolve::is_regular)?;
         let link = format!("/proc/self/fd/{}", fd.number());
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
-        let named = resolve::lstat(&path).ok()??;
+        let named = fs::lstat(&path).ok()??;
         if (object.st_dev, object.st_ino) != (named.st_dev, named.st_ino) {
             return None;
         }

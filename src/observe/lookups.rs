@@ -13,7 +13,8 @@ use super::ignore::RuleId;
 use super::ledger::Ledger;
 use super::ledger::names::NameId;
 use super::resolve::Resolver;
-use super::{resolve, view};
+use super::view;
+use crate::fs;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
@@ -116,7 +117,7 @@ impl Lookups {
                 return None;
             }
             // An untraced program may have made it; then this open reads it.
-            if entry.absent_open && !matches!(resolve::lstat(ledger.names.path(*record)), Ok(None)) {
+            if entry.absent_open && !matches!(fs::lstat(ledger.names.path(*record)), Ok(None)) {
                 return None;
             }
         }

@@ -12,7 +12,7 @@ use super::ledger::protect::Protected;
 use super::processes::ProcessTraits;
 use super::recording::{Classification, Recording};
 use super::resolve::{self, Crossed, Resolved};
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
@@ -213,7 +213,7 @@ impl Recording {
 
     /// Notes that what the tree has just made at `path` is no inode of before, whose number it may have.
     pub fn forget_reused(&mut self, path: &[u8]) {
-        if let Ok(Some(now)) = resolve::lstat(path)
+        if let Ok(Some(now)) = fs::lstat(path)
             && let Some(id) = self.ledger.inodes.of(&now)
         {
             self.ledger.inodes.forget(id);

@@ -20,7 +20,7 @@ use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::git::Repositories;
 use crate::snapshot::live::Filesystem;
 use crate::snapshot::{Operation, WarningKind};
@@ -129,7 +129,7 @@ impl Recording {
             }
             Unseen::Unresolved(Unresolved::Denied(directory, crossed)) => {
                 self.cross(process, &crossed);
-                let stat = resolve::lstat(&directory).ok().flatten();
+                let stat = fs::lstat(&directory).ok().flatten();
                 if let Classification::Record(record) = self.classify(directory, stat.as_ref()) {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
@@ -293,7 +293,7 @@ fn with_target(path: &[u8], stat: Option<&FileStat>) -> (Option<FileStat>, Optio
         if let Ok(target) = rustix::fs::readlink(path, Vec::new()) {
             return (stat, Some(target.into_bytes()));
         }
-        stat = resolve::lstat(path).ok().flatten();
+        stat = fs::lstat(path).ok().flatten();
     }
     (None, None)
 }
@@ -319,7 +319,7 @@ mod tests {
         let path = directory.path().join("l");
         let bytes = path.as_os_str().as_encoded_bytes();
         std::os::unix::fs::symlink("target", &path).unwrap();
-        let link = resolve::lstat(bytes).unwrap();
+        let link = fs::lstat(bytes).unwrap();
         assert_eq!(with_target(bytes, link.as_ref()).1.unwrap(), b"target");
         std::fs::remove_file(&path).unwrap();
         assert!(with_target(bytes, link.as_ref()).0.is_none());

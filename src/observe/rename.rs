@@ -16,7 +16,7 @@ use super::ledger::protect::Threat;
 use super::part::{Moved, Part};
 use super::recording::{Classification, Recording};
 use super::resolve;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 
@@ -95,7 +95,7 @@ impl Recording {
                 walk.skip_current_dir();
                 continue;
             }
-            let stat = match resolve::lstat(path) {
+            let stat = match fs::lstat(path) {
                 Ok(Some(stat)) => stat,
                 Ok(None) => continue,
                 Err(_) => {
@@ -241,7 +241,7 @@ fn kind_of_exchange(other: &Classification) -> Kind {
 
 /// Whether the kernel will refuse to move a directory there, so that walking it is in vain.
 fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
-    let parent = resolve::parent_of(&to.path).and_then(|parent| resolve::lstat(parent).ok().flatten());
+    let parent = resolve::parent_of(&to.path).and_then(|parent| fs::lstat(parent).ok().flatten());
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
     let beneath_itself = super::recording::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {

@@ -12,8 +12,7 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::fs::FileStat;
-pub use crate::fs::lstat;
+use crate::fs::{self, FileStat};
 use crate::trace::memory::PATH_MAX;
 
 use known::KnownDirectories;
@@ -456,7 +455,7 @@ pub fn named_object(link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
         return Err(Unresolved::Nameless);
     }
     let object = rustix::fs::statat(CWD, link, AtFlags::empty()).map_err(|_| Unresolved::Nameless)?;
-    match lstat(&path) {
+    match fs::lstat(&path) {
         Ok(Some(named)) if (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino) => {
             Ok((path, named))
         }

@@ -7,7 +7,7 @@
 use rustix::fs::{AtFlags, CWD};
 
 use super::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 
@@ -228,7 +228,7 @@ pub fn locate_in_foreign_mount_namespace(
         Err(Unresolved::Denied(mut directory, mut crossed)) => {
             check_links(&names, &mut crossed)?;
             let outside = [names.prefix.as_slice(), &directory].concat();
-            if !names.is_ours(&directory, resolve::lstat(&outside).ok().flatten().as_ref()) {
+            if !names.is_ours(&directory, fs::lstat(&outside).ok().flatten().as_ref()) {
                 return Err(Unseen::Elsewhere(directory));
             }
             name(&mut directory, &names.root);
@@ -242,7 +242,7 @@ pub fn locate_in_foreign_mount_namespace(
 impl Names {
     /// Whether `path`, where they see `stat` or nothing, means the same out here.
     fn is_ours(&self, path: &[u8], stat: Option<&FileStat>) -> bool {
-        let ours = resolve::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
+        let ours = fs::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
         if ours.map(|ours| (ours.st_dev, ours.st_ino)) != stat.map(|stat| (stat.st_dev, stat.st_ino)) {
             return false;
         }

@@ -33,7 +33,7 @@ pub fn scan(root: &Path) -> Tree {
     let mut tree = Tree::new();
     for entry in walkdir::WalkDir::new(root) {
         let path = entry.unwrap().into_path().into_os_string().into_encoded_bytes();
-        let stat = live::lstat(&path).unwrap().unwrap();
+        let stat = agent_snapshot::fs::lstat(&path).unwrap().unwrap();
         let mut present = live::present(&stat, &path).unwrap();
         present.xattrs = live::xattrs(&path).unwrap();
         present.inode_flags = live::inode_flags(&path).unwrap();
@@ -104,7 +104,7 @@ pub fn header() -> Header {
         host: Host {
             arch: "x86_64".to_owned(),
             kernel: "6.1".to_owned(),
-            machine: live::machine_id_hash().to_string(),
+            machine: identity::machine_id_hash().to_string(),
         },
         command: vec![b"true".to_vec()],
         exit_status: 0,

@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 
-use super::{lstat, parent_of};
-use crate::fs::FileStat;
+use super::parent_of;
+use crate::fs::{FileStat, lstat};
 use crate::snapshot::live::{self, Filesystem};
 
 /// How many directories are remembered at most; what is beyond is walked each time.
