@@ -26,9 +26,9 @@ use agent_snapshot::snapshot::digest::digest_file;
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{FileRecord, Operation, Side, Snapshot, State};
-use agent_snapshot::trace::memory::{ARGV_LIMIT, Fault, Memory};
+use agent_snapshot::trace::memory::{ARGV_LIMIT, Memory, MemoryError, RemoteAddr};
 use agent_snapshot::trace::sys::{Tid, TraceeMemory};
-use agent_snapshot::trace::syscalls::{self, Args, RemoteAddr};
+use agent_snapshot::trace::syscalls::{self, Args};
 use criterion::{
     BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
 };
@@ -59,10 +59,10 @@ impl Stretch {
 }
 
 impl Memory for Stretch {
-    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
         let skip = address.0.checked_sub(START).and_then(|skip| usize::try_from(skip).ok());
         let rest = skip.and_then(|skip| self.0.get(skip..)).filter(|rest| !rest.is_empty());
-        let rest = rest.ok_or(Fault::Unmapped)?;
+        let rest = rest.ok_or(MemoryError::Unmapped)?;
         let count = rest.len().min(into.len());
         into[..count].copy_from_slice(&rest[..count]);
         Ok(count)

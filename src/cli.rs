@@ -57,8 +57,8 @@ pub struct Record {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_blob_bytes: Option<u64>,
     /// Compression of the stored bytes
-    #[arg(long, value_enum, default_value_t = Compression::Snappy)]
-    pub compression: Compression,
+    #[arg(long, value_enum, default_value_t = CompressionChoice::Snappy)]
+    pub compression: CompressionChoice,
     /// Flush the snapshot to the disk before it counts as written
     #[arg(long)]
     pub sync: bool,
@@ -66,8 +66,8 @@ pub struct Record {
     #[arg(long)]
     pub allow_io_uring: bool,
     /// What to do where tracing is impossible
-    #[arg(long, value_enum, default_value_t = Unavailable::Fail)]
-    pub if_unavailable: Unavailable,
+    #[arg(long, value_enum, default_value_t = IfUnavailable::Fail)]
+    pub if_unavailable: IfUnavailable,
     /// Exit with 125 when the recording is incomplete
     #[arg(long)]
     pub strict: bool,
@@ -76,7 +76,7 @@ pub struct Record {
     pub quiet: bool,
     /// Report on standard error at the end [default: summary on a terminal, else none]
     #[arg(long, value_enum)]
-    pub report: Option<Report>,
+    pub report: Option<ReportFormat>,
     /// How calls are caught
     #[arg(
         long,
@@ -104,7 +104,7 @@ pub enum Survivors {
 
 /// Compression of the stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Compression {
+pub enum CompressionChoice {
     /// Fast
     Snappy,
     /// Smaller
@@ -115,7 +115,7 @@ pub enum Compression {
 
 /// What to do where tracing is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Unavailable {
+pub enum IfUnavailable {
     /// Exit with 125 before the command starts
     Fail,
     /// Run the command unrecorded, with one warning and no manifest
@@ -124,7 +124,7 @@ pub enum Unavailable {
 
 /// The report at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Report {
+pub enum ReportFormat {
     /// Nothing
     None,
     /// A few lines for people

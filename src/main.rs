@@ -4,16 +4,11 @@
 //! streams, and the recorded command must inherit what we were started with.
 #![no_main]
 
+use agent_snapshot::cli::Cli;
+use agent_snapshot::commands::{self, exit::Exit};
 use clap::Parser;
-
-/// The status of a bug of ours.
-const INTERNAL: i32 = 125;
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: i32, _argv: *const *const std::ffi::c_char) -> i32 {
-    std::panic::catch_unwind(run).unwrap_or(INTERNAL)
-}
-
-fn run() -> i32 {
-    agent_snapshot::commands::run(agent_snapshot::cli::Cli::try_parse())
+    std::panic::catch_unwind(|| commands::run(Cli::try_parse())).unwrap_or(Exit::Failure).status()
 }

@@ -8,7 +8,7 @@
 //! - [`ledger`]: what is known of names and inodes, and the one way in which a change is applied.
 //! - [`processes`], [`warnings`], [`suppressed`]: the other lists.
 //! - [`capture`]: bytes on their way out. [`program`]: the files that the kernel opens at an exec.
-//! - [`git`]: how Git knows a path. [`ignore`]: which paths are not recorded, and under which rule.
+//! - [`ignore`]: which paths are not recorded, and under which rule.
 
 pub mod capture;
 mod changes;
@@ -16,17 +16,20 @@ mod core_dump;
 mod credentials;
 mod descriptors;
 mod effects;
+mod exec;
 pub mod finish;
 mod fit;
-pub mod git;
 pub mod ignore;
 pub mod inherited;
 pub mod ledger;
 pub mod lookups;
 mod mounts;
+mod part;
 pub mod processes;
 pub mod program;
+mod read_only;
 pub mod recorder;
+mod recording;
 mod rename;
 pub mod resolve;
 pub mod suppressed;

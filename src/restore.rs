@@ -1,28 +1,41 @@
 //! Puts recorded states back: in place, or as a tree of their own under a new directory.
 //!
-//! The order of work is: settle what a killed restore had begun, look, plan, keep what will be overwritten, change. Knows bundles and nothing
-//! of tracing; prints nothing.
+//! A restore in place settles what an interrupted restore had begun, inspects the targets, makes a plan,
+//! writes a rescue of what will be overwritten, and applies the plan (see [`run`]). The room knows
+//! bundles and nothing of tracing, and prints nothing.
 //!
+//! - [`run`]: a restore in place; [`request`] and [`outcome`]: what goes into it and what comes of it.
+//! - [`targets`], [`inspect`], [`plan`]: which paths, what is there now, what becomes of them.
+//! - [`apply`]: carries the plan out; [`node`], [`access`], [`disk`], [`times`] for its steps.
+//! - [`rescue`], [`rescue_directory`], [`journal`]: what makes it possible to undo or complete it.
+//! - [`interrupted`], [`settle`]: restores that were killed, and what they had begun.
 //! - [`build`]: a recorded state as a tree under a new directory.
 //! - [`drift`]: where the live files are no longer as recorded.
-//! - [`journal`]: what a restore is about to do; [`settle`]: what a killed one had begun.
-//! - [`make`]: new nodes and their attributes.
-//! - [`place`]: paths of a record as places under a root, reached without a symbolic link on the way.
+//! - [`root`]: recorded paths beneath a root directory, reached without following a symlink.
+//! - [`parallel`]: the same work on many items.
 
+pub mod access;
 pub mod apply;
 pub mod build;
+pub mod disk;
 pub mod drift;
+mod error;
 mod flags;
 mod in_place;
+pub mod inspect;
+pub mod interrupted;
 pub mod journal;
-pub mod look;
-pub mod loosen;
-pub mod make;
+pub mod node;
+pub mod outcome;
 pub mod parallel;
-pub mod place;
 pub mod plan;
+pub mod request;
 pub mod rescue;
+pub mod rescue_directory;
+pub mod root;
 pub mod run;
 pub mod settle;
 pub mod targets;
 pub mod times;
+
+pub use error::Error;

@@ -8,12 +8,14 @@
 //! - [`reader`]: opens a bundle that may come from anyone.
 //! - [`source`]: the content of a recorded state, from the bundle or from Git.
 //! - [`live`]: looks at the filesystem as it is now; [`compare`] holds that against a record.
+//! - [`identity`]: what tells a snapshot, a program and a machine from others.
 //! - [`digest`]: what makes two contents the same; [`sparse`]: files with holes.
 
 pub mod blobs;
 pub mod compare;
 pub mod digest;
 mod error;
+pub mod identity;
 pub mod layout;
 pub mod live;
 pub mod manifest;

@@ -1,27 +1,35 @@
-//! Holds and follows a tree of threads. Knows calls, registers and memory; no files, no snapshots.
+//! Traces a tree of threads. Knows syscalls, registers and memory; no files, no snapshots.
 //!
 //! - [`syscalls`]: what each system call of x86_64 means: the one table, and decoding by it. Pure.
-//! - [`call`]: what a call that is held at its entry means.
-//! - [`filter`]: the seccomp program that this table says. Pure.
-//! - [`memory`]: reading strings and structures out of a tracee.
-//! - [`attributes`]: what the command inherits of this process, and this process changes for itself.
-//! - [`launch`]: starts the command seized and filtered, so that it never runs a moment unwatched.
-//! - [`fatal`]: which signals end a process with a core dump.
-//! - [`stop`]: why a tracee reported, from its raw wait status.
-//! - [`handover`]: descriptors that go from one process of ours to another.
-//! - [`lane`]: the loop that answers calls that only look, without a stop.
-//! - [`tracer`]: the loop that follows the tree and tells an [`tracer::Observer`] of it.
-//! - [`sys`]: the unsafe room, the kernel's calls that have no safe wrapper.
+//! - [`filter`]: the seccomp program that the table determines. Pure.
+//! - `foreign_filter`: filters that the tree installs itself.
+//! - [`memory`]: reading strings and structures from a tracee.
+//! - [`attributes`]: process attributes that the command inherits, though this process changes them for
+//!   itself.
+//! - [`launch`]: starts the command seized and filtered, so that it never runs untraced.
+//! - [`wait_status`]: why waitpid(2) returned for a tracee, from its raw status. Pure.
+//! - [`seqpacket`]: messages with descriptors between processes of ours.
+//! - [`observer`]: the [`observer::Observer`], which decides what becomes of a syscall and is told what
+//!   happened.
+//! - [`shared`]: what the two loops share.
+//! - [`notifications`]: the loop that answers notifications of read-only syscalls, without a ptrace-stop.
+//! - [`tracer`]: the loop over waitpid(2) that follows the tree.
+//! - [`sys`]: system calls that have no safe wrapper: the one module with unsafe code.
 
 pub mod attributes;
-pub mod call;
-pub mod fatal;
 pub mod filter;
-pub mod handover;
-pub mod lane;
+mod foreign_filter;
 pub mod launch;
 pub mod memory;
-pub mod stop;
+pub mod notifications;
+pub mod observer;
+pub mod seqpacket;
+pub mod shared;
 pub mod sys;
 pub mod syscalls;
 pub mod tracer;
+pub mod wait_status;
+
+mod postponed;
+mod signal_delivery;
+mod tracees;

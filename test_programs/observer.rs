@@ -6,12 +6,15 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_snapshot::trace::attributes::ProcessAttributes;
-use agent_snapshot::trace::lane::{self, Threads};
+use agent_snapshot::trace::filter::Interception;
 use agent_snapshot::trace::launch::{Program, launch};
-use agent_snapshot::trace::stop::End;
+use agent_snapshot::trace::notifications;
+use agent_snapshot::trace::observer::{Caller, Decision, Observer, SyscallEntry};
+use agent_snapshot::trace::shared::Shared;
 use agent_snapshot::trace::sys::{self, Interrupter, Tid};
-use agent_snapshot::trace::syscalls::Place;
-use agent_snapshot::trace::tracer::{Caller, HeldCall, Mechanism, Observer, Tracer, Verdict};
+use agent_snapshot::trace::syscalls::FileRef;
+use agent_snapshot::trace::tracer::Tracer;
+use agent_snapshot::trace::wait_status::End;
 
 /// What happens to a call whose path ends in `second`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,8 +60,8 @@ impl Scripted {
 }
 
 /// The last component of a call's only path, if it is one of those that the rules are about.
-fn subject(call: &HeldCall<'_>) -> Option<String> {
-    let Some(Place::Path { path, .. }) = call.decoded.accesses.first().map(|access| &access.place) else {
+fn subject(call: &SyscallEntry<'_>) -> Option<String> {
+    let Some(FileRef::Path { path, .. }) = call.decoded.accesses.first().map(|access| &access.file) else {
         return None;
     };
     let name = String::from_utf8_lossy(path.rsplit(|byte| *byte == b'/').next()?).into_owned();
@@ -68,8 +71,8 @@ fn subject(call: &HeldCall<'_>) -> Option<String> {
 impl Observer for Scripted {
     type Pending = String;
 
-    fn before(&self, caller: Caller, call: &HeldCall<'_>) -> Verdict<String> {
-        let Some(subject) = subject(call) else { return Verdict::Continue };
+    fn before(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<String> {
+        let Some(subject) = subject(call) else { return Decision::Continue };
         let mut seen = self.seen();
         let judged = seen.judged.entry(subject.clone()).or_default();
         *judged += 1;
@@ -92,9 +95,9 @@ impl Observer for Scripted {
         if postponed && call.overdue {
             seen.overdue = true;
         } else if postponed {
-            return Verdict::Postpone;
+            return Decision::Postpone;
         }
-        Verdict::AwaitResult(subject)
+        Decision::AwaitResult(subject)
     }
 
     fn after(&self, _: Caller, pending: String, result: Option<i64>) {
@@ -128,6 +131,7 @@ impl Observer for Scripted {
         drop(self.seen());
     }
 
+    fn share_working_directory(&self, _: Tid, _: Tid) {}
     fn shares_memory(&self, _: Tid, _: bool) {
         drop(self.seen());
     }
@@ -157,25 +161,25 @@ fn main() {
         "panic-always" => Rule::PanicAlways,
         other => panic!("{other} is no rule"),
     };
-    let mechanism = match arguments.next().unwrap().as_str() {
-        "auto" => Mechanism::Lanes,
-        "stops" => Mechanism::Filter,
-        "every-call" => Mechanism::EveryCall,
+    let interception = match arguments.next().unwrap().as_str() {
+        "auto" => Interception::Notifications,
+        "stops" => Interception::Stops,
+        "every-call" => Interception::EveryCall,
         other => panic!("{other} is no mechanism"),
     };
     let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
     let program = Program { path: argv[0].clone(), argv, attributes: ProcessAttributes::replace() };
-    let mut launched = launch(&program, mechanism).unwrap().installed().unwrap();
-    assert_eq!(launched.mechanism, mechanism);
+    let mut launched = launch(&program, interception).unwrap().installed().unwrap();
+    assert_eq!(launched.interception, interception);
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });
-    let threads = Arc::new(Threads::new().unwrap());
+    let shared = Arc::new(Shared::new().unwrap());
     if let Some(listener) = launched.listener.take() {
         let interrupter = Interrupter::of_this_thread().unwrap();
-        let (observer, threads) = (Arc::clone(&observer), Arc::clone(&threads));
-        std::thread::spawn(move || lane::serve(&listener, &threads, &interrupter, &*observer));
+        let (observer, shared) = (Arc::clone(&observer), Arc::clone(&shared));
+        std::thread::spawn(move || notifications::serve(&listener, &shared, &interrupter, &*observer));
     }
     launched.release().unwrap();
-    Tracer::new(launched.command, mechanism, &threads, &*observer).run();
+    Tracer::new(launched.command, interception, &shared, &*observer).run();
     let seen = observer.seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.judged.iter().for_each(|(call, times)| println!("judged {call}: {times}"));
     seen.over.iter().for_each(|call| println!("over {call}"));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use agent_snapshot::snapshot::WarningKind;
+use agent_snapshot::snapshot::{Snapshot, WarningKind};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
@@ -77,4 +77,54 @@ fn what_somebody_else_put_in_the_place_of_a_file_is_kept_and_told() {
     assert_eq!(bytes(&snapshot, file, true), b"an editor's\n");
     assert_eq!(bytes(&snapshot, file, false), b"command\n");
     assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
+}
+
+/// Records a script which waits until somebody outside of the tree has written as many other bytes to `file`.
+fn record_edited(script: &str) -> Snapshot {
+    let place = Place::new();
+    let file = place.work.join("file");
+    fs::write(&file, "at first sight\n").unwrap();
+    for fifo in ["seen", "edited"] {
+        mkfifo(&place.work.join(fifo), Mode::S_IRWXU).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            fs::read(place.work.join("seen")).unwrap();
+            fs::write(&file, "of an editor..\n").unwrap();
+            fs::write(place.work.join("edited"), "").unwrap();
+        });
+        place.record(script)
+    })
+}
+
+#[test]
+fn an_edit_from_outside_after_a_change_of_the_mode_is_told() {
+    let snapshot = record_edited("chmod 600 file; : > seen; cat edited file > /dev/null");
+    assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
+}
+
+#[test]
+fn an_edit_from_outside_after_a_change_of_the_times_is_told() {
+    let snapshot = record_edited("touch -c -d 2001-02-03 file; : > seen; cat edited; echo command > file");
+    assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
+}
+
+#[test]
+fn an_edit_from_outside_after_an_open_that_failed_is_told() {
+    if !has_python() {
+        return;
+    }
+    let open =
+        "import os\ntry: os.open('file', os.O_WRONLY | os.O_DIRECTORY)\nexcept NotADirectoryError: pass";
+    let snapshot = record_edited(&format!("python3 -Ic \"{open}\"; : > seen; cat edited file > /dev/null"));
+    assert_eq!(lost(&snapshot), [WarningKind::ExternalChange, WarningKind::LateBeforeState]);
+}
+
+#[test]
+fn bytes_after_a_change_of_the_times_are_those_of_before() {
+    let place = Place::new();
+    fs::write(place.work.join("file"), "old").unwrap();
+    let snapshot = place.record("touch -c -d 2001-02-03 file; chmod 600 file; echo new > file");
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), true), b"old");
+    assert_eq!(lost(&snapshot), []);
 }

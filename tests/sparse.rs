@@ -166,15 +166,15 @@ fn diff_names_a_sparse_file_without_a_patch() {
     assert_eq!((status.status.code(), status.stdout.as_slice()), (Some(0), b"M\tfile\nM\ttext\n".as_slice()));
 }
 
-/// The code block of the README that has `word` in it.
+/// The code block of docs/format.md that has `word` in it.
 fn code_block(word: &str) -> &'static str {
-    let mut blocks = include_str!("../README.md").split("```").skip(1).step_by(2);
+    let mut blocks = include_str!("../docs/format.md").split("```").skip(1).step_by(2);
     let found = blocks.find(|block| block.contains(word)).unwrap();
     found.split_once('\n').unwrap().1
 }
 
 #[test]
-fn readme_expressions_return_complete_contents() {
+fn documented_expressions_return_complete_contents() {
     let place = Place::new();
     let path = place.at("blobs.parquet");
     let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -211,9 +211,10 @@ fn readme_expressions_return_complete_contents() {
     };
     let show = "for key, content in sorted(contents.items()):
     print(key, len(content), hashlib.sha256(content).hexdigest())";
-    let (pandas, sql) = (code_block("read_parquet"), code_block("list_reduce"));
+    let (pandas, sql) = (code_block("pandas.read_parquet"), code_block("list_reduce"));
     for (module, code) in [
         ("pandas", pandas.to_owned()),
+        ("pyarrow.parquet", code_block("pyarrow.parquet").to_owned()),
         (
             "duckdb",
             format!(

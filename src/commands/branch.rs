@@ -5,12 +5,13 @@ use std::path::Path;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, style};
 use super::paths::Selection;
-use super::{Outcome, UsageError, Verdict, json, progress};
+use super::{json, progress};
 use crate::cli::Branch;
-use crate::restore::build::{self, Built, Error, Skipped};
-use crate::restore::make::{Policy, User};
+use crate::restore::build::{self, BuiltTree, Skipped};
+use crate::restore::node::{RestorePolicy, User};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
 use crate::snapshot::{FileRecord, Snapshot, printable};
@@ -19,22 +20,22 @@ use crate::snapshot::{FileRecord, Snapshot, printable};
 const NAMED: usize = 10;
 
 /// Runs `branch`.
-pub fn run(args: &Branch, console: &mut Console) -> Outcome {
+pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
         console.say(format_args!("nothing was built: the snapshot knows nothing of {unknown}"));
-        return Ok(Verdict::Finding);
+        return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };
     let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
-    let wish = Wish { side, dir: &args.dir, preserve: args.preserve, json: args.json };
-    build(&snapshot, chosen, &wish, console)
+    let request = BranchRequest { side, dir: &args.dir, preserve: args.preserve, json: args.json };
+    build(&snapshot, chosen, &request, console)
 }
 
 /// What to build, and how.
-pub struct Wish<'a> {
+pub struct BranchRequest<'a> {
     /// The state.
     pub side: Side,
     /// The directory.
@@ -49,37 +50,37 @@ pub struct Wish<'a> {
 pub fn build<'s>(
     snapshot: &'s Snapshot,
     records: impl Iterator<Item = &'s FileRecord>,
-    wish: &Wish,
+    request: &BranchRequest,
     console: &mut Console,
-) -> Outcome {
-    let policy = if wish.preserve { Policy::all(User::effective()) } else { Policy::safe(User::effective()) };
-    let contents = Contents::new(snapshot);
-    let plan = build::plan(records, wish.side, &policy, &contents);
-    let bar = progress::bar("build", plan.len());
-    let built = plan.build(wish.dir, &contents, &|| bar.inc(1));
-    bar.finish_and_clear();
-    let built = built.map_err(|error| match error {
-        Error::NotEmpty(_) => anyhow::Error::from(UsageError(error.to_string())),
-        Error::Snapshot(error) => error.into(),
-        error @ Error::Io { .. } => error.into(),
-    })?;
-    if wish.json {
-        console.json(&Report { snapshot, wish, built: &built })?;
+) -> VerbResult {
+    let policy = if request.preserve {
+        RestorePolicy::all(User::effective())
     } else {
-        print(&built, wish, console)?;
+        RestorePolicy::safe(User::effective())
+    };
+    let contents = Contents::new(snapshot);
+    let plan = build::plan(records, request.side, &policy, &contents);
+    let bar = progress::bar("build", plan.len());
+    let built = plan.build(request.dir, &contents, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let built = built?;
+    if request.json {
+        console.json(&BranchJson { snapshot, request, built: &built })?;
+    } else {
+        print(&built, request, console)?;
     }
     let is_missing = built.skipped.iter().any(|(_, why)| matches!(why, Skipped::Unavailable(_)));
-    Ok(if is_missing { Verdict::Finding } else { Verdict::Fine })
+    Ok(if is_missing { Exit::Finding } else { Exit::Success })
 }
 
-fn print(built: &Built, wish: &Wish, console: &mut Console) -> anyhow::Result<()> {
+fn print(built: &BuiltTree, request: &BranchRequest, console: &mut Console) -> anyhow::Result<()> {
     let count =
         |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     writeln!(
         console,
         "{} holds the state {} the command: {}, {}, {} ({} bytes)",
-        printable(wish.dir.as_os_str().as_encoded_bytes()),
-        wish.side.name(),
+        printable(request.dir.as_os_str().as_encoded_bytes()),
+        request.side.name(),
         count(built.files, "file", "files"),
         count(built.directories, "directory", "directories"),
         count(built.others, "other", "others"),
@@ -102,44 +103,44 @@ fn print(built: &Built, wish: &Wish, console: &mut Console) -> anyhow::Result<()
 }
 
 /// The JSON of the whole answer.
-struct Report<'a> {
+struct BranchJson<'a> {
     snapshot: &'a Snapshot,
-    wish: &'a Wish<'a>,
-    built: &'a Built,
+    request: &'a BranchRequest<'a>,
+    built: &'a BuiltTree,
 }
 
-impl Serialize for Report<'_> {
+impl Serialize for BranchJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("id", &self.snapshot.header().id)?;
-        object.serialize_entry("state", self.wish.side.name())?;
-        json::put_text(&mut object, "dir", self.wish.dir.as_os_str().as_encoded_bytes())?;
+        object.serialize_entry("state", self.request.side.name())?;
+        json::put_text(&mut object, "dir", self.request.dir.as_os_str().as_encoded_bytes())?;
         object.serialize_entry("files", &self.built.files)?;
         object.serialize_entry("directories", &self.built.directories)?;
         object.serialize_entry("others", &self.built.others)?;
         object.serialize_entry("bytes", &self.built.bytes)?;
-        object.serialize_entry("left_out", &Reasons(&self.built.skipped))?;
-        object.serialize_entry("not_given", &Reasons(&self.built.shortfalls))?;
+        object.serialize_entry("left_out", &ReasonsJson(&self.built.skipped))?;
+        object.serialize_entry("not_given", &ReasonsJson(&self.built.shortfalls))?;
         object.end()
     }
 }
 
 /// Paths, each with a reason.
-pub struct Reasons<'a, R>(pub &'a [(Vec<u8>, R)]);
+pub struct ReasonsJson<'a, R>(pub &'a [(Vec<u8>, R)]);
 
-impl<R: std::fmt::Display> Serialize for Reasons<'_, R> {
+impl<R: std::fmt::Display> Serialize for ReasonsJson<'_, R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.0.len()))?;
         for (path, reason) in self.0 {
-            list.serialize_element(&Reason(path, reason))?;
+            list.serialize_element(&ReasonJson(path, reason))?;
         }
         list.end()
     }
 }
 
-struct Reason<'a, R>(&'a [u8], &'a R);
+struct ReasonJson<'a, R>(&'a [u8], &'a R);
 
-impl<R: std::fmt::Display> Serialize for Reason<'_, R> {
+impl<R: std::fmt::Display> Serialize for ReasonJson<'_, R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         json::put_text(&mut object, "path", self.0)?;

@@ -6,21 +6,21 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::write::EncoderWriter;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, OutputError};
 use super::paths::{self, quoted};
-use super::{Outcome, Verdict};
 use crate::cli::Cat;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
-use crate::snapshot::source::{ContentError, Contents, Source, Unavailable, locate};
-use crate::snapshot::wire::Object;
+use crate::snapshot::source::{ContentError, ContentSource, Contents, Unavailable, locate};
+use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{FileRecord, Present, Snapshot};
 
 /// Writes the content of `args.path` to the result as it streams; holes of a sparse file are zeros, but
 /// stay holes where the result is a file.
 ///
 /// Where the bytes turn out to be bad in the midst, the result ends there and the outcome says it.
-pub fn run(args: &Cat, console: &mut Console) -> Outcome {
+pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let side = if args.before { Side::Before } else { Side::After };
     let record = match paths::find(&snapshot, &args.path)? {
@@ -28,7 +28,7 @@ pub fn run(args: &Cat, console: &mut Console) -> Outcome {
         Err(path) => {
             let path = quoted(&path);
             console.say(format_args!("cat {path}: the snapshot has no record of it, so it was not used"));
-            return Ok(Verdict::Finding);
+            return Ok(Exit::Finding);
         }
     };
     let contents = Contents::new(&snapshot);
@@ -38,10 +38,10 @@ pub fn run(args: &Cat, console: &mut Console) -> Outcome {
         raw(&contents, record, side, console)
     };
     match written {
-        Ok(()) => Ok(Verdict::Fine),
+        Ok(()) => Ok(Exit::Success),
         Err(ContentError::Unavailable(why)) => {
             if args.json {
-                console.json(&Head { record, side, unavailable: Some(&why) })?;
+                console.json(&CatJson { record, side, unavailable: Some(&why) })?;
             }
             let hint = match (&why, side, record.before.present()) {
                 (Unavailable::Absent, Side::After, Some(_)) => "; --before shows what was",
@@ -49,7 +49,7 @@ pub fn run(args: &Cat, console: &mut Console) -> Outcome {
             };
             let (path, side) = (quoted(&record.path), side.name());
             console.say(format_args!("cat {path}: its content {side} the command can't be had: {why}{hint}"));
-            Ok(Verdict::Finding)
+            Ok(Exit::Finding)
         }
         Err(ContentError::Snapshot(error)) => Err(error.into()),
         Err(ContentError::Sink(error)) => Err(OutputError::from(error).into()),
@@ -79,7 +79,7 @@ fn object(
     console: &mut Console,
 ) -> Result<(), ContentError> {
     contents.check(record, side)?;
-    let head = serde_json::to_string(&Head { record, side, unavailable: None });
+    let head = serde_json::to_string(&CatJson { record, side, unavailable: None });
     let head = head.map_err(|error| ContentError::Sink(error.into()))?;
     let sink = console.sink();
     let write =
@@ -94,15 +94,15 @@ fn object(
 }
 
 /// The object of `--json` but its `content`.
-struct Head<'a> {
+struct CatJson<'a> {
     record: &'a FileRecord,
     side: Side,
     unavailable: Option<&'a Unavailable>,
 }
 
-impl Serialize for Head<'_> {
+impl Serialize for CatJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = Object(serializer.serialize_map(None)?);
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         object.text("path", &self.record.path)?;
         object.put("state", self.side.name())?;
         if let Some(present) = state(self.record, self.side).present() {
@@ -112,12 +112,12 @@ impl Serialize for Head<'_> {
         }
         match (self.unavailable, locate(self.record, self.side)) {
             (Some(why), _) => object.put("unavailable", &why.to_string())?,
-            (None, Ok(Source::Blob { .. })) => object.put("source", "blob")?,
-            (None, Ok(Source::Git { oid, .. })) => {
+            (None, Ok(ContentSource::Blob { .. })) => object.put("source", "blob")?,
+            (None, Ok(ContentSource::Git { oid, .. })) => {
                 object.put("source", "git")?;
                 object.put("oid", oid)?;
             }
-            (None, Ok(Source::Target(_) | Source::Empty)) => object.put("source", "record")?,
+            (None, Ok(ContentSource::Target(_) | ContentSource::Empty)) => object.put("source", "record")?,
             (None, Err(_)) => {}
         }
         object.0.end()

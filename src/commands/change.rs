@@ -11,7 +11,7 @@ use crate::snapshot::{FileRecord, FileType, Operations, Present, Snapshot, State
 
 /// What became of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
+pub enum PathEffect {
     /// It was there and is another now.
     Changed,
     /// It was not there and is now.
@@ -26,21 +26,23 @@ pub enum Effect {
     None,
 }
 
-impl Effect {
+impl PathEffect {
     /// What became of the path of `record`.
-    pub fn of(record: &FileRecord) -> Effect {
+    pub fn of(record: &FileRecord) -> PathEffect {
         let acted = record.operations.intersects(Operations::CHANGES);
         match (&record.before, &record.after) {
-            (State::Absent { .. }, State::Present(_)) => Effect::Created,
-            (State::Present(_), State::Absent { .. }) => Effect::Deleted,
+            (State::Absent { .. }, State::Present(_)) => PathEffect::Created,
+            (State::Present(_), State::Absent { .. }) => PathEffect::Deleted,
             (State::Present(before), State::Present(after))
                 if Differences::between(record, before, after).any() =>
             {
-                Effect::Changed
+                PathEffect::Changed
             }
-            (State::Absent { .. }, State::Absent { tombstone }) if acted || *tombstone => Effect::Temporary,
-            (State::Present(_), State::Present(_)) if acted => Effect::Unaltered,
-            _ => Effect::None,
+            (State::Absent { .. }, State::Absent { tombstone }) if acted || *tombstone => {
+                PathEffect::Temporary
+            }
+            (State::Present(_), State::Present(_)) if acted => PathEffect::Unaltered,
+            _ => PathEffect::None,
         }
     }
 }
@@ -124,18 +126,18 @@ mod tests {
     #[test]
     fn times_alone_are_no_change() {
         let touched = both(Operation::Metadata, |after| after.mtime += 1);
-        assert_eq!(Effect::of(&touched), Effect::Unaltered);
+        assert_eq!(PathEffect::of(&touched), PathEffect::Unaltered);
         let replaced = both(Operation::Write, |after| (after.ino, after.mtime) = (9, 9));
-        assert_eq!(Effect::of(&replaced), Effect::Unaltered);
+        assert_eq!(PathEffect::of(&replaced), PathEffect::Unaltered);
         let read = both(Operation::Read, |after| after.mtime += 1);
-        assert_eq!(Effect::of(&read), Effect::None);
+        assert_eq!(PathEffect::of(&read), PathEffect::None);
     }
 
     #[test]
     fn each_part_of_a_state_is_told() {
         let differences = |edit: fn(&mut Present)| {
             let record = both(Operation::Write, edit);
-            assert_eq!(Effect::of(&record), Effect::Changed);
+            assert_eq!(PathEffect::of(&record), PathEffect::Changed);
             Differences::between(&record, record.before.present().unwrap(), record.after.present().unwrap())
         };
         let none = Differences::default();
@@ -171,7 +173,7 @@ mod tests {
             operations: operation.into(),
             ..created(b"/f", State::Absent { tombstone: false })
         };
-        assert_eq!(Effect::of(&absent(Operation::Write)), Effect::Temporary);
-        assert_eq!(Effect::of(&absent(Operation::Existence)), Effect::None);
+        assert_eq!(PathEffect::of(&absent(Operation::Write)), PathEffect::Temporary);
+        assert_eq!(PathEffect::of(&absent(Operation::Existence)), PathEffect::None);
     }
 }

@@ -4,23 +4,23 @@ use std::io::Write as _;
 
 use clap::CommandFactory as _;
 
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, OutputError};
-use super::{Outcome, Verdict};
 use crate::cli::Cli;
 
 const NAME: &str = "agent-snapshot";
 
 /// Writes the completions of `shell`.
-pub fn completions(shell: clap_complete::Shell, console: &mut Console) -> Outcome {
+pub fn completions(shell: clap_complete::Shell, console: &mut Console) -> VerbResult {
     // clap_complete panics where a write fails: into memory none does.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), NAME, &mut script);
     console.bytes(&script)?;
-    Ok(Verdict::Fine)
+    Ok(Exit::Success)
 }
 
 /// Writes the man page: of the recording, and a section for each verb.
-pub fn man(console: &mut Console) -> Outcome {
+pub fn man(console: &mut Console) -> VerbResult {
     let page = || -> std::io::Result<Vec<u8>> {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut page)?;
@@ -29,5 +29,5 @@ pub fn man(console: &mut Console) -> Outcome {
     };
     let page = page().map_err(OutputError::from)?;
     console.bytes(&page)?;
-    Ok(Verdict::Fine)
+    Ok(Exit::Success)
 }

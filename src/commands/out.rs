@@ -27,7 +27,7 @@ impl OutputError {
 
 /// What the result is shown on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct OutputFormat {
     /// Whether it is a terminal.
     pub terminal: bool,
     /// Whether to use colours.
@@ -36,9 +36,9 @@ pub struct Look {
     pub width: Option<usize>,
 }
 
-impl Look {
+impl OutputFormat {
     /// Neither colour nor width: a pipe or a file.
-    pub const PLAIN: Look = Look { terminal: false, colour: false, width: None };
+    pub const PLAIN: OutputFormat = OutputFormat { terminal: false, colour: false, width: None };
 
     /// `value` between the escapes of `style`, where colours are on.
     pub fn paint<T: fmt::Display>(self, style: Style, value: T) -> Painted<T> {
@@ -51,12 +51,12 @@ impl Look {
     }
 
     /// What standard output is, honouring NO_COLOR, CLICOLOR and a terminal that is dumb.
-    pub fn of_standard_output() -> Look {
+    pub fn of_standard_output() -> OutputFormat {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         // A width that the terminal does not tell is the one of old.
         let columns = || terminal_size::terminal_size_of(&stdout).map_or(80, |(width, _)| width.0);
-        Look {
+        OutputFormat {
             terminal,
             colour: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
             width: terminal.then(|| usize::from(columns()).clamp(40, 200)),
@@ -106,7 +106,7 @@ pub struct Console<'a> {
     messages: Box<dyn Write + 'a>,
     is_standard: bool,
     /// What the result is shown on.
-    pub look: Look,
+    pub format: OutputFormat,
 }
 
 impl Console<'static> {
@@ -118,16 +118,16 @@ impl Console<'static> {
             result: BufWriter::with_capacity(64 << 10, result),
             messages: Box::new(io::stderr()),
             is_standard: true,
-            look: Look::of_standard_output(),
+            format: OutputFormat::of_standard_output(),
         }
     }
 }
 
 impl<'a> Console<'a> {
     /// Two streams of the caller's.
-    pub fn new(result: impl Write + 'a, messages: impl Write + 'a, look: Look) -> Console<'a> {
+    pub fn new(result: impl Write + 'a, messages: impl Write + 'a, format: OutputFormat) -> Console<'a> {
         let (result, messages) = (BufWriter::new(Box::new(result) as Box<dyn Write>), Box::new(messages));
-        Console { result, messages, is_standard: false, look }
+        Console { result, messages, is_standard: false, format }
     }
 
     /// Writes a part of the result; what `write!` calls.
@@ -161,7 +161,7 @@ impl<'a> Console<'a> {
 
     /// Writes `value` as one JSON object and a line feed: indented on a terminal.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), OutputError> {
-        let written = if self.look.terminal {
+        let written = if self.format.terminal {
             serde_json::to_writer_pretty(&mut self.result, value)
         } else {
             serde_json::to_writer(&mut self.result, value)
@@ -172,7 +172,7 @@ impl<'a> Console<'a> {
 
     /// `value` between the escapes of `style`, where colours are on.
     pub fn paint<T: fmt::Display>(&self, style: Style, value: T) -> Painted<T> {
-        self.look.paint(style, value)
+        self.format.paint(style, value)
     }
 
     /// Writes out what is buffered.
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_long_list_is_cut() {
         let mut messages = Vec::new();
-        let mut console = Console::new(io::sink(), &mut messages, Look::PLAIN);
+        let mut console = Console::new(io::sink(), &mut messages, OutputFormat::PLAIN);
         console.say_list(format_args!("none:"), [0; 0].iter());
         console.say_list(format_args!("many:"), 0..22_usize);
         drop(console);

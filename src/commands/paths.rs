@@ -248,5 +248,11 @@ pub fn shell_line(argv: &[Vec<u8>]) -> String {
     words.join(" ")
 }
 
+/// `1 path`, `1,000 paths`.
+pub fn number_of_paths(count: usize) -> String {
+    let number = indicatif::HumanCount(count as u64);
+    if count == 1 { "1 path".to_owned() } else { format!("{number} paths") }
+}
+
 #[cfg(test)]
 mod tests;

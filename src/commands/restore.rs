@@ -7,28 +7,31 @@ use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use std::sync::{Mutex, PoisonError};
 
-use super::branch::{Reasons, Wish as Build, build};
+use super::branch::{BranchRequest, ReasonsJson, build};
+use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style};
 use super::paths::{Selection, shell_word};
-use super::{Outcome, UsageError, Verdict, json, progress};
+use super::{json, progress};
 use crate::cli::Restore;
-use crate::restore::make::{Policy, User};
-use crate::restore::run::{self, Answer, Change, Progress, Wish};
+use crate::restore::node::{RestorePolicy, User};
+use crate::restore::outcome::{PathChange, RestoreOutcome};
+use crate::restore::request::{RestoreProgress, RestoreRequest};
+use crate::restore::run;
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::{self, Kind, Snapshot, live, printable};
+use crate::snapshot::{self, Snapshot, SnapshotKind, live, printable};
 
 /// How many changes are named to a person before the rest is counted.
 const NAMED: usize = 50;
 
 /// Runs `restore`.
-pub fn run(args: &Restore, console: &mut Console) -> Outcome {
+pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
         console.say(format_args!("nothing was changed: the snapshot knows nothing of {unknown}"));
-        return Ok(Verdict::Finding);
+        return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };
     if let Some(dir) = &args.into {
@@ -36,38 +39,35 @@ pub fn run(args: &Restore, console: &mut Console) -> Outcome {
             return Err(UsageError("--dry-run is of a restore in place".to_owned()).into());
         }
         let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
-        let wish = Build { side, dir, preserve: args.preserve, json: args.json };
-        return build(&snapshot, chosen, &wish, console);
+        let request = BranchRequest { side, dir, preserve: args.preserve, json: args.json };
+        return build(&snapshot, chosen, &request, console);
     }
     if args.preserve && !args.foreign {
         return Err(UsageError("--preserve is for --into and for --foreign".to_owned()).into());
     }
     let policy = policy(&snapshot, args)?;
     let choice = Chosen(selection);
-    let wish = Wish {
-        goal: side,
+    let request = RestoreRequest {
+        wanted: side,
         policy: &policy,
         choice: &choice,
         paths: &choice.paths(),
         force: args.force,
         dry_run: args.dry_run,
     };
-    let answer = run::run(&snapshot, &wish, &Bar::default()).map_err(|error| match error {
-        run::Error::Snapshot(error) => anyhow::Error::from(error),
-        error => error.into(),
-    })?;
+    let outcome = run::run(&snapshot, &request, &RestoreBar::default())?;
     if args.json {
-        console.json(&Report { snapshot: &snapshot, side, dry_run: args.dry_run, answer: &answer })?;
+        console.json(&RestoreJson { snapshot: &snapshot, side, dry_run: args.dry_run, outcome: &outcome })?;
     } else {
-        print(&answer, &wish, console)?;
-        tell_where_the_rest_is(&snapshot, &answer, console);
+        print(&outcome, &request, console)?;
+        tell_where_the_rest_is(&snapshot, &outcome, console);
         tell_suppressed(&snapshot, console);
     }
-    Ok(if answer.is_whole() { Verdict::Fine } else { Verdict::Finding })
+    Ok(if outcome.is_whole() { Exit::Success } else { Exit::Finding })
 }
 
 /// What of the state is put back; an error where the snapshot is another machine's or user's.
-fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<Policy> {
+fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> {
     let header = snapshot.header();
     let user = User::effective();
     let is_of_machine = header.host.machine == live::machine_id_hash().to_string();
@@ -75,7 +75,7 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<Policy> {
     // The header is what anyone may write into a file; whose file it is tells the kernel.
     let is_own = snapshot.owner() == Some(user.uid);
     if is_of_machine && is_of_user && is_own {
-        return Ok(Policy::all(user));
+        return Ok(RestorePolicy::all(user));
     }
     if !args.foreign {
         let whose = match snapshot.owner() {
@@ -91,11 +91,11 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<Policy> {
         return Err(snapshot::Error::Unsafe(message).into());
     }
     if args.preserve {
-        return Ok(Policy::all(user));
+        return Ok(RestorePolicy::all(user));
     }
     // Numbers of users mean the same on the same machine; a right to be someone else is never taken
     // from a snapshot of someone else.
-    Ok(Policy { ownership: is_of_machine, ..Policy::safe(user) })
+    Ok(RestorePolicy { ownership: is_of_machine, ..RestorePolicy::safe(user) })
 }
 
 struct Chosen(Selection);
@@ -118,15 +118,15 @@ impl Choice for Chosen {
 
 /// The bar of the work that goes on.
 #[derive(Default)]
-struct Bar(Mutex<Option<ProgressBar>>);
+struct RestoreBar(Mutex<Option<ProgressBar>>);
 
-impl Bar {
+impl RestoreBar {
     fn with(&self, work: impl FnOnce(&mut Option<ProgressBar>)) {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-impl Progress for Bar {
+impl RestoreProgress for RestoreBar {
     fn start(&self, what: &'static str, len: usize) {
         self.with(|bar| *bar = Some(progress::bar(what, len)));
     }
@@ -140,42 +140,42 @@ impl Progress for Bar {
     }
 }
 
-fn print(answer: &Answer, wish: &Wish, console: &mut Console) -> anyhow::Result<()> {
-    let dry_run = wish.dry_run;
-    if answer.is_refused {
-        tell_objections(answer, dry_run, console);
+fn print(outcome: &RestoreOutcome, request: &RestoreRequest, console: &mut Console) -> anyhow::Result<()> {
+    let dry_run = request.dry_run;
+    if outcome.is_refused {
+        tell_objections(outcome, dry_run, console);
         return Ok(());
-    } else if dry_run && !answer.conflicts.is_empty() {
-        console.say(format_args!("--force overwrites what has changed since:{}", lines(&answer.conflicts)));
+    } else if dry_run && !outcome.conflicts.is_empty() {
+        console.say(format_args!("--force overwrites what has changed since:{}", lines(&outcome.conflicts)));
     }
-    for (path, change) in answer.changes.iter().take(NAMED) {
+    for (path, change) in outcome.changes.iter().take(NAMED) {
         let mark = match change {
-            Change::Create | Change::Link => style::ADDED,
-            Change::Remove => style::REMOVED,
-            Change::Replace | Change::WriteInPlace | Change::Attributes => style::CHANGED,
+            PathChange::Create | PathChange::HardLink => style::ADDED,
+            PathChange::Remove => style::REMOVED,
+            PathChange::Replace | PathChange::WriteInPlace | PathChange::Attributes => style::CHANGED,
         };
         let word = match change {
-            Change::WriteInPlace => "write",
+            PathChange::WriteInPlace => "write",
             other => other.name(),
         };
         let word = console.paint(mark, format_args!("{word:10}")).to_string();
         writeln!(console, "{word} {}", printable(path))?;
     }
-    if answer.changes.len() > NAMED {
-        writeln!(console, "... and {} more (--json names them)", answer.changes.len() - NAMED)?;
+    if outcome.changes.len() > NAMED {
+        writeln!(console, "... and {} more (--json names them)", outcome.changes.len() - NAMED)?;
     }
-    for (path, why) in &answer.left {
+    for (path, why) in &outcome.left {
         let mark = console.paint(style::CHANGED, format_args!("{:10}", "left")).to_string();
         writeln!(console, "{mark} {}: {why}", printable(path))?;
     }
     let paths = |count: usize| if count == 1 { "1 path".to_owned() } else { format!("{count} paths") };
-    let state = format!("the state {} the command", wish.goal.name());
-    match (answer.changes.len(), dry_run) {
-        (0, _) => writeln!(console, "nothing to do: {} at {state} already", paths(answer.at_goal))?,
+    let state = format!("the state {} the command", request.wanted.name());
+    match (outcome.changes.len(), dry_run) {
+        (0, _) => writeln!(console, "nothing to do: {} at {state} already", paths(outcome.at_wanted))?,
         (count, true) => writeln!(console, "{} would be put back to {state}", paths(count))?,
         (count, false) => writeln!(console, "{} put back to {state}", paths(count))?,
     }
-    for rescue in &answer.rescues {
+    for rescue in &outcome.rescues {
         let bytes = rescue.as_os_str().as_encoded_bytes();
         let (shown, word) = (printable(bytes), shell_word(bytes));
         writeln!(
@@ -183,10 +183,10 @@ fn print(answer: &Answer, wish: &Wish, console: &mut Console) -> anyhow::Result<
             "what was overwritten is in {shown} (undo with: agent-snapshot restore --before {word})"
         )?;
     }
-    if answer.completed {
+    if outcome.completed {
         console.say(format_args!("a restore that had been interrupted was completed"));
     }
-    for (path, shortfall) in &answer.shortfalls {
+    for (path, shortfall) in &outcome.shortfalls {
         console.say(format_args!("{}: {shortfall}", printable(path)));
     }
     Ok(())
@@ -196,27 +196,27 @@ fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
     list.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path))).collect()
 }
 
-fn tell_objections(answer: &Answer, dry_run: bool, console: &mut Console) {
+fn tell_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Console) {
     let start = if dry_run { "nothing would be changed" } else { "nothing was changed" };
-    if !answer.obstacles.is_empty() {
-        console.say(format_args!("{start}, since this can't be put back:{}", lines(&answer.obstacles)));
+    if !outcome.obstacles.is_empty() {
+        console.say(format_args!("{start}, since this can't be put back:{}", lines(&outcome.obstacles)));
     }
-    if !answer.unavailable.is_empty() {
-        console.say(format_args!("{start}, since content can't be had:{}", lines(&answer.unavailable)));
+    if !outcome.unavailable.is_empty() {
+        console.say(format_args!("{start}, since content can't be had:{}", lines(&outcome.unavailable)));
     }
-    if answer.has_blocking_conflicts {
+    if outcome.has_blocking_conflicts {
         console.say(format_args!(
             "{start}, since paths are at neither of their recorded states (--force overwrites them):{}",
-            lines(&answer.conflicts)
+            lines(&outcome.conflicts)
         ));
     }
 }
 
 /// Says of a rescue, which keeps what was overwritten, where the state that was put back is.
-fn tell_where_the_rest_is(snapshot: &Snapshot, answer: &Answer, console: &mut Console) {
+fn tell_where_the_rest_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console: &mut Console) {
     let header = snapshot.header();
-    if let (Kind::Rescue, false, Some(origin)) =
-        (header.kind, answer.unavailable.is_empty(), header.command.get(2))
+    if let (SnapshotKind::Rescue, false, Some(origin)) =
+        (header.kind, outcome.unavailable.is_empty(), header.command.get(2))
     {
         let origin = printable(origin);
         console.say(format_args!("a rescue keeps what was overwritten; what was put back is in {origin}"));
@@ -237,53 +237,53 @@ fn tell_suppressed(snapshot: &Snapshot, console: &mut Console) {
 }
 
 /// The JSON of the whole answer.
-struct Report<'a> {
+struct RestoreJson<'a> {
     snapshot: &'a Snapshot,
     side: Side,
     dry_run: bool,
-    answer: &'a Answer,
+    outcome: &'a RestoreOutcome,
 }
 
-impl Serialize for Report<'_> {
+impl Serialize for RestoreJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let answer = self.answer;
+        let outcome = self.outcome;
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("id", &self.snapshot.header().id)?;
         object.serialize_entry("state", self.side.name())?;
         object.serialize_entry("dry_run", &self.dry_run)?;
-        object.serialize_entry("applied", &answer.applied)?;
-        object.serialize_entry("refused", &answer.is_refused)?;
-        object.serialize_entry("completed", &answer.completed)?;
-        object.serialize_entry("already", &answer.at_goal)?;
-        object.serialize_entry("changes", &Changes(&answer.changes))?;
-        object.serialize_entry("conflicts", &Reasons(&answer.conflicts))?;
-        object.serialize_entry("obstacles", &Reasons(&answer.obstacles))?;
-        object.serialize_entry("unavailable", &Reasons(&answer.unavailable))?;
-        object.serialize_entry("left", &Reasons(&answer.left))?;
-        object.serialize_entry("not_given", &Reasons(&answer.shortfalls))?;
-        let rescues = answer.rescues.iter().map(|path| path.as_os_str().as_encoded_bytes());
-        object.serialize_entry("rescues", &Texts(rescues.collect()))?;
+        object.serialize_entry("applied", &outcome.applied)?;
+        object.serialize_entry("refused", &outcome.is_refused)?;
+        object.serialize_entry("completed", &outcome.completed)?;
+        object.serialize_entry("already", &outcome.at_wanted)?;
+        object.serialize_entry("changes", &ChangesJson(&outcome.changes))?;
+        object.serialize_entry("conflicts", &ReasonsJson(&outcome.conflicts))?;
+        object.serialize_entry("obstacles", &ReasonsJson(&outcome.obstacles))?;
+        object.serialize_entry("unavailable", &ReasonsJson(&outcome.unavailable))?;
+        object.serialize_entry("left", &ReasonsJson(&outcome.left))?;
+        object.serialize_entry("not_given", &ReasonsJson(&outcome.shortfalls))?;
+        let rescues = outcome.rescues.iter().map(|path| path.as_os_str().as_encoded_bytes());
+        object.serialize_entry("rescues", &PathsJson(rescues.collect()))?;
         let suppressed = self.snapshot.header().suppressed.iter().flat_map(|rule| &rule.changed);
-        object.serialize_entry("not_brought_back", &Texts(suppressed.map(Vec::as_slice).collect()))?;
+        object.serialize_entry("not_brought_back", &PathsJson(suppressed.map(Vec::as_slice).collect()))?;
         object.end()
     }
 }
 
-struct Changes<'a>(&'a [(Vec<u8>, Change)]);
+struct ChangesJson<'a>(&'a [(Vec<u8>, PathChange)]);
 
-impl Serialize for Changes<'_> {
+impl Serialize for ChangesJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.0.len()))?;
         for change in self.0 {
-            list.serialize_element(&OneChange(change))?;
+            list.serialize_element(&ChangeJson(change))?;
         }
         list.end()
     }
 }
 
-struct OneChange<'a>(&'a (Vec<u8>, Change));
+struct ChangeJson<'a>(&'a (Vec<u8>, PathChange));
 
-impl Serialize for OneChange<'_> {
+impl Serialize for ChangeJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         json::put_text(&mut object, "path", &self.0.0)?;
@@ -292,21 +292,21 @@ impl Serialize for OneChange<'_> {
     }
 }
 
-struct Texts<'a>(Vec<&'a [u8]>);
+struct PathsJson<'a>(Vec<&'a [u8]>);
 
-impl Serialize for Texts<'_> {
+impl Serialize for PathsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.0.len()))?;
         for text in &self.0 {
-            list.serialize_element(&OneText(text))?;
+            list.serialize_element(&PathJson(text))?;
         }
         list.end()
     }
 }
 
-struct OneText<'a>(&'a [u8]);
+struct PathJson<'a>(&'a [u8]);
 
-impl Serialize for OneText<'_> {
+impl Serialize for PathJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         json::put_text(&mut object, "path", self.0)?;

@@ -11,16 +11,16 @@ mod list;
 mod rows;
 mod tree;
 
+use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style};
-use super::paths::{Selection, quoted};
-use super::{Outcome, UsageError, Verdict};
+use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
 use crate::snapshot::Snapshot;
-use list::{Filter, Group, Groups};
-use rows::Table;
+use list::{Filter, PathGroup, PathGroups};
+use rows::PathTable;
 
 /// Shows the snapshot, all of it or what the options ask for.
-pub fn run(args: &Show, console: &mut Console) -> Outcome {
+pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
@@ -32,7 +32,7 @@ pub fn run(args: &Show, console: &mut Console) -> Outcome {
     let unmatched = selection.unmatched().to_vec();
     let filter = Filter::new(args, selection);
     if args.json {
-        console.json(&json::Document::new(&snapshot, &filter))?;
+        console.json(&json::ShowJson::new(&snapshot, &filter))?;
     } else {
         text(&snapshot, args, &filter, console)?;
     }
@@ -52,7 +52,7 @@ pub fn run(args: &Show, console: &mut Console) -> Outcome {
             args.process.unwrap_or_default()
         )),
     }
-    Ok(if unmatched.is_empty() { Verdict::Fine } else { Verdict::Finding })
+    Ok(if unmatched.is_empty() { Exit::Success } else { Exit::Finding })
 }
 
 fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console) -> anyhow::Result<()> {
@@ -69,19 +69,19 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
             return Ok(());
         }
     }
-    let Groups(groups) = Groups::new(snapshot, filter, args.long);
+    let PathGroups(groups) = PathGroups::new(snapshot, filter, args.long);
     let is_in_full = args.long || filter.is_of_status();
-    let mut table = Table::new(snapshot, args.long);
+    let mut table = PathTable::new(snapshot, args.long);
     let mut only_asked_for = 0;
     for (group, entries) in &groups {
-        if *group == Group::Existence && !is_asked {
+        if *group == PathGroup::Existence && !is_asked {
             only_asked_for = entries.len();
         } else {
             table.add(*group, entries, is_in_full);
         }
     }
-    let has_lines = groups.iter().any(|(group, _)| is_asked || *group != Group::Existence);
-    let is_change = |(group, _): &(Group, _)| !matches!(group, Group::Read | Group::Existence);
+    let has_lines = groups.iter().any(|(group, _)| is_asked || *group != PathGroup::Existence);
+    let is_change = |(group, _): &(PathGroup, _)| !matches!(group, PathGroup::Read | PathGroup::Existence);
     if !is_asked && !groups.iter().any(is_change) {
         writeln!(console, "\nNothing was changed.")?;
     }
@@ -92,7 +92,10 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
     let mut notes = Vec::new();
     if folded > 0 {
         let are = if folded == 1 { "is" } else { "are" };
-        notes.push(format!("{} {are} folded: --long lists each, PATH what is beneath it", paths(folded)));
+        notes.push(format!(
+            "{} {are} folded: --long lists each, PATH what is beneath it",
+            number_of_paths(folded)
+        ));
     }
     if only_asked_for > 0 {
         notes.push(format!("{} only asked for: --existence lists them", were(only_asked_for)));
@@ -110,13 +113,8 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
     Ok(())
 }
 
-fn paths(count: usize) -> String {
-    let number = indicatif::HumanCount(count as u64);
-    if count == 1 { "1 path".to_owned() } else { format!("{number} paths") }
-}
-
 fn were(count: usize) -> String {
-    format!("{} {}", paths(count), if count == 1 { "was" } else { "were" })
+    format!("{} {}", number_of_paths(count), if count == 1 { "was" } else { "were" })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 
-use super::out::{Console, Look};
+use super::out::{Console, OutputFormat};
 use crate::cli::Cli;
 use crate::snapshot::blobs::{BlobWriter, Side, StoreLimit, blob_key};
 use crate::snapshot::layout::SnapshotDir;
@@ -36,36 +36,36 @@ impl Ran {
 
 /// Runs a verb as the command line would, with its output on a pipe.
 pub fn run<A: Into<OsString> + Clone>(args: &[A]) -> Ran {
-    run_on(Look::PLAIN, args)
+    run_on(OutputFormat::PLAIN, args)
 }
 
 /// Runs a verb with its output on something of this look.
-pub fn run_on<A: Into<OsString> + Clone>(look: Look, args: &[A]) -> Ran {
+pub fn run_on<A: Into<OsString> + Clone>(format: OutputFormat, args: &[A]) -> Ran {
     let args = std::iter::once("agent-snapshot".into()).chain(args.iter().cloned().map(Into::into));
     let verb = Cli::try_parse_from(args).unwrap().verb.unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut console = Console::new(&mut out, &mut err, look);
-    let status = super::run_on(verb, &mut console);
+    let mut console = Console::new(&mut out, &mut err, format);
+    let status = super::run_verb(verb, &mut console).status();
     drop(console);
     Ran { status, out, err: String::from_utf8(err).unwrap() }
 }
 
 /// A place with a tree before, a tree after, and a bundle that says how the one became the other.
-pub struct Trees {
+pub struct BundleTrees {
     pub dir: tempfile::TempDir,
     pub header: Header,
     /// The directory that both trees claim to be.
     pub cwd: &'static str,
 }
 
-impl Trees {
-    pub fn new() -> Trees {
+impl BundleTrees {
+    pub fn new() -> BundleTrees {
         let dir = tempfile::tempdir().unwrap();
         for tree in ["before", "after"] {
             fs::create_dir(dir.path().join(tree)).unwrap();
         }
         let cwd = "/nowhere/work";
-        Trees { dir, header: Header { start_cwd: cwd.into(), ..header() }, cwd }
+        BundleTrees { dir, header: Header { start_cwd: cwd.into(), ..header() }, cwd }
     }
 
     pub fn before(&self) -> PathBuf {
@@ -89,8 +89,8 @@ impl Trees {
 
     /// Writes the same file into both trees.
     pub fn both(&self, name: &str, content: &str) {
-        Trees::write(&self.before(), name, content);
-        Trees::write(&self.after(), name, content);
+        BundleTrees::write(&self.before(), name, content);
+        BundleTrees::write(&self.after(), name, content);
     }
 
     /// Commits the bundle, with every path of both trees, after `edit` had a look at the records.

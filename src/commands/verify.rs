@@ -5,37 +5,38 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::exit::{Exit, VerbResult};
 use super::out::{Console, style};
 use super::paths::shell_word;
-use super::{Outcome, Verdict, json, progress};
+use super::{json, progress};
 use crate::cli::{DriftPolicy, Verify};
-use crate::restore::drift::{self, Difference, Drift, Kind};
-use crate::restore::place::Place;
-use crate::restore::rescue;
+use crate::restore::drift::{self, Difference, Drift, DriftKind};
+use crate::restore::interrupted;
+use crate::restore::root::Root;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::Fingerprint;
 use crate::snapshot::{FileType, Snapshot, printable};
 
 /// Runs `verify`.
-pub fn run(args: &Verify, console: &mut Console) -> Outcome {
+pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let side = if args.before { Side::Before } else { Side::After };
     let bar = progress::bar("verify", snapshot.files().len());
-    let drift = drift::check(&snapshot, side, &Place::live()?, &|| bar.inc(1));
+    let drift = drift::check(&snapshot, side, &Root::live()?, &|| bar.inc(1));
     bar.finish_and_clear();
     if args.json {
-        console.json(&Report { snapshot: &snapshot, side, drift: &drift })?;
+        console.json(&VerifyJson { snapshot: &snapshot, side, drift: &drift })?;
     } else {
         print(&drift, side, console)?;
         tell_interrupted(&snapshot, console);
     }
     let strict = args.drift_policy == DriftPolicy::Strict;
-    Ok(if strict && !drift.differences.is_empty() { Verdict::Finding } else { Verdict::Fine })
+    Ok(if strict && !drift.differences.is_empty() { Exit::Finding } else { Exit::Success })
 }
 
 /// Says where a restore of the snapshot came to no end.
 fn tell_interrupted(snapshot: &Snapshot, console: &mut Console) {
-    for rescue in rescue::interrupted(snapshot.path()) {
+    for rescue in interrupted::interrupted(snapshot.path()) {
         let bytes = rescue.as_os_str().as_encoded_bytes();
         console.say(format_args!(
             "a restore of this snapshot was interrupted: the same command completes it, and agent-snapshot \
@@ -49,9 +50,9 @@ fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()>
     for difference in &drift.differences {
         let path = printable(&difference.record.path);
         let (mark, what) = match &difference.kind {
-            Kind::Drift => ("drift", changes(&difference.recorded, difference.live.as_ref())),
-            Kind::PinLost(lost) => ("pin_lost", lost.to_string()),
-            Kind::Unreadable(error) => ("unreadable", error.to_string()),
+            DriftKind::Drift => ("drift", changes(&difference.recorded, difference.live.as_ref())),
+            DriftKind::PinLost(lost) => ("pin_lost", lost.to_string()),
+            DriftKind::Unreadable(error) => ("unreadable", error.to_string()),
         };
         let mark = console.paint(style::CHANGED, format_args!("{mark:10}")).to_string();
         let what = console.paint(style::FAINT, what).to_string();
@@ -121,13 +122,13 @@ fn changes(recorded: &Fingerprint, live: Option<&Fingerprint>) -> String {
 }
 
 /// The JSON of the whole answer.
-struct Report<'a> {
+struct VerifyJson<'a> {
     snapshot: &'a Snapshot,
     side: Side,
     drift: &'a Drift<'a>,
 }
 
-impl Serialize for Report<'_> {
+impl Serialize for VerifyJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("id", &self.snapshot.header().id)?;
@@ -145,12 +146,12 @@ impl Serialize for Difference<'_> {
         let mut object = serializer.serialize_map(None)?;
         json::put_text(&mut object, "path", &self.record.path)?;
         match &self.kind {
-            Kind::Drift => object.serialize_entry("kind", "drift")?,
-            Kind::PinLost(lost) => {
+            DriftKind::Drift => object.serialize_entry("kind", "drift")?,
+            DriftKind::PinLost(lost) => {
                 object.serialize_entry("kind", "pin_lost")?;
                 object.serialize_entry("detail", &lost.to_string())?;
             }
-            Kind::Unreadable(error) => {
+            DriftKind::Unreadable(error) => {
                 object.serialize_entry("kind", "unreadable")?;
                 object.serialize_entry("detail", &error.to_string())?;
             }

@@ -8,17 +8,17 @@ use std::io::Read as _;
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::changes::Part;
 use super::ledger::names::ProcessId;
-use super::recorder::{Sight, State};
+use super::part::Part;
+use super::recording::{Recording, Sight};
 use super::resolve::{self, Unresolved};
 
 use super::view;
 use crate::snapshot::{Operation, Operations, WarningKind};
-use crate::trace::memory::Memory;
+use crate::trace::memory::{Memory, RemoteAddr};
+use crate::trace::observer::Caller;
 use crate::trace::sys::TraceeMemory;
-use crate::trace::syscalls::{Effect, Open, RemoteAddr, Special};
-use crate::trace::tracer::Caller;
+use crate::trace::syscalls::{Effect, OpenFlags, Special};
 
 /// The most that is looked through of the control messages of one message; the kernel sends less.
 const CONTROL_MAX: u64 = 64 << 10;
@@ -32,7 +32,7 @@ const CONTROL_HEADER: usize = 16;
 /// The most messages of one recvmmsg(2).
 const MESSAGES_MAX: u64 = 1024;
 
-impl State {
+impl Recording {
     /// Records what a call brought that names no path.
     pub fn descriptor_came(
         &mut self,
@@ -64,7 +64,14 @@ impl State {
 
     /// Compares the file that an open returned with the one that was prepared: another thread may
     /// have rewritten the path, or moved what it names.
-    pub fn check_opened(&mut self, caller: Caller, process: ProcessId, part: &Part, open: Open, fd: i32) {
+    pub fn check_opened(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        part: &Part,
+        open: OpenFlags,
+        fd: i32,
+    ) {
         if open.temporary {
             return;
         }
@@ -135,12 +142,12 @@ impl State {
             Err(unresolved) => return self.unseen(process, unresolved.into()),
         };
         let new = self.ledger.names.find(&resolved.path).is_none();
-        let open = Open { read, write, ..Open::default() };
+        let open = OpenFlags { read, write, ..OpenFlags::default() };
         let mut part = self.prepare_part(Effect::Open(open), resolved);
         // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
         let has_bytes = match (&part.sight, &part.stat) {
             (Sight::Record(_), Some(stat)) => {
-                resolve::is_regular(stat) && !self.is_pseudo(stat.st_dev, &part.path)
+                resolve::is_regular(stat) && !self.contents.filesystems.is_pseudo(stat.st_dev, &part.path)
             }
             _ => false,
         };
@@ -151,7 +158,7 @@ impl State {
             });
         }
         self.apply_part(caller, process, &mut part, None);
-        self.release(part.protected);
+        self.protector().release(part.protected);
     }
 
     /// A file that has a name, though not out here; not what is a pipe, or was deleted.
@@ -162,7 +169,7 @@ impl State {
         {
             return self.unseen(process, Unresolved::Served(path).into());
         }
-        let named = nix::sys::stat::stat(link.as_str()).is_ok_and(|stat| {
+        let named = rustix::fs::stat(link.as_str()).is_ok_and(|stat| {
             stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
         });
         if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {

@@ -2,13 +2,12 @@
 //!
 //! Pure. Neighbour: `changes.rs`, which asks before a call goes on and when it has succeeded.
 
-use nix::sys::stat::FileStat;
-
 use super::ledger::apply::{CopyUp, Kind};
 use super::ledger::protect::Threat;
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations};
-use crate::trace::syscalls::{Effect, Open};
+use crate::trace::syscalls::{Effect, OpenFlags};
 
 /// What a call with an effect does to a place where something, or nothing, is.
 #[derive(Debug, Clone, Copy)]
@@ -97,13 +96,13 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             moves: true,
             ..named(Kind::Bound, write)
         },
-        Effect::LinkFrom => Meaning {
+        Effect::HardLinkFrom => Meaning {
             changes_links: stat.is_some(),
             moves: is_link,
             copy_up: Some(CopyUp::Only),
             ..used(existence)
         },
-        Effect::LinkTo => named(Kind::Bound, write),
+        Effect::HardLinkTo => named(Kind::Bound, write),
         Effect::Metadata => Meaning {
             kind: Kind::Attributes,
             changes: true,
@@ -113,7 +112,7 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
     }
 }
 
-fn opened(open: Open, stat: Option<&FileStat>) -> Meaning {
+fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
     if open.path_only {
         return used(Operation::Existence.into());
     }

@@ -15,8 +15,8 @@ use super::ledger::names::NameId;
 use super::resolve::Resolver;
 use super::{resolve, view};
 use crate::snapshot::{Operation, Operations};
-use crate::trace::syscalls::{Access, Dirfd, Effect, Place, Resolve};
-use crate::trace::tracer::Caller;
+use crate::trace::observer::Caller;
+use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
 
 /// How many looks are remembered at most.
 const LIMIT: usize = 200_000;
@@ -77,13 +77,13 @@ impl Lookups {
         caller: Caller,
         access: &'a Access,
     ) -> Option<LookupPlace<'a>> {
-        let Place::Path { dirfd, path } = &access.place else { return None };
+        let FileRef::Path { dirfd, path } = &access.file else { return None };
         if access.resolve != Resolve::default() || is_of_the_caller(path) {
             return None;
         }
         let (kind, opens) = match access.effect {
             Effect::Query => (0, false),
-            Effect::Open(open) if open.looks_only() => {
+            Effect::Open(open) if open.is_read_only() => {
                 (1 + 4 * u8::from(open.directory) + 8 * u8::from(open.path_only), !open.path_only)
             }
             _ => return None,

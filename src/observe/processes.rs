@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::ledger::names::ProcessId;
 use crate::snapshot::{Exec, ProcessRecord};
-use crate::trace::stop::End;
 use crate::trace::sys::Tid;
+use crate::trace::wait_status::End;
 
 /// A process, living or ended.
 #[derive(Debug)]
@@ -34,6 +34,15 @@ pub struct Standing {
     pub other_rights: bool,
     /// Another thread may rewrite the path of a call between our look and the kernel's.
     pub shares_memory: bool,
+    /// Another process may change its working directory.
+    pub shares_working_directory: bool,
+}
+
+impl Standing {
+    /// Whether somebody else may change what a path of its calls is, or where it starts, while one is judged.
+    pub fn shares_paths(self) -> bool {
+        self.shares_memory || self.shares_working_directory
+    }
 }
 
 #[derive(Debug)]
@@ -53,8 +62,12 @@ impl ProcessTable {
     /// Adds a process, or mends the parent of one that is known.
     pub fn start(&mut self, pid: Tid, parent: Tid) -> ProcessId {
         let (parent_id, standing) = match self.living.get(&parent) {
-            // A child has its own memory: what shares it is told of.
-            Some(living) => (Some(living.id), Standing { shares_memory: false, ..living.standing }),
+            // A child has its own memory and working directory: what shares them is told of.
+            Some(living) => {
+                let own =
+                    Standing { shares_memory: false, shares_working_directory: false, ..living.standing };
+                (Some(living.id), own)
+            }
             None => (None, Standing::default()),
         };
         if let Some(living) = self.living.get_mut(&pid) {

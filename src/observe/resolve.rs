@@ -7,13 +7,13 @@
 
 mod known;
 
-use std::io;
 use std::os::fd::AsRawFd;
 
-use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::fs::FileStat;
+pub use crate::fs::lstat;
 use crate::trace::memory::PATH_MAX;
 
 use known::KnownDirectories;
@@ -45,6 +45,8 @@ pub struct Resolved {
     pub stat: Option<FileStat>,
     /// The links that were crossed, in order.
     pub crossed: Vec<Crossed>,
+    /// The directories that it left by a `..`.
+    pub left: Vec<Vec<u8>>,
     /// Whether the path as named, or the target of the link that it names, ended in a slash, so that it
     /// must be a directory.
     pub must_be_directory: bool,
@@ -53,7 +55,7 @@ pub struct Resolved {
 impl Resolved {
     /// An object by its name, which no path led to.
     pub fn object(path: Vec<u8>, stat: FileStat) -> Resolved {
-        Resolved { path, stat: Some(stat), crossed: Vec::new(), must_be_directory: false }
+        Resolved { path, stat: Some(stat), crossed: Vec::new(), left: Vec::new(), must_be_directory: false }
     }
 }
 
@@ -200,9 +202,9 @@ impl Resolver {
             return None;
         }
         // ENOTDIR: what was a directory is none any more, which the walk will see.
-        let stat = match nix::sys::stat::lstat(name.as_slice()) {
+        let stat = match rustix::fs::lstat(name.as_slice()) {
             Ok(stat) => Some(stat),
-            Err(nix::errno::Errno::ENOENT) => None,
+            Err(Errno::NOENT) => None,
             Err(_) => return None,
         };
         if follow && stat.as_ref().is_some_and(is_link) {
@@ -211,7 +213,7 @@ impl Resolver {
         if let Some(stat) = stat.as_ref().filter(|stat| is_directory(stat)) {
             self.learn(&name, stat);
         }
-        Some(Resolved { path: name, stat, crossed: Vec::new(), must_be_directory: false })
+        Some(Resolved { path: name, stat, crossed: Vec::new(), left: Vec::new(), must_be_directory: false })
     }
 
     /// Remembers a real directory of our own names.
@@ -228,12 +230,13 @@ struct Walk<'a> {
     /// Whether a directory that is known to be a real one is not looked at again.
     trusting: bool,
     crossed: Vec<Crossed>,
+    left: Vec<Vec<u8>>,
     links: u32,
 }
 
 impl<'a> Walk<'a> {
     fn new(resolver: &'a mut Resolver, names: &'a Names, trusting: bool) -> Self {
-        Walk { resolver, names, trusting, crossed: Vec::new(), links: 0 }
+        Walk { resolver, names, trusting, crossed: Vec::new(), left: Vec::new(), links: 0 }
     }
 
     fn run(mut self, base: &[u8], path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
@@ -247,11 +250,18 @@ impl<'a> Walk<'a> {
             let Some(component) = todo.pop() else {
                 let path = if real.is_empty() { b"/".to_vec() } else { real };
                 let stat = self.lstat(&path)?;
-                return Ok(Resolved { path, stat, crossed: self.crossed, must_be_directory });
+                return Ok(Resolved {
+                    path,
+                    stat,
+                    crossed: self.crossed,
+                    left: self.left,
+                    must_be_directory,
+                });
             };
             match component.as_slice() {
                 b"." => continue,
                 b".." => {
+                    self.left.push(real.clone());
                     real.truncate(real.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
                     continue;
                 }
@@ -277,7 +287,13 @@ impl<'a> Walk<'a> {
                         }
                     }
                 }
-                return Ok(Resolved { path: real, stat: None, crossed: self.crossed, must_be_directory });
+                return Ok(Resolved {
+                    path: real,
+                    stat: None,
+                    crossed: self.crossed,
+                    left: self.left,
+                    must_be_directory,
+                });
             };
             if is_link(&stat) && (!last || follow) {
                 self.links += 1;
@@ -307,6 +323,7 @@ impl<'a> Walk<'a> {
                         path: real,
                         stat: Some(stat),
                         crossed: self.crossed,
+                        left: self.left,
                         must_be_directory,
                     });
                 }
@@ -315,6 +332,7 @@ impl<'a> Walk<'a> {
                     path: real,
                     stat: Some(stat),
                     crossed: self.crossed,
+                    left: self.left,
                     must_be_directory,
                 });
             } else {
@@ -334,15 +352,13 @@ impl<'a> Walk<'a> {
                 return Err(Unresolved::Served(name));
             }
         }
-        match nix::sys::stat::lstat(self.outside(path).as_slice()) {
+        match rustix::fs::lstat(self.outside(path).as_slice()) {
             Ok(stat) => Ok(Some(stat)),
-            Err(nix::errno::Errno::ENOENT) => Ok(None),
+            Err(Errno::NOENT) => Ok(None),
             // A descriptor that a path starts from need be no directory.
-            Err(nix::errno::Errno::ENOTDIR) => Err(Unresolved::NotADirectory),
-            Err(nix::errno::Errno::ENAMETOOLONG) if self.outside(path).len() >= PATH_MAX => {
-                Err(Unresolved::TooDeep)
-            }
-            Err(nix::errno::Errno::ENAMETOOLONG) => Err(Unresolved::TooLong),
+            Err(Errno::NOTDIR) => Err(Unresolved::NotADirectory),
+            Err(Errno::NAMETOOLONG) if self.outside(path).len() >= PATH_MAX => Err(Unresolved::TooDeep),
+            Err(Errno::NAMETOOLONG) => Err(Unresolved::TooLong),
             Err(_) => {
                 let parent = parent_of(path).unwrap_or(b"/");
                 Err(Unresolved::Denied(parent.to_vec(), std::mem::take(&mut self.crossed)))
@@ -481,15 +497,6 @@ pub fn above_unnamed(link: &[u8], mut next: impl FnMut() -> Option<Vec<u8>>) -> 
     }
 }
 
-/// lstat(2); none where nothing is there.
-pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
-    match nix::sys::stat::lstat(path) {
-        Ok(stat) => Ok(Some(stat)),
-        Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 /// Whether `stat` is of a symbolic link.
 pub fn is_link(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFLNK
@@ -508,7 +515,7 @@ pub fn is_regular(stat: &FileStat) -> bool {
 /// Whether `stat` is of something on the procfs that is mounted at /proc here.
 pub fn is_on_procfs(stat: &FileStat) -> bool {
     static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
-    let device = DEVICE.get_or_init(|| nix::sys::stat::stat("/proc").ok().map(|stat| stat.st_dev));
+    let device = DEVICE.get_or_init(|| rustix::fs::stat("/proc").ok().map(|stat| stat.st_dev));
     *device == Some(stat.st_dev)
 }
 

@@ -4,12 +4,12 @@
 //! modelled: threads share and unshare them. Neighbours: `resolve.rs` walks from there, `working.rs`
 //! keeps for a moment what was said of a working directory.
 
-use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
 
 use super::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
-use crate::trace::syscalls::{Access, Dirfd, Place};
-use crate::trace::tracer::Caller;
+use crate::fs::FileStat;
+use crate::trace::observer::Caller;
+use crate::trace::syscalls::{Access, Dirfd, FileRef};
 
 /// Why an access has no path of ours.
 #[derive(Debug)]
@@ -119,12 +119,12 @@ fn names_of(caller: Caller) -> Names {
 
 /// Resolves what `access` names for a thread whose root and mounts are ours.
 pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
-    let (dirfd, path) = match &access.place {
-        Place::Path { dirfd, path } => (*dirfd, path),
-        Place::Descriptor(fd) => {
+    let (dirfd, path) = match &access.file {
+        FileRef::Path { dirfd, path } => (*dirfd, path),
+        FileRef::Descriptor(fd) => {
             return Ok(path_of_descriptor(resolver, caller, *fd)?);
         }
-        Place::WorkingDirectory => {
+        FileRef::WorkingDirectory => {
             let (path, stat) = named_object(resolver, caller, "cwd")?;
             return Ok(Resolved { must_be_directory: true, ..Resolved::object(path, stat) });
         }
@@ -171,9 +171,9 @@ pub fn locate_elsewhere(
     caller: Caller,
     access: &Access,
 ) -> Result<Resolved, Unseen> {
-    let (dirfd, path) = match &access.place {
-        Place::Path { dirfd, path } => (*dirfd, path),
-        Place::Descriptor(_) | Place::WorkingDirectory => {
+    let (dirfd, path) = match &access.file {
+        FileRef::Path { dirfd, path } => (*dirfd, path),
+        FileRef::Descriptor(_) | FileRef::WorkingDirectory => {
             return match locate(resolver, caller, access) {
                 Err(Unseen::Unresolved(Unresolved::Nameless)) => {
                     Err(Unseen::Elsewhere(b"a descriptor".to_vec()))

@@ -1,7 +1,7 @@
 //! Builds a recorded state as a tree of its own: each path under a new or empty directory.
 //!
-//! Files are independent copies, never links to live ones, and no live file is touched. Neighbours:
-//! `make.rs` makes the nodes, `snapshot::source` has the contents.
+//! Files are independent copies, never hard links to live ones, and no live file is touched. Neighbours:
+//! `node.rs` makes the nodes, `snapshot::source` has the contents.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,24 +11,25 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode};
 
-use super::make::{self, Attributes, Policy, Shortfall};
+use super::error::{Error, failed_at};
+use super::node::{self, AttributeChanges, RestorePolicy, Shortfall};
 use super::parallel::Tick;
-use super::place::{Place, Spot};
+use super::root::{Dentry, Root};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentError, Contents, Unavailable};
-use crate::snapshot::{self, FileRecord, FileType, Present, printable};
+use crate::snapshot::{FileRecord, FileType, Present, printable};
 
 /// Why a path of the state is not in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skipped {
-    /// Its content was never needed by the command, so it was not recorded.
+    /// The command did not use its content, so it was not recorded.
     #[error("its content was not recorded, since the command did not use it")]
     NotRecorded,
-    /// A device is made on request only, and by who may.
+    /// It is a device, which is made only on request and only by root.
     #[error("it is a device")]
     Device,
-    /// No recording has what is in a repository's own directory, where Git would run it.
+    /// It is in a `.git` directory, where Git would run or trust it.
     #[error("it is inside a repository's own directory")]
     Repository,
     /// Its content is unavailable.
@@ -36,40 +37,14 @@ pub enum Skipped {
     Unavailable(Unavailable),
 }
 
-/// Why a tree was not built.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The directory has entries.
-    #[error("{0} is not empty: name a new or an empty directory")]
-    NotEmpty(String),
-    /// The snapshot is bad.
-    #[error(transparent)]
-    Snapshot(#[from] snapshot::Error),
-    /// The operating system refused.
-    #[error("{what} {}: {source}", printable(path))]
-    Io {
-        /// The operation.
-        what: &'static str,
-        /// The path, of the record or of the directory.
-        path: Vec<u8>,
-        /// The refusal.
-        source: io::Error,
-    },
-}
-
-fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_vec();
-    move |source| Error::Io { what, path, source }
-}
-
 /// What was built.
 #[derive(Debug, Default)]
-pub struct Built {
+pub struct BuiltTree {
     /// Regular files.
     pub files: usize,
     /// Directories of the record.
     pub directories: usize,
-    /// Symbolic links, FIFOs, sockets and devices.
+    /// Symlinks, FIFOs, sockets and devices.
     pub others: usize,
     /// Bytes of content.
     pub bytes: u64,
@@ -80,22 +55,22 @@ pub struct Built {
 }
 
 /// What to build.
-pub struct Plan<'a> {
+pub struct TreePlan<'a> {
     side: Side,
-    policy: &'a Policy,
+    policy: &'a RestorePolicy,
     /// What exists in the state and can be made.
     records: Vec<&'a FileRecord>,
     skipped: Vec<(Vec<u8>, Skipped)>,
 }
 
-/// Finds what of `records`, sorted by path bytes, there is to build; what has no content is skipped.
+/// Selects what of `records`, sorted by path bytes, can be built; what has no content is skipped.
 pub fn plan<'a, 's: 'a>(
     records: impl Iterator<Item = &'s FileRecord>,
     side: Side,
-    policy: &'a Policy,
+    policy: &'a RestorePolicy,
     contents: &Contents,
-) -> Plan<'a> {
-    let mut plan = Plan { side, policy, records: Vec::new(), skipped: Vec::new() };
+) -> TreePlan<'a> {
+    let mut plan = TreePlan { side, policy, records: Vec::new(), skipped: Vec::new() };
     for record in records {
         let Some(present) = state(record, side).present() else { continue };
         let why = match present.file_type {
@@ -118,7 +93,7 @@ pub fn plan<'a, 's: 'a>(
     plan
 }
 
-impl Plan<'_> {
+impl TreePlan<'_> {
     /// How many paths there are to make.
     pub fn len(&self) -> usize {
         self.records.len()
@@ -129,24 +104,24 @@ impl Plan<'_> {
         self.records.is_empty()
     }
 
-    /// Builds it under `dir`, which is made with its parents where it is not there.
-    pub fn build(self, dir: &Path, contents: &Contents, tick: Tick<'_>) -> Result<Built, Error> {
+    /// Builds the tree under `dir`, which is created with its parents if it does not exist.
+    pub fn build(self, dir: &Path, contents: &Contents, tick: Tick<'_>) -> Result<BuiltTree, Error> {
         let name = dir.as_os_str().as_bytes();
-        std::fs::create_dir_all(dir).map_err(failed("create", name))?;
-        if std::fs::read_dir(dir).map_err(failed("list", name))?.next().is_some() {
+        std::fs::create_dir_all(dir).map_err(failed_at("create", name))?;
+        if std::fs::read_dir(dir).map_err(failed_at("list", name))?.next().is_some() {
             return Err(Error::NotEmpty(printable(name).into_owned()));
         }
-        let place = Place::at(dir).map_err(failed("open", name))?;
+        let root = Root::at(dir).map_err(failed_at("open", name))?;
         let mut builder =
-            Builder { place, plan: &self, contents, links: HashMap::new(), built: Built::default() };
+            TreeBuilder { root, plan: &self, contents, links: HashMap::new(), built: BuiltTree::default() };
         for record in &self.records {
             if let Some(present) = state(record, self.side).present() {
                 builder.make(record, present)?;
             }
             tick();
         }
-        // Last, and from the leaves up: what is made in a directory changes its times and needs its
-        // permissions.
+        // Last, and from the leaves up: making entries in a directory changes its times and needs
+        // permissions on it.
         for record in self.records.iter().rev() {
             let present = state(record, self.side).present();
             if let Some(present) = present.filter(|present| present.file_type == FileType::Directory) {
@@ -160,41 +135,41 @@ impl Plan<'_> {
     }
 }
 
-struct Builder<'a, 's> {
-    place: Place,
-    plan: &'a Plan<'a>,
+struct TreeBuilder<'a, 's> {
+    root: Root,
+    plan: &'a TreePlan<'a>,
     contents: &'a Contents<'s>,
-    /// The first name of each file that had several.
-    links: HashMap<(u64, u64), Spot>,
-    built: Built,
+    /// The first name of each file with several hard links.
+    links: HashMap<(u64, u64), Dentry>,
+    built: BuiltTree,
 }
 
-impl Builder<'_, '_> {
+impl TreeBuilder<'_, '_> {
     fn make(&mut self, record: &FileRecord, present: &Present) -> Result<(), Error> {
         let path = &record.path;
         if path == b"/" {
             return Ok(());
         }
-        let spot = self.spot(path)?;
+        let dentry = self.dentry(path)?;
         match present.file_type {
-            FileType::File => self.make_file(&spot, record, present),
+            FileType::File => self.make_file(&dentry, record, present),
             FileType::Directory => {
                 self.built.directories += 1;
-                match make::new_node(&spot, present) {
-                    // Made already, as the parent of nothing that sorts before it.
+                match node::new_node(&dentry, present) {
+                    // It was made already, as the parent of a path without a record.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                    made => made.map_err(failed("create", path)),
+                    made => made.map_err(failed_at("create", path)),
                 }
             }
             _ => {
-                make::new_node(&spot, present).map_err(failed("create", path))?;
+                node::new_node(&dentry, present).map_err(failed_at("create", path))?;
                 self.built.others += 1;
-                self.give(&spot, path, present)
+                self.give(&dentry, path, present)
             }
         }
     }
 
-    fn make_file(&mut self, spot: &Spot, record: &FileRecord, present: &Present) -> Result<(), Error> {
+    fn make_file(&mut self, dentry: &Dentry, record: &FileRecord, present: &Present) -> Result<(), Error> {
         let path = &record.path;
         let inode = (present.dev, present.ino);
         if present.nlink > 1
@@ -202,24 +177,24 @@ impl Builder<'_, '_> {
         {
             self.built.files += 1;
             let flags = AtFlags::empty();
-            return rustix::fs::linkat(first.parent(), first.name(), spot.parent(), spot.name(), flags)
-                .map_err(|error| failed("link", path)(error.into()));
+            return rustix::fs::linkat(first.parent(), first.name(), dentry.parent(), dentry.name(), flags)
+                .map_err(|error| failed_at("make a hard link at", path)(error.into()));
         }
-        let mut file = make::new_file(spot).map_err(failed("create", path))?;
+        let mut file = node::new_file(dentry).map_err(failed_at("create", path))?;
         match write_content(self.contents, record, self.plan.side, &mut file) {
             Ok(bytes) => self.built.bytes += bytes,
             Err(ContentError::Unavailable(why)) => {
                 self.built.skipped.push((path.clone(), Skipped::Unavailable(why)));
-                let removed = rustix::fs::unlinkat(spot.parent(), spot.name(), AtFlags::empty());
-                return removed.map_err(|error| failed("remove", path)(error.into()));
+                let removed = rustix::fs::unlinkat(dentry.parent(), dentry.name(), AtFlags::empty());
+                return removed.map_err(|error| failed_at("remove", path)(error.into()));
             }
             Err(ContentError::Snapshot(error)) => return Err(error.into()),
-            Err(ContentError::Sink(error)) => return Err(failed("write", path)(error)),
+            Err(ContentError::Sink(error)) => return Err(failed_at("write", path)(error)),
         }
         self.built.files += 1;
-        self.give(spot, path, present)?;
+        self.give(dentry, path, present)?;
         if present.nlink > 1 {
-            self.links.insert(inode, spot.clone());
+            self.links.insert(inode, dentry.clone());
         }
         Ok(())
     }
@@ -228,24 +203,24 @@ impl Builder<'_, '_> {
         if record.path == b"/" {
             return Ok(());
         }
-        let spot = self.spot(&record.path)?;
-        self.give(&spot, &record.path, present)
+        let dentry = self.dentry(&record.path)?;
+        self.give(&dentry, &record.path, present)
     }
 
-    fn give(&mut self, spot: &Spot, path: &[u8], present: &Present) -> Result<(), Error> {
-        let held = spot.hold().map_err(failed("open", path))?;
-        let gone = || failed("open", path)(io::ErrorKind::NotFound.into());
-        let shortfalls = Attributes::all(present, self.plan.policy)
-            .give(&held.ok_or_else(gone)?)
-            .map_err(failed("set the attributes of", path))?;
+    fn give(&mut self, dentry: &Dentry, path: &[u8], present: &Present) -> Result<(), Error> {
+        let handle = dentry.handle().map_err(failed_at("open", path))?;
+        let gone = || failed_at("open", path)(io::ErrorKind::NotFound.into());
+        let shortfalls = AttributeChanges::all(present, self.plan.policy)
+            .give(&handle.ok_or_else(gone)?)
+            .map_err(failed_at("set the attributes of", path))?;
         self.built.shortfalls.extend(shortfalls.into_iter().map(|one| (path.to_vec(), one)));
         Ok(())
     }
 
-    /// The place of `path`, whose parent directories are made where no record made them.
-    fn spot(&self, path: &[u8]) -> Result<Spot, Error> {
-        let spot = self.place.with_parents(path, Mode::from_raw_mode(0o777), &mut |_| {});
-        spot.map_err(failed("open the parent of", path))
+    /// The dentry of `path`; parent directories without a record are made.
+    fn dentry(&self, path: &[u8]) -> Result<Dentry, Error> {
+        let dentry = self.root.with_parents(path, Mode::from_raw_mode(0o777), &mut |_| {});
+        dentry.map_err(failed_at("open the parent of", path))
     }
 }
 

@@ -1,6 +1,7 @@
-//! The inode flags of chattr(1) that a state has: given last, and those that forbid changes cleared first.
+//! The inode flags of chattr(1): those that forbid changes are cleared first, those of the wanted state
+//! are set last.
 //!
-//! Neighbours: `plan.rs` says where, `loosen.rs` clears them for the work, `apply.rs` gives them.
+//! Neighbours: `plan.rs` decides where, `access.rs` clears them for a while, `apply.rs` sets them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -8,12 +9,12 @@ use std::io;
 
 use rustix::fs::{IFlags, OFlags};
 
-use super::place::Handle;
+use super::root::Handle;
 use crate::snapshot::{FileType, InodeFlag, Present};
 
 /// The flags that forbid changes.
 pub const LOCKS: IFlags = IFlags::APPEND.union(IFlags::IMMUTABLE);
-/// All that a state can have.
+/// All flags that are recorded.
 const KNOWN: IFlags = LOCKS.union(IFlags::NODUMP).union(IFlags::COMPRESSED);
 
 fn bit(flag: InodeFlag) -> IFlags {
@@ -34,21 +35,21 @@ pub fn is_locked(at: &Present) -> bool {
     bits(&at.inode_flags).intersects(LOCKS)
 }
 
-/// Whether what is of `file_type` can have flags at all.
+/// Whether a file of `file_type` can have inode flags.
 pub fn has_flags(file_type: FileType) -> bool {
     matches!(file_type, FileType::File | FileType::Directory)
 }
 
-/// Opens what is held, a regular file or a directory, and reads its flags.
-pub fn open(held: &Handle) -> io::Result<(File, IFlags)> {
-    let file = File::from(held.open(OFlags::RDONLY | OFlags::NONBLOCK)?);
+/// Opens a regular file or directory and reads its flags.
+pub fn open(handle: &Handle) -> io::Result<(File, IFlags)> {
+    let file = File::from(handle.open(OFlags::RDONLY | OFlags::NONBLOCK)?);
     let flags = rustix::fs::ioctl_getflags(&file)?;
     Ok((file, flags))
 }
 
-/// Gives what is held the flags of a state, and leaves those that no state has as they are.
-pub fn give(held: &Handle, wanted: &BTreeSet<InodeFlag>) -> io::Result<()> {
-    let (file, now) = open(held)?;
-    let flags = (now - KNOWN) | bits(wanted);
+/// Sets the flags of a state; flags that are never recorded stay as they are.
+pub fn give(handle: &Handle, state_flags: &BTreeSet<InodeFlag>) -> io::Result<()> {
+    let (file, now) = open(handle)?;
+    let flags = (now - KNOWN) | bits(state_flags);
     if flags == now { Ok(()) } else { Ok(rustix::fs::ioctl_setflags(&file, flags)?) }
 }

@@ -1,7 +1,7 @@
-//! Files that are written in place: what stands in them on the way, and the way back.
+//! Files that are written in place: what an interruption leaves of them, and how that is undone.
 //!
-//! A file is written a block after the other, so whoever is killed meanwhile leaves a mixture of blocks.
-//! That it is the same file proves nothing, since the user may have edited it; its bytes do. Neighbours:
+//! A file is written block after block, so an interruption leaves a mixture of old and new blocks. That
+//! it is the same inode proves nothing, since the user may have edited it; its bytes do. Neighbours:
 //! `apply.rs` writes such files, `settle.rs` takes them back.
 
 use std::fs::File;
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use crate::snapshot::digest::read_at;
 use crate::snapshot::sparse::Extents;
 
-/// A write that is cut short ends at a page of the file.
+/// An interrupted write ends at a page boundary.
 const PAGE: u64 = 4096;
 /// How many bytes are written at once.
 const STEP: usize = 1 << 20;
 
-/// Writes all of `content` over `file`, with its holes, unless `is_expected` says no: it is asked once,
-/// when the first bytes are ready, and the next call is the one that changes the file.
+/// Overwrites `file` with `content` and its holes unless `is_expected` returns false: it is called once,
+/// when the first bytes are in memory, and the next system call is the first to change the file.
 pub fn overwrite(file: &File, content: &File, is_expected: impl FnOnce() -> bool) -> io::Result<bool> {
     let (length, old_length) = (content.metadata()?.len(), file.metadata()?.len());
     let data = Extents::new(content, length)?.collect::<io::Result<Vec<_>>>()?;
@@ -53,14 +53,14 @@ pub fn overwrite(file: &File, content: &File, is_expected: impl FnOnce() -> bool
     Ok(true)
 }
 
-/// Reads from the start of `range` as much as is in it and in the buffer.
+/// Reads as much of the start of `range` as fits into the buffer.
 fn fill(content: &File, buffer: &mut [u8], range: &Range<u64>) -> io::Result<usize> {
     let most = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
     let size = buffer.len().min(most);
     read_at(content, &mut buffer[..size], range.start)
 }
 
-/// Makes zeros of what is in `range`, without room for them where the filesystem can.
+/// Makes `range` read as zeros, as a hole if the filesystem supports it.
 fn make_hole(file: &File, range: Range<u64>) -> io::Result<()> {
     let Some(length) = range.end.checked_sub(range.start).filter(|length| *length > 0) else {
         return Ok(());
@@ -78,7 +78,7 @@ fn make_hole(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// Whether each block of `live` is one of `old` or of `new`, so that nobody else wrote into it.
+/// Whether each block of `live` is one of `old` or of `new`, so that nobody else has written to it.
 pub fn is_mixture(live: &File, old: &File, new: &File) -> io::Result<bool> {
     let [length, old_length, new_length] =
         [live.metadata()?.len(), old.metadata()?.len(), new.metadata()?.len()];
@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(read_at(&live, &mut bytes, 0).unwrap(), 8 << 20);
             assert_eq!(&bytes[3 << 20..(3 << 20) + 6], b"middle");
             assert_eq!(bytes[..8 << 20].iter().filter(|byte| **byte != 0).count(), 6);
-            // Where the filesystem knows no holes the content has none either.
+            // If the filesystem has no holes, `content` has none either.
             assert!(data_size(&live) <= 1 << 20 || data_size(&content) > 1 << 20);
         }
     }

@@ -1,10 +1,9 @@
-//! The journal of a restore: before each step that takes more than one system call, what is about to be
-//! done.
+//! The journal of a restore: what each step that takes more than one system call is about to do.
 //!
-//! An append-only file in the directory of the rescue. Its first line says what it is, and each further
-//! line is a record: the first half of the SHA-256 digest of its JSON in hexadecimal, a space, the JSON.
-//! A last record that is torn was of a step that had not begun. Neighbours: `apply.rs` and `loosen.rs`
-//! write it, `settle.rs` reads that of a restore that was killed.
+//! An append-only file in the directory of the rescue. The first line identifies it; every further line
+//! is a record: the first half of the SHA-256 digest of its JSON in hexadecimal, a space, the JSON. If
+//! the last record is torn, its step had not begun. Neighbours: `apply.rs` and `access.rs` write it,
+//! `settle.rs` reads that of an interrupted restore.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -18,66 +17,70 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::rescue;
+use super::error::{self, Error};
+use super::rescue_directory;
 use crate::snapshot::layout::RESTORE_JOURNAL;
-use crate::snapshot::printable;
+use crate::snapshot::{identity, printable};
 
-/// What the first line of a journal begins with; behind it are the version and the identifier of the
-/// restore.
+/// The start of the first line of a journal; the version and the identifier of the restore follow.
 const MAGIC: &str = "agent-snapshot-restore";
 /// The version of the format.
 const VERSION: &str = "1";
-/// How often a journal that is in use is tried, and how long after each time.
+/// How often a locked journal is tried, and the pause after each time.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// A journal that is larger was not written by a restore; what is read stays in memory.
+/// The most bytes of a journal that are read, since they stay in memory; no restore writes more.
 const MOST: u64 = 1 << 30;
 
-/// What a restore is about to do, or has done. Files are named by device and inode, too.
+/// What a restore is about to do, or has done. Files are identified by device and inode, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub enum Entry {
-    /// The owner gets more rights for a while.
-    Opened {
+pub enum JournalRecord {
+    /// The owner gets more permissions for a while.
+    #[serde(rename = "opened")]
+    ModeWidened {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
         /// The file.
         inode: (u64, u64),
-        /// The permission bits that it has.
+        /// Its original permission bits.
         from: u32,
         /// Those that it gets.
         to: u32,
     },
-    /// The flags that forbid changes are cleared for a while.
-    Unlocked {
+    /// The inode flags that forbid changes are cleared for a while.
+    #[serde(rename = "unlocked")]
+    FlagsCleared {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
         /// The file.
         inode: (u64, u64),
-        /// The flags that it has, as those of FS_IOC_GETFLAGS.
+        /// Its original flags, as FS_IOC_GETFLAGS returns them.
         flags: u32,
     },
-    /// The flags are as they were, or as they are to be.
-    Locked {
+    /// The flags are the original ones again, or the final ones.
+    #[serde(rename = "locked")]
+    FlagsRestored {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
     },
-    /// The rights are as they were, or as they are to be.
-    Closed {
+    /// The permission bits are the original ones again, or the final ones.
+    #[serde(rename = "closed")]
+    ModeRestored {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
     },
-    /// Something is made under the temporary name beside a path.
+    /// A node is made under the temporary name beside the path.
     Temporary {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
     },
-    /// What is under the temporary name takes the place of what is at the path.
+    /// The node with the temporary name takes the place of what is at the path.
     Placing {
         /// The path.
         #[serde(with = "text")]
@@ -93,7 +96,7 @@ pub enum Entry {
         #[serde(with = "text")]
         path: Vec<u8>,
     },
-    /// The staged content is written into the file.
+    /// The staged content is written into the file at the path.
     Writing {
         /// The path.
         #[serde(with = "text")]
@@ -109,13 +112,13 @@ pub enum Entry {
         /// The file.
         inode: (u64, u64),
     },
-    /// A directory for its owner alone is made; its attributes come when all is in it.
+    /// A directory is made with mode 0700; it gets its attributes when everything is in it.
     Directory {
         /// The path.
         #[serde(with = "text")]
         path: Vec<u8>,
     },
-    /// The file at the path is written, or the path has its attributes.
+    /// The file at the path is written, or has its attributes.
     Done {
         /// The path.
         #[serde(with = "text")]
@@ -123,11 +126,11 @@ pub enum Entry {
     },
     /// Every name is in its place.
     Placed,
-    /// All that was begun is completed or taken back.
+    /// Everything that was begun is completed or taken back.
     Settled,
 }
 
-/// Bytes as text, each as the character of its number.
+/// Bytes as text: each as the character with its number.
 mod text {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
@@ -142,42 +145,23 @@ mod text {
     }
 }
 
-/// Why a journal can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Its bytes are not those that were written.
-    #[error(
-        "{0} is damaged at record {1}, so that what an interrupted restore had begun is not known: what it \
-         overwrote is kept beside that file, which is to be removed to go on without it"
-    )]
-    Damaged(String, usize),
-    /// It is in a format of the future or of the past.
-    #[error(
-        "{0} was written by another version of agent-snapshot: complete the interrupted restore with that one"
-    )]
-    Version(String),
-    /// The operating system refused.
-    #[error("read {0}: {1}")]
-    Io(String, #[source] io::Error),
-}
-
-/// The journal of a restore that is under way; it is made, with its directory, at the first record.
+/// The journal of a running restore; it is made, with its directory, when the first record is written.
 #[derive(Debug)]
 pub struct Journal<'a> {
     snap: &'a Path,
     id: String,
     file: OnceCell<(PathBuf, File)>,
-    /// Whether there is something that a next run has to know.
+    /// Whether the next run needs it.
     needed: OnceCell<()>,
 }
 
 impl<'a> Journal<'a> {
     /// The journal of a restore of the snapshot in `snap`.
     pub fn beside(snap: &'a Path) -> Journal<'a> {
-        Journal { snap, id: rescue::random_id(), file: OnceCell::new(), needed: OnceCell::new() }
+        Journal { snap, id: identity::random_id(), file: OnceCell::new(), needed: OnceCell::new() }
     }
 
-    /// The number that tells the temporary files of this restore from all others.
+    /// The identifier in the names of the temporary files of this restore.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -192,7 +176,7 @@ impl<'a> Journal<'a> {
         self.file.get().is_some()
     }
 
-    /// Keeps the journal and its directory though the restore does not come to its end.
+    /// Keeps the journal and its directory, although the restore has not ended.
     pub fn keep(&self) {
         self.needed.get_or_init(|| ());
     }
@@ -201,13 +185,13 @@ impl<'a> Journal<'a> {
         if let Some(open) = self.file.get() {
             return Ok(open);
         }
-        let (directory, mut file) = rescue::new_directory_beside(self.snap, create)?;
+        let (directory, mut file) = rescue_directory::create_beside(self.snap, create)?;
         file.write_all(head(&self.id).as_bytes())?;
         Ok(self.file.get_or_init(|| (directory, file)))
     }
 
     /// Appends a record.
-    pub fn write(&self, entry: &Entry) -> io::Result<()> {
+    pub fn write(&self, entry: &JournalRecord) -> io::Result<()> {
         append(&self.open()?.1, entry)
     }
 
@@ -216,10 +200,10 @@ impl<'a> Journal<'a> {
         self.open()?.1.sync_data()
     }
 
-    /// Ends the restore: removes the journal, and its directory where no rescue is in it.
+    /// Ends the restore: removes the journal, and its directory if there is no rescue in it.
     pub fn finish(mut self) -> io::Result<()> {
         match self.file.take() {
-            Some((directory, _)) => rescue::end(&directory),
+            Some((directory, _)) => rescue_directory::end(&directory),
             None => Ok(()),
         }
     }
@@ -228,8 +212,8 @@ impl<'a> Journal<'a> {
 impl Drop for Journal<'_> {
     fn drop(&mut self) {
         if let (Some((directory, _)), None) = (self.file.get(), self.needed.get()) {
-            // What is left of it is told, and removed, by the next run.
-            let _ = rescue::end(directory);
+            // What remains is reported and removed by the next run.
+            let _ = rescue_directory::end(directory);
         }
     }
 }
@@ -238,7 +222,7 @@ fn head(id: &str) -> String {
     format!("{MAGIC} {VERSION} {id} {}\n", checksum(id.as_bytes()))
 }
 
-fn append(mut file: &File, entry: &Entry) -> io::Result<()> {
+fn append(mut file: &File, entry: &JournalRecord) -> io::Result<()> {
     let json = serde_json::to_string(entry)?;
     file.write_all(format!("{} {json}\n", checksum(json.as_bytes())).as_bytes())
 }
@@ -247,12 +231,12 @@ fn checksum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Makes the journal in `directory` and locks it; none where there is one.
+/// Creates and locks the journal in `directory`; none if there is one.
 fn create(directory: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
     match rustix::fs::open(directory.join(RESTORE_JOURNAL), flags, Mode::RUSR | Mode::WUSR) {
         Ok(fd) => {
-            // A filesystem without locks has nobody else who restores.
+            // On a filesystem without locks nobody can be excluded.
             let _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
             Ok(Some(File::from(fd)))
         }
@@ -261,84 +245,84 @@ fn create(directory: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The journal of a restore that came to no end.
+/// The journal of an interrupted restore.
 #[derive(Debug)]
-pub struct Killed {
+pub struct InterruptedJournal {
     file: File,
-    /// The length of what was written whole.
+    /// The length of its complete records.
     length: u64,
-    /// The number that tells the temporary files of that restore from all others.
+    /// The identifier in the names of the temporary files of that restore.
     pub id: String,
     /// Its records.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<JournalRecord>,
 }
 
-/// What is known of the restore of a directory.
+/// The state of the restore of a directory.
 #[derive(Debug)]
-pub enum Found {
+pub enum JournalState {
     /// Nothing: there is no journal.
-    Nothing,
-    /// It is under way.
-    Alive,
-    /// It was killed.
-    Killed(Killed),
+    Missing,
+    /// The restore is running.
+    InUse,
+    /// The restore was interrupted.
+    Interrupted(InterruptedJournal),
 }
 
-/// Opens the journal in `directory`, and keeps others from doing so.
-pub fn find(directory: &Path) -> Result<Found, Error> {
+/// Opens and locks the journal in `directory`.
+pub fn find(directory: &Path) -> Result<JournalState, Error> {
     let path = directory.join(RESTORE_JOURNAL);
     let name = || printable(path.as_os_str().as_encoded_bytes()).into_owned();
-    let failed = |error: io::Error| Error::Io(name(), error);
+    let failed = |error: io::Error| error::failed(format!("read {}", name()))(error);
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(&path, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
-        Err(Errno::NOENT) => return Ok(Found::Nothing),
+        Err(Errno::NOENT) => return Ok(JournalState::Missing),
         Err(error) => return Err(failed(error.into())),
     };
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() || about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o022 != 0 {
-        // Another's journal could say that files of ours were half done.
-        return Ok(Found::Nothing);
+        // With a journal of their own, another user could claim that our files are half written.
+        return Ok(JournalState::Missing);
     }
     let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-    // Whoever only looks has it for a moment.
+    // Whoever only reads it has the lock for a moment.
     let is_locked = (0..LOCK_TRIES).any(|_| match lock() {
         Err(Errno::WOULDBLOCK) => {
             std::thread::sleep(LOCK_PAUSE);
             false
         }
-        // A filesystem without locks has nobody else who restores.
+        // On a filesystem without locks nobody can be excluded.
         _ => true,
     });
     if !is_locked {
-        return Ok(Found::Alive);
+        return Ok(JournalState::InUse);
     }
     let mut bytes = Vec::new();
     (&file).take(MOST).read_to_end(&mut bytes).map_err(failed)?;
     let (id, entries, length) = parse(&bytes).map_err(|fault| match fault {
-        Fault::Version => Error::Version(name()),
-        Fault::Record(number) => Error::Damaged(name(), number),
+        JournalDamage::Version => Error::JournalVersion(name()),
+        JournalDamage::Record(number) => Error::JournalDamaged(name(), number),
     })?;
-    Ok(Found::Killed(Killed { file, length: length as u64, id, entries }))
+    Ok(JournalState::Interrupted(InterruptedJournal { file, length: length as u64, id, entries }))
 }
 
-impl Killed {
-    /// Says that all that was begun is completed or taken back.
+impl InterruptedJournal {
+    /// Records that everything that was begun is completed or taken back.
     pub fn settled(&self) -> io::Result<()> {
-        // What is appended must not follow half a line.
+        // A new record must not follow a torn one.
         self.file.set_len(self.length)?;
-        append(&self.file, &Entry::Settled)
+        append(&self.file, &JournalRecord::Settled)
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Fault {
+enum JournalDamage {
     Version,
     Record(usize),
 }
 
-/// The identifier and the records of a journal, and how long they are.
-fn parse(bytes: &[u8]) -> Result<(String, Vec<Entry>, usize), Fault> {
+/// The identifier of a journal, its records, and their length.
+fn parse(bytes: &[u8]) -> Result<(String, Vec<JournalRecord>, usize), JournalDamage> {
     let (mut id, mut entries, mut length) = (String::new(), Vec::new(), 0);
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let Some(whole) = line.strip_suffix(b"\n") else { break };
@@ -349,14 +333,14 @@ fn parse(bytes: &[u8]) -> Result<(String, Vec<Entry>, usize), Fault> {
                 [Some(MAGIC), Some(VERSION), Some(word), Some(sum)] if checksum(word.as_bytes()) == sum => {
                     id = word.to_owned();
                 }
-                [Some(MAGIC), Some(other), ..] if other != VERSION => return Err(Fault::Version),
-                _ => return Err(Fault::Record(0)),
+                [Some(MAGIC), Some(other), ..] if other != VERSION => return Err(JournalDamage::Version),
+                _ => return Err(JournalDamage::Record(0)),
             }
         } else {
             let entry = text.split_once(' ').filter(|(sum, json)| checksum(json.as_bytes()) == *sum);
             match entry.and_then(|(_, json)| serde_json::from_str(json).ok()) {
                 Some(entry) => entries.push(entry),
-                None => return Err(Fault::Record(number)),
+                None => return Err(JournalDamage::Record(number)),
             }
         }
         length += line.len();
@@ -368,13 +352,13 @@ fn parse(bytes: &[u8]) -> Result<(String, Vec<Entry>, usize), Fault> {
 mod tests {
     use super::*;
 
-    fn some() -> Vec<Entry> {
+    fn some() -> Vec<JournalRecord> {
         let path = b"/a b\n\xff".to_vec();
         vec![
-            Entry::Opened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
-            Entry::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },
-            Entry::Done { path },
-            Entry::Placed,
+            JournalRecord::ModeWidened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
+            JournalRecord::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },
+            JournalRecord::Done { path },
+            JournalRecord::Placed,
         ]
     }
 
@@ -410,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_journal_of_another_version_is_not_read() {
-        assert_eq!(parse(b"agent-snapshot-restore 2 0123\nanything\n"), Err(Fault::Version));
-        assert_eq!(parse(b"anything at all\n"), Err(Fault::Record(0)));
+        assert_eq!(parse(b"agent-snapshot-restore 2 0123\nanything\n"), Err(JournalDamage::Version));
+        assert_eq!(parse(b"anything at all\n"), Err(JournalDamage::Record(0)));
     }
 }

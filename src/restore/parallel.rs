@@ -7,7 +7,7 @@ use std::thread;
 /// How many items a thread takes at once: few, since one large file weighs as much as many small ones.
 const BATCH: usize = 16;
 
-/// What is called when an item is done, from any thread.
+/// A function that is called when an item is done, from any thread.
 pub type Tick<'a> = &'a (dyn Fn() + Sync);
 
 /// Calls `work` with each item once, on all processors, and returns the results in the order of the items.

@@ -1,38 +1,41 @@
-//! Decides what becomes of each target. Pure: records and looks in, actions and objections out.
+//! Decides what becomes of each target. Pure: records and inspections in, actions and objections out.
 //!
-//! Neighbours: `look.rs` has looked, `rescue.rs` keeps what the actions will overwrite, `apply.rs`
-//! carries them out.
+//! Neighbours: `inspect.rs` makes the inspections, `rescue.rs` keeps what the actions will overwrite,
+//! `apply.rs` carries them out. Submodules: `hard_links.rs` and `obstacles.rs`.
+
+mod hard_links;
+mod obstacles;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
-use super::apply::parent;
-use super::flags::{self, has_flags};
-use super::look::{Above, Access, Look};
-use super::make::{Attributes, Policy};
-use super::targets::{Links, opposite, own_time};
+use super::flags::has_flags;
+use super::inspect::Inspection;
+use super::node::{AttributeChanges, RestorePolicy};
+use super::root::parent;
+use super::targets::{HardLinks, opposite, own_time};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::layout;
 use crate::snapshot::{FileRecord, FileType, Present};
 
-/// What is asked for, and by whom.
-pub struct Request<'a> {
+/// What a plan is made from.
+pub struct PlanInput<'a> {
     /// The records of the snapshot.
     pub files: &'a [FileRecord],
-    /// The state that is to be put back.
-    pub goal: Side,
+    /// The wanted state.
+    pub wanted: Side,
     /// What of it is put back.
-    pub policy: &'a Policy,
+    pub policy: &'a RestorePolicy,
     /// Whether a target that is at neither of its states is overwritten.
     pub force: bool,
     /// The targets, in order.
     pub targets: &'a [usize],
-    /// The names that are one file in the state that is to be put back, and in the other.
-    pub links: [&'a Links; 2],
-    /// What was found at the targets and at the other names of their files.
-    pub looks: &'a HashMap<usize, io::Result<Look>>,
-    /// The paths at which something is settled before anything is changed, where that was not done.
+    /// The hard links of the wanted state, and those of the other one.
+    pub links: [&'a HardLinks; 2],
+    /// The inspections of the targets and of the other names of their files.
+    pub inspections: &'a HashMap<usize, io::Result<Inspection>>,
+    /// In a dry run, the paths where something an interrupted restore had begun would be settled first.
     pub begun: &'a BTreeSet<Vec<u8>>,
 }
 
@@ -41,22 +44,22 @@ pub struct Request<'a> {
 pub enum Action {
     /// A regular file gets its content and attributes.
     File {
-        /// Written into the file that is there, because it has names or a place that a new file would
+        /// It is written into the existing file, which has hard links or a mount that a new file would
         /// not have.
         in_place: bool,
-        /// The content is that which is there already: the file only becomes one of its own.
+        /// The content is there already: the name only gets a file of its own.
         own_content: bool,
     },
-    /// It becomes a name of the file of another record.
-    Link {
+    /// It becomes a hard link to the file of another record.
+    HardLink {
         /// The index of that record.
         to: usize,
     },
-    /// A directory, symbolic link, FIFO, socket or device is made.
+    /// A directory, symlink, FIFO, socket or device is made.
     Node,
-    /// What is there gets other attributes.
-    Attributes(Attributes),
-    /// What is there is removed.
+    /// The existing file gets other attributes.
+    Attributes(AttributeChanges),
+    /// The existing file is removed.
     Remove,
 }
 
@@ -69,19 +72,19 @@ pub struct Step {
     pub action: Action,
 }
 
-/// Why a path can't be put back whatever the user says.
+/// Why a path can't be put back, even with `--force`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// It can't be looked at.
-    #[error("it can't be looked at: {0}")]
+    /// It can't be inspected.
+    #[error("it can't be inspected: {0}")]
     Hidden(String),
-    /// The way to it is closed.
-    #[error("a file or a symbolic link is in the place of a directory above it")]
+    /// One of its parent directories is no directory now.
+    #[error("a file or a symlink is in the place of a directory above it")]
     NoDirectory,
     /// Its directory can't be changed.
     #[error("{0}")]
     Directory(String),
-    /// It is another user's in a directory where only owners remove files.
+    /// It is another user's, in a directory with the sticky bit.
     #[error("it belongs to another user, and its directory lets only owners remove files")]
     Sticky,
     /// It is immutable or append-only.
@@ -90,24 +93,24 @@ pub enum Obstacle {
     /// Something is mounted on it.
     #[error("something is mounted on it")]
     Mount,
-    /// Only its owner can change it.
+    /// Only its owner can change its attributes.
     #[error("it belongs to another user")]
     Foreign,
 }
 
 /// Why a target is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Left {
-    /// A directory that would have to go holds what the snapshot does not know.
+pub enum LeftReason {
+    /// A directory that would be removed has entries that the snapshot does not know.
     #[error("it holds {} that the snapshot does not know", entries(.0))]
     Entries(Vec<Vec<u8>>),
-    /// The directory that it is in stays, since what was in its place can't be brought back.
+    /// The directory that it is in stays, since what was in its place can't be made.
     #[error("the directory that it is in stays")]
-    Above,
-    /// No recording has what is in a repository's own directory.
+    ParentState,
+    /// It is in a `.git` directory.
     #[error("it is inside a repository's own directory")]
     Repository,
-    /// A device is made by root only, and of a snapshot that is trusted.
+    /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]
     Device,
 }
@@ -120,38 +123,49 @@ fn entries(names: &[Vec<u8>]) -> String {
     }
 }
 
-/// What a restore will do, and what speaks against it.
+/// What a restore will do, and the objections to it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct RestorePlan {
     /// What changes, in the order of the paths.
     pub steps: Vec<Step>,
-    /// Targets at neither of their states, by the index of their records.
+    /// Targets at neither of their recorded states, by the index of their records.
     pub conflicts: Vec<usize>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
     /// Targets that are left as they are.
-    pub left: Vec<(Vec<u8>, Left)>,
-    /// Directories to be made that are no targets and of which nothing is recorded.
+    pub left: Vec<(Vec<u8>, LeftReason)>,
+    /// Directories to be made that are no targets and have no record.
     pub parents: BTreeSet<Vec<u8>>,
-    /// Directories whose owner must permit changes in them for a while.
-    pub loosen: BTreeSet<Vec<u8>>,
-    /// What has flags that forbid changes, and is to be changed.
-    pub unlock: BTreeSet<Vec<u8>>,
+    /// Directories that have to be made writable for a while.
+    pub make_writable: BTreeSet<Vec<u8>>,
+    /// Paths whose inode flags have to be cleared for a while.
+    pub clear_flags: BTreeSet<Vec<u8>>,
     /// How many targets are at the state already.
-    pub at_goal: usize,
+    pub at_wanted: usize,
 }
 
-impl Plan {
+impl RestorePlan {
     /// Whether the plan may be carried out.
     pub fn is_clear(&self, force: bool) -> bool {
         self.obstacles.is_empty() && (force || self.conflicts.is_empty())
     }
 }
 
+/// The directories in which the steps of `plan` change entries.
+pub fn touched(input: &PlanInput, plan: &RestorePlan) -> BTreeSet<Vec<u8>> {
+    let changes_names = |step: &&Step| match step.action {
+        Action::File { in_place, .. } => !in_place,
+        Action::HardLink { .. } | Action::Node | Action::Remove => true,
+        Action::Attributes(_) => false,
+    };
+    let paths = plan.steps.iter().filter(changes_names).map(|step| &input.files[step.record].path);
+    paths.chain(&plan.parents).map(|path| parent(path).to_vec()).collect()
+}
+
 /// Makes the plan.
-pub fn plan(request: &Request) -> Plan {
-    let mut planner = Planner { request, plan: Plan::default(), steps: BTreeMap::new() };
-    for &index in request.targets {
+pub fn plan(input: &PlanInput) -> RestorePlan {
+    let mut planner = Planner { input, plan: RestorePlan::default(), steps: BTreeMap::new() };
+    for &index in input.targets {
         planner.decide(index);
     }
     planner.link();
@@ -165,26 +179,26 @@ pub fn plan(request: &Request) -> Plan {
 }
 
 struct Planner<'a> {
-    request: &'a Request<'a>,
-    plan: Plan,
+    input: &'a PlanInput<'a>,
+    plan: RestorePlan,
     steps: BTreeMap<usize, Action>,
 }
 
 impl<'a> Planner<'a> {
     fn record(&self, index: usize) -> &'a FileRecord {
-        &self.request.files[index]
+        &self.input.files[index]
     }
 
-    fn look(&self, index: usize) -> Option<&'a Look> {
-        self.request.looks.get(&index).and_then(|look| look.as_ref().ok())
+    fn inspect(&self, index: usize) -> Option<&'a Inspection> {
+        self.input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok())
     }
 
-    fn goal(&self, index: usize) -> Option<&'a Present> {
-        state(self.record(index), self.request.goal).present()
+    fn wanted(&self, index: usize) -> Option<&'a Present> {
+        state(self.record(index), self.input.wanted).present()
     }
 
     fn other(&self, index: usize) -> Option<&'a Present> {
-        state(self.record(index), opposite(self.request.goal)).present()
+        state(self.record(index), opposite(self.input.wanted)).present()
     }
 
     fn path(&self, index: usize) -> Vec<u8> {
@@ -197,34 +211,34 @@ impl<'a> Planner<'a> {
     }
 
     fn decide(&mut self, index: usize) {
-        let look = match self.request.looks.get(&index) {
-            Some(Ok(look)) => look,
+        let inspection = match self.input.inspections.get(&index) {
+            Some(Ok(inspection)) => inspection,
             Some(Err(error)) => return self.obstruct(index, Obstacle::Hidden(error.to_string())),
             None => return,
         };
-        if look.pseudo {
+        if inspection.pseudo {
             return;
         }
         if self.record(index).path.split(|byte| *byte == b'/').any(|name| name == b".git") {
-            return self.leave(index, Left::Repository);
+            return self.leave(index, LeftReason::Repository);
         }
-        if look.at_goal {
-            self.plan.at_goal += 1;
-        } else if !look.at_other && !self.request.begun.contains(&self.record(index).path) {
+        if inspection.at_wanted {
+            self.plan.at_wanted += 1;
+        } else if !inspection.at_other && !self.input.begun.contains(&self.record(index).path) {
             self.plan.conflicts.push(index);
         }
-        let action = match (self.goal(index), &look.live) {
+        let action = match (self.wanted(index), &inspection.live) {
             (None, None) => None,
             (None, Some(_)) => Some(Action::Remove),
-            (Some(goal), live) => {
-                let kept = live.as_ref().filter(|live| is_kept(goal, live, look));
-                match (kept, goal.file_type) {
-                    (Some(live), _) => self.attributes(index, goal, live).map(Action::Attributes),
-                    (None, FileType::File) => Some(self.file(goal, look)),
+            (Some(wanted), live) => {
+                let kept = live.as_ref().filter(|live| is_kept(wanted, live, inspection));
+                match (kept, wanted.file_type) {
+                    (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
+                    (None, FileType::File) => Some(self.file(wanted, inspection)),
                     (None, FileType::CharDevice | FileType::BlockDevice)
-                        if !self.request.policy.user.is_root() || !self.request.policy.privileges =>
+                        if !self.input.policy.user.is_root() || !self.input.policy.privileges =>
                     {
-                        return self.leave(index, Left::Device);
+                        return self.leave(index, LeftReason::Device);
                     }
                     (None, _) => Some(Action::Node),
                 }
@@ -235,201 +249,122 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn leave(&mut self, index: usize, why: Left) {
+    fn leave(&mut self, index: usize, why: LeftReason) {
         let path = self.path(index);
         self.plan.left.push((path, why));
     }
 
-    fn file(&self, goal: &Present, look: &Look) -> Action {
-        let in_place = look.live.as_ref().is_some_and(|live| {
-            let has_other_names = live.nlink > 1 && (live.dev, live.ino) == (goal.dev, goal.ino);
-            live.file_type == FileType::File && (has_other_names || look.mount)
+    fn file(&self, wanted: &Present, inspection: &Inspection) -> Action {
+        let in_place = inspection.live.as_ref().is_some_and(|live| {
+            let has_other_names = live.nlink > 1 && (live.dev, live.ino) == (wanted.dev, wanted.ino);
+            live.file_type == FileType::File && (has_other_names || inspection.mount)
         });
         Action::File { in_place, own_content: false }
     }
 
-    /// The attributes that what is there lacks; none where it has them all.
+    /// The attributes that the existing file lacks; none if it has them all.
     ///
-    /// Permission bits are part of the state. The others are put back where they are as the other
-    /// state has them: an attribute that someone else changed since is not of the command's doing.
-    fn attributes(&self, index: usize, goal: &Present, live: &Present) -> Option<Attributes> {
+    /// Permission bits are part of the state. Any other attribute is put back only if it is as in the
+    /// other state: if it is not, someone else has changed it since, and not the command.
+    fn attributes(&self, index: usize, wanted: &Present, live: &Present) -> Option<AttributeChanges> {
         let record = self.record(index);
-        let other = self.other(index).filter(|other| other.file_type == goal.file_type);
+        let other = self.other(index).filter(|other| other.file_type == wanted.file_type);
         let ours = |same_as: &dyn Fn(&Present) -> bool| other.is_some_and(same_as);
-        let mut wanted = Attributes::default();
-        let policy = self.request.policy;
-        let permissions = policy.permissions(goal);
-        if goal.file_type != FileType::Symlink && live.mode & 0o7777 != permissions {
-            wanted.permissions = Some(permissions);
+        let mut changes = AttributeChanges::default();
+        let policy = self.input.policy;
+        let permissions = policy.permissions(wanted);
+        if wanted.file_type != FileType::Symlink && live.mode & 0o7777 != permissions {
+            changes.permissions = Some(permissions);
         }
-        let owner = (goal.uid, goal.gid);
+        let owner = (wanted.uid, wanted.gid);
         if policy.ownership
             && (live.uid, live.gid) != owner
             && ours(&|at| (at.uid, at.gid) == (live.uid, live.gid))
             && self.may_give(live, owner)
         {
-            wanted.owner = Some(owner);
+            changes.owner = Some(owner);
             // chown(2) clears set-ID bits.
-            wanted.permissions = (goal.file_type != FileType::Symlink).then_some(permissions);
+            changes.permissions = (wanted.file_type != FileType::Symlink).then_some(permissions);
         }
-        if let (Some(mtime), Some(now)) = (own_time(record, goal), own_time(record, live))
+        if let (Some(mtime), Some(now)) = (own_time(record, wanted), own_time(record, live))
             && mtime != now
             && ours(&|at| own_time(record, at) == Some(now))
         {
-            wanted.mtime = Some(mtime);
+            changes.mtime = Some(mtime);
         }
         let names: BTreeSet<_> =
-            goal.xattrs.keys().chain(other.iter().flat_map(|other| other.xattrs.keys())).collect();
+            wanted.xattrs.keys().chain(other.iter().flat_map(|other| other.xattrs.keys())).collect();
         for name in names {
-            let value = goal.xattrs.get(name);
+            let value = wanted.xattrs.get(name);
             if live.xattrs.get(name) != value
                 && ours(&|at| at.xattrs.get(name) == live.xattrs.get(name))
                 && policy.allows(name)
                 && policy.user.may_set(name)
             {
-                wanted.xattrs.push((name.clone(), value.cloned()));
+                changes.xattrs.push((name.clone(), value.cloned()));
             }
         }
         let is_ours = other.is_some_and(|other| {
-            other.inode_flags == live.inode_flags || other.inode_flags == goal.inode_flags
+            other.inode_flags == live.inode_flags || other.inode_flags == wanted.inode_flags
         });
-        if live.inode_flags != goal.inode_flags && is_ours && policy.privileges && has_flags(goal.file_type) {
-            wanted.flags = Some(goal.inode_flags.clone());
-        }
-        if !self.request.policy.user.is_root()
-            && live.uid != self.request.policy.user.uid
-            && wanted.permissions.is_none()
+        if live.inode_flags != wanted.inode_flags
+            && is_ours
+            && policy.privileges
+            && has_flags(wanted.file_type)
         {
-            // Only the owner may; and none of it is part of the state.
+            changes.flags = Some(wanted.inode_flags.clone());
+        }
+        if !self.input.policy.user.is_root()
+            && live.uid != self.input.policy.user.uid
+            && changes.permissions.is_none()
+        {
+            // Only the owner may, and none of it is part of the state.
             return None;
         }
-        (!wanted.is_empty()).then_some(wanted)
+        (!changes.is_empty()).then_some(changes)
     }
 
     fn may_give(&self, live: &Present, (uid, gid): (u32, u32)) -> bool {
-        let user = &self.request.policy.user;
+        let user = &self.input.policy.user;
         user.is_root() || live.uid == uid && (live.gid == gid || user.gids.contains(&gid))
     }
 
-    /// Makes one file again of the names that were one, and files of their own of those that were not.
-    fn link(&mut self) {
-        let [goal_links, other_links] = self.request.links;
-        // First, so that of several names that leave a file together one leads and the others follow it.
-        for &index in self.request.targets {
-            self.separate(index);
-        }
-        for members in goal_links.groups() {
-            self.link_group(members, other_links);
-        }
-    }
-
-    fn link_group(&mut self, members: &[usize], other_links: &Links) {
-        let is_relinked = |index: &usize| other_links.names(*index) != members;
-        let persists = |planner: &Planner, index: usize| {
-            let look = planner.look(index)?;
-            let live = look.live.as_ref()?;
-            let stays = match planner.steps.get(&index) {
-                None => look.at_goal,
-                Some(Action::Attributes(_) | Action::File { in_place: true, .. }) => true,
-                Some(_) => false,
-            };
-            let goal = planner.goal(index)?;
-            stays.then_some((index, (live.dev, live.ino), (goal.dev, goal.ino) == (live.dev, live.ino)))
-        };
-        let lasting: Vec<_> = members.iter().filter_map(|index| persists(self, *index)).collect();
-        // The file that it was, if it is still there; else any that is as it should be.
-        let found = lasting.iter().find(|(.., same)| *same).or(lasting.first()).copied();
-        let new = || {
-            members.iter().copied().find(|index| matches!(self.steps.get(index), Some(Action::File { .. })))
-        };
-        let Some((leader, inode)) =
-            found.map(|(index, inode, _)| (index, Some(inode))).or(new().map(|index| (index, None)))
-        else {
-            return;
-        };
-        for &index in members.iter().filter(|index| **index != leader) {
-            let is_target = self.request.targets.binary_search(&index).is_ok();
-            let live = self.look(index).and_then(|look| look.live.as_ref());
-            let is_linked = inode.is_some() && live.map(|live| (live.dev, live.ino)) == inode;
-            match self.steps.get(&index) {
-                // What is written under one name is written under all.
-                Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
-                    self.steps.remove(&index);
-                }
-                Some(Action::File { .. }) => {
-                    self.steps.insert(index, Action::Link { to: leader });
-                }
-                Some(Action::Attributes(_)) | None
-                    if is_target && !is_linked && live.is_some() && is_relinked(&index) =>
-                {
-                    self.steps.insert(index, Action::Link { to: leader });
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Makes a file of its own of a target that the command made a name of another one.
-    fn separate(&mut self, index: usize) {
-        let [goal_links, other_links] = self.request.links;
-        let (names, others) = (goal_links.names(index), other_links.names(index));
-        if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_))) || names == others {
-            return;
-        }
-        let inode = |index: usize| {
-            let live = self.look(index)?.live.as_ref().filter(|live| live.file_type == FileType::File)?;
-            Some((live.dev, live.ino))
-        };
-        let Some(own) = inode(index) else { return };
-        let goal = |index: usize| self.goal(index).map(|goal| (goal.dev, goal.ino));
-        // The one that keeps its file is that which had it.
-        let is_foreign = |other: &usize| {
-            *other != index
-                && !names.contains(other)
-                && inode(*other) == Some(own)
-                && goal(*other) == Some(own)
-        };
-        let is_kept = self.look(index).is_some_and(|look| look.same_content);
-        if is_kept && others.iter().any(is_foreign) {
-            self.steps.insert(index, Action::File { in_place: false, own_content: true });
-        }
-    }
-
-    /// Keeps what is in a directory whose successor can't be made.
+    /// Keeps what is in a directory that can't be replaced.
     fn keep_content_of_what_stays(&mut self) {
-        let stays = |(path, why): &(Vec<u8>, Left)| {
-            let index = self.request.files.binary_search_by(|record| record.path.cmp(path)).ok()?;
-            let is_directory = self.look(index)?.live.as_ref()?.file_type == FileType::Directory;
-            (*why == Left::Device && is_directory).then(|| [path.as_slice(), b"/"].concat())
+        let stays = |(path, why): &(Vec<u8>, LeftReason)| {
+            let index = self.input.files.binary_search_by(|record| record.path.cmp(path)).ok()?;
+            let is_directory = self.inspect(index)?.live.as_ref()?.file_type == FileType::Directory;
+            (*why == LeftReason::Device && is_directory).then(|| [path.as_slice(), b"/"].concat())
         };
         for above in self.plan.left.iter().filter_map(stays).collect::<Vec<_>>() {
             let is_beneath = |index: &usize| self.record(*index).path.starts_with(&above);
             let beneath: Vec<usize> = self.steps.keys().copied().filter(is_beneath).collect();
             for index in beneath {
                 self.steps.remove(&index);
-                self.leave(index, Left::Above);
+                self.leave(index, LeftReason::ParentState);
             }
         }
     }
 
-    /// Keeps each directory that would have to go and holds what the snapshot does not know.
+    /// Keeps each directory that would be removed and has entries that the snapshot does not know.
     fn keep_unknown_entries(&mut self) {
         let mut removed: HashSet<Vec<u8>> = HashSet::new();
         let indices: Vec<usize> = self.steps.keys().rev().copied().collect();
         for index in indices {
-            let Some(look) = self.look(index) else { continue };
+            let Some(inspection) = self.inspect(index) else { continue };
             let path = self.path(index);
-            let is_directory = look.live.as_ref().is_some_and(|live| live.file_type == FileType::Directory);
+            let is_directory =
+                inspection.live.as_ref().is_some_and(|live| live.file_type == FileType::Directory);
             let goes = match self.steps.get(&index) {
                 Some(Action::Remove) => true,
-                Some(Action::File { .. } | Action::Link { .. } | Action::Node) => false,
+                Some(Action::File { .. } | Action::HardLink { .. } | Action::Node) => false,
                 _ => continue,
             };
             if is_directory {
-                // What a killed restore has left there goes before anything else is done.
+                // What an interrupted restore has left there is removed before anything else is done.
                 let is_ours = |name: &Vec<u8>| layout::is_temporary(name);
                 let child = |name: &Vec<u8>| [path.as_slice(), b"/", name].concat();
-                let unknown: Vec<_> = look
+                let unknown: Vec<_> = inspection
                     .entries
                     .iter()
                     .filter(|name| !is_ours(name) && !removed.contains(&child(name)))
@@ -437,7 +372,7 @@ impl<'a> Planner<'a> {
                     .collect();
                 if !unknown.is_empty() {
                     self.steps.remove(&index);
-                    self.plan.left.push((path, Left::Entries(unknown)));
+                    self.plan.left.push((path, LeftReason::Entries(unknown)));
                     continue;
                 }
             }
@@ -447,135 +382,29 @@ impl<'a> Planner<'a> {
         }
         self.plan.left.sort_by(|one, other| one.0.cmp(&other.0));
     }
-
-    /// Sees that each path that is made has a directory to be made in.
-    fn make_parents(&mut self) {
-        let made =
-            |action: &Action| matches!(action, Action::File { .. } | Action::Link { .. } | Action::Node);
-        let indices: Vec<usize> =
-            self.steps.iter().filter(|(_, action)| made(action)).map(|(index, _)| *index).collect();
-        for index in indices {
-            match self.look(index).map(|look| &look.parent) {
-                Some(Above::Missing(missing)) => {
-                    for directory in missing.clone() {
-                        self.make_parent(directory);
-                    }
-                }
-                Some(Above::Blocked) if !self.has_new_directory_above(index) => {
-                    self.obstruct(index, Obstacle::NoDirectory);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn make_parent(&mut self, directory: Vec<u8>) {
-        let files = self.request.files;
-        let found = files.binary_search_by(|record| record.path.cmp(&directory)).ok();
-        match found {
-            Some(index) if matches!(self.steps.get(&index), Some(Action::Node)) => {}
-            // Not of the command's doing that it is missing, but this is how it was.
-            Some(index) if self.goal(index).is_some_and(|goal| goal.file_type == FileType::Directory) => {
-                self.steps.insert(index, Action::Node);
-            }
-            _ => {
-                self.plan.parents.insert(directory);
-            }
-        }
-    }
-
-    fn has_new_directory_above(&self, index: usize) -> bool {
-        let path = &self.record(index).path;
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        slashes.skip(1).any(|slash| {
-            let above =
-                self.request.files.binary_search_by(|record| record.path.as_slice().cmp(&path[..slash]));
-            above.is_ok_and(|above| {
-                self.steps.get(&above) == Some(&Action::Node)
-                    && self.goal(above).is_some_and(|goal| goal.file_type == FileType::Directory)
-            })
-        })
-    }
-
-    fn find_obstacles(&mut self) {
-        let steps: Vec<_> = self.steps.iter().map(|(index, action)| (*index, action.clone())).collect();
-        for (index, action) in steps {
-            let Some(look) = self.look(index) else { continue };
-            if let Some(obstacle) = self.obstacle(index, &action, look) {
-                self.obstruct(index, obstacle);
-            }
-        }
-    }
-
-    /// Whether the flags that forbid changes are of the command's doing, or were there all the time, and
-    /// may be cleared.
-    fn may_unlock(&self, index: usize) -> bool {
-        let policy = self.request.policy;
-        policy.privileges && policy.user.is_root() && self.other(index).is_some_and(flags::is_locked)
-    }
-
-    fn obstacle(&mut self, index: usize, action: &Action, look: &Look) -> Option<Obstacle> {
-        let user = &self.request.policy.user;
-        let is_owner = look.live.as_ref().is_none_or(|live| user.is_root() || live.uid == user.uid);
-        if look.immutable {
-            if !self.may_unlock(index) {
-                return Some(Obstacle::Immutable);
-            }
-            self.plan.unlock.insert(self.path(index));
-        }
-        if let Action::Attributes(_) | Action::File { in_place: true, .. } = action {
-            return (!is_owner).then_some(Obstacle::Foreign);
-        }
-        if look.mount {
-            return Some(Obstacle::Mount);
-        }
-        match &look.parent {
-            Above::Here { access: Access::No(why), .. } => Some(Obstacle::Directory(why.clone())),
-            Above::Here { sticky: Some(owner), .. } if !is_owner && !user.is_root() && *owner != user.uid => {
-                Some(Obstacle::Sticky)
-            }
-            Above::Here { access: Access::Loosen, .. } => {
-                let parent = parent(&self.record(index).path);
-                self.plan.loosen.insert(parent.to_vec());
-                None
-            }
-            Above::Here { access: Access::Locked, .. } => {
-                let parent = parent(&self.record(index).path);
-                let found = self.request.files.binary_search_by(|record| record.path.as_slice().cmp(parent));
-                if !found.is_ok_and(|parent| self.may_unlock(parent)) {
-                    return Some(Obstacle::Directory(
-                        "the directory is immutable or append-only (chattr)".to_owned(),
-                    ));
-                }
-                self.plan.unlock.insert(parent.to_vec());
-                None
-            }
-            _ => None,
-        }
-    }
 }
 
-/// Whether what is there stays and at most gets other attributes.
-fn is_kept(goal: &Present, live: &Present, look: &Look) -> bool {
-    goal.file_type == live.file_type
-        && match goal.file_type {
-            FileType::File => look.same_content,
-            FileType::Symlink => goal.target == live.target,
-            FileType::CharDevice | FileType::BlockDevice => goal.rdev == live.rdev,
+/// Whether the existing file stays, and at most gets other attributes.
+fn is_kept(wanted: &Present, live: &Present, inspection: &Inspection) -> bool {
+    wanted.file_type == live.file_type
+        && match wanted.file_type {
+            FileType::File => inspection.same_content,
+            FileType::Symlink => wanted.target == live.target,
+            FileType::CharDevice | FileType::BlockDevice => wanted.rdev == live.rdev,
             FileType::Directory | FileType::Fifo | FileType::Socket => true,
         }
 }
 
-/// Whether `live` is what was seen as `before`, by its metadata.
+/// Whether `live` is the file that was `before`, going by its metadata.
 pub fn is_unchanged(before: &Present, live: &Present) -> bool {
-    let look = |at: &Present| (at.file_type, at.dev, at.ino, at.mode, at.target.clone());
+    let identity = |at: &Present| (at.file_type, at.dev, at.ino, at.mode, at.target.clone());
     let content =
         |at: &Present| (at.file_type == FileType::File).then_some((at.size, at.mtime, at.mtime_nsec));
-    look(before) == look(live) && content(before) == content(live)
+    identity(before) == identity(live) && content(before) == content(live)
 }
 
-/// Whether the content of a file that is written must come from the snapshot.
+/// Whether the content for `action` has to come from the snapshot.
 pub fn needs_content(record: &FileRecord, side: Side, action: &Action) -> bool {
-    let is_empty = state(record, side).present().is_none_or(|goal| goal.size == 0);
+    let is_empty = state(record, side).present().is_none_or(|wanted| wanted.size == 0);
     matches!(action, Action::File { own_content: false, .. }) && !is_empty
 }

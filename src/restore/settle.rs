@@ -1,10 +1,10 @@
-//! What a restore that was killed had begun: completed or taken back by what its journal says, before
+//! Settles an interrupted restore: completes or takes back what its journal says had begun, before
 //! anything else is done.
 //!
-//! Afterwards every path is as it was before that restore or as it was to be; what somebody else has
-//! changed meanwhile is left alone, and the plan meets it as a conflict. To be killed on the way is no
-//! harm: each act does nothing the second time. Neighbours: `journal.rs` has the records, `rescue.rs` the
-//! states that they speak of.
+//! Afterwards every path is as before that restore or at the state that it wanted; what somebody else has
+//! changed meanwhile is left alone and becomes a conflict of the plan. It may be interrupted itself: each
+//! step does nothing the second time. Neighbours: `journal.rs` has the records, `rescue.rs` the states
+//! that they refer to.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -12,58 +12,72 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{IFlags, Mode, OFlags, RenameFlags};
-use rustix::io::Errno;
 
-use super::apply::{Failure, failed, remove_temporary, stage_name, temporary, unnamed_file};
+use super::disk::{remove_temporary, rename, stage_name, temporary, unnamed_file};
+use super::error::{Error, failed_at};
 use super::flags;
 use super::in_place;
-use super::journal::{Entry, Killed};
-use super::make::{Attributes, Policy};
-use super::place::{Handle, Place, Spot};
+use super::journal::{InterruptedJournal, JournalRecord};
+use super::node::{AttributeChanges, RestorePolicy};
 use super::plan::is_unchanged;
+use super::root::{Dentry, Handle, Root};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::{ContentError, Contents};
 use crate::snapshot::{FileRecord, FileType, Present, Snapshot, live};
 
-/// What is needed to settle.
+/// Settles interrupted restores.
 pub struct Settler<'a> {
-    /// Where.
-    pub place: &'a Place,
-    /// The rescues of all restores that came to no end, the latest first.
+    /// The live filesystem.
+    pub root: &'a Root,
+    /// The rescues of all interrupted restores, the latest first.
     pub rescues: Vec<&'a Snapshot>,
     /// What of a state is put back.
-    pub policy: &'a Policy,
+    pub policy: &'a RestorePolicy,
     /// Whether nothing is to be changed.
     pub dry_run: bool,
 }
 
-/// The kind of what is pending at a path: at most one of each.
+/// The kinds of pending steps: a path has at most one of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
-    Rights,
+enum PendingKind {
+    Mode,
     Flags,
     Name,
     File,
 }
 
-/// What of `entries` is not known to be done, the latest first.
-fn pending(entries: &[Entry]) -> Vec<&Entry> {
-    let mut latest: HashMap<(Kind, &[u8]), usize> = HashMap::new();
+/// The records whose steps are not known to be done, the latest first.
+fn pending(entries: &[JournalRecord]) -> Vec<&JournalRecord> {
+    let mut latest: HashMap<(PendingKind, &[u8]), usize> = HashMap::new();
     for (number, entry) in entries.iter().enumerate() {
         match entry {
-            Entry::Opened { path, .. } => drop(latest.insert((Kind::Rights, path), number)),
-            Entry::Closed { path } => drop(latest.remove(&(Kind::Rights, path.as_slice()))),
-            Entry::Unlocked { path, .. } => drop(latest.insert((Kind::Flags, path), number)),
-            Entry::Locked { path } => drop(latest.remove(&(Kind::Flags, path.as_slice()))),
-            Entry::Temporary { path } | Entry::Placing { path, .. } | Entry::Removing { path } => {
-                latest.insert((Kind::Name, path), number);
+            JournalRecord::ModeWidened { path, .. } => {
+                latest.insert((PendingKind::Mode, path), number);
             }
-            Entry::Writing { path, .. } | Entry::Attributes { path, .. } | Entry::Directory { path } => {
-                latest.insert((Kind::File, path), number);
+            JournalRecord::ModeRestored { path } => {
+                latest.remove(&(PendingKind::Mode, path.as_slice()));
             }
-            Entry::Done { path } => drop(latest.remove(&(Kind::File, path.as_slice()))),
-            Entry::Placed => latest.retain(|(kind, _), _| *kind != Kind::Name),
-            Entry::Settled => latest.clear(),
+            JournalRecord::FlagsCleared { path, .. } => {
+                latest.insert((PendingKind::Flags, path), number);
+            }
+            JournalRecord::FlagsRestored { path } => {
+                latest.remove(&(PendingKind::Flags, path.as_slice()));
+            }
+            JournalRecord::Temporary { path }
+            | JournalRecord::Placing { path, .. }
+            | JournalRecord::Removing { path } => {
+                latest.insert((PendingKind::Name, path), number);
+            }
+            JournalRecord::Writing { path, .. }
+            | JournalRecord::Attributes { path, .. }
+            | JournalRecord::Directory { path } => {
+                latest.insert((PendingKind::File, path), number);
+            }
+            JournalRecord::Done { path } => {
+                latest.remove(&(PendingKind::File, path.as_slice()));
+            }
+            JournalRecord::Placed => latest.retain(|(kind, _), _| *kind != PendingKind::Name),
+            JournalRecord::Settled => latest.clear(),
         }
     }
     let mut numbers: Vec<_> = latest.into_values().collect();
@@ -76,62 +90,72 @@ fn inode(at: &Present) -> (u64, u64) {
 }
 
 impl Settler<'_> {
-    /// Settles the restore of `killed`, whose journal is in `directory`; of a dry run, says which paths are
-    /// neither as they were nor as they are to be, and would be settled.
-    pub fn settle(&self, killed: &Killed, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Failure> {
+    /// Settles the restore whose `journal` is in `directory`; in a dry run, returns the paths that are
+    /// half done and would be settled.
+    pub fn settle(&self, journal: &InterruptedJournal, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
         let mut found = BTreeSet::new();
-        let pending = pending(&killed.entries);
+        let pending = pending(&journal.entries);
         for entry in &pending {
             let (path, settled) = match entry {
-                Entry::Opened { path, inode, from, to } => (path, self.opened(path, *inode, *from, *to)),
-                Entry::Unlocked { path, inode, flags } => (path, self.unlocked(path, *inode, *flags)),
-                Entry::Temporary { path } => (path, self.name(path, &killed.id, None, false)),
-                Entry::Placing { path, inode, cleared } => {
-                    (path, self.name(path, &killed.id, Some(*inode), *cleared))
+                JournalRecord::ModeWidened { path, inode, from, to } => {
+                    (path, self.opened(path, *inode, *from, *to))
                 }
-                Entry::Removing { path } => (path, self.removed(path, &killed.id)),
-                Entry::Writing { path, inode } => (path, self.written(path, *inode, directory, &killed.id)),
-                Entry::Attributes { path, inode } => (path, self.attributes(path, *inode)),
-                Entry::Directory { path } => (path, self.directory(path)),
-                Entry::Closed { .. }
-                | Entry::Locked { .. }
-                | Entry::Done { .. }
-                | Entry::Placed
-                | Entry::Settled => continue,
+                JournalRecord::FlagsCleared { path, inode, flags } => {
+                    (path, self.unlocked(path, *inode, *flags))
+                }
+                JournalRecord::Temporary { path } => (path, self.name(path, &journal.id, None, false)),
+                JournalRecord::Placing { path, inode, cleared } => {
+                    (path, self.name(path, &journal.id, Some(*inode), *cleared))
+                }
+                JournalRecord::Removing { path } => (path, self.removed(path, &journal.id)),
+                JournalRecord::Writing { path, inode } => {
+                    (path, self.written(path, *inode, directory, &journal.id))
+                }
+                JournalRecord::Attributes { path, inode } => (path, self.attributes(path, *inode)),
+                JournalRecord::Directory { path } => (path, self.directory(path)),
+                JournalRecord::ModeRestored { .. }
+                | JournalRecord::FlagsRestored { .. }
+                | JournalRecord::Done { .. }
+                | JournalRecord::Placed
+                | JournalRecord::Settled => continue,
             };
             let is_begun =
-                settled.map_err(failed("settle what an interrupted restore had begun at", path))?;
-            let is_name =
-                matches!(entry, Entry::Temporary { .. } | Entry::Placing { .. } | Entry::Removing { .. });
+                settled.map_err(failed_at("settle what an interrupted restore had begun at", path))?;
+            let is_name = matches!(
+                entry,
+                JournalRecord::Temporary { .. }
+                    | JournalRecord::Placing { .. }
+                    | JournalRecord::Removing { .. }
+            );
             if self.dry_run && is_begun && !is_name {
                 found.insert(path.clone());
             }
         }
         if !self.dry_run && !pending.is_empty() {
             let name = directory.as_os_str().as_encoded_bytes();
-            killed.settled().map_err(failed("write the journal in", name))?;
+            journal.settled().map_err(failed_at("write the journal in", name))?;
         }
         Ok(found)
     }
 
-    /// The name of `path` in its directory; none where there is no way to it.
-    fn spot(&self, path: &[u8]) -> io::Result<Option<Spot>> {
-        match self.place.spot(path) {
+    /// The dentry of `path`; none if it can't be reached.
+    fn dentry(&self, path: &[u8]) -> io::Result<Option<Dentry>> {
+        match self.root.dentry(path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
             other => other,
         }
     }
 
-    /// What is at `path`, if it is the file `inode`.
-    fn held(&self, path: &[u8], inode: (u64, u64)) -> io::Result<Option<(Handle, Present)>> {
-        let Some(held) = self.spot(path)?.map(|spot| spot.hold()).transpose()?.flatten() else {
+    /// The file at `path`, if it is the one with `inode`.
+    fn handle(&self, path: &[u8], inode: (u64, u64)) -> io::Result<Option<(Handle, Present)>> {
+        let Some(handle) = self.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten() else {
             return Ok(None);
         };
-        let present = held.present()?;
-        Ok(((present.dev, present.ino) == inode).then_some((held, present)))
+        let present = handle.present()?;
+        Ok(((present.dev, present.ino) == inode).then_some((handle, present)))
     }
 
-    /// The record of `path` in a rescue, if it was of the file `inode`.
+    /// The record of `path` in a rescue, if it is of the file with this inode.
     fn kept(&self, path: &[u8], file: (u64, u64)) -> Option<(&Snapshot, &FileRecord, &Present)> {
         self.rescues.iter().find_map(|rescue| {
             let record = rescue.find(path)?;
@@ -141,17 +165,17 @@ impl Settler<'_> {
     }
 
     fn opened(&self, path: &[u8], inode: (u64, u64), from: u32, to: u32) -> io::Result<bool> {
-        let Some((held, _)) = self.held(path, inode)? else { return Ok(false) };
-        let is_open = held.stat().st_mode & 0o7777 == to && from != to;
+        let Some((handle, _)) = self.handle(path, inode)? else { return Ok(false) };
+        let is_open = handle.stat().st_mode & 0o7777 == to && from != to;
         if is_open && !self.dry_run {
-            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(from))?;
+            rustix::fs::chmod(handle.proc_path(), Mode::from_raw_mode(from))?;
         }
         Ok(is_open)
     }
 
     fn unlocked(&self, path: &[u8], inode: (u64, u64), before: u32) -> io::Result<bool> {
-        let Some((held, _)) = self.held(path, inode)? else { return Ok(false) };
-        let (file, now) = flags::open(&held)?;
+        let Some((handle, _)) = self.handle(path, inode)? else { return Ok(false) };
+        let (file, now) = flags::open(&handle)?;
         let locks = IFlags::from_bits_retain(before) & flags::LOCKS;
         let is_unlocked = !now.intersects(flags::LOCKS);
         if is_unlocked && !self.dry_run {
@@ -160,15 +184,15 @@ impl Settler<'_> {
         Ok(is_unlocked)
     }
 
-    /// Something was made under the temporary name, to take the place of what is at `path`.
+    /// A node was made under the temporary name, to take the place of what is at `path`.
     fn name(&self, path: &[u8], id: &str, new: Option<(u64, u64)>, cleared: bool) -> io::Result<bool> {
-        let Some((spot, temporary, there)) = self.temporary(path, id)? else { return Ok(false) };
+        let Some((dentry, temporary, there)) = self.temporary(path, id)? else { return Ok(false) };
         if new.is_some_and(|new| new != inode(&there)) {
-            return self.put_back(path, &spot, &temporary, &there, new);
+            return self.put_back(path, &dentry, &temporary, &there, new);
         }
         if !self.dry_run {
-            if cleared && spot.stat()?.is_none() {
-                rename(&temporary, &spot, RenameFlags::NOREPLACE)?;
+            if cleared && dentry.stat()?.is_none() {
+                rename(&temporary, &dentry, RenameFlags::NOREPLACE)?;
             } else {
                 remove_temporary(&temporary)?;
             }
@@ -179,25 +203,26 @@ impl Settler<'_> {
     /// What is at `path` was renamed to the temporary name.
     fn removed(&self, path: &[u8], id: &str) -> io::Result<bool> {
         match self.temporary(path, id)? {
-            Some((spot, temporary, there)) => self.put_back(path, &spot, &temporary, &there, None),
+            Some((dentry, temporary, there)) => self.put_back(path, &dentry, &temporary, &there, None),
             None => Ok(false),
         }
     }
 
-    fn temporary(&self, path: &[u8], id: &str) -> io::Result<Option<(Spot, Spot, Present)>> {
-        let Some(spot) = self.spot(path)? else { return Ok(None) };
-        let temporary = spot.sibling(&temporary(id, spot.name()));
+    fn temporary(&self, path: &[u8], id: &str) -> io::Result<Option<(Dentry, Dentry, Present)>> {
+        let Some(dentry) = self.dentry(path)? else { return Ok(None) };
+        let temporary = dentry.sibling(&temporary(id, dentry.name()));
         let Some(stat) = temporary.stat()? else { return Ok(None) };
         let there = live::present(&stat, &temporary.proc_path())?;
-        Ok(Some((spot, temporary, there)))
+        Ok(Some((dentry, temporary, there)))
     }
 
-    /// Removes what came from `path` and is `there` under the temporary name; what no rescue has goes back.
+    /// Removes what came from `path` and is now under the temporary name, or puts it back if no rescue
+    /// has it.
     fn put_back(
         &self,
         path: &[u8],
-        spot: &Spot,
-        temporary: &Spot,
+        dentry: &Dentry,
+        temporary: &Dentry,
         there: &Present,
         new: Option<(u64, u64)>,
     ) -> io::Result<bool> {
@@ -217,7 +242,7 @@ impl Settler<'_> {
                 other => return other.map(|()| true),
             }
         }
-        let now = spot.stat()?.map(|stat| (stat.st_dev, stat.st_ino));
+        let now = dentry.stat()?.map(|stat| (stat.st_dev, stat.st_ino));
         if now != new {
             let name = crate::snapshot::printable(temporary.name()).into_owned();
             return Err(io::Error::other(format!(
@@ -225,16 +250,16 @@ impl Settler<'_> {
             )));
         }
         let flags = if new.is_some() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
-        rename(temporary, spot, flags)?;
+        rename(temporary, dentry, flags)?;
         remove_temporary(temporary)?;
         Ok(true)
     }
 
-    /// Bytes were being written into the file from the staged content.
+    /// The staged content was being written into the file.
     fn written(&self, path: &[u8], inode: (u64, u64), directory: &Path, id: &str) -> io::Result<bool> {
         let stage = directory.join(stage_name(id, path));
-        let found = self.held(path, inode)?.zip(self.kept(path, inode));
-        let (Some(((held, _), (rescue, record, before))), Ok(new)) = (found, File::open(&stage)) else {
+        let found = self.handle(path, inode)?.zip(self.kept(path, inode));
+        let (Some(((handle, _), (rescue, record, before))), Ok(new)) = (found, File::open(&stage)) else {
             return Ok(false);
         };
         let old = unnamed_file(directory, id)?;
@@ -245,12 +270,12 @@ impl Settler<'_> {
             })?;
         }
         let live =
-            if self.dry_run { File::from(held.open(OFlags::RDONLY)?) } else { open_for_writing(&held)? };
+            if self.dry_run { File::from(handle.open(OFlags::RDONLY)?) } else { open_for_writing(&handle)? };
         if !in_place::is_mixture(&live, &old, &new)? {
             return Ok(false);
         }
         if !self.dry_run {
-            take_back(&live, &old, &held, before, record.after.present())?;
+            take_back(&live, &old, &handle, before, record.after.present())?;
             live.sync_all()?;
             std::fs::remove_file(&stage)?;
         }
@@ -259,19 +284,20 @@ impl Settler<'_> {
 
     /// The attributes of the file were being changed.
     fn attributes(&self, path: &[u8], inode: (u64, u64)) -> io::Result<bool> {
-        let Some(((held, now), (_, record, before))) = self.held(path, inode)?.zip(self.kept(path, inode))
+        let Some(((handle, now), (_, record, before))) =
+            self.handle(path, inode)?.zip(self.kept(path, inode))
         else {
             return Ok(false);
         };
         let Some(after) = record.after.present() else { return Ok(false) };
         let is_ours = is_on_its_way(before, after, &now);
         if is_ours && !self.dry_run {
-            attributes_back(&held, before, Some(after))?;
+            attributes_back(&handle, before, Some(after))?;
         }
         Ok(is_ours)
     }
 
-    /// A directory was made, whose attributes come last.
+    /// A directory was made, and its attributes come last.
     fn directory(&self, path: &[u8]) -> io::Result<bool> {
         let is_directory = |at: &&Present| at.file_type == FileType::Directory;
         let found = self.rescues.iter().find_map(|rescue| {
@@ -279,71 +305,60 @@ impl Settler<'_> {
             let is_new = record.before.present().as_ref().is_none_or(|at| !is_directory(at));
             record.after.present().filter(is_directory).filter(|_| is_new)
         });
-        let held = self.spot(path)?.map(|spot| spot.hold()).transpose()?.flatten();
-        let Some((after, held)) = found.zip(held) else { return Ok(false) };
-        // Whoever has changed its rights since means it.
+        let handle = self.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten();
+        let Some((after, handle)) = found.zip(handle) else { return Ok(false) };
+        // A mode that has been changed since was changed on purpose.
         let is_ours =
-            held.stat().st_mode == libc::S_IFDIR | 0o700 && held.stat().st_uid == self.policy.user.uid;
+            handle.stat().st_mode == libc::S_IFDIR | 0o700 && handle.stat().st_uid == self.policy.user.uid;
         if is_ours && !self.dry_run {
-            Attributes::all(after, self.policy).give(&held)?;
+            AttributeChanges::all(after, self.policy).give(&handle)?;
         }
         Ok(is_ours)
     }
 }
 
-/// Renames, where the filesystem knows the flags.
-pub fn rename(from: &Spot, to: &Spot, flags: RenameFlags) -> io::Result<()> {
-    let rename = |flags| rustix::fs::renameat_with(from.parent(), from.name(), to.parent(), to.name(), flags);
-    match rename(flags) {
-        // The filesystem does not know how; nothing was there a moment ago.
-        Err(Errno::INVAL) if flags == RenameFlags::NOREPLACE => Ok(rename(RenameFlags::empty())?),
-        other => Ok(other?),
-    }
-}
-
-/// Opens a held regular file of our own; one that we may not write is made writable for that moment.
-fn open_for_writing(held: &Handle) -> io::Result<File> {
-    match held.open(OFlags::RDWR) {
+/// Opens a regular file of the user's; an unwritable one is made writable for the open.
+fn open_for_writing(handle: &Handle) -> io::Result<File> {
+    match handle.open(OFlags::RDWR) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let mode = held.stat().st_mode & 0o7777;
-            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode | 0o600))?;
-            let opened = held.open(OFlags::RDWR);
-            rustix::fs::chmod(held.proc_path(), Mode::from_raw_mode(mode))?;
+            let mode = handle.stat().st_mode & 0o7777;
+            rustix::fs::chmod(handle.proc_path(), Mode::from_raw_mode(mode | 0o600))?;
+            let opened = handle.open(OFlags::RDWR);
+            rustix::fs::chmod(handle.proc_path(), Mode::from_raw_mode(mode))?;
             Ok(File::from(opened?))
         }
         other => Ok(File::from(other?)),
     }
 }
 
-/// Writes `old` over a file of which parts were overwritten, and gives it the attributes that it had.
+/// Writes `old` over a half-written file, and gives it its original attributes.
 pub fn take_back(
     live: &File,
     old: &File,
-    held: &Handle,
+    handle: &Handle,
     before: &Present,
     after: Option<&Present>,
 ) -> io::Result<()> {
     in_place::overwrite(live, old, || true)?;
-    attributes_back(held, before, after)
+    attributes_back(handle, before, after)
 }
 
-/// Gives what is held the attributes that it had; `after` are those that it was given in part.
-fn attributes_back(held: &Handle, before: &Present, after: Option<&Present>) -> io::Result<()> {
+/// Gives a file its original attributes; some of those of `after` may have been given to it.
+fn attributes_back(handle: &Handle, before: &Present, after: Option<&Present>) -> io::Result<()> {
     let given = after.into_iter().flat_map(|after| &after.xattrs);
     let given = given.filter(|(name, _)| !before.xattrs.contains_key(*name));
     let kept = before.xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
-    let attributes = Attributes {
+    let attributes = AttributeChanges {
         owner: Some((before.uid, before.gid)),
         xattrs: given.map(|(name, _)| (name.clone(), None)).chain(kept).collect(),
         permissions: (before.file_type != FileType::Symlink).then_some(before.mode & 0o7777),
         mtime: Some((before.mtime, before.mtime_nsec)),
         flags: None,
     };
-    attributes.give(held).map(drop)
+    attributes.give(handle).map(drop)
 }
 
-/// Whether `live` is the file that was `before`, with its content, and on the way to the attributes of
-/// `after`.
+/// Whether `live` is the file `before`, with its content, and with some of the attributes of `after`.
 fn is_on_its_way(before: &Present, after: &Present, live: &Present) -> bool {
     let content = |at: &Present| (at.size, at.mtime, at.mtime_nsec);
     let is_directory = live.file_type == FileType::Directory;
@@ -357,11 +372,11 @@ fn is_on_its_way(before: &Present, after: &Present, live: &Present) -> bool {
         ours |= libc::S_ISUID | libc::S_ISGID;
     }
     if list(before) != list(after) {
-        // The rights of the group are those of the list's mask (acl(5)).
+        // The group permissions are those of the list's mask (acl(5)).
         ours |= libc::S_IRWXG;
     }
     if is_directory {
-        // It may be open to its owner.
+        // Its owner may have been given access.
         ours |= libc::S_IRWXU;
     }
     has_content && before.target == live.target && (before.mode ^ live.mode) & !ours == 0

@@ -1,6 +1,6 @@
-//! Which records a restore is about, and which names were one file.
+//! Which records a restore puts back, and which names were one file.
 //!
-//! Pure. Neighbours: `look.rs` looks at the paths, `plan.rs` decides what becomes of them.
+//! Pure. Neighbours: `inspect.rs` inspects the paths, `plan.rs` decides what becomes of them.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ pub fn opposite(side: Side) -> Side {
     }
 }
 
-/// Whether the two states of `record` differ in anything that a restore gives back.
+/// Whether the two states of `record` differ in anything that a restore puts back.
 ///
-/// The time of a directory is not among it unless the command changed the directory itself: what is made
-/// in it changes that, too.
+/// The time of a directory counts only if the command changed the directory itself, since making an entry
+/// changes it, too.
 pub fn differs(record: &FileRecord) -> bool {
     let fingerprint = |side| compare::recorded(record, side, Entries::Ignore);
     let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
@@ -32,7 +32,8 @@ pub fn differs(record: &FileRecord) -> bool {
     fingerprint(Side::Before) != fingerprint(Side::After) || attributes(before) != attributes(after)
 }
 
-/// The modification time, where it is the path's own and not of what is made in it or goes through it.
+/// The modification time, if it is set by changes of the file itself and not by its entries or by what
+/// passes through it.
 pub fn own_time(record: &FileRecord, at: &Present) -> Option<(i64, u32)> {
     let is_own = match at.file_type {
         FileType::File | FileType::Symlink => true,
@@ -46,7 +47,7 @@ fn own_size(at: &Present) -> Option<u64> {
     (at.file_type == FileType::File).then_some(at.size)
 }
 
-/// Whether the file has the same content in both states though nobody may have looked at it: nothing
+/// Whether the file has the same content in both states, although that may never have been read: nothing
 /// that the command did to it can have changed its bytes.
 pub fn content_is_untouched(record: &FileRecord) -> bool {
     let file = |at: &Present| (at.file_type, at.dev, at.ino, at.size);
@@ -61,22 +62,22 @@ pub fn content_is_untouched(record: &FileRecord) -> bool {
     }
 }
 
-/// The names that were one file in one of the states, by the index of their records.
+/// The names that were one file in one of the states, as indices of records.
 #[derive(Debug, Default)]
-pub struct Links {
+pub struct HardLinks {
     group_of: HashMap<usize, usize>,
     groups: Vec<Vec<usize>>,
 }
 
-impl Links {
-    /// Finds the files of which several names are recorded in the state `side`.
-    pub fn of(files: &[FileRecord], side: Side) -> Links {
+impl HardLinks {
+    /// Finds the files with several recorded names in the state `side`.
+    pub fn of(files: &[FileRecord], side: Side) -> HardLinks {
         let mut by_inode: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, record) in files.iter().enumerate() {
             let Some(at) = state(record, side).present() else { continue };
             if at.file_type == FileType::File && at.nlink > 1 {
-                // Not the inode alone: the states of two paths are from two moments, and a number
-                // may have been given to another file between them.
+                // Not the inode alone: the states of two paths are from two moments, and an inode number
+                // may have been reused between them.
                 let file = (at.dev, at.ino, at.size, at.mode, at.mtime, at.mtime_nsec);
                 by_inode.entry(file).or_default().push(index);
             }
@@ -85,25 +86,24 @@ impl Links {
         groups.sort_unstable();
         let pairs = groups.iter().enumerate();
         let group_of = pairs.flat_map(|(group, members)| members.iter().map(move |member| (*member, group)));
-        Links { group_of: group_of.collect(), groups }
+        HardLinks { group_of: group_of.collect(), groups }
     }
 
-    /// The names of the file that the record `index` is a name of, itself included; empty where no
-    /// other is recorded.
+    /// The names of the file of record `index`, itself included; empty if no other name is recorded.
     pub fn names(&self, index: usize) -> &[usize] {
         self.group_of.get(&index).and_then(|group| self.groups.get(*group)).map_or(&[], Vec::as_slice)
     }
 
-    /// All files of which several names are recorded.
+    /// All files with several recorded names.
     pub fn groups(&self) -> &[Vec<usize>] {
         &self.groups
     }
 }
 
-/// Whether a record is of a file that was changed through a descriptor from before the launch alone, which
-/// is no target unless it is named.
+/// Whether a file was changed only through a descriptor from before the launch, so that it is no target
+/// unless it is named.
 ///
-/// An earlier version did not record whether the name was changed, too; another inode tells it.
+/// Earlier versions did not record whether it was also changed by name; another inode shows that it was.
 pub fn is_inherited_alone(record: &FileRecord) -> bool {
     let node = |at: &Present| (at.file_type, at.dev, at.ino);
     let is_same = match (&record.before, &record.after) {
@@ -113,9 +113,9 @@ pub fn is_inherited_alone(record: &FileRecord) -> bool {
     record.is_inherited_alone() && is_same
 }
 
-/// How the user chose.
+/// The user's choice of paths.
 pub trait Choice {
-    /// Whether a record is among those that were asked for: all, where no path was named.
+    /// Whether a path is chosen; every one is if no path was named.
     fn contains(&self, path: &[u8]) -> bool;
     /// Whether the path itself was named.
     fn names(&self, path: &[u8]) -> bool;
@@ -123,9 +123,10 @@ pub trait Choice {
 
 /// The indices of the records that a restore puts back, in order.
 ///
-/// What the command changed, but what it only did through a descriptor from before the launch; of the
-/// records beneath a path that was named, too. A path that was named itself is put back whatever the command did to it.
-pub fn select(files: &[FileRecord], links: [&Links; 2], choice: &dyn Choice) -> Vec<usize> {
+/// These are the paths that the command changed, limited to the chosen ones. Changes only through a
+/// descriptor from before the launch are left out. A path that was named itself is put back whatever the
+/// command did to it.
+pub fn select(files: &[FileRecord], links: [&HardLinks; 2], choice: &dyn Choice) -> Vec<usize> {
     let is_changing = |index: usize| files[index].operations.intersects(Operations::CHANGES);
     // A file that was changed through one of its names has changed under all of them.
     let is_changed = |index: usize| {
@@ -144,11 +145,10 @@ pub fn select(files: &[FileRecord], links: [&Links; 2], choice: &dyn Choice) -> 
     (0..files.len()).filter(|index| is_target(*index)).collect()
 }
 
-/// The records that say what content the file of the record `index` has: itself, and those of its
-/// other names.
+/// The records that may have the content of the file of record `index`: itself, and its other names.
 pub fn same_file<'a>(
     files: &'a [FileRecord],
-    links: &Links,
+    links: &HardLinks,
     index: usize,
 ) -> impl Iterator<Item = &'a FileRecord> {
     let others = links.names(index).iter().copied().filter(move |other| *other != index);

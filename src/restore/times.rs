@@ -1,38 +1,37 @@
-//! The modification times of directories in which a restore changes names.
+//! The modification times of directories in which a restore changes entries.
 //!
-//! To replace a file changes the time of its directory, though the command may have written it in
-//! place. Neighbours: `plan.rs` has the steps, `apply.rs` gives the times when all else is done.
+//! Replacing a file changes the time of its directory, although the command may have written the file in
+//! place. Neighbours: `plan.rs` has the steps, `apply.rs` sets the times when all else is done.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
-use super::apply::{parent, touched};
-use super::loosen::Loosener;
-use super::place::Place;
-use super::plan::{Plan, Request};
+use super::access::TemporaryAccess;
+use super::plan::{PlanInput, RestorePlan, touched};
+use super::root::{Root, parent};
 use super::targets::opposite;
 use crate::snapshot::compare::state;
 use crate::snapshot::{FileRecord, FileType, Present, live};
 
 /// Modification times by path, in seconds and nanoseconds.
-pub type Times = BTreeMap<Vec<u8>, (i64, u32)>;
+pub type DirectoryTimes = BTreeMap<Vec<u8>, (i64, u32)>;
 
-/// The directories in which names change or whose permission bits are loosened, as they are now.
+/// The directories in which entries change or whose modes are widened, with their current metadata.
 pub fn directories(
-    place: &Place,
-    plan: &Plan,
-    request: &Request,
-    loosener: &Loosener,
+    root: &Root,
+    plan: &RestorePlan,
+    input: &PlanInput,
+    access: &TemporaryAccess,
 ) -> io::Result<BTreeMap<Vec<u8>, Present>> {
-    let original = loosener.original();
-    let mut paths = touched(request, plan);
-    paths.extend(plan.loosen.iter().cloned());
-    paths.extend(loosener.paths().map(<[u8]>::to_vec));
+    let original = access.original_modes();
+    let mut paths = touched(input, plan);
+    paths.extend(plan.make_writable.iter().cloned());
+    paths.extend(access.paths().map(<[u8]>::to_vec));
     let mut found = BTreeMap::new();
     for path in paths {
-        let Some(spot) = place.spot(&path)? else { continue };
-        let Some(stat) = spot.stat()? else { continue };
-        let mut present = live::present(&stat, &spot.proc_path())?;
+        let Some(dentry) = root.dentry(&path)? else { continue };
+        let Some(stat) = dentry.stat()? else { continue };
+        let mut present = live::present(&stat, &dentry.proc_path())?;
         if let Some(mode) = original.get(&(present.dev, present.ino)) {
             present.mode = present.mode & libc::S_IFMT | mode;
         }
@@ -43,53 +42,56 @@ pub fn directories(
     Ok(found)
 }
 
-/// The times that directories get: that of the state put back, where nobody but the command and we
-/// changed names in them; that of now, where only files are replaced.
+/// The times that directories get: the time of the wanted state, if only the command and we changed
+/// entries in it; the current one, if files are only replaced.
 ///
-/// `now` is how they are; `killed` are the records of rescues whose restores were killed.
+/// `now` are the current states; `interrupted` are the records of the rescues of interrupted restores.
 pub fn times<'a>(
-    request: &Request,
-    plan: &Plan,
+    input: &PlanInput,
+    plan: &RestorePlan,
     now: &BTreeMap<Vec<u8>, Present>,
-    killed: impl Iterator<Item = &'a FileRecord>,
-) -> Times {
-    let touched = touched(request, plan);
+    interrupted: impl Iterator<Item = &'a FileRecord>,
+) -> DirectoryTimes {
+    let touched = touched(input, plan);
     let mut renamed: HashSet<&[u8]> = plan.parents.iter().map(|path| parent(path)).collect();
     for step in &plan.steps {
-        let record = &request.files[step.record];
-        let live = request.looks.get(&step.record).and_then(|look| look.as_ref().ok()?.live.as_ref());
-        if live.is_some() != state(record, request.goal).present().is_some() {
+        let record = &input.files[step.record];
+        let live = input
+            .inspections
+            .get(&step.record)
+            .and_then(|inspection| inspection.as_ref().ok()?.live.as_ref());
+        if live.is_some() != state(record, input.wanted).present().is_some() {
             renamed.insert(parent(&record.path));
         }
     }
-    // What a killed restore touched first is as it was in the rescue.
+    // What an interrupted restore changed first is in its rescue as it was.
     let mut seen: HashMap<&[u8], &Present> = now
         .iter()
         .filter(|(path, _)| touched.contains(*path))
         .map(|(path, at)| (path.as_slice(), at))
         .collect();
     let mut of_killed = HashSet::new();
-    // Directories that a killed restore has made have no time of anybody else's.
-    let mut made = Times::new();
-    for record in killed {
+    // Directories that an interrupted restore made have no time of anybody else's.
+    let mut made = DirectoryTimes::new();
+    for record in interrupted {
         let before = record.before.present();
         let is_first = of_killed.insert(&record.path);
         if let Some(before) = before
             && is_first
             && before.file_type == FileType::Directory
-            && stays_directory(request, &record.path)
+            && stays_directory(input, &record.path)
         {
             seen.insert(&record.path, before);
         }
         if is_first && before.is_none_or(|before| before.file_type != FileType::Directory) {
-            made.extend(goal_directory(request, &record.path).map(|goal| (record.path.clone(), goal)));
+            made.extend(wanted_directory(input, &record.path).map(|wanted| (record.path.clone(), wanted)));
         }
         if before.is_some() != record.after.present().is_some() {
             renamed.insert(parent(&record.path));
         }
     }
     let time = |(path, at): (&[u8], &Present)| {
-        let time = of_state(request, path, at);
+        let time = of_state(input, path, at);
         let kept = (!renamed.contains(path)).then_some((at.mtime, at.mtime_nsec));
         Some((path.to_vec(), time.or(kept)?))
     };
@@ -100,33 +102,33 @@ pub fn times<'a>(
 }
 
 /// The time of the directory that is put back at `path`, if one is.
-fn goal_directory(request: &Request, path: &[u8]) -> Option<(i64, u32)> {
-    let index = request.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
-    let goal = state(&request.files[index], request.goal).present()?;
-    (goal.file_type == FileType::Directory).then_some((goal.mtime, goal.mtime_nsec))
+fn wanted_directory(input: &PlanInput, path: &[u8]) -> Option<(i64, u32)> {
+    let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
+    let wanted = state(&input.files[index], input.wanted).present()?;
+    (wanted.file_type == FileType::Directory).then_some((wanted.mtime, wanted.mtime_nsec))
 }
 
-/// Whether what is put back at `path` is a directory, or nothing is and what is there stays.
-fn stays_directory(request: &Request, path: &[u8]) -> bool {
-    let index = request.files.binary_search_by(|record| record.path.as_slice().cmp(path));
+/// Whether `path` is a directory in the wanted state, or is not recorded and stays as it is.
+fn stays_directory(input: &PlanInput, path: &[u8]) -> bool {
+    let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path));
     index.is_err()
         || index.is_ok_and(|index| {
-            let goal = state(&request.files[index], request.goal).present();
-            goal.is_some_and(|goal| goal.file_type == FileType::Directory)
+            let wanted = state(&input.files[index], input.wanted).present();
+            wanted.is_some_and(|wanted| wanted.file_type == FileType::Directory)
         })
 }
 
-/// The time that the directory at `path` had in the state that is put back, if what it has now is of
-/// one of the two states.
-fn of_state(request: &Request, path: &[u8], now: &Present) -> Option<(i64, u32)> {
+/// The time of the directory at `path` in the wanted state, if its current time is that of one of the two
+/// states.
+fn of_state(input: &PlanInput, path: &[u8], now: &Present) -> Option<(i64, u32)> {
     let time = |at: &Present| (at.mtime, at.mtime_nsec);
-    let index = request.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
+    let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
     let directory = |side| {
-        let present = state(&request.files[index], side).present();
+        let present = state(&input.files[index], side).present();
         present.filter(|at| at.file_type == FileType::Directory)
     };
-    let goal = directory(request.goal)?;
-    let other = directory(opposite(request.goal));
-    let is_known = time(now) == time(goal) || other.is_some_and(|other| time(now) == time(other));
-    is_known.then(|| time(goal))
+    let wanted = directory(input.wanted)?;
+    let other = directory(opposite(input.wanted));
+    let is_known = time(now) == time(wanted) || other.is_some_and(|other| time(now) == time(other));
+    is_known.then(|| time(wanted))
 }

@@ -16,17 +16,15 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
-use self::groups::{Group, Row, RowGroups};
+pub use self::groups::{CHUNK, COLUMNS, Compression, GROUP_ROWS};
+use self::groups::{PendingRow, RowGroup, RowGroupWriter};
 use super::digest::{digest_file, digest_file_like, read_at};
 use super::manifest::Digest;
 use super::sparse::{self, Extents, SparseHasher, runs};
+use crate::fs::Signature;
 
 mod groups;
 
-/// The most bytes that one row holds.
-pub const CHUNK: usize = 16 << 20;
-/// The most rows that one row group holds.
-pub const GROUP_ROWS: usize = 64;
 /// What is read of a sparse file at once, a multiple of the block.
 const SPARSE_STEP: usize = 1 << 20;
 
@@ -39,19 +37,6 @@ const POOR_COMPRESSION: u64 = 64;
 /// What a row takes beside its content, at most.
 fn row_bytes(key: &str) -> u64 {
     128 + 2 * key.len() as u64
-}
-
-/// The columns, in order.
-pub const COLUMNS: [&str; 3] = ["key", "offset", "content"];
-
-/// How the column chunks are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "the names of the codecs")]
-pub enum Compression {
-    #[default]
-    Snappy,
-    Zstd,
-    None,
 }
 
 /// Which of its two states a content belongs to.
@@ -152,9 +137,9 @@ impl From<StoreError> for io::Error {
 
 /// Stores contents in a parquet file, each once.
 pub struct BlobWriter {
-    groups: RowGroups,
+    groups: RowGroupWriter,
     /// The rows that are pending; their contents fill the buffer without gaps.
-    group: Group,
+    group: RowGroup,
     filled: usize,
     /// What the file may come to, all rows and its end included.
     length: u64,
@@ -172,8 +157,8 @@ impl BlobWriter {
     /// then all later ones are refused, and so is the end.
     pub fn new(file: File, compression: Compression) -> io::Result<BlobWriter> {
         Ok(BlobWriter {
-            groups: RowGroups::new(file, compression)?,
-            group: Group::new(),
+            groups: RowGroupWriter::new(file, compression)?,
+            group: RowGroup::new(),
             filled: 0,
             length: END_BYTES,
             keys: Default::default(),
@@ -201,7 +186,7 @@ impl BlobWriter {
     /// digest is taken. Where the file changes meanwhile, what was written stays unreferenced.
     pub fn store_file(&mut self, key: &str, file: &File, limit: StoreLimit) -> Result<Stored, StoreError> {
         self.check_alive()?;
-        let before = Look::of(file)?;
+        let before = signature(file)?;
         if limit.0.is_some_and(|limit| before.size > limit) {
             let (digest, size) = digest_unchanged(file, &before)?;
             return Ok(Stored { digest, size, blob: self.keys.get(&digest).cloned() });
@@ -239,7 +224,7 @@ impl BlobWriter {
         &mut self,
         key: &str,
         file: &File,
-        before: &Look,
+        before: &Signature,
         len: usize,
     ) -> Result<Stored, StoreError> {
         self.make_room(len)?;
@@ -250,7 +235,7 @@ impl BlobWriter {
             return Err(StoreError::Changed);
         }
         let digest = Digest::of(&room[..len]);
-        before.check_unchanged(file, &digest)?;
+        check_unchanged(file, before, &digest)?;
         self.admit(key, len, digest)
     }
 
@@ -270,7 +255,7 @@ impl BlobWriter {
         &mut self,
         key: &str,
         file: &File,
-        before: &Look,
+        before: &Signature,
         is_sparse: bool,
     ) -> Result<Stored, StoreError> {
         if self.long.contains(&before.size) {
@@ -295,7 +280,7 @@ impl BlobWriter {
         Ok(Stored { digest, size: before.size, blob: Some(key) })
     }
 
-    fn stream(&mut self, key: &Arc<str>, file: &File, before: &Look) -> Result<Digest, StoreError> {
+    fn stream(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, StoreError> {
         let mut hasher = Sha256::new();
         let mut offset = 0;
         while offset < before.size {
@@ -313,11 +298,11 @@ impl BlobWriter {
             return Err(StoreError::Changed);
         }
         let digest = Digest::finish(hasher);
-        before.check_unchanged(file, &digest)?;
+        check_unchanged(file, before, &digest)?;
         Ok(digest)
     }
 
-    fn stream_data(&mut self, key: &Arc<str>, file: &File, before: &Look) -> Result<Digest, StoreError> {
+    fn stream_data(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, StoreError> {
         let mut hasher = SparseHasher::new(before.size);
         let mut buffer = vec![0; SPARSE_STEP];
         let mut end = 0;
@@ -344,7 +329,7 @@ impl BlobWriter {
             self.push_row(key, before.size, 0)?;
         }
         let digest = hasher.finish();
-        before.check_unchanged(file, &digest)?;
+        check_unchanged(file, before, &digest)?;
         Ok(digest)
     }
 
@@ -388,7 +373,7 @@ impl BlobWriter {
             Some(last) if Arc::ptr_eq(&last.key, key) && last.offset + last.len as u64 == offset => {
                 last.len += len;
             }
-            _ => self.group.rows.push(Row { key: Arc::clone(key), offset, len }),
+            _ => self.group.rows.push(PendingRow { key: Arc::clone(key), offset, len }),
         }
         self.filled += len;
         if self.group.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {
@@ -412,7 +397,7 @@ impl BlobWriter {
             return Ok(());
         }
         self.filled = 0;
-        let full = std::mem::replace(&mut self.group, Group { rows: Vec::new(), buffer: Vec::new() });
+        let full = std::mem::replace(&mut self.group, RowGroup { rows: Vec::new(), buffer: Vec::new() });
         self.group = self.groups.write(full).inspect_err(|error| {
             self.failed = Some((error.kind(), error.to_string()));
         })?;
@@ -420,50 +405,34 @@ impl BlobWriter {
     }
 }
 
-/// What tells that a file was not written to between two looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Look {
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+fn signature(file: &File) -> Result<Signature, StoreError> {
+    file.metadata().map(|metadata| Signature::from(&metadata)).map_err(StoreError::Read)
 }
 
-impl Look {
-    fn of(file: &File) -> Result<Look, StoreError> {
-        use std::os::unix::fs::MetadataExt as _;
-        let stat = file.metadata().map_err(StoreError::Read)?;
-        Ok(Look {
-            size: stat.size(),
-            modified: (stat.mtime(), stat.mtime_nsec()),
-            changed: (stat.ctime(), stat.ctime_nsec()),
-        })
+/// Fails where the content may have changed since `before` and while `digest` was taken.
+fn check_unchanged(file: &File, before: &Signature, digest: &Digest) -> Result<(), StoreError> {
+    let now = signature(file)?;
+    if now == *before {
+        return Ok(());
     }
-
-    /// Fails where the content may have changed since this look and while `digest` was taken.
-    fn check_unchanged(&self, file: &File, digest: &Digest) -> Result<(), StoreError> {
-        let now = Look::of(file)?;
-        if now == *self {
-            return Ok(());
-        }
-        if (now.size, now.modified) != (self.size, self.modified) {
-            return Err(StoreError::Changed);
-        }
-        // The change time alone moves at an unlink, a rename or a chmod too, which the tree may do
-        // while we read; but also when a writer puts the modification time back. The bytes decide.
-        match digest_file_like(file, digest) {
-            Ok((again, size)) if again == *digest && size == self.size => Ok(()),
-            Ok(_) => Err(StoreError::Changed),
-            Err(error) => Err(StoreError::Read(error)),
-        }
+    if (now.size, now.mtime) != (before.size, before.mtime) {
+        return Err(StoreError::Changed);
+    }
+    // The change time alone moves at an unlink, a rename or a chmod too, which the tree may do
+    // while we read; but also when a writer puts the modification time back. The bytes decide.
+    match digest_file_like(file, digest) {
+        Ok((again, size)) if again == *digest && size == before.size => Ok(()),
+        Ok(_) => Err(StoreError::Changed),
+        Err(error) => Err(StoreError::Read(error)),
     }
 }
 
-fn digest_unchanged(file: &File, before: &Look) -> Result<(Digest, u64), StoreError> {
+fn digest_unchanged(file: &File, before: &Signature) -> Result<(Digest, u64), StoreError> {
     let (digest, size) = digest_file(file).map_err(StoreError::Read)?;
     if size != before.size {
         return Err(StoreError::Changed);
     }
-    before.check_unchanged(file, &digest)?;
+    check_unchanged(file, before, &digest)?;
     Ok((digest, size))
 }
 

@@ -15,6 +15,7 @@ use super::digest::{digest_file_like, read_all};
 use super::live;
 use super::manifest::{Digest, FileRecord, FileType, Present, State};
 use super::wire::shown;
+use crate::git::BlobHasher;
 
 /// What identifies the content of a regular file.
 #[derive(Clone, PartialEq, Eq)]
@@ -199,10 +200,9 @@ pub fn identify(file: &File, like: &ContentId) -> io::Result<(ContentId, u64)> {
             let like = gix::hash::ObjectId::from_hex(oid.as_bytes())
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             let size = file.metadata()?.len();
-            let mut hasher = gix::hash::hasher(like.kind());
-            hasher.update(format!("blob {size}\0").as_bytes());
+            let mut hasher = BlobHasher::new(like.kind(), size);
             let read = read_all(file, |chunk| hasher.update(chunk))?;
-            let id = hasher.try_finalize().map_err(io::Error::other)?;
+            let id = hasher.finish().map_err(io::Error::other)?;
             Ok((ContentId::Git(id.to_string()), read))
         }
     }

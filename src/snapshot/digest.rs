@@ -25,7 +25,7 @@ impl Digest {
 
     /// The digest of `bytes`, of the kind of `like`.
     pub fn of_like(bytes: &[u8], like: &Digest) -> Digest {
-        let mut hasher = Hasher::like(like, bytes.len() as u64);
+        let mut hasher = ContentHasher::like(like, bytes.len() as u64);
         hasher.update(0, bytes);
         hasher.finish()
     }
@@ -37,33 +37,33 @@ impl Digest {
 }
 
 /// Takes a digest of either kind.
-pub(crate) enum Hasher {
+pub(crate) enum ContentHasher {
     Plain(Sha256),
     Sparse(SparseHasher),
 }
 
-impl Hasher {
+impl ContentHasher {
     /// Begins a digest of the kind of `like` over a content of `size` bytes.
-    pub fn like(like: &Digest, size: u64) -> Hasher {
+    pub fn like(like: &Digest, size: u64) -> ContentHasher {
         match like {
-            Digest::Sha256(_) => Hasher::Plain(Sha256::new()),
-            Digest::Sparse(_) => Hasher::Sparse(SparseHasher::new(size)),
+            Digest::Sha256(_) => ContentHasher::Plain(Sha256::new()),
+            Digest::Sparse(_) => ContentHasher::Sparse(SparseHasher::new(size)),
         }
     }
 
     /// Adds the bytes at `offset`. Of a sparse content whole blocks are added, and holes are left out.
     pub fn update(&mut self, offset: u64, bytes: &[u8]) {
         match self {
-            Hasher::Plain(hasher) => hasher.update(bytes),
-            Hasher::Sparse(hasher) => hasher.update(offset, bytes),
+            ContentHasher::Plain(hasher) => hasher.update(bytes),
+            ContentHasher::Sparse(hasher) => hasher.update(offset, bytes),
         }
     }
 
     /// The digest.
     pub fn finish(self) -> Digest {
         match self {
-            Hasher::Plain(hasher) => Digest::finish(hasher),
-            Hasher::Sparse(hasher) => hasher.finish(),
+            ContentHasher::Plain(hasher) => Digest::finish(hasher),
+            ContentHasher::Sparse(hasher) => hasher.finish(),
         }
     }
 }

@@ -7,12 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fallocate,
-};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fallocate};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -20,46 +17,8 @@ use super::digest::read_at;
 use super::error::printable;
 use super::manifest::{self, Digest, InodeFlag, Present};
 use super::sparse::{self, BLOCK, Extents, Sink};
-
-/// Opens the regular file at `path` for reading; anything else there is `InvalidInput`.
-///
-/// O_NOFOLLOW and O_NONBLOCK, so that neither a link nor a FIFO is opened (open(2)); O_NOATIME
-/// where we own the file.
-pub fn open_regular(path: &[u8]) -> io::Result<File> {
-    open_if_regular(path, OFlags::NOFOLLOW)
-}
-
-/// Opens the regular file that a magic link of procfs stands for, which may have no name; anything else
-/// there is `InvalidInput`.
-pub fn open_regular_behind(link: &[u8]) -> io::Result<File> {
-    open_if_regular(link, OFlags::empty())
-}
-
-fn open_if_regular(path: &[u8], flags: OFlags) -> io::Result<File> {
-    let fd = open_quietly(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-    let stat = rustix::fs::fstat(&fd)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    Ok(File::from(fd))
-}
-
-fn open_quietly(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
-    match rustix::fs::openat(CWD, path, flags | OFlags::NOATIME, Mode::empty()) {
-        Err(Errno::PERM) => rustix::fs::openat(CWD, path, flags, Mode::empty()),
-        other => other,
-    }
-}
-
-/// The metadata of what is at `path`, none where nothing is.
-pub fn lstat(path: &[u8]) -> io::Result<Option<Stat>> {
-    match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(stat)),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
+use crate::fs::open_quietly;
+pub use crate::fs::{lstat, open_regular, open_regular_behind};
 
 /// What `stat` says of `path` in the terms of the manifest, with the target of a symbolic link.
 ///

@@ -2,11 +2,11 @@
 //!
 //! What `open` promises: the format version, all required keys, sorted unique clean absolute paths,
 //! and rows in `blobs.parquet` for the whole of every blob that is named. Lengths and digests of
-//! content are checked while it is read. `content.rs` knows the parquet file, `checks.rs` the rules of
+//! content are checked while it is read. `blob_reader.rs` knows the parquet file, `checks.rs` the rules of
 //! a manifest, `json.rs` guards the parser against hostile JSON.
 
+mod blob_reader;
 mod checks;
-mod content;
 mod json;
 
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use self::blob_reader::BlobReader;
 use self::checks::Wanted;
-use self::content::Content;
 use super::error::{Error, printable};
 use super::layout::{BLOBS, MANIFEST};
 use super::manifest::{Digest, FileRecord, Header, Manifest};
@@ -33,7 +33,7 @@ const MAX_MANIFEST: u64 = 8 << 30;
 pub struct Snapshot {
     path: PathBuf,
     manifest: Manifest,
-    content: Option<Content>,
+    blobs: Option<BlobReader>,
     owner: Option<u32>,
 }
 
@@ -63,8 +63,8 @@ impl Snapshot {
             let owner = only_writer(&stat(dir.as_fd())?, &files);
             let manifest = parse(manifest_file, &path.join(MANIFEST))?;
             let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
-            let content = open_content(blobs, wanted).map_err(|error| with_path(error, path))?;
-            return Ok(Snapshot { path: path.to_owned(), manifest, content, owner });
+            let blobs = open_blobs(blobs, wanted).map_err(|error| with_path(error, path))?;
+            return Ok(Snapshot { path: path.to_owned(), manifest, blobs, owner });
         }
     }
 
@@ -100,9 +100,9 @@ impl Snapshot {
     /// What the sink has received counts only when this returns `Ok`: lengths are checked as it
     /// comes, the digest at its end.
     pub fn read_blob(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
-        match &self.content {
-            Some(content) => content.read(key, expected, sink),
-            None => Err(content::missing(key)),
+        match &self.blobs {
+            Some(blobs) => blobs.read(key, expected, sink),
+            None => Err(blob_reader::missing(key)),
         }
         .map_err(|error| with_path(error, &self.path))
     }
@@ -167,7 +167,7 @@ fn parse(file: File, path: &Path) -> Result<Manifest, Error> {
     }
     let reader = BufReader::with_capacity(64 << 10, json::Guard::new(file));
     serde_json::from_reader(reader).map_err(|error| {
-        if error.is_io() && !json::is_refusal(&error) {
+        if error.is_io() && !json::is_limit_exceeded(&error) {
             Error::io("read", path)(error.into())
         } else {
             Error::Format(format!("{}: {error}", shown(path)))
@@ -175,12 +175,12 @@ fn parse(file: File, path: &Path) -> Result<Manifest, Error> {
     })
 }
 
-fn open_content(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<Option<Content>, Error> {
+fn open_blobs(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<Option<BlobReader>, Error> {
     match blobs {
-        Some(file) if !wanted.is_empty() => Content::open(file, wanted).map(Some),
+        Some(file) if !wanted.is_empty() => BlobReader::open(file, wanted).map(Some),
         // Whatever is in a file that no record refers to is of no concern.
         Some(_) => Ok(None),
-        None => wanted.keys().next().map_or(Ok(None), |key| Err(content::missing(key))),
+        None => wanted.keys().next().map_or(Ok(None), |key| Err(blob_reader::missing(key))),
     }
 }
 

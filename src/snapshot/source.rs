@@ -1,22 +1,11 @@
 //! The content of a recorded state, wherever it is: in the bundle, or in Git as the pinned blob.
 //!
 //! [`locate`] says where, without a look at any file; [`Contents`] goes there and proves what it
-//! finds: lengths, digests and object ids. Nothing of a repository but its object database is opened,
-//! so that no configuration of it counts. Neighbours: `reader.rs` has the blobs, `compare.rs` the
-//! identity of a content.
+//! finds: lengths, digests and object ids. Neighbours: `reader.rs` has the blobs, `git` the objects,
+//! `compare.rs` the identity of a content.
 
-use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use gix::hash::ObjectId;
-use gix::objs::{FindHeader as _, Kind};
-use gix::odb::Store;
-use gix::odb::pack::Find as _;
 
 use super::blobs::Side;
 use super::compare::{is_untouched, state};
@@ -24,10 +13,11 @@ use super::error::{Error, printable};
 use super::manifest::{BlobOmitted, Digest, FileRecord, FileType, GitState, Present};
 use super::reader::Snapshot;
 use super::sparse::{Nowhere, Sink, SparseFile, runs};
+use crate::git::{self, ObjectDatabases};
 
 /// Where the content of a state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source<'a> {
+pub enum ContentSource<'a> {
     /// In the bundle.
     Blob {
         /// Its key.
@@ -66,14 +56,14 @@ pub enum Unavailable {
     #[error("it was not recorded, since the command did not use it")]
     NotRecorded,
     /// Git was to supply it and does not.
-    #[error("Git blob {oid} of {} can't be had: {why}", printable(.root))]
+    #[error("Git blob {oid} of {} is unavailable: {why}", printable(.root))]
     Lost {
         /// The root of the working tree.
         root: Vec<u8>,
         /// The blob's object id.
         oid: String,
         /// What is wrong with the object or the repository.
-        why: String,
+        why: git::Error,
     },
 }
 
@@ -104,19 +94,19 @@ pub enum ContentError {
 /// Says where the content of `record` on `side` is; of a symbolic link that is its target.
 ///
 /// An after-state that is the before-state untouched has the content of that.
-pub fn locate(record: &FileRecord, side: Side) -> Result<Source<'_>, Unavailable> {
+pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unavailable> {
     let present = state(record, side).present().ok_or(Unavailable::Absent)?;
     match (present.file_type, &present.target) {
         (FileType::File, _) => {}
-        (FileType::Symlink, Some(target)) => return Ok(Source::Target(target)),
+        (FileType::Symlink, Some(target)) => return Ok(ContentSource::Target(target)),
         (other, _) => return Err(Unavailable::NoFile(other)),
     }
     let digest = present.digest.as_ref();
     if let Some(key) = &present.blob {
-        return Ok(Source::Blob { key, digest });
+        return Ok(ContentSource::Blob { key, digest });
     }
     if present.size == 0 && digest == Some(&Digest::of(b"")) {
-        return Ok(Source::Empty);
+        return Ok(ContentSource::Empty);
     }
     let missing = present.blob_omitted.map_or(Unavailable::NotRecorded, Unavailable::Omitted);
     match side {
@@ -129,9 +119,9 @@ pub fn locate(record: &FileRecord, side: Side) -> Result<Source<'_>, Unavailable
     }
 }
 
-fn pinned<'a>(git: &'a Option<GitState>, digest: Option<&'a Digest>) -> Option<Source<'a>> {
+fn pinned<'a>(git: &'a Option<GitState>, digest: Option<&'a Digest>) -> Option<ContentSource<'a>> {
     let git = git.as_ref()?;
-    Some(Source::Git { root: &git.root, oid: git.oid.as_ref()?, digest })
+    Some(ContentSource::Git { root: &git.root, oid: git.oid.as_ref()?, digest })
 }
 
 fn has_same_content(before: &Present, after: &Present) -> bool {
@@ -142,24 +132,24 @@ fn has_same_content(before: &Present, after: &Present) -> bool {
 /// The contents of one snapshot. It can be shared between threads; repositories are opened once.
 pub struct Contents<'s> {
     snapshot: &'s Snapshot,
-    stores: Mutex<HashMap<PathBuf, Result<Arc<Store>, String>>>,
+    databases: ObjectDatabases,
 }
 
 impl<'s> Contents<'s> {
     /// The contents of `snapshot`.
     pub fn new(snapshot: &'s Snapshot) -> Contents<'s> {
-        Contents { snapshot, stores: Mutex::default() }
+        Contents { snapshot, databases: ObjectDatabases::default() }
     }
 
     /// Whether [`Contents::copy`] will find the content of `record` on `side`, without reading it: a
     /// blob is promised by [`Snapshot::open`], of an object in Git its header is read.
     pub fn check(&self, record: &FileRecord, side: Side) -> Result<(), Unavailable> {
         match locate(record, side)? {
-            Source::Git { root, oid, .. } => {
+            ContentSource::Git { root, oid, .. } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
-                self.open_object(root, oid, size).map(drop).map_err(|why| lost(root, oid, why))
+                self.databases.check(root, oid, size).map_err(|why| lost(root, oid, why))
             }
-            Source::Blob { .. } | Source::Target(_) | Source::Empty => Ok(()),
+            ContentSource::Blob { .. } | ContentSource::Target(_) | ContentSource::Empty => Ok(()),
         }
     }
 
@@ -185,21 +175,24 @@ impl<'s> Contents<'s> {
 
     fn hand_over(&self, record: &FileRecord, side: Side, sink: &mut dyn Sink) -> Result<u64, ContentError> {
         match locate(record, side)? {
-            Source::Empty => Ok(0),
-            Source::Target(target) => {
+            ContentSource::Empty => Ok(0),
+            ContentSource::Target(target) => {
                 sink.data(target).map_err(ContentError::Sink)?;
                 Ok(target.len() as u64)
             }
-            Source::Blob { key, digest } => {
+            ContentSource::Blob { key, digest } => {
                 let mut sink = Watched { sink, refusal: None };
                 self.snapshot.read_blob(key, digest, &mut sink).map_err(|error| match sink.refusal {
                     Some(refusal) => ContentError::Sink(refusal),
                     None => ContentError::Snapshot(error),
                 })
             }
-            Source::Git { root, oid, digest } => {
+            ContentSource::Git { root, oid, digest } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
-                let bytes = self.read_object(root, oid, size, digest).map_err(|why| lost(root, oid, why))?;
+                let bytes = self.databases.read(root, oid, size).map_err(|why| lost(root, oid, why))?;
+                if digest.is_some_and(|digest| Digest::of_like(&bytes, digest) != *digest) {
+                    return Err(lost(root, oid, git::Error::OtherBytes).into());
+                }
                 let written = match digest {
                     Some(Digest::Sparse(_)) => give_sparse(&bytes, sink),
                     _ => sink.data(&bytes),
@@ -208,49 +201,6 @@ impl<'s> Contents<'s> {
                 Ok(bytes.len() as u64)
             }
         }
-    }
-
-    /// The object database that has `oid`, seen to hold a blob of `size` bytes under it.
-    fn open_object(&self, root: &[u8], oid: &str, size: u64) -> Result<(Arc<Store>, ObjectId), String> {
-        let id = ObjectId::from_hex(oid.as_bytes()).map_err(|error| error.to_string())?;
-        let store = self.store(root, id.kind())?;
-        let header = store.to_handle_arc().try_header(&id).map_err(|error| error.to_string())?;
-        match header {
-            None => Err("the repository has it no more".to_owned()),
-            Some(header) if header.kind != Kind::Blob => Err(format!("it is a {}", header.kind)),
-            // Before anything is allocated: nobody vouches for either of the two.
-            Some(header) if header.size != size => {
-                Err(format!("it has {} bytes and not the {size} of the record", header.size))
-            }
-            Some(_) => Ok((store, id)),
-        }
-    }
-
-    fn read_object(
-        &self,
-        root: &[u8],
-        oid: &str,
-        size: u64,
-        digest: Option<&Digest>,
-    ) -> Result<Vec<u8>, String> {
-        let (store, id) = self.open_object(root, oid, size)?;
-        let mut bytes = Vec::new();
-        let found = store.to_handle_arc().try_find(&id, &mut bytes).map_err(|error| error.to_string())?;
-        found.ok_or("the repository has it no more")?;
-        // Git's own database is not believed: a file of it can be damaged or put there.
-        let actual =
-            gix::objs::compute_hash(id.kind(), Kind::Blob, &bytes).map_err(|error| error.to_string())?;
-        if actual != id || digest.is_some_and(|digest| Digest::of_like(&bytes, digest) != *digest) {
-            return Err("its bytes are others".to_owned());
-        }
-        Ok(bytes)
-    }
-
-    fn store(&self, root: &[u8], kind: gix::hash::Kind) -> Result<Arc<Store>, String> {
-        let path = PathBuf::from(OsStr::from_bytes(root));
-        // What a panic elsewhere could have left here is a map with one entry less.
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.entry(path).or_insert_with_key(|root| open_store(root, kind)).clone()
     }
 }
 
@@ -265,44 +215,8 @@ fn give_sparse(bytes: &[u8], sink: &mut dyn Sink) -> io::Result<()> {
     sink.hole((bytes.len() - end) as u64)
 }
 
-fn lost(root: &[u8], oid: &str, why: String) -> Unavailable {
+fn lost(root: &[u8], oid: &str, why: git::Error) -> Unavailable {
     Unavailable::Lost { root: root.to_vec(), oid: oid.to_owned(), why }
-}
-
-/// Opens the object database of the repository whose working tree is at `root`.
-fn open_store(root: &Path, object_hash: gix::hash::Kind) -> Result<Arc<Store>, String> {
-    let objects = objects_dir(root).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "the repository is gone".to_owned(),
-        _ => error.to_string(),
-    })?;
-    let options = gix::odb::store::init::Options::default();
-    let store = Store::at_opts(objects, object_hash, &mut std::iter::empty(), options);
-    store.map(Arc::new).map_err(|error| error.to_string())
-}
-
-/// `.git/objects`, or that of the repository which a `.git` file (of a linked worktree, of a
-/// submodule) leads to.
-fn objects_dir(root: &Path) -> io::Result<PathBuf> {
-    let dot_git = root.join(".git");
-    let git_dir = if regular(&dot_git)? {
-        gix::discover::path::from_gitdir_file(&dot_git)
-            .map_err(|error| io::Error::other(error.to_string()))?
-    } else {
-        dot_git
-    };
-    let common = git_dir.join("commondir");
-    let common = match regular(&common) {
-        Ok(true) => gix::discover::path::from_plain_file_relative_to_file(&common).transpose()?,
-        _ => None,
-    };
-    let objects = common.unwrap_or(git_dir).join("objects");
-    objects.metadata()?;
-    Ok(objects)
-}
-
-/// Whether a regular file is at `path`: what else is there could block at an open.
-fn regular(path: &Path) -> io::Result<bool> {
-    Ok(path.metadata()?.is_file())
 }
 
 /// A sink that remembers its own refusal, apart from the errors of what is read.

@@ -5,29 +5,16 @@
 //! out. `write.rs` and `read.rs` hold the two directions; the types are those of `manifest.rs`.
 
 mod read;
+mod text;
 mod write;
-
-use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use super::manifest::{BlobOmitted, FileType, InodeFlag, Kind, WarningKind};
+use super::manifest::{BlobOmitted, FileType, InodeFlag, SnapshotKind, WarningKind};
 
-pub(crate) use write::Object;
+pub use text::shown;
+pub(crate) use write::JsonObject;
 pub use write::write_manifest;
-
-/// Bytes as the format shows them: UTF-8 as it is, anything else through Latin-1.
-pub fn shown(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()),
-    }
-}
-
-/// Whether the format needs the exact bytes beside the shown text.
-fn needs_bytes(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err()
-}
 
 /// Gives an enum its words, both ways.
 macro_rules! words {
@@ -56,7 +43,7 @@ macro_rules! words {
     };
 }
 
-words!(Kind { Recording = "recording", Rescue = "rescue" });
+words!(SnapshotKind { Recording = "recording", Rescue = "rescue" });
 words!(FileType {
     File = "file",
     Directory = "directory",

@@ -1,51 +1,56 @@
-//! Reads strings, words and argument lists out of a tracee.
+//! Reading strings, words and argument lists from a tracee's memory.
 //!
-//! [`Memory`] is implemented over process_vm_readv(2) beside the other system calls of this room, and
-//! by `Fake` for tests. `syscalls/decode.rs` reads through it.
+//! [`Memory`] is implemented by `sys::TraceeMemory` and, for tests, by `Fake`. Neighbour: `syscalls` decodes
+//! arguments through it.
 
-use super::syscalls::RemoteAddr;
+/// An address in a tracee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteAddr(pub u64);
 
-/// The longest path that the kernel takes, its NUL included.
+/// The longest path that the kernel accepts, its NUL included.
 pub const PATH_MAX: usize = 4096;
 
 /// How many bytes of an argument list are kept.
 pub const ARGV_LIMIT: usize = 64 * 1024;
 
-/// Most paths are shorter than this, and one read of it costs no more than a shorter one.
+/// The size of the first read of a string: most are shorter, and a smaller read is no cheaper.
 const FIRST_READ: usize = 256;
 
 /// Why memory could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Fault {
-    /// Nothing is mapped there, or too little: the kernel answers EFAULT too.
+pub enum MemoryError {
+    /// Nothing is mapped there, or too little: the kernel fails with EFAULT, too.
     #[error("the address is not mapped")]
     Unmapped,
-    /// The tracee does not let this user read it (it is not dumpable).
+    /// This user may not read it: the tracee is not dumpable.
     #[error("the tracee's memory may not be read")]
     Unreadable,
     /// The tracee is dead.
     #[error("the tracee is gone")]
     Gone,
-    /// No NUL within [`PATH_MAX`] bytes: the kernel answers ENAMETOOLONG.
+    /// No NUL within [`PATH_MAX`] bytes: the kernel fails with ENAMETOOLONG, too.
     #[error("the path is longer than PATH_MAX")]
     NameTooLong,
 }
 
-/// The memory of one held tracee.
+/// The memory of a tracee.
 pub trait Memory {
     /// Reads from `addr` on and returns how many bytes are there, up to the first hole.
     ///
-    /// Never `Ok(0)` for a buffer that is not empty: where not even the first byte is mapped, that is
-    /// [`Fault::Unmapped`].
-    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault>;
+    /// Never `Ok(0)` for a buffer that is not empty: that is [`MemoryError::Unmapped`].
+    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError>;
 
     /// Fills `into`, or fails as copy_from_user does.
-    fn read_exact(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<(), Fault> {
-        if into.is_empty() || self.read(addr, into)? == into.len() { Ok(()) } else { Err(Fault::Unmapped) }
+    fn read_exact(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<(), MemoryError> {
+        if into.is_empty() || self.read(addr, into)? == into.len() {
+            Ok(())
+        } else {
+            Err(MemoryError::Unmapped)
+        }
     }
 
     /// Reads consecutive 64-bit words, all or none.
-    fn read_words(&self, addr: RemoteAddr, into: &mut [u64]) -> Result<(), Fault> {
+    fn read_words(&self, addr: RemoteAddr, into: &mut [u64]) -> Result<(), MemoryError> {
         let mut bytes = vec![0; into.len() * 8];
         self.read_exact(addr, &mut bytes)?;
         for (word, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
@@ -55,24 +60,24 @@ pub trait Memory {
     }
 
     /// Reads a path, without its NUL, as the kernel's getname does.
-    fn read_path(&self, addr: RemoteAddr) -> Result<Vec<u8>, Fault> {
+    fn read_path(&self, addr: RemoteAddr) -> Result<Vec<u8>, MemoryError> {
         let mut first = [0; FIRST_READ];
         let count = self.read(addr, &mut first)?.min(FIRST_READ);
         let first = &first[..count];
         match first.iter().position(|&byte| byte == 0) {
             Some(end) => Ok(first[..end].to_vec()),
-            None if count < FIRST_READ => Err(Fault::Unmapped),
+            None if count < FIRST_READ => Err(MemoryError::Unmapped),
             None => match read_string(self, addr, first, PATH_MAX)? {
                 (path, true) => Ok(path),
-                (_, false) => Err(Fault::NameTooLong),
+                (_, false) => Err(MemoryError::NameTooLong),
             },
         }
     }
 
-    /// Reads the argument list of an execve(2), and says whether it was cut at `limit` bytes.
+    /// Reads the argument list of an execve(2), and whether it was truncated to `limit` bytes.
     ///
     /// A null list is empty. Each argument counts with its NUL.
-    fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), Fault> {
+    fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), MemoryError> {
         let mut argv = Vec::new();
         if addr.0 == 0 {
             return Ok((argv, false));
@@ -83,7 +88,7 @@ pub trait Memory {
         loop {
             let count = self.read(RemoteAddr(at), &mut pointers)? / 8;
             if count == 0 {
-                return Err(Fault::Unmapped);
+                return Err(MemoryError::Unmapped);
             }
             for pointer in &pointers.as_chunks().0[..count] {
                 let pointer = u64::from_ne_bytes(*pointer);
@@ -105,18 +110,18 @@ pub trait Memory {
     }
 }
 
-/// Reads on to a NUL after the bytes `known` at `addr`; the flag is false when there is none in the
-/// first `limit` bytes.
+/// Reads the string at `addr`, which begins with the bytes `known`; the flag is false if there is no NUL in
+/// its first `limit` bytes.
 fn read_string<M: Memory + ?Sized>(
     memory: &M,
     addr: RemoteAddr,
     known: &[u8],
     limit: usize,
-) -> Result<(Vec<u8>, bool), Fault> {
+) -> Result<(Vec<u8>, bool), MemoryError> {
     let mut bytes = known.to_vec();
     while bytes.len() < limit {
         let from = bytes.len();
-        // A longer string deserves longer reads: the first is short, the second takes a whole path.
+        // The second read is long enough for any path.
         let want = if from < FIRST_READ { FIRST_READ } else { PATH_MAX }.min(limit - from);
         bytes.resize(from + want, 0);
         let count = memory.read(RemoteAddr(addr.0.wrapping_add(from as u64)), &mut bytes[from..])?;
@@ -126,26 +131,26 @@ fn read_string<M: Memory + ?Sized>(
             return Ok((bytes, true));
         }
         if count < want {
-            return Err(Fault::Unmapped);
+            return Err(MemoryError::Unmapped);
         }
     }
     Ok((bytes, false))
 }
 
-/// A tracee's memory for tests: some mapped stretches, holes between them.
+/// A tracee's memory for tests: mapped stretches with holes between them.
 #[cfg(test)]
 #[derive(Debug, Clone)]
 pub struct Fake {
     stretches: Vec<(u64, Vec<u8>)>,
     next: u64,
     /// What a read of a hole answers.
-    pub fault: Fault,
+    pub fault: MemoryError,
 }
 
 #[cfg(test)]
 impl Default for Fake {
     fn default() -> Self {
-        Fake { stretches: Vec::new(), next: 0x10000, fault: Fault::Unmapped }
+        Fake { stretches: Vec::new(), next: 0x10000, fault: MemoryError::Unmapped }
     }
 }
 
@@ -173,7 +178,7 @@ impl Fake {
 
 #[cfg(test)]
 impl Memory for Fake {
-    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
         let found = self.stretches.iter().find_map(|(start, bytes)| {
             let skip = usize::try_from(addr.0.checked_sub(*start)?).ok()?;
             bytes.get(skip..).filter(|rest| !rest.is_empty())
@@ -205,11 +210,11 @@ mod tests {
         let mut memory = Fake::default();
         for len in [1, 255, 256, 257, 4095] {
             let addr = memory.map(vec![b'a'; len]);
-            assert_eq!(memory.read_path(addr), Err(Fault::Unmapped), "{len}");
+            assert_eq!(memory.read_path(addr), Err(MemoryError::Unmapped), "{len}");
         }
-        assert_eq!(memory.read_path(RemoteAddr(0)), Err(Fault::Unmapped));
-        memory.fault = Fault::Unreadable;
-        assert_eq!(memory.read_path(RemoteAddr(0)), Err(Fault::Unreadable));
+        assert_eq!(memory.read_path(RemoteAddr(0)), Err(MemoryError::Unmapped));
+        memory.fault = MemoryError::Unreadable;
+        assert_eq!(memory.read_path(RemoteAddr(0)), Err(MemoryError::Unreadable));
     }
 
     #[test]
@@ -220,9 +225,9 @@ mod tests {
             assert_eq!(memory.read_path(addr), Ok(vec![b'a'; len]), "{len}");
         }
         let addr = memory.map_path(&"a".repeat(4096));
-        assert_eq!(memory.read_path(addr), Err(Fault::NameTooLong));
+        assert_eq!(memory.read_path(addr), Err(MemoryError::NameTooLong));
         let unended = memory.map(vec![b'a'; 4096]);
-        assert_eq!(memory.read_path(unended), Err(Fault::NameTooLong));
+        assert_eq!(memory.read_path(unended), Err(MemoryError::NameTooLong));
     }
 
     #[test]
@@ -232,7 +237,7 @@ mod tests {
         let mut two = [0; 2];
         assert_eq!(memory.read_words(addr, &mut two), Ok(()));
         assert_eq!(two, [1, 2]);
-        assert_eq!(memory.read_words(addr, &mut [0; 3]), Err(Fault::Unmapped));
+        assert_eq!(memory.read_words(addr, &mut [0; 3]), Err(MemoryError::Unmapped));
     }
 
     #[test]
@@ -267,7 +272,7 @@ mod tests {
         let word = memory.map_path("word").0;
         let bad_argument = memory.map_words(&[word, 8, 0]);
         let unended = memory.map_words(&[word, word]);
-        assert_eq!(memory.read_argv(bad_argument, ARGV_LIMIT), Err(Fault::Unmapped));
-        assert_eq!(memory.read_argv(unended, ARGV_LIMIT), Err(Fault::Unmapped));
+        assert_eq!(memory.read_argv(bad_argument, ARGV_LIMIT), Err(MemoryError::Unmapped));
+        assert_eq!(memory.read_argv(unended, ARGV_LIMIT), Err(MemoryError::Unmapped));
     }
 }

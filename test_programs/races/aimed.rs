@@ -15,43 +15,46 @@ pub struct Race {
     pub setup: fn(usize),
     /// What each of the processes does in a try.
     parties: &'static [fn(&mut Party, usize)],
+    /// What the processes share (clone(2)).
+    shares: c_int,
+}
+
+/// A race of processes that share nothing.
+const fn race(name: &'static str, setup: fn(usize), parties: &'static [fn(&mut Party, usize)]) -> Race {
+    Race { name, setup, parties, shares: 0 }
 }
 
 impl Race {
     pub fn run(&self, tries: usize) {
-        at_once(self.parties.iter().map(|act| {
-            move |party: &mut Party| {
-                for number in 0..tries {
-                    act(party, number);
+        at_once(
+            self.shares,
+            self.parties.iter().map(|act| {
+                move |party: &mut Party| {
+                    for number in 0..tries {
+                        act(party, number);
+                    }
                 }
-            }
-        }));
+            }),
+        );
     }
 }
 
 pub const RACES: &[Race] = &[
-    Race { name: "refused_rename", setup: one_file, parties: &[refused_rename, change_f] },
-    Race { name: "unlink_of_a_hard_link", setup: more_names, parties: &[unlink_them, change_f] },
-    Race { name: "rename_onto", setup: two_files, parties: &[rename_g_onto_f, change_f] },
+    race("refused_rename", one_file, &[refused_rename, change_f]),
+    race("unlink_of_a_hard_link", more_names, &[unlink_them, change_f]),
+    race("rename_onto", two_files, &[rename_g_onto_f, change_f]),
+    race("hard_link_in_a_moved_directory", name_in_a_directory, &[move_it, change_f]),
+    race("create_in_a_moved_directory", directory, &[move_it, create_in_it]),
+    race("served_rename", working_directory, &[ask_and_read]),
+    race("renamed_working_directory", working_directory, &[rename_it, meet_and_read]),
+    race("exchange_of_files", two_files, &[exchange_files, change_f]),
+    race("exchange_of_directories", two_directories, &[exchange_them, create_by_path]),
+    race("lock_files", lock_and_data, &[lock, lock, lock, lock]),
     Race {
-        name: "hard_link_in_a_moved_directory",
-        setup: name_in_a_directory,
-        parties: &[move_it, change_f],
+        shares: CLONE_FS,
+        ..race("shared_working_directory", two_directories, &[change_directory, create_there])
     },
-    Race { name: "create_in_a_moved_directory", setup: directory, parties: &[move_it, create_in_it] },
-    Race { name: "served_rename", setup: working_directory, parties: &[ask_and_read] },
-    Race {
-        name: "renamed_working_directory",
-        setup: working_directory,
-        parties: &[rename_it, meet_and_read],
-    },
-    Race { name: "exchange_of_files", setup: two_files, parties: &[exchange_files, change_f] },
-    Race {
-        name: "exchange_of_directories",
-        setup: two_directories,
-        parties: &[exchange_them, create_by_path],
-    },
-    Race { name: "lock_files", setup: lock_and_data, parties: &[lock, lock, lock, lock] },
+    race("dot_dot_through_an_exchange", directory_and_symlink, &[exchange_directory, create_above]),
 ];
 
 /// Sizes on both sides of where content is held in another way.
@@ -377,4 +380,58 @@ fn lock(party: &mut Party, number: usize) {
         break;
     }
     let _ = sys!(SYS_unlink, lock.as_c_str());
+}
+
+/// Changes the working directory, which the other process has, too.
+fn change_directory(party: &mut Party, number: usize) {
+    let top = ok(sys!(SYS_open, c".", O_PATH | O_DIRECTORY));
+    let open = |letter| ok(sys!(SYS_openat, top, name(letter, number).as_c_str(), O_PATH | O_DIRECTORY));
+    let [p, q] = ["p", "q"].map(open);
+    party.meet();
+    for directory in [p, q, p, q] {
+        party.spread();
+        ok(sys!(SYS_fchdir, directory));
+    }
+    party.meet();
+    ok(sys!(SYS_fchdir, top));
+    [p, q, top].into_iter().for_each(close);
+    party.meet();
+}
+
+/// Creates names in whatever is the working directory at that moment.
+fn create_there(party: &mut Party, number: usize) {
+    party.meet();
+    for (turn, letter) in ["x", "y", "z"].into_iter().enumerate() {
+        party.spread();
+        create([0, 1, 2, 3, 6][(number + turn) % 5], CWD.into(), &name(letter, number), CWD.into(), number);
+    }
+    party.meet();
+    party.meet();
+}
+
+/// A directory d/s, and beside it a symlink to a directory elsewhere.
+fn directory_and_symlink(number: usize) {
+    fs::create_dir_all(format!("d{number}/s")).unwrap();
+    fs::create_dir_all(format!("e{number}/t")).unwrap();
+    std::os::unix::fs::symlink(format!("../e{number}/t"), format!("d{number}/l")).unwrap();
+}
+
+fn exchange_directory(party: &mut Party, number: usize) {
+    let name = |last: &str| CString::new(format!("d{number}/{last}")).unwrap();
+    let (directory, symlink) = (name("s"), name("l"));
+    party.meet();
+    for _ in 0..2 + number % 2 {
+        party.spread();
+        ok(sys!(SYS_renameat2, CWD, directory.as_c_str(), CWD, symlink.as_c_str(), RENAME_EXCHANGE));
+    }
+}
+
+/// Creates names above whatever d/s is at that moment.
+fn create_above(party: &mut Party, number: usize) {
+    party.meet();
+    for turn in 0..3 {
+        party.spread();
+        let new = CString::new(format!("d{number}/s/../x{turn}")).unwrap();
+        create([0, 1, 2, 3, 6][(number + turn) % 5], CWD.into(), &new, CWD.into(), number);
+    }
 }

@@ -49,7 +49,7 @@ pub fn run(seed: u64) {
     let mut rng = Rng::new(seed ^ 0x7261_6365);
     let plan = Plan::new(&mut rng);
     let processes: Vec<u64> = (0..plan.processes).map(|_| rng.next()).collect();
-    at_once(processes.iter().map(|seed| |party: &mut Party| process(party, &plan, *seed)));
+    at_once(0, processes.iter().map(|seed| |party: &mut Party| process(party, &plan, *seed)));
 }
 
 fn process(party: &mut Party, plan: &Plan, seed: u64) {

@@ -64,13 +64,13 @@ fn shared() -> &'static AtomicU64 {
     }
 }
 
-/// Runs each of `parties` in a process of its own, and waits for all.
-pub fn at_once<P: FnOnce(&mut Party)>(parties: impl ExactSizeIterator<Item = P>) {
+/// Runs each of `parties` in a process of its own, which shares something with the others, and waits for all.
+pub fn at_once<P: FnOnce(&mut Party)>(shares: c_int, parties: impl ExactSizeIterator<Item = P>) {
     let arrived = shared();
     let (count, base) = (parties.len() as u64, Instant::now());
     let mut children = Vec::new();
     for (number, work) in parties.enumerate() {
-        let pid = ok(sys!(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+        let pid = ok(sys!(SYS_clone, SIGCHLD | shares, 0, 0, 0, 0));
         if pid == 0 {
             let rng = Rng::new(number as u64 + u64::from(std::process::id()));
             work(&mut Party { rng, arrived, parties: count, meetings: 0, base });

@@ -229,4 +229,6 @@ races! {
     exchange_of_files: 100;
     exchange_of_directories: 100;
     lock_files: 100;
+    shared_working_directory: 100;
+    dot_dot_through_an_exchange: 100;
 }

@@ -8,7 +8,7 @@ use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, Stor
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{
-    FileRecord, FileType, Header, Host, Kind, Operation, Operations, State, Tool, live,
+    FileRecord, FileType, Header, Host, Operation, Operations, SnapshotKind, State, Tool, live,
 };
 
 use super::{Entry, Place, Tree, assert_same, describe, scan};
@@ -17,7 +17,7 @@ use super::{Entry, Place, Tree, assert_same, describe, scan};
 pub fn header() -> Header {
     Header {
         id: format!("{:016x}", random_number()),
-        kind: Kind::Recording,
+        kind: SnapshotKind::Recording,
         name: None,
         session: None,
         tool: Tool { name: "agent-snapshot".to_owned(), version: "0.1.0".to_owned() },

@@ -374,7 +374,7 @@ fn planted_rescue_is_not_trusted() {
     place.write("dir/edited", "mine");
     let path = place.at("dir/edited").as_os_str().as_bytes().to_vec();
     let mut planted = header();
-    planted.kind = Kind::Rescue;
+    planted.kind = SnapshotKind::Rescue;
     planted.host.machine = "sha256:elsewhere".to_owned();
     let id = Snapshot::open(&place.out).unwrap().header().id.clone();
     planted.name = Some(format!("rescue of {id}"));

@@ -2,10 +2,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::commands::testing::{Ran, Trees, run};
+use crate::commands::testing::{BundleTrees, Ran, run};
 use crate::snapshot::{BlobOmitted, FileRecord, GitState, State, samples::git};
 
-fn cat(trees: &Trees, more: &[&str]) -> Ran {
+fn cat(trees: &BundleTrees, more: &[&str]) -> Ran {
     let snap = trees.snap();
     run(&[&["cat", snap.to_str().unwrap()], more].concat())
 }
@@ -19,10 +19,10 @@ fn present(state: &mut State) -> &mut crate::snapshot::Present {
 
 #[test]
 fn cat_gives_the_bytes_of_either_state_as_they_are() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     let (old, new) = (b"old\0\xff\x1b[2J", [b"new".as_slice(), &[0; 70_000]].concat());
-    Trees::write(&trees.before(), "f", old);
-    Trees::write(&trees.after(), "f", &new);
+    BundleTrees::write(&trees.before(), "f", old);
+    BundleTrees::write(&trees.after(), "f", &new);
     symlink("somewhere", trees.after().join("l")).unwrap();
     trees.commit(|_| {});
     let before = cat(&trees, &["f", "--before"]);
@@ -33,11 +33,11 @@ fn cat_gives_the_bytes_of_either_state_as_they_are() {
 
 #[test]
 fn cat_gives_pinned_bytes_from_git() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     let root = trees.dir.path().join("repo");
     fs::create_dir(&root).unwrap();
     git(&root, &["init", "-q"]);
-    Trees::write(&root, "f", "committed");
+    BundleTrees::write(&root, "f", "committed");
     git(&root, &["add", "."]);
     git(&root, &["commit", "-qm", "one"]);
     let oid = git(&root, &["rev-parse", "HEAD:f"]);
@@ -73,10 +73,10 @@ fn pin(record: &mut FileRecord, root: &Path, oid: &str) {
 
 #[test]
 fn cat_says_why_there_are_no_bytes() {
-    let trees = Trees::new();
-    Trees::write(&trees.before(), "gone", "x");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), "gone", "x");
     fs::create_dir(trees.after().join("dir")).unwrap();
-    Trees::write(&trees.after(), "large", "12345");
+    BundleTrees::write(&trees.after(), "large", "12345");
     trees.commit(|records| {
         let large = present(&mut records[2].after);
         (large.blob, large.blob_omitted) = (None, Some(BlobOmitted::TooLarge));
@@ -102,8 +102,8 @@ fn cat_says_why_there_are_no_bytes() {
 
 #[test]
 fn cat_json_has_the_bytes_in_base64() {
-    let trees = Trees::new();
-    Trees::write(&trees.after(), "f", b"\0\xffbytes");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.after(), "f", b"\0\xffbytes");
     trees.commit(|_| {});
     let ran = cat(&trees, &["f", "--json"]);
     let json = ran.json();
@@ -114,10 +114,10 @@ fn cat_json_has_the_bytes_in_base64() {
 
 #[test]
 fn cat_of_a_bad_snapshot_is_status_3() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     let ran = cat(&trees, &["f"]);
     assert_eq!((ran.status, ran.text()), (3, ""));
-    Trees::write(&trees.after(), "f", "bytes");
+    BundleTrees::write(&trees.after(), "f", "bytes");
     trees
         .commit(|records| present(&mut records[0].after).digest = Some(crate::snapshot::Digest::of(b"else")));
     assert_eq!(cat(&trees, &["f"]).status, 3);

@@ -21,7 +21,7 @@ pub fn literal<E: From<io::Error>>(
 ) -> Result<(), E> {
     writeln!(out, "literal {size}")?;
     let mut deflate =
-        deflate::Write::new(Lines { out, pending: Vec::with_capacity(LINE) }, Compression::DEFAULT);
+        deflate::Write::new(Base85Lines { out, pending: Vec::with_capacity(LINE) }, Compression::DEFAULT);
     content(&mut deflate)?;
     deflate.flush()?;
     deflate.into_inner().finish()?;
@@ -29,12 +29,12 @@ pub fn literal<E: From<io::Error>>(
 }
 
 /// Puts bytes into lines.
-struct Lines<'a> {
+struct Base85Lines<'a> {
     out: &'a mut dyn Write,
     pending: Vec<u8>,
 }
 
-impl Write for Lines<'_> {
+impl Write for Base85Lines<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -53,7 +53,7 @@ impl Write for Lines<'_> {
     }
 }
 
-impl Lines<'_> {
+impl Base85Lines<'_> {
     fn line(&mut self) -> io::Result<()> {
         let mut line = Vec::with_capacity(LINE / 4 * 5 + 2);
         // At most 52.

@@ -2,10 +2,9 @@
 
 use std::io::Write;
 
-use gix::objs::Kind as ObjectKind;
-
 use super::lines::LineDiff;
-use super::plan::{Entry, Half};
+use super::plan::{DiffEntry, DiffSide};
+use crate::git::BlobHasher;
 use crate::snapshot::Error;
 use crate::snapshot::source::{ContentError, Contents, Unavailable};
 
@@ -15,7 +14,7 @@ pub const TEXT_LIMIT: u64 = 8 << 20;
 
 /// How the contents of two sides differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DiffKind {
     /// They don't; there are no bytes at hand.
     Same,
     /// In lines of text; the bytes of both sides are at hand.
@@ -26,9 +25,9 @@ pub enum Kind {
 
 /// The content of an entry.
 #[derive(Debug)]
-pub struct Body {
+pub struct DiffBody {
     /// How its two sides differ; an absent side is empty.
-    pub kind: Kind,
+    pub kind: DiffKind,
     /// The bytes before, where they are at hand.
     pub old: Option<Vec<u8>>,
     /// The bytes after, where they are at hand.
@@ -36,45 +35,45 @@ pub struct Body {
 }
 
 /// Why an entry can't be told of.
-pub enum Trouble<'s> {
+pub enum DiffError<'s> {
     /// The bytes of one side can't be had.
-    Unavailable(Half<'s>, Unavailable),
+    Unavailable(DiffSide<'s>, Unavailable),
     /// The snapshot is bad.
     Snapshot(Error),
     /// The result can't be written.
     Output(std::io::Error),
 }
 
-impl<'s> Trouble<'s> {
-    fn with(half: Half<'s>) -> impl FnOnce(ContentError) -> Trouble<'s> {
+impl<'s> DiffError<'s> {
+    fn with(half: DiffSide<'s>) -> impl FnOnce(ContentError) -> DiffError<'s> {
         move |error| match error {
-            ContentError::Unavailable(why) => Trouble::Unavailable(half, why),
-            ContentError::Snapshot(error) => Trouble::Snapshot(error),
-            ContentError::Sink(error) => Trouble::Output(error),
+            ContentError::Unavailable(why) => DiffError::Unavailable(half, why),
+            ContentError::Snapshot(error) => DiffError::Snapshot(error),
+            ContentError::Sink(error) => DiffError::Output(error),
         }
     }
 }
 
-impl From<std::io::Error> for Trouble<'_> {
+impl From<std::io::Error> for DiffError<'_> {
     fn from(error: std::io::Error) -> Self {
-        Trouble::Output(error)
+        DiffError::Output(error)
     }
 }
 
-impl Body {
+impl DiffBody {
     /// Looks at both sides of `entry`.
-    pub fn of<'s>(entry: &Entry<'s>, contents: &Contents) -> Result<Body, Trouble<'s>> {
+    pub fn of<'s>(entry: &DiffEntry<'s>, contents: &Contents) -> Result<DiffBody, DiffError<'s>> {
         let halves = [entry.old, entry.new];
         if entry.both().is_some_and(|(old, new)| old.known_same(&new) == Some(true)) {
-            return Ok(Body { kind: Kind::Same, old: None, new: None });
+            return Ok(DiffBody { kind: DiffKind::Same, old: None, new: None });
         }
         if halves.iter().flatten().any(|half| !half.is_link() && half.present.size > TEXT_LIMIT) {
             for half in halves.into_iter().flatten() {
-                contents.check(half.record, half.side).map_err(|why| Trouble::Unavailable(half, why))?;
+                contents.check(half.record, half.side).map_err(|why| DiffError::Unavailable(half, why))?;
             }
-            return Ok(Body { kind: Kind::Binary, old: None, new: None });
+            return Ok(DiffBody { kind: DiffKind::Binary, old: None, new: None });
         }
-        let load = |half: Option<Half<'s>>| {
+        let load = |half: Option<DiffSide<'s>>| {
             let mut bytes = Vec::new();
             match half {
                 Some(half) => copy(half, contents, &mut bytes).map(|()| bytes),
@@ -84,19 +83,19 @@ impl Body {
         let (old, new) = (load(entry.old)?, load(entry.new)?);
         // As Git does, but to the end: patch(1) takes no line with a NUL byte.
         let kind = match () {
-            () if entry.both().is_some() && old == new => Kind::Same,
-            () if old.contains(&0) || new.contains(&0) => Kind::Binary,
-            () => Kind::Text,
+            () if entry.both().is_some() && old == new => DiffKind::Same,
+            () if old.contains(&0) || new.contains(&0) => DiffKind::Binary,
+            () => DiffKind::Text,
         };
-        Ok(Body { kind, old: Some(old), new: Some(new) })
+        Ok(DiffBody { kind, old: Some(old), new: Some(new) })
     }
 }
 
-impl Body {
+impl DiffBody {
     /// The lines of a text; none of anything else.
     pub fn lines(&self) -> Option<LineDiff<'_>> {
         match (self.kind, &self.old, &self.new) {
-            (Kind::Text, Some(old), Some(new)) => Some(LineDiff::new(old, new)),
+            (DiffKind::Text, Some(old), Some(new)) => Some(LineDiff::new(old, new)),
             _ => None,
         }
     }
@@ -104,44 +103,30 @@ impl Body {
     /// How much both sides have in common, in percent; of bytes that differ nobody asks further.
     pub fn similarity(&self) -> u64 {
         match self.kind {
-            Kind::Same => 100,
+            DiffKind::Same => 100,
             _ => self.lines().map_or(0, |lines| lines.similarity()),
         }
     }
 }
 
 /// Writes the content of `half` to `sink`.
-pub fn copy<'s>(half: Half<'s>, contents: &Contents, sink: &mut dyn Write) -> Result<(), Trouble<'s>> {
-    contents.copy(half.record, half.side, sink).map(drop).map_err(Trouble::with(half))
+pub fn copy<'s>(half: DiffSide<'s>, contents: &Contents, sink: &mut dyn Write) -> Result<(), DiffError<'s>> {
+    contents.copy(half.record, half.side, sink).map(drop).map_err(DiffError::with(half))
 }
 
 /// The id that Git gives the content of `half`, all zeros where nothing is there.
 pub fn object_id<'s>(
-    half: Option<Half<'s>>,
+    half: Option<DiffSide<'s>>,
     bytes: Option<&[u8]>,
     hash: gix::hash::Kind,
     contents: &Contents,
-) -> Result<String, Trouble<'s>> {
+) -> Result<String, DiffError<'s>> {
     let Some(half) = half else { return Ok(hash.null().to_string()) };
     let size = bytes.map_or(half.present.size, |bytes| bytes.len() as u64);
-    let mut hasher = Hasher(gix::hash::hasher(hash));
-    hasher.0.update(&gix::objs::encode::loose_header(ObjectKind::Blob, size));
+    let mut hasher = BlobHasher::new(hash, size);
     match bytes {
-        Some(bytes) => hasher.0.update(bytes),
+        Some(bytes) => hasher.update(bytes),
         None => copy(half, contents, &mut hasher)?,
     }
-    Ok(hasher.0.try_finalize().map_err(std::io::Error::other)?.to_string())
-}
-
-struct Hasher(gix::hash::Hasher);
-
-impl Write for Hasher {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    Ok(hasher.finish().map_err(std::io::Error::other)?.to_string())
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anstyle::Style;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline, group_diff_ops};
 
-use super::super::out::{Look, style, visible};
+use super::super::out::{OutputFormat, style, visible};
 
 /// Lines around a change.
 const CONTEXT: usize = 3;
@@ -52,37 +52,43 @@ impl<'a> LineDiff<'a> {
     }
 
     /// Writes the hunks.
-    pub fn write(&self, out: &mut dyn Write, look: Look) -> io::Result<()> {
+    pub fn write(&self, out: &mut dyn Write, format: OutputFormat) -> io::Result<()> {
         for hunk in group_diff_ops(self.ops.clone(), CONTEXT) {
-            self.write_hunk(&hunk, out, look)?;
+            self.write_hunk(&hunk, out, format)?;
         }
         Ok(())
     }
 
-    fn write_hunk(&self, hunk: &[DiffOp], out: &mut dyn Write, look: Look) -> io::Result<()> {
+    fn write_hunk(&self, hunk: &[DiffOp], out: &mut dyn Write, format: OutputFormat) -> io::Result<()> {
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { return Ok(()) };
-        let old = Range(first.old_range().start, last.old_range().end);
-        let new = Range(first.new_range().start, last.new_range().end);
-        look.line(out, style::HUNK, format_args!("@@ -{old} +{new} @@"))?;
+        let old = HunkRange(first.old_range().start, last.old_range().end);
+        let new = HunkRange(first.new_range().start, last.new_range().end);
+        format.line(out, style::HUNK, format_args!("@@ -{old} +{new} @@"))?;
         for op in hunk {
             let (old, new) = (&self.old[op.old_range()], &self.new[op.new_range()]);
             if matches!(op, DiffOp::Equal { .. }) {
-                write_lines(old, b' ', Style::new(), out, look)?;
+                write_lines(old, b' ', Style::new(), out, format)?;
             } else {
-                write_lines(old, b'-', style::REMOVED, out, look)?;
-                write_lines(new, b'+', style::ADDED, out, look)?;
+                write_lines(old, b'-', style::REMOVED, out, format)?;
+                write_lines(new, b'+', style::ADDED, out, format)?;
             }
         }
         Ok(())
     }
 }
 
-fn write_lines(lines: &[&[u8]], sign: u8, style: Style, out: &mut dyn Write, look: Look) -> io::Result<()> {
+fn write_lines(
+    lines: &[&[u8]],
+    sign: u8,
+    style: Style,
+    out: &mut dyn Write,
+    format: OutputFormat,
+) -> io::Result<()> {
     for line in lines {
         let text = line.strip_suffix(b"\n");
-        if look.terminal || look.colour {
+        if format.terminal || format.colour {
             let text = visible(text.unwrap_or(line));
-            look.line(out, style, format_args!("{}{text}", char::from(sign)))?;
+            format.line(out, style, format_args!("{}{text}", char::from(sign)))?;
         } else {
             out.write_all(&[sign])?;
             out.write_all(text.unwrap_or(line))?;
@@ -97,11 +103,11 @@ fn write_lines(lines: &[&[u8]], sign: u8, style: Style, out: &mut dyn Write, loo
 
 /// A range of lines as a hunk tells it: from 1, the count left out where it is 1, and the line before
 /// where there is none.
-struct Range(usize, usize);
+struct HunkRange(usize, usize);
 
-impl std::fmt::Display for Range {
+impl std::fmt::Display for HunkRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Range(start, end) = *self;
+        let HunkRange(start, end) = *self;
         match end - start {
             0 => write!(f, "{start},0"),
             1 => write!(f, "{}", start + 1),

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use super::binary::literal;
-use super::body::{Body, Kind, Trouble, copy, object_id};
+use super::body::{DiffBody, DiffError, DiffKind, copy, object_id};
 use super::lines::LineDiff;
-use super::plan::{Entry, Half};
-use super::summary::Status;
-use crate::commands::out::{Look, style};
+use super::plan::{DiffEntry, DiffSide};
+use super::summary::DiffStatus;
+use crate::commands::out::{OutputFormat, style};
 use crate::commands::paths::{must_be_quoted, quote_into, quoted};
 use crate::snapshot::source::Contents;
 
@@ -20,18 +20,18 @@ const ABBREVIATED: usize = 7;
 
 /// Writes `entry`, whose content is `body` and `lines` if it is text. The bytes of a binary patch are left out on a terminal.
 pub fn write<'s>(
-    entry: &Entry<'s>,
-    body: &Body,
+    entry: &DiffEntry<'s>,
+    body: &DiffBody,
     lines: Option<&LineDiff>,
-    status: Status,
+    status: DiffStatus,
     contents: &Contents,
     out: &mut dyn Write,
-    look: Look,
-) -> Result<(), Trouble<'s>> {
-    let literals = body.kind == Kind::Binary && !look.terminal;
+    format: OutputFormat,
+) -> Result<(), DiffError<'s>> {
+    let literals = body.kind == DiffKind::Binary && !format.terminal;
     let mut header = Vec::new();
     write_header(entry, status, &mut header)?;
-    if body.kind != Kind::Same {
+    if body.kind != DiffKind::Same {
         let hash = entry.new.or(entry.old).map_or(gix::hash::Kind::Sha1, |half| half.hash_kind());
         let id = |half, bytes: &Option<Vec<u8>>| object_id(half, bytes.as_deref(), hash, contents);
         let (old, new) = (id(entry.old, &body.old)?, id(entry.new, &body.new)?);
@@ -45,23 +45,23 @@ pub fn write<'s>(
     // The header goes out in one piece, when nothing can keep the rest from following.
     for line in header.split_inclusive(|byte| *byte == b'\n') {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
-        look.line(out, style::HEADING, format_args!("{text}"))?;
+        format.line(out, style::HEADING, format_args!("{text}"))?;
     }
     match (lines, body.kind) {
         (Some(lines), _) if lines.counts() != (0, 0) => {
             for (sign, side, half) in [("---", "a/", entry.old), ("+++", "b/", entry.new)] {
                 let name = half.map_or(Cow::Borrowed("/dev/null"), |half| file_line(side, half));
-                look.line(out, style::HEADING, format_args!("{sign} {name}"))?;
+                format.line(out, style::HEADING, format_args!("{sign} {name}"))?;
             }
-            Ok(lines.write(out, look)?)
+            Ok(lines.write(out, format)?)
         }
-        (_, Kind::Binary) if literals => {
+        (_, DiffKind::Binary) if literals => {
             writeln!(out, "GIT binary patch")?;
             write_literal(entry.new, body.new.as_deref(), contents, out)?;
             write_literal(entry.old, body.old.as_deref(), contents, out)
         }
-        (_, Kind::Binary) => {
-            let size = |half: Option<Half>| half.map_or(0, |half| half.present.size);
+        (_, DiffKind::Binary) => {
+            let size = |half: Option<DiffSide>| half.map_or(0, |half| half.present.size);
             let (old, new) = (size(entry.old), size(entry.new));
             Ok(writeln!(out, "Binary file, {old} -> {new} bytes (a pipe or a file gets the patch)")?)
         }
@@ -69,7 +69,7 @@ pub fn write<'s>(
     }
 }
 
-fn write_header(entry: &Entry, status: Status, out: &mut Vec<u8>) -> std::io::Result<()> {
+fn write_header(entry: &DiffEntry, status: DiffStatus, out: &mut Vec<u8>) -> std::io::Result<()> {
     let (old_name, new_name) = match entry.both() {
         Some((old, new)) => (old.name, new.name),
         None => (entry.name(), entry.name()),
@@ -88,7 +88,7 @@ fn write_header(entry: &Entry, status: Status, out: &mut Vec<u8>) -> std::io::Re
         }
         _ => {}
     }
-    if let Status::Renamed(similarity) = status {
+    if let DiffStatus::Renamed(similarity) = status {
         writeln!(out, "similarity index {similarity}%")?;
         writeln!(out, "rename from {}\nrename to {}", quoted(old_name), quoted(new_name))?;
     }
@@ -96,11 +96,11 @@ fn write_header(entry: &Entry, status: Status, out: &mut Vec<u8>) -> std::io::Re
 }
 
 fn write_literal<'s>(
-    half: Option<Half<'s>>,
+    half: Option<DiffSide<'s>>,
     bytes: Option<&[u8]>,
     contents: &Contents,
     out: &mut dyn Write,
-) -> Result<(), Trouble<'s>> {
+) -> Result<(), DiffError<'s>> {
     let size = match (bytes, half) {
         (Some(bytes), _) => bytes.len() as u64,
         (None, half) => half.map_or(0, |half| half.present.size),
@@ -126,7 +126,7 @@ fn prefixed<'n>(side: &str, name: &'n [u8]) -> Cow<'n, str> {
 }
 
 /// The name in a `---` or `+++` line, where a tab ends one that has spaces: patch(1) looks for it.
-fn file_line<'n>(side: &str, half: Half<'n>) -> Cow<'n, str> {
+fn file_line<'n>(side: &str, half: DiffSide<'n>) -> Cow<'n, str> {
     let name = prefixed(side, half.name);
     if name.contains(' ') && !name.starts_with('"') { Cow::Owned(format!("{name}\t")) } else { name }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::super::change::{Differences, Effect, origin};
+use super::super::change::{Differences, PathEffect, origin};
 use super::super::paths::{Selection, below};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{ContentId, content_id, is_untouched, state};
@@ -12,7 +12,7 @@ use crate::snapshot::{FileRecord, FileType, Present, Snapshot};
 
 /// One side of an entry.
 #[derive(Debug, Clone, Copy)]
-pub struct Half<'s> {
+pub struct DiffSide<'s> {
     /// The record that it is of.
     pub record: &'s FileRecord,
     /// The state of the record that it is.
@@ -25,14 +25,14 @@ pub struct Half<'s> {
     pub name: &'s [u8],
 }
 
-impl Half<'_> {
+impl DiffSide<'_> {
     /// Whether it is a symbolic link.
     pub fn is_link(&self) -> bool {
         self.present.file_type == FileType::Symlink
     }
 
     /// Whether it has the bytes of `other`; none where only those bytes would tell.
-    pub fn known_same(&self, other: &Half) -> Option<bool> {
+    pub fn known_same(&self, other: &DiffSide) -> Option<bool> {
         if self.is_link() || other.is_link() {
             return Some(self.present.target == other.present.target);
         }
@@ -57,14 +57,14 @@ impl Half<'_> {
 
 /// A path that was changed, made, deleted or renamed; at least one side is there.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'s> {
+pub struct DiffEntry<'s> {
     /// Before.
-    pub old: Option<Half<'s>>,
+    pub old: Option<DiffSide<'s>>,
     /// After; under another name where the path was renamed.
-    pub new: Option<Half<'s>>,
+    pub new: Option<DiffSide<'s>>,
 }
 
-impl<'s> Entry<'s> {
+impl<'s> DiffEntry<'s> {
     /// The name of the new side, or of the old one where there is no new one.
     pub fn name(&self) -> &'s [u8] {
         self.new.or(self.old).map_or(b"", |half| half.name)
@@ -76,7 +76,7 @@ impl<'s> Entry<'s> {
     }
 
     /// Both sides, where both are there.
-    pub fn both(&self) -> Option<(Half<'s>, Half<'s>)> {
+    pub fn both(&self) -> Option<(DiffSide<'s>, DiffSide<'s>)> {
         self.old.zip(self.new)
     }
 
@@ -96,16 +96,16 @@ impl<'s> Entry<'s> {
     }
 
     /// The entry as a deletion and a creation.
-    pub fn apart(self) -> [Entry<'s>; 2] {
-        [Entry { new: None, ..self }, Entry { old: None, ..self }]
+    pub fn apart(self) -> [DiffEntry<'s>; 2] {
+        [DiffEntry { new: None, ..self }, DiffEntry { old: None, ..self }]
     }
 }
 
 /// What a diff has to say.
 #[derive(Debug, Default)]
-pub struct Plan<'s> {
+pub struct DiffPlan<'s> {
     /// In the order of their names.
-    pub entries: Vec<Entry<'s>>,
+    pub entries: Vec<DiffEntry<'s>>,
     /// Changes that a diff has no words for: the path, and in words what it is.
     pub untold: Vec<(&'s [u8], String)>,
     /// Changed paths that are not below the base.
@@ -114,14 +114,14 @@ pub struct Plan<'s> {
     pub inherited: Vec<&'s [u8]>,
 }
 
-impl<'s> Plan<'s> {
+impl<'s> DiffPlan<'s> {
     /// Finds what to tell of the selected paths below `base`.
-    pub fn new(snapshot: &'s Snapshot, selection: &Selection, base: &[u8]) -> Plan<'s> {
-        let mut plan = Plan::default();
+    pub fn new(snapshot: &'s Snapshot, selection: &Selection, base: &[u8]) -> DiffPlan<'s> {
+        let mut plan = DiffPlan::default();
         let mut changed = Vec::new();
         for record in snapshot.files() {
-            let effect = Effect::of(record);
-            let acted = matches!(effect, Effect::Changed | Effect::Created | Effect::Deleted);
+            let effect = PathEffect::of(record);
+            let acted = matches!(effect, PathEffect::Changed | PathEffect::Created | PathEffect::Deleted);
             if !acted || !selection.contains(&record.path) {
                 continue;
             }
@@ -162,14 +162,14 @@ impl<'s> Plan<'s> {
             };
             match source {
                 Some(source) if sources.insert(&source.record.path) => {
-                    entries.push(Entry { old: Some(source), new });
+                    entries.push(DiffEntry { old: Some(source), new });
                 }
                 _ if old.is_none() && new.is_none() => {}
-                _ => entries.push(Entry { old, new }),
+                _ => entries.push(DiffEntry { old, new }),
             }
         }
         // A renamed path is told of under its new name.
-        entries.retain(|entry: &Entry| {
+        entries.retain(|entry: &DiffEntry| {
             entry.new.is_some() || entry.old.is_some_and(|old| !sources.contains(old.record.path.as_slice()))
         });
         self.entries.extend(entries);
@@ -177,7 +177,7 @@ impl<'s> Plan<'s> {
 
     fn tell_untold(&mut self, changed: &[(&'s [u8], &'s FileRecord)]) {
         // A directory goes without saying where a file is in it.
-        let implied = |side: fn(&Entry<'s>) -> Option<Half<'s>>| {
+        let implied = |side: fn(&DiffEntry<'s>) -> Option<DiffSide<'s>>| {
             let halves = self.entries.iter().filter_map(side);
             halves.flat_map(|half| parents(half.name)).collect::<HashSet<_>>()
         };
@@ -235,7 +235,7 @@ fn is_told(kind: FileType) -> bool {
     matches!(kind, FileType::File | FileType::Symlink)
 }
 
-fn half<'s>(name: &'s [u8], record: &'s FileRecord, side: Side) -> Option<Half<'s>> {
+fn half<'s>(name: &'s [u8], record: &'s FileRecord, side: Side) -> Option<DiffSide<'s>> {
     let present = state(record, side).present()?;
     let mode = match present.file_type {
         FileType::File if present.mode & 0o100 != 0 => 0o100_755,
@@ -243,7 +243,7 @@ fn half<'s>(name: &'s [u8], record: &'s FileRecord, side: Side) -> Option<Half<'
         FileType::Symlink => 0o120_000,
         _ => return None,
     };
-    Some(Half { record, side, present, mode, name })
+    Some(DiffSide { record, side, present, mode, name })
 }
 
 /// The directories above a relative name.

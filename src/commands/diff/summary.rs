@@ -6,15 +6,15 @@ use anstyle::Style;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
-use super::body::Kind;
-use super::plan::{Entry, Half, Plan};
-use crate::commands::out::{Console, Look, OutputError, style};
+use super::body::DiffKind;
+use super::plan::{DiffEntry, DiffPlan, DiffSide};
+use crate::commands::out::{Console, OutputError, OutputFormat, style};
 use crate::commands::paths::quoted;
-use crate::snapshot::wire::Object;
+use crate::snapshot::wire::JsonObject;
 
 /// What became of a path, in Git's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum DiffStatus {
     /// It is new.
     Added,
     /// It is gone.
@@ -27,77 +27,82 @@ pub enum Status {
     TypeChanged,
 }
 
-impl Status {
+impl DiffStatus {
     fn word(self) -> &'static str {
         match self {
-            Status::Added => "added",
-            Status::Deleted => "deleted",
-            Status::Modified => "modified",
-            Status::Renamed(_) => "renamed",
-            Status::TypeChanged => "type_changed",
+            DiffStatus::Added => "added",
+            DiffStatus::Deleted => "deleted",
+            DiffStatus::Modified => "modified",
+            DiffStatus::Renamed(_) => "renamed",
+            DiffStatus::TypeChanged => "type_changed",
         }
     }
 
     fn style(self) -> Style {
         match self {
-            Status::Added => style::ADDED,
-            Status::Deleted => style::REMOVED,
-            Status::Modified | Status::Renamed(_) | Status::TypeChanged => style::CHANGED,
+            DiffStatus::Added => style::ADDED,
+            DiffStatus::Deleted => style::REMOVED,
+            DiffStatus::Modified | DiffStatus::Renamed(_) | DiffStatus::TypeChanged => style::CHANGED,
         }
     }
 }
 
 /// Writes the line of one difference for `--name-status`.
-pub fn write_name_status(status: Status, entry: &Entry, out: &mut dyn Write, look: Look) -> io::Result<()> {
+pub fn write_name_status(
+    status: DiffStatus,
+    entry: &DiffEntry,
+    out: &mut dyn Write,
+    format: OutputFormat,
+) -> io::Result<()> {
     let letter = match status {
-        Status::Added => "A",
-        Status::Deleted => "D",
-        Status::Modified => "M",
-        Status::TypeChanged => "T",
-        Status::Renamed(similarity) => {
+        DiffStatus::Added => "A",
+        DiffStatus::Deleted => "D",
+        DiffStatus::Modified => "M",
+        DiffStatus::TypeChanged => "T",
+        DiffStatus::Renamed(similarity) => {
             let letter = format!("R{similarity:03}");
             let old = entry.old.map_or(entry.name(), |old| old.name);
-            write!(out, "{}\t{}", look.paint(status.style(), letter), quoted(old))?;
+            write!(out, "{}\t{}", format.paint(status.style(), letter), quoted(old))?;
             return writeln!(out, "\t{}", quoted(entry.name()));
         }
     };
-    writeln!(out, "{}\t{}", look.paint(status.style(), letter), quoted(entry.name()))
+    writeln!(out, "{}\t{}", format.paint(status.style(), letter), quoted(entry.name()))
 }
 
 /// How much changed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Row {
+pub struct LineCounts {
     added: usize,
     removed: usize,
     binary: bool,
 }
 
-impl Row {
+impl LineCounts {
     /// Adds a part of the difference.
-    pub fn add(&mut self, kind: Kind, counts: Option<(usize, usize)>) {
+    pub fn add(&mut self, kind: DiffKind, counts: Option<(usize, usize)>) {
         let (added, removed) = counts.unwrap_or_default();
         self.added += added;
         self.removed += removed;
-        self.binary |= kind == Kind::Binary;
+        self.binary |= kind == DiffKind::Binary;
     }
 }
 
 /// The rows of `--stat`.
 #[derive(Debug, Default)]
-pub struct Stat<'s> {
-    rows: Vec<(Entry<'s>, Row)>,
+pub struct DiffStat<'s> {
+    rows: Vec<(DiffEntry<'s>, LineCounts)>,
 }
 
-impl<'s> Stat<'s> {
+impl<'s> DiffStat<'s> {
     /// Adds a difference.
-    pub fn add(&mut self, entry: &Entry<'s>, row: Row) {
+    pub fn add(&mut self, entry: &DiffEntry<'s>, row: LineCounts) {
         self.rows.push((*entry, row));
     }
 
     /// Writes all rows and their sum.
-    pub fn write(&self, out: &mut dyn Write, look: Look) -> io::Result<()> {
+    pub fn write(&self, out: &mut dyn Write, format: OutputFormat) -> io::Result<()> {
         let names: Vec<String> = self.rows.iter().map(|(entry, _)| stat_name(entry)).collect();
-        let width = look.width.unwrap_or(80);
+        let width = format.width.unwrap_or(80);
         let name_width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(width * 5 / 8);
         let most = self.rows.iter().map(|(_, row)| row.added + row.removed).max().unwrap_or(0);
         let count_width = most.to_string().len().max(3);
@@ -105,7 +110,7 @@ impl<'s> Stat<'s> {
         for ((entry, row), name) in self.rows.iter().zip(&names) {
             write!(out, " {name:name_width$} | ")?;
             if row.binary {
-                let size = |half: Option<Half>| half.map_or(0, |half| half.present.size);
+                let size = |half: Option<DiffSide>| half.map_or(0, |half| half.present.size);
                 writeln!(out, "{:>count_width$} {} -> {} bytes", "Bin", size(entry.old), size(entry.new))?;
                 continue;
             }
@@ -114,14 +119,14 @@ impl<'s> Stat<'s> {
                 |count: usize| if most > bar { (count * bar / most).max(count.min(1)) } else { count };
             let (added, removed) = ("+".repeat(scaled(row.added)), "-".repeat(scaled(row.removed)));
             let count = row.added + row.removed;
-            let (added, removed) = (look.paint(style::ADDED, added), look.paint(style::REMOVED, removed));
+            let (added, removed) = (format.paint(style::ADDED, added), format.paint(style::REMOVED, removed));
             if count == 0 {
                 writeln!(out, "{count:>count_width$}")?;
             } else {
                 writeln!(out, "{count:>count_width$} {added}{removed}")?;
             }
         }
-        let sum = |part: fn(&Row) -> usize| self.rows.iter().map(|(_, row)| part(row)).sum::<usize>();
+        let sum = |part: fn(&LineCounts) -> usize| self.rows.iter().map(|(_, row)| part(row)).sum::<usize>();
         let (added, removed) = (sum(|row| row.added), sum(|row| row.removed));
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         let files = self.rows.len();
@@ -135,7 +140,7 @@ impl<'s> Stat<'s> {
     }
 }
 
-fn stat_name(entry: &Entry) -> String {
+fn stat_name(entry: &DiffEntry) -> String {
     match entry.both() {
         Some((old, new)) if entry.is_rename() => format!("{} => {}", quoted(old.name), quoted(new.name)),
         _ => quoted(entry.name()).into_owned(),
@@ -143,28 +148,28 @@ fn stat_name(entry: &Entry) -> String {
 }
 
 /// A difference as an object of `--json`.
-pub struct JsonChange<'a, 's> {
+pub struct DiffJson<'a, 's> {
     /// What became of the path.
-    pub status: Status,
+    pub status: DiffStatus,
     /// The path.
-    pub entry: &'a Entry<'s>,
+    pub entry: &'a DiffEntry<'s>,
     /// How much changed, where it was looked at.
-    pub row: Option<&'a Row>,
+    pub row: Option<&'a LineCounts>,
     /// The patch, if one was made.
     pub patch: &'a [u8],
 }
 
-impl Serialize for JsonChange<'_, '_> {
+impl Serialize for DiffJson<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = Object(serializer.serialize_map(None)?);
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         let record = self.entry.new.or(self.entry.old).map(|half| half.record);
         object.text("path", record.map_or(b"", |record| &record.path))?;
         object.put("status", self.status.word())?;
-        if let (Status::Renamed(similarity), Some(old)) = (self.status, self.entry.old) {
+        if let (DiffStatus::Renamed(similarity), Some(old)) = (self.status, self.entry.old) {
             object.text("renamed_from", &old.record.path)?;
             object.put("similarity", &similarity)?;
         }
-        let mode = |half: Option<Half>| half.map(|half| format!("{:06o}", half.mode));
+        let mode = |half: Option<DiffSide>| half.map(|half| format!("{:06o}", half.mode));
         object.put_some("old_mode", &mode(self.entry.old))?;
         object.put_some("new_mode", &mode(self.entry.new))?;
         if let Some(row) = self.row {
@@ -186,7 +191,7 @@ pub fn open_json(base: &[u8], console: &mut Console) -> Result<(), OutputError> 
     struct Base<'a>(&'a [u8]);
     impl Serialize for Base<'_> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = Object(serializer.serialize_map(None)?);
+            let mut object = JsonObject(serializer.serialize_map(None)?);
             object.text("base", self.0)?;
             object.0.end()
         }
@@ -196,17 +201,21 @@ pub fn open_json(base: &[u8], console: &mut Console) -> Result<(), OutputError> 
 }
 
 /// Writes one difference into the object.
-pub fn write_json(change: &JsonChange, first: bool, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_json(change: &DiffJson, first: bool, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(if first { b"\n" } else { b",\n" })?;
     Ok(serde_json::to_writer(out, change)?)
 }
 
 /// Ends the object with what is not in the diff.
-pub fn close_json(plan: &Plan, lost: &[(&[u8], String)], console: &mut Console) -> Result<(), OutputError> {
+pub fn close_json(
+    plan: &DiffPlan,
+    lost: &[(&[u8], String)],
+    console: &mut Console,
+) -> Result<(), OutputError> {
     struct Note<'a>(&'a [u8], Option<&'a str>);
     impl Serialize for Note<'_> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = Object(serializer.serialize_map(None)?);
+            let mut object = JsonObject(serializer.serialize_map(None)?);
             object.text("path", self.0)?;
             object.put_some("detail", &self.1)?;
             object.0.end()

@@ -5,18 +5,18 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
-use crate::commands::out::Look;
-use crate::commands::testing::{Ran, Trees, run, run_on};
+use crate::commands::out::OutputFormat;
+use crate::commands::testing::{BundleTrees, Ran, run, run_on};
 use crate::snapshot::samples::git;
 use crate::snapshot::{BlobOmitted, FileRecord, State};
 
-fn diff(trees: &Trees, more: &[&str]) -> Ran {
+fn diff(trees: &BundleTrees, more: &[&str]) -> Ran {
     let snap = trees.snap();
     run(&[&["diff", snap.to_str().unwrap()], more].concat())
 }
 
 /// A copy of the before-tree, to be patched.
-fn patched(trees: &Trees) -> std::path::PathBuf {
+fn patched(trees: &BundleTrees) -> std::path::PathBuf {
     let copy = trees.dir.path().join("patched");
     let status = Command::new("cp").arg("-a").arg(trees.before()).arg(&copy).status().unwrap();
     assert!(status.success());
@@ -52,7 +52,7 @@ fn assert_same(left: &Path, right: &Path, text: &str) {
 }
 
 /// The diff, applied by Git to the tree before, gives the tree after; and back again.
-fn assert_git_applies(trees: &Trees) -> String {
+fn assert_git_applies(trees: &BundleTrees) -> String {
     let ran = diff(trees, &[]);
     assert_eq!(ran.status, 0, "{}", ran.err);
     let patch = trees.dir.path().join("diff.patch");
@@ -79,57 +79,61 @@ fn lines(range: std::ops::Range<u32>) -> String {
     range.map(|number| format!("line {number}\n")).collect()
 }
 
-fn everything() -> Trees {
-    let trees = Trees::new();
+fn everything() -> BundleTrees {
+    let trees = BundleTrees::new();
     let (before, after) = (trees.before(), trees.after());
     trees.both("same", "unchanged\n");
-    Trees::write(&before, "dir/edited", lines(0..100));
-    Trees::write(
+    BundleTrees::write(&before, "dir/edited", lines(0..100));
+    BundleTrees::write(
         &after,
         "dir/edited",
         lines(0..40) + "inserted\n" + &lines(41..90) + "end\n" + &lines(90..101),
     );
-    Trees::write(&after, "new", "new\nfile\n");
-    Trees::write(&before, "gone", "gone\n");
-    Trees::write(&after, "empty", "");
-    Trees::write(&before, "emptied", "text\n");
-    Trees::write(&after, "emptied", "");
-    Trees::write(&before, "was-empty", "");
-    Trees::write(&before, "filled", "");
-    Trees::write(&after, "filled", "text\n");
-    Trees::write(&before, "no-newline", "a\nb");
-    Trees::write(&after, "no-newline", "a\nb\n");
-    Trees::write(&before, "loses-newline", "a\nb\n");
-    Trees::write(&after, "loses-newline", "a\nc");
-    Trees::write(&before, "crlf", "a\r\nb\r\nlone\rreturn\n");
-    Trees::write(&after, "crlf", "a\r\nB\r\nlone\rreturn\n");
-    Trees::write(&before, "latin", b"caf\xe9\n");
-    Trees::write(&after, "latin", b"caf\xe9s\n\xff\n");
-    Trees::write(&before, "binary", b"\0\x01\x02");
-    Trees::write(&after, "binary", (0..5000_u32).flat_map(|n| (n * 7919).to_le_bytes()).collect::<Vec<_>>());
-    Trees::write(&after, "new.bin", b"\0");
-    Trees::write(&before, "gone.bin", [0; 60]);
-    Trees::write(&before, "script", "#!/bin/sh\n");
-    Trees::write(&after, "script", "#!/bin/sh\n");
+    BundleTrees::write(&after, "new", "new\nfile\n");
+    BundleTrees::write(&before, "gone", "gone\n");
+    BundleTrees::write(&after, "empty", "");
+    BundleTrees::write(&before, "emptied", "text\n");
+    BundleTrees::write(&after, "emptied", "");
+    BundleTrees::write(&before, "was-empty", "");
+    BundleTrees::write(&before, "filled", "");
+    BundleTrees::write(&after, "filled", "text\n");
+    BundleTrees::write(&before, "no-newline", "a\nb");
+    BundleTrees::write(&after, "no-newline", "a\nb\n");
+    BundleTrees::write(&before, "loses-newline", "a\nb\n");
+    BundleTrees::write(&after, "loses-newline", "a\nc");
+    BundleTrees::write(&before, "crlf", "a\r\nb\r\nlone\rreturn\n");
+    BundleTrees::write(&after, "crlf", "a\r\nB\r\nlone\rreturn\n");
+    BundleTrees::write(&before, "latin", b"caf\xe9\n");
+    BundleTrees::write(&after, "latin", b"caf\xe9s\n\xff\n");
+    BundleTrees::write(&before, "binary", b"\0\x01\x02");
+    BundleTrees::write(
+        &after,
+        "binary",
+        (0..5000_u32).flat_map(|n| (n * 7919).to_le_bytes()).collect::<Vec<_>>(),
+    );
+    BundleTrees::write(&after, "new.bin", b"\0");
+    BundleTrees::write(&before, "gone.bin", [0; 60]);
+    BundleTrees::write(&before, "script", "#!/bin/sh\n");
+    BundleTrees::write(&after, "script", "#!/bin/sh\n");
     chmod(&after.join("script"), 0o755);
-    Trees::write(&before, "edited-script", "#!/bin/sh\n");
-    Trees::write(&after, "edited-script", "#!/bin/sh\nexit\n");
+    BundleTrees::write(&before, "edited-script", "#!/bin/sh\n");
+    BundleTrees::write(&after, "edited-script", "#!/bin/sh\nexit\n");
     chmod(&before.join("edited-script"), 0o755);
-    Trees::write(&after, "new-script", "#!/bin/sh\n");
+    BundleTrees::write(&after, "new-script", "#!/bin/sh\n");
     chmod(&after.join("new-script"), 0o755);
     symlink("old target", before.join("link")).unwrap();
     symlink("new target", after.join("link")).unwrap();
     symlink("nowhere", after.join("new-link")).unwrap();
     symlink("nowhere", before.join("gone-link")).unwrap();
-    Trees::write(&before, "to-link", "file\n");
+    BundleTrees::write(&before, "to-link", "file\n");
     symlink("target", after.join("to-link")).unwrap();
     symlink("target", before.join("to-file")).unwrap();
-    Trees::write(&after, "to-file", "file\n");
-    Trees::write(&before, "to-dir", "file\n");
-    Trees::write(&after, "to-dir/inside", "in\n");
-    Trees::write(&before, "from-dir/inside", "in\n");
-    Trees::write(&before, "from-dir/deeper/inside", "in\n");
-    Trees::write(&after, "from-dir", "file\n");
+    BundleTrees::write(&after, "to-file", "file\n");
+    BundleTrees::write(&before, "to-dir", "file\n");
+    BundleTrees::write(&after, "to-dir/inside", "in\n");
+    BundleTrees::write(&before, "from-dir/inside", "in\n");
+    BundleTrees::write(&before, "from-dir/deeper/inside", "in\n");
+    BundleTrees::write(&after, "from-dir", "file\n");
     trees
 }
 
@@ -161,26 +165,26 @@ fn git_applies_names_that_need_quoting() {
         "turn\u{202e}ed".as_bytes(),
         b"dir \"x\"/fi le",
     ];
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     for (index, name) in names.into_iter().enumerate() {
         let name = Path::new(std::ffi::OsStr::from_bytes(name));
         // Changed, created, deleted, made executable, and both of the latter two without a hunk.
         match index % 4 {
-            0 => Trees::write(&trees.before(), name, "old\n"),
-            1 => Trees::write(&trees.before(), name, ""),
+            0 => BundleTrees::write(&trees.before(), name, "old\n"),
+            1 => BundleTrees::write(&trees.before(), name, ""),
             _ => {}
         }
         match index % 4 {
-            0 => Trees::write(&trees.after(), name, "new\n"),
-            2 => Trees::write(&trees.after(), name, ""),
-            3 => Trees::write(&trees.after(), name, "\0"),
+            0 => BundleTrees::write(&trees.after(), name, "new\n"),
+            2 => BundleTrees::write(&trees.after(), name, ""),
+            3 => BundleTrees::write(&trees.after(), name, "\0"),
             _ => {}
         }
         let changed = name.with_file_name(format!("mode {index} {}", index * 7));
         let mut changed = changed.into_os_string();
         changed.push(name.file_name().unwrap());
         for (tree, mode) in [(trees.before(), 0o644), (trees.after(), 0o755)] {
-            Trees::write(&tree, &changed, "x\n");
+            BundleTrees::write(&tree, &changed, "x\n");
             chmod(&tree.join(&changed), mode);
         }
     }
@@ -189,34 +193,34 @@ fn git_applies_names_that_need_quoting() {
     assert!(!text.contains('\x1b') && !text.contains('\u{202e}'), "{text}");
 }
 
-fn renames() -> Trees {
-    let trees = Trees::new();
-    Trees::write(&trees.before(), "old name", lines(0..20));
-    Trees::write(&trees.after(), "sub/new name", lines(0..20));
-    Trees::write(&trees.before(), "edited-from", lines(0..20));
-    Trees::write(&trees.after(), "edited-to", lines(1..20));
+fn renames() -> BundleTrees {
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), "old name", lines(0..20));
+    BundleTrees::write(&trees.after(), "sub/new name", lines(0..20));
+    BundleTrees::write(&trees.before(), "edited-from", lines(0..20));
+    BundleTrees::write(&trees.after(), "edited-to", lines(1..20));
     chmod(&trees.after().join("edited-to"), 0o755);
-    Trees::write(&trees.before(), "rewritten-from", lines(0..20));
-    Trees::write(&trees.after(), "rewritten-to", lines(50..70));
-    Trees::write(&trees.before(), "chain-1", lines(100..120));
-    Trees::write(&trees.after(), "chain-3", lines(100..120));
-    Trees::write(&trees.before(), "swap-1", "one\n");
-    Trees::write(&trees.after(), "swap-2", "one\n");
-    Trees::write(&trees.before(), "swap-2", "two\n");
-    Trees::write(&trees.after(), "swap-1", "two\n");
-    Trees::write(&trees.before(), "bin-from", b"\0one");
-    Trees::write(&trees.after(), "bin-to", b"\0two");
+    BundleTrees::write(&trees.before(), "rewritten-from", lines(0..20));
+    BundleTrees::write(&trees.after(), "rewritten-to", lines(50..70));
+    BundleTrees::write(&trees.before(), "chain-1", lines(100..120));
+    BundleTrees::write(&trees.after(), "chain-3", lines(100..120));
+    BundleTrees::write(&trees.before(), "swap-1", "one\n");
+    BundleTrees::write(&trees.after(), "swap-2", "one\n");
+    BundleTrees::write(&trees.before(), "swap-2", "two\n");
+    BundleTrees::write(&trees.after(), "swap-1", "two\n");
+    BundleTrees::write(&trees.before(), "bin-from", b"\0one");
+    BundleTrees::write(&trees.after(), "bin-to", b"\0two");
     symlink("t", trees.before().join("link-from")).unwrap();
     symlink("t", trees.after().join("link-to")).unwrap();
-    Trees::write(&trees.before(), "dir-from/f", "f\n");
-    Trees::write(&trees.after(), "dir-to/f", "f\n");
-    Trees::write(&trees.before(), "replaced", "replaced\n");
-    Trees::write(&trees.before(), "replacing", "replacing\n");
-    Trees::write(&trees.after(), "replaced", "replacing\n");
+    BundleTrees::write(&trees.before(), "dir-from/f", "f\n");
+    BundleTrees::write(&trees.after(), "dir-to/f", "f\n");
+    BundleTrees::write(&trees.before(), "replaced", "replaced\n");
+    BundleTrees::write(&trees.before(), "replacing", "replacing\n");
+    BundleTrees::write(&trees.after(), "replaced", "replacing\n");
     trees
 }
 
-fn link_renames(trees: &Trees, records: &mut Vec<FileRecord>) {
+fn link_renames(trees: &BundleTrees, records: &mut Vec<FileRecord>) {
     let middle = format!("{}/chain-2", trees.cwd).into_bytes();
     let absent = State::Absent { tombstone: true };
     records.push(FileRecord { before: absent.clone(), ..crate::snapshot::samples::created(&middle, absent) });
@@ -268,12 +272,12 @@ fn patch_p1_takes_text_renames_modes_and_links() {
     for (tree, name) in [(trees.before(), "bin-from"), (trees.after(), "bin-to")] {
         fs::remove_file(tree.join(name)).unwrap();
     }
-    Trees::write(&trees.before(), "with space", "a\nb");
-    Trees::write(&trees.after(), "with space", "a\nc");
-    Trees::write(&trees.before(), "tab\tand \"quote", "a\n");
-    Trees::write(&trees.after(), "tab\tand \"quote", "b\n");
-    Trees::write(&trees.after(), "new", "new\n");
-    Trees::write(&trees.before(), "gone", "gone\n");
+    BundleTrees::write(&trees.before(), "with space", "a\nb");
+    BundleTrees::write(&trees.after(), "with space", "a\nc");
+    BundleTrees::write(&trees.before(), "tab\tand \"quote", "a\n");
+    BundleTrees::write(&trees.after(), "tab\tand \"quote", "b\n");
+    BundleTrees::write(&trees.after(), "new", "new\n");
+    BundleTrees::write(&trees.before(), "gone", "gone\n");
     trees.commit(|records| link_renames(&trees, records));
     let ran = diff(&trees, &[]);
     let patch = trees.dir.path().join("diff.patch");
@@ -286,10 +290,10 @@ fn patch_p1_takes_text_renames_modes_and_links() {
 
 #[test]
 fn a_file_too_large_for_lines_is_a_binary_patch() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     let long = "0123456789abcdef\n".repeat(600_000);
-    Trees::write(&trees.before(), "long", &long);
-    Trees::write(&trees.after(), "long", long.replacen('7', "x", 1));
+    BundleTrees::write(&trees.before(), "long", &long);
+    BundleTrees::write(&trees.after(), "long", long.replacen('7', "x", 1));
     trees.commit(|_| {});
     assert!(assert_git_applies(&trees).contains("GIT binary patch\nliteral 10200000\n"));
     assert_eq!(
@@ -300,10 +304,10 @@ fn a_file_too_large_for_lines_is_a_binary_patch() {
 
 #[test]
 fn object_ids_are_those_of_the_repository() {
-    let trees = Trees::new();
-    Trees::write(&trees.before(), "f", "one\n");
-    Trees::write(&trees.after(), "f", "two\n");
-    Trees::write(&trees.after(), "b", "\0");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), "f", "one\n");
+    BundleTrees::write(&trees.after(), "f", "two\n");
+    BundleTrees::write(&trees.after(), "b", "\0");
     let pin = |record: &mut FileRecord| {
         record.git = Some(crate::snapshot::GitState {
             root: b"/nowhere/work".to_vec(),
@@ -330,11 +334,11 @@ fn object_ids_are_those_of_the_repository() {
 
 #[test]
 fn what_can_not_be_had_is_named_and_the_rest_is_told() {
-    let trees = Trees::new();
-    Trees::write(&trees.before(), "kept", "a\n");
-    Trees::write(&trees.after(), "kept", "b\n");
-    Trees::write(&trees.before(), "lost", "aa\n");
-    Trees::write(&trees.after(), "lost", "bb\n");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), "kept", "a\n");
+    BundleTrees::write(&trees.after(), "kept", "b\n");
+    BundleTrees::write(&trees.before(), "lost", "aa\n");
+    BundleTrees::write(&trees.after(), "lost", "bb\n");
     trees.commit(|records| {
         let State::Present(present) = &mut records[1].before else { panic!() };
         (present.blob, present.blob_omitted) = (None, Some(BlobOmitted::TooLarge));
@@ -351,7 +355,7 @@ fn what_can_not_be_had_is_named_and_the_rest_is_told() {
 
 #[test]
 fn a_lost_mode_change_needs_no_bytes() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     trees.both("f", "large\n");
     chmod(&trees.after().join("f"), 0o755);
     trees.commit(|records| {
@@ -372,9 +376,9 @@ fn a_lost_mode_change_needs_no_bytes() {
 
 #[test]
 fn exit_code_and_paths_are_as_with_git_diff() {
-    let trees = Trees::new();
-    Trees::write(&trees.after(), "one", "1\n");
-    Trees::write(&trees.after(), "dir/two", "2\n");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.after(), "one", "1\n");
+    BundleTrees::write(&trees.after(), "dir/two", "2\n");
     trees.both("same", "same\n");
     trees.commit(|_| {});
     assert_eq!(diff(&trees, &["--exit-code"]).status, 1);
@@ -388,9 +392,9 @@ fn exit_code_and_paths_are_as_with_git_diff() {
 
 #[test]
 fn paths_outside_are_named_and_root_tells_all() {
-    let mut trees = Trees::new();
-    Trees::write(&trees.after(), "inside/f", "1\n");
-    Trees::write(&trees.after(), "outside/g", "2\n");
+    let mut trees = BundleTrees::new();
+    BundleTrees::write(&trees.after(), "inside/f", "1\n");
+    BundleTrees::write(&trees.after(), "outside/g", "2\n");
     trees.header.start_cwd = b"/nowhere/work/inside".to_vec();
     trees.commit(|_| {});
     let ran = diff(&trees, &["--name-status"]);
@@ -403,10 +407,10 @@ fn paths_outside_are_named_and_root_tells_all() {
 
 #[test]
 fn what_a_diff_has_no_words_for_is_said() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     fs::create_dir(trees.after().join("empty-dir")).unwrap();
     fs::create_dir(trees.before().join("gone-dir")).unwrap();
-    Trees::write(&trees.after(), "dir/f", "implies its directory\n");
+    BundleTrees::write(&trees.after(), "dir/f", "implies its directory\n");
     nix::unistd::mkfifo(&trees.after().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     trees.both("secret", "s\n");
     chmod(&trees.after().join("secret"), 0o600);
@@ -428,9 +432,9 @@ fn what_a_diff_has_no_words_for_is_said() {
 
 #[test]
 fn inherited_files_are_told_only_when_named() {
-    let trees = Trees::new();
-    Trees::write(&trees.before(), "log", "");
-    Trees::write(&trees.after(), "log", "output\n");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), "log", "");
+    BundleTrees::write(&trees.after(), "log", "output\n");
     trees.commit(|records| records[0].inherited = true);
     let ran = diff(&trees, &[]);
     assert_eq!((ran.status, ran.text()), (0, ""));
@@ -467,27 +471,27 @@ fn stat_sums_up_and_json_has_it_all() {
 
 #[test]
 fn on_a_terminal_there_are_colours_and_no_escapes_of_a_file() {
-    let trees = Trees::new();
-    Trees::write(&trees.before(), "f", "a\x1b]0;title\x07\r\n");
-    Trees::write(&trees.after(), "f", "b\x1b[2J");
-    Trees::write(&trees.after(), "bin", "\0");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), "f", "a\x1b]0;title\x07\r\n");
+    BundleTrees::write(&trees.after(), "f", "b\x1b[2J");
+    BundleTrees::write(&trees.after(), "bin", "\0");
     trees.commit(|_| {});
     let snap = trees.snap();
     let args = ["diff", snap.to_str().unwrap()];
-    let terminal = Look { terminal: true, colour: false, width: Some(80) };
+    let terminal = OutputFormat { terminal: true, colour: false, width: Some(80) };
     let plain = run_on(terminal, &args);
     assert!(!plain.text().contains('\x1b') && plain.text().contains("+b^[[2J"), "{}", plain.text());
     assert!(plain.text().contains("Binary file, 0 -> 1 bytes"), "{}", plain.text());
-    let coloured = run_on(Look { colour: true, ..terminal }, &args);
+    let coloured = run_on(OutputFormat { colour: true, ..terminal }, &args);
     assert!(coloured.text().contains("\x1b[31m-a^[]0;title^G^M\x1b[0m\n"), "{:?}", coloured.text());
     assert!(!coloured.text().contains("\x1b[2J"));
 }
 
 #[test]
 fn renames_in_a_circle_end() {
-    let trees = Trees::new();
-    Trees::write(&trees.after(), "a", "a\n");
-    Trees::write(&trees.after(), "b", "b\n");
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.after(), "a", "a\n");
+    BundleTrees::write(&trees.after(), "b", "b\n");
     trees.commit(|records| {
         trees.rename(records, "a", "b");
         trees.rename(records, "b", "a");
@@ -546,7 +550,7 @@ proptest! {
 
     #[test]
     fn git_applies_the_diff_of_any_two_trees(before in tree(), after in tree(), renames in any::<[bool; 4]>()) {
-        let trees = Trees::new();
+        let trees = BundleTrees::new();
         plant(&trees.before(), &before);
         plant(&trees.after(), &after);
         trees.commit(|records| {

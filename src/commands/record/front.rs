@@ -3,14 +3,16 @@
 //! It stops when the command is stopped, hands on the signals that were meant for it, ends as the
 //! command ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::link::{CommandEnd, Done, Link, Moment, ToFront, ToTracer};
+use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
+use super::descriptors;
 use crate::cli::Survivors;
-use crate::trace::sys::{self, Fork, SignalMask, Tid};
+use crate::commands::exit::Exit;
+use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
 
 /// After this time we say whom we wait for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,11 +24,11 @@ const WORD_OF_CONTINUING: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub enum Ending {
     /// It was recorded; what the recording came to.
-    Recorded(CommandEnd, Done),
+    Recorded(CommandEnd, RecordingOutcome),
     /// The command ended; the recording goes on without us.
     Detached(CommandEnd),
     /// The time was up.
-    TimedOut(Done),
+    TimedOut(RecordingOutcome),
     /// Nothing was run: tracing is impossible.
     Denied(String),
     /// Nothing was run: something else failed.
@@ -50,13 +52,13 @@ impl Ending {
 
 /// What the front watches.
 pub struct Front {
-    link: Link,
+    channel: Channel,
     tracer: Tid,
     signals: OwnedFd,
     survivors: Survivors,
     quiet: bool,
     /// Descriptors of the command that we were started with.
-    inherited: Vec<i32>,
+    inherited: Vec<InheritedFd>,
     ended: Option<(CommandEnd, Instant)>,
     told_of_survivors: bool,
     /// The signal that the command is stopped by, and when we stop by it, too.
@@ -68,17 +70,17 @@ pub struct Front {
 }
 
 impl Front {
-    /// A front for the tracing process at the other end of `link`. All signals are blocked.
+    /// A front for the tracing process at the other end of `channel`. All signals are blocked.
     pub fn new(
-        link: Link,
+        channel: Channel,
         tracer: Tid,
         signals: OwnedFd,
         survivors: Survivors,
         quiet: bool,
-        inherited: Vec<i32>,
+        inherited: Vec<InheritedFd>,
     ) -> Front {
         Front {
-            link,
+            channel,
             tracer,
             signals,
             survivors,
@@ -100,7 +102,7 @@ impl Front {
                 self.signals_came();
             }
             if message {
-                match self.link.receive::<ToFront>() {
+                match self.channel.receive::<ToFront>() {
                     Some((message, listener)) => {
                         self.listener = self.listener.or(listener);
                         if let Some(ending) = self.told(message) {
@@ -109,7 +111,7 @@ impl Front {
                     }
                     None => {
                         // Gone, and its tracees with it, only when it can be waited for.
-                        let _ = sys::wait_any();
+                        let _ = sys::wait_for_end(self.tracer);
                         return Ending::Lost;
                     }
                 }
@@ -137,7 +139,7 @@ impl Front {
             None => PollTimeout::NONE,
         };
         let mut fds = [
-            PollFd::new(self.link.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
         ];
         let _ = poll(&mut fds, timeout);
@@ -173,13 +175,13 @@ impl Front {
             }
             match (self.ended, received.signal) {
                 // The shell's prompt is due; what runs on is recorded on.
-                (Some(_), libc::SIGINT | libc::SIGQUIT) => self.link.send(&ToTracer::Detach),
+                (Some(_), libc::SIGINT | libc::SIGQUIT) => self.channel.send(&ToTracer::Detach),
                 (Some(_), libc::SIGTERM | libc::SIGHUP) => {
-                    self.link.send(&ToTracer::EndTree);
+                    self.channel.send(&ToTracer::EndTree);
                 }
                 // From the keyboard or a hangup: the command has it too, if it would have had it alone.
                 _ if received.code > 0 => {}
-                _ => self.link.send(&ToTracer::Signal {
+                _ => self.channel.send(&ToTracer::Signal {
                     signal: received.signal,
                     sender: received.sender,
                     code: received.code,
@@ -199,8 +201,8 @@ impl Front {
         // Blocked it is pending, and any SIGCONT from now on takes it from the queue (signal(7)). One
         // that came before was told of first, and then we look again; our queue drops what we sent.
         let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
-        let mut link = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut link, PollTimeout::ZERO) != Ok(0) {
+        let mut channel = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut channel, PollTimeout::ZERO) != Ok(0) {
             return;
         }
         self.stopping = None;
@@ -213,7 +215,7 @@ impl Front {
         match message {
             ToFront::Launched => {
                 // The command has its own; ours would only delay the end of a pipe.
-                super::drop_inherited(&self.inherited, false);
+                descriptors::drop_inherited(std::mem::take(&mut self.inherited), false);
                 None
             }
             ToFront::Denied(why) => Some(Ending::Denied(why)),
@@ -238,10 +240,10 @@ impl Front {
                 self.leave_keeper();
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
                 Some(if timed_out {
-                    Ending::TimedOut(Done {
+                    Ending::TimedOut(RecordingOutcome {
                         error: None,
                         complete: true,
-                        ..Done::failed(String::new(), true)
+                        ..RecordingOutcome::failed(String::new(), true)
                     })
                 } else {
                     Ending::Detached(end)
@@ -249,7 +251,7 @@ impl Front {
             }
             ToFront::Done(done) => {
                 self.wait_for_tracer();
-                let end = self.ended.map_or(CommandEnd::Exited(125), |(end, _)| end);
+                let end = self.ended.map_or(CommandEnd::Exited(Exit::Failure.status()), |(end, _)| end);
                 Some(if done.timed_out { Ending::TimedOut(done) } else { Ending::Recorded(end, done) })
             }
         }
@@ -261,27 +263,13 @@ impl Front {
         let Some(pid) = rustix::process::Pid::from_raw(self.tracer.0) else { return };
         let flags = rustix::process::PidfdFlags::empty();
         let Ok(tracer) = rustix::process::pidfd_open(pid, flags) else { return };
-        if let Ok(Fork::Child) = sys::fork() {
-            let [first, second] = {
-                let mut keep = [listener.as_raw_fd().unsigned_abs(), tracer.as_raw_fd().unsigned_abs()];
-                keep.sort_unstable();
-                keep
-            };
-            // Nothing of this process is used any more: it only holds these two.
-            for (from, to) in [(0, first), (first + 1, second), (second + 1, u32::MAX)] {
-                if from < to {
-                    let _ = sys::close_range(from, to - 1);
-                }
-            }
-            let _ = poll(&mut [PollFd::new(tracer.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
-            sys::exit_now(0);
-        }
+        let _ = sys::fork_holder(listener.as_fd(), tracer.as_fd());
     }
 
     /// The lock on the snapshot is free when the tracing process is gone.
     fn wait_for_tracer(&self) {
-        while self.link.receive::<ToFront>().is_some() {}
-        let _ = sys::wait_any();
+        while self.channel.receive::<ToFront>().is_some() {}
+        let _ = sys::wait_for_end(self.tracer);
     }
 }
 

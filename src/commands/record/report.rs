@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cli::Report;
-use crate::commands::change::Effect;
+use crate::cli::ReportFormat;
+use crate::commands::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Operation, printable};
 
 /// How many suppressed changes are named.
@@ -14,28 +14,28 @@ const NAMED: usize = 5;
 
 /// What the records come to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct RecordCounts {
     paths: u64,
     read: u64,
     created: u64,
     changed: u64,
     deleted: u64,
-    /// Written through a descriptor from before the command, and none of those above.
+    /// WrittenBundle through a descriptor from before the command, and none of those above.
     inherited: u64,
 }
 
-impl Facts {
+impl RecordCounts {
     /// Counts one record.
     pub fn count(&mut self, file: &FileRecord) {
         self.paths += 1;
-        let count = match Effect::of(file) {
-            Effect::Temporary | Effect::None => None,
+        let count = match PathEffect::of(file) {
+            PathEffect::Temporary | PathEffect::None => None,
             // The log that a shell redirects to is not the command's doing.
             _ if file.is_inherited_alone() => Some(&mut self.inherited),
-            Effect::Created => Some(&mut self.created),
-            Effect::Deleted => Some(&mut self.deleted),
-            Effect::Changed => Some(&mut self.changed),
-            Effect::Unaltered => None,
+            PathEffect::Created => Some(&mut self.created),
+            PathEffect::Deleted => Some(&mut self.deleted),
+            PathEffect::Changed => Some(&mut self.changed),
+            PathEffect::Unaltered => None,
         };
         if let Some(count) = count {
             *count += 1;
@@ -58,11 +58,17 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
 }
 
 /// The report, with its final newline; nothing where none is wanted.
-pub fn render(kind: Report, header: &Header, facts: &Facts, elapsed: Duration, directory: &str) -> String {
+pub fn render(
+    kind: ReportFormat,
+    header: &Header,
+    facts: &RecordCounts,
+    elapsed: Duration,
+    directory: &str,
+) -> String {
     match kind {
-        Report::None => String::new(),
-        Report::Summary => summary(header, facts, elapsed, directory),
-        Report::Json => {
+        ReportFormat::None => String::new(),
+        ReportFormat::Summary => summary(header, facts, elapsed, directory),
+        ReportFormat::Json => {
             let warnings: Vec<_> = header.warnings.iter().map(|warning| &warning.detail).collect();
             let report = json!({
                 "snapshot": directory, "exit_status": header.exit_status, "complete": header.complete,
@@ -75,9 +81,9 @@ pub fn render(kind: Report, header: &Header, facts: &Facts, elapsed: Duration, d
     }
 }
 
-fn summary(header: &Header, facts: &Facts, elapsed: Duration, directory: &str) -> String {
+fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: &str) -> String {
     let mut text = String::new();
-    let Facts { created, changed, deleted, inherited, read, .. } = facts;
+    let RecordCounts { created, changed, deleted, inherited, read, .. } = facts;
     let inherited = match inherited {
         0 => String::new(),
         count => format!(", {count} written through descriptors from before the command"),

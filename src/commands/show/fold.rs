@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// A line of a folded list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Row {
+pub enum FoldedRow {
     /// The name at this index.
     One(usize),
     /// Names that share a directory, in its place.
@@ -16,13 +16,13 @@ pub enum Row {
         /// The indexes of the names.
         members: Vec<usize>,
         /// What of the directory they are.
-        what: Part,
+        what: FoldedPart,
     },
 }
 
 /// What of a directory is folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum FoldedPart {
     /// The directory itself, which is a member, and all beneath it.
     Whole,
     /// All beneath it.
@@ -42,38 +42,38 @@ pub fn by_component(one: &[u8], other: &[u8]) -> Ordering {
 }
 
 /// Lists `names`, which are in the order of [`by_component`], in at most about `budget` lines.
-pub fn fold(names: &[&[u8]], budget: usize) -> Vec<Row> {
+pub fn fold(names: &[&[u8]], budget: usize) -> Vec<FoldedRow> {
     if names.len() <= budget {
-        return (0..names.len()).map(Row::One).collect();
+        return (0..names.len()).map(FoldedRow::One).collect();
     }
     let (inside, outside): (Vec<_>, Vec<_>) =
         (0..names.len()).partition(|index| !names[*index].starts_with(b"/"));
     let mut nodes = Vec::new();
     for (prefix, members) in [(0, inside), (1, outside)] {
-        nodes.extend(Node::new(names, prefix, members, Part::Beneath));
+        nodes.extend(NameGroup::new(names, prefix, members, FoldedPart::Beneath));
     }
     while let Some((at, parts)) = best_to_open(names, &nodes, budget) {
         nodes.splice(at..=at, parts);
     }
     let spare = (budget + 1).saturating_sub(nodes.len());
     list_some(&mut nodes, spare);
-    nodes.into_iter().map(Node::into_row).collect()
+    nodes.into_iter().map(NameGroup::into_row).collect()
 }
 
 /// What becomes a line, or is opened into more of them.
 #[derive(Debug)]
-struct Node {
+struct NameGroup {
     prefix: usize,
     members: Vec<usize>,
-    part: Part,
+    part: FoldedPart,
 }
 
-impl Node {
+impl NameGroup {
     /// A node of the names that share `prefix`, as deep in the tree as they all are.
-    fn new(names: &[&[u8]], prefix: usize, members: Vec<usize>, part: Part) -> Option<Node> {
-        let mut node = Node { prefix, members, part };
+    fn new(names: &[&[u8]], prefix: usize, members: Vec<usize>, part: FoldedPart) -> Option<NameGroup> {
+        let mut node = NameGroup { prefix, members, part };
         // A directory that holds nothing but a directory is not worth a line of its own.
-        while node.part == Part::Beneath && node.members.len() > 1 {
+        while node.part == FoldedPart::Beneath && node.members.len() > 1 {
             let component = component(names[*node.members.first()?], node.prefix);
             let shared = |index: &usize| self::component(names[*index], node.prefix) == component;
             if !node.members.iter().all(shared) {
@@ -82,19 +82,19 @@ impl Node {
             let first = names[*node.members.first()?].len();
             node.prefix += component.len() + 1;
             if first < node.prefix {
-                node.part = Part::Whole;
+                node.part = FoldedPart::Whole;
             }
         }
         (!node.members.is_empty()).then_some(node)
     }
 
     /// The lines that the node would be if it were opened.
-    fn opened(&self, names: &[&[u8]]) -> Vec<Node> {
+    fn opened(&self, names: &[&[u8]]) -> Vec<NameGroup> {
         let mut parts = Vec::new();
         let mut members = self.members.as_slice();
-        if self.part == Part::Whole {
+        if self.part == FoldedPart::Whole {
             let (own, beneath) = members.split_at(1);
-            parts.push(Node { prefix: self.prefix, members: own.to_vec(), part: Part::Direct });
+            parts.push(NameGroup { prefix: self.prefix, members: own.to_vec(), part: FoldedPart::Direct });
             members = beneath;
         }
         let mut direct = Vec::new();
@@ -104,25 +104,31 @@ impl Node {
         for group in members.chunk_by(same) {
             match group {
                 [one] if !names[*one][self.prefix..].contains(&b'/') => direct.push(*one),
-                group => parts.extend(Node::new(names, self.prefix, group.to_vec(), Part::Beneath)),
+                group => {
+                    parts.extend(NameGroup::new(names, self.prefix, group.to_vec(), FoldedPart::Beneath))
+                }
             }
         }
         if !direct.is_empty() {
-            parts.push(Node { prefix: self.prefix, members: direct, part: Part::Direct });
+            parts.push(NameGroup { prefix: self.prefix, members: direct, part: FoldedPart::Direct });
         }
         parts
     }
 
     /// A line for each member.
-    fn each(&self) -> Vec<Node> {
-        let one = |index: &usize| Node { prefix: self.prefix, members: vec![*index], part: Part::Direct };
+    fn each(&self) -> Vec<NameGroup> {
+        let one = |index: &usize| NameGroup {
+            prefix: self.prefix,
+            members: vec![*index],
+            part: FoldedPart::Direct,
+        };
         self.members.iter().map(one).collect()
     }
 
-    fn into_row(self) -> Row {
+    fn into_row(self) -> FoldedRow {
         match self.members.as_slice() {
-            [one] => Row::One(*one),
-            _ => Row::Folded { prefix: self.prefix, members: self.members, what: self.part },
+            [one] => FoldedRow::One(*one),
+            _ => FoldedRow::Folded { prefix: self.prefix, members: self.members, what: self.part },
         }
     }
 }
@@ -134,27 +140,29 @@ fn component(name: &[u8], prefix: usize) -> &[u8] {
 }
 
 /// The largest node that is worth opening and fits when it is, and its parts.
-fn best_to_open(names: &[&[u8]], nodes: &[Node], budget: usize) -> Option<(usize, Vec<Node>)> {
+fn best_to_open(names: &[&[u8]], nodes: &[NameGroup], budget: usize) -> Option<(usize, Vec<NameGroup>)> {
     let mut candidates: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].members.len() > 1).collect();
     candidates.sort_by_key(|at| std::cmp::Reverse(nodes[*at].members.len()));
     let fits = |parts: usize| nodes.len() + parts <= budget + 1;
     candidates.into_iter().find_map(|at| {
         let node = &nodes[at];
-        if node.part == Part::Direct {
+        if node.part == FoldedPart::Direct {
             return fits(node.members.len()).then(|| (at, node.each()));
         }
         let parts = node.opened(names);
         // A directory and the heap of files in it say no more in two lines than in one.
-        let is_heap = node.part == Part::Whole && parts.len() == 2 && parts[1].part == Part::Direct;
+        let is_heap =
+            node.part == FoldedPart::Whole && parts.len() == 2 && parts[1].part == FoldedPart::Direct;
         (fits(parts.len()) && (!is_heap || fits(node.members.len()))).then_some((at, parts))
     })
 }
 
 /// Lists the first of the largest heap of files where there is room for some.
-fn list_some(nodes: &mut Vec<Node>, spare: usize) {
+fn list_some(nodes: &mut Vec<NameGroup>, spare: usize) {
     const WORTH: usize = 3;
     const ENOUGH: usize = 10;
-    let heaps = (0..nodes.len()).filter(|at| nodes[*at].part == Part::Direct && nodes[*at].members.len() > 1);
+    let heaps =
+        (0..nodes.len()).filter(|at| nodes[*at].part == FoldedPart::Direct && nodes[*at].members.len() > 1);
     let Some(at) = heaps.max_by_key(|at| nodes[*at].members.len()) else { return };
     if spare <= WORTH {
         return;
@@ -163,7 +171,7 @@ fn list_some(nodes: &mut Vec<Node>, spare: usize) {
     let mut parts = heap.each();
     parts.truncate((spare - 1).min(ENOUGH));
     let members = heap.members[parts.len()..].to_vec();
-    parts.push(Node { prefix: heap.prefix, members, part: Part::Rest });
+    parts.push(NameGroup { prefix: heap.prefix, members, part: FoldedPart::Rest });
     nodes.splice(at..at, parts);
 }
 
@@ -179,11 +187,11 @@ mod tests {
         let mut seen = Vec::new();
         let rows = fold(&names, budget);
         let lines = rows.iter().map(|row| match row {
-            Row::One(index) => {
+            FoldedRow::One(index) => {
                 seen.push(*index);
                 text(names[*index])
             }
-            Row::Folded { prefix, members, what } => {
+            FoldedRow::Folded { prefix, members, what } => {
                 seen.extend(members);
                 let first = names[members[0]];
                 let dir = text(&first[..first.len().min(*prefix)]);

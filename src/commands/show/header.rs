@@ -8,8 +8,8 @@ use indicatif::HumanCount;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{below, quoted, shell_line, shown};
 use super::tree::{cut, ended};
-use crate::restore::rescue;
-use crate::snapshot::{Header, Kind, Snapshot};
+use crate::restore::interrupted;
+use crate::snapshot::{Header, Snapshot, SnapshotKind};
 
 /// How many suppressed changes and rules are named without `--long`.
 const NAMED: usize = 6;
@@ -17,12 +17,12 @@ const NAMED: usize = 6;
 /// Writes what is known of the recording as a whole.
 pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Result<(), OutputError> {
     let header = snapshot.header();
-    let mut lines = Lines { console };
+    let mut lines = HeaderLines { console };
     let command = shell_line(&header.command);
-    let limit = lines.console.look.width.filter(|_| !in_full).map(|width| width * 3);
+    let limit = lines.console.format.width.filter(|_| !in_full).map(|width| width * 3);
     let command = limit.map_or(command.clone(), |limit| cut(&command, limit));
     lines.line("Command", style::HEADING, &command)?;
-    if header.kind == Kind::Rescue {
+    if header.kind == SnapshotKind::Rescue {
         lines.line("Kind", Style::new(), "rescue: what a restore was about to overwrite")?;
     } else {
         lines.line("Status", status_style(header), &status(header))?;
@@ -40,7 +40,7 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
     lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
-    for rescue in rescue::interrupted(snapshot.path()) {
+    for rescue in interrupted::interrupted(snapshot.path()) {
         let text = format!("interrupted, see {}", quoted(rescue.as_os_str().as_encoded_bytes()));
         lines.line("Restore", style::CHANGED, &text)?;
     }
@@ -50,7 +50,7 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
         lines.line(key, style, &text)?;
     }
-    for interrupted in rescue::interrupted(snapshot.path()) {
+    for interrupted in interrupted::interrupted(snapshot.path()) {
         let text = format!(
             "interrupted: the same restore again completes it (what was overwritten is in {})",
             quoted(interrupted.as_os_str().as_bytes())
@@ -60,11 +60,11 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     suppressed(header, in_full, &mut lines)
 }
 
-struct Lines<'a, 'c> {
+struct HeaderLines<'a, 'c> {
     console: &'a mut Console<'c>,
 }
 
-impl Lines<'_, '_> {
+impl HeaderLines<'_, '_> {
     fn line(&mut self, key: &str, style: Style, value: &str) -> Result<(), OutputError> {
         let value = self.console.paint(style, value).to_string();
         let key = self.console.paint(style::FAINT, format_args!("{key:11}")).to_string();
@@ -139,7 +139,7 @@ fn repositories(header: &Header) -> Vec<String> {
 }
 
 /// What the rules left out: changes by name, the rest as a count.
-fn suppressed(header: &Header, in_full: bool, lines: &mut Lines) -> Result<(), OutputError> {
+fn suppressed(header: &Header, in_full: bool, lines: &mut HeaderLines) -> Result<(), OutputError> {
     let named = if in_full { usize::MAX } else { NAMED };
     for rule in header.suppressed.iter().filter(|rule| !rule.changed.is_empty()) {
         let paths: Vec<_> =

@@ -4,13 +4,13 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::header::seconds;
-use super::list::{Filter, Status};
+use super::list::{Filter, PathStatus};
 use crate::commands::change::Differences;
 use crate::snapshot::{FileRecord, Header, Snapshot};
 
 /// The one document: the manifest's own keys but `files`, then `seconds`, `counts`, `files`.
 #[derive(Serialize)]
-pub struct Document<'s> {
+pub struct ShowJson<'s> {
     #[serde(flatten)]
     header: &'s Header,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,15 +21,15 @@ pub struct Document<'s> {
     files: Vec<&'s FileRecord>,
 }
 
-impl<'s> Document<'s> {
+impl<'s> ShowJson<'s> {
     /// The document of the records that `filter` takes.
-    pub fn new(snapshot: &'s Snapshot, filter: &Filter) -> Document<'s> {
+    pub fn new(snapshot: &'s Snapshot, filter: &Filter) -> ShowJson<'s> {
         let files: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
-        let counts = Status::ALL.iter().map(|status| {
-            let count = files.iter().filter(|record| Status::of(record) == *status).count();
+        let counts = PathStatus::ALL.iter().map(|status| {
+            let count = files.iter().filter(|record| PathStatus::of(record) == *status).count();
             (status.name().to_owned(), count.into())
         });
-        Document {
+        ShowJson {
             header: snapshot.header(),
             seconds: seconds(snapshot.header()),
             counts: counts.collect(),
@@ -40,7 +40,7 @@ impl<'s> Document<'s> {
 
 /// A record of the manifest and what became of it.
 #[derive(Serialize)]
-struct File<'s> {
+struct FileJson<'s> {
     status: &'static str,
     /// In what the two states of a changed path differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -51,9 +51,9 @@ struct File<'s> {
 
 fn each<S: Serializer>(files: &[&FileRecord], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(files.iter().map(|record| {
-        let status = Status::of(record);
-        let differs = if status == Status::Changed { differs(record) } else { Vec::new() };
-        File { status: status.name(), differs, record }
+        let status = PathStatus::of(record);
+        let differs = if status == PathStatus::Changed { differs(record) } else { Vec::new() };
+        FileJson { status: status.name(), differs, record }
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::super::change::{Effect, origin};
+use super::super::change::{PathEffect, origin};
 use super::super::paths::{Selection, below};
 use super::fold::by_component;
 use crate::cli::Show;
@@ -10,7 +10,7 @@ use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
 /// What became of a path or what was done with it, one word for each record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum PathStatus {
     /// It was there and is another now.
     Changed,
     /// It was not there and is now.
@@ -27,41 +27,41 @@ pub enum Status {
     Existence,
 }
 
-impl Status {
+impl PathStatus {
     /// All of them.
-    pub const ALL: [Status; 7] = [
-        Status::Changed,
-        Status::Created,
-        Status::Deleted,
-        Status::Temporary,
-        Status::Unaltered,
-        Status::Read,
-        Status::Existence,
+    pub const ALL: [PathStatus; 7] = [
+        PathStatus::Changed,
+        PathStatus::Created,
+        PathStatus::Deleted,
+        PathStatus::Temporary,
+        PathStatus::Unaltered,
+        PathStatus::Read,
+        PathStatus::Existence,
     ];
 
     /// The status of a record.
-    pub fn of(record: &FileRecord) -> Status {
-        match Effect::of(record) {
-            Effect::Changed => Status::Changed,
-            Effect::Created => Status::Created,
-            Effect::Deleted => Status::Deleted,
-            Effect::Temporary => Status::Temporary,
-            Effect::Unaltered => Status::Unaltered,
-            Effect::None if is_input(record) => Status::Read,
-            Effect::None => Status::Existence,
+    pub fn of(record: &FileRecord) -> PathStatus {
+        match PathEffect::of(record) {
+            PathEffect::Changed => PathStatus::Changed,
+            PathEffect::Created => PathStatus::Created,
+            PathEffect::Deleted => PathStatus::Deleted,
+            PathEffect::Temporary => PathStatus::Temporary,
+            PathEffect::Unaltered => PathStatus::Unaltered,
+            PathEffect::None if is_input(record) => PathStatus::Read,
+            PathEffect::None => PathStatus::Existence,
         }
     }
 
     /// The word of the JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Status::Changed => "changed",
-            Status::Created => "created",
-            Status::Deleted => "deleted",
-            Status::Temporary => "temporary",
-            Status::Unaltered => "unaltered",
-            Status::Read => "read",
-            Status::Existence => "existence",
+            PathStatus::Changed => "changed",
+            PathStatus::Created => "created",
+            PathStatus::Deleted => "deleted",
+            PathStatus::Temporary => "temporary",
+            PathStatus::Unaltered => "unaltered",
+            PathStatus::Read => "read",
+            PathStatus::Existence => "existence",
         }
     }
 }
@@ -105,22 +105,24 @@ impl<'a> Filter<'a> {
     /// Whether `record` is asked for.
     pub fn takes(&self, record: &FileRecord) -> bool {
         let by_status = |status| match status {
-            Status::Changed => self.args.changed,
-            Status::Created => self.args.created,
-            Status::Deleted => self.args.deleted,
-            Status::Existence => self.args.existence,
-            Status::Temporary | Status::Unaltered | Status::Read => false,
+            PathStatus::Changed => self.args.changed,
+            PathStatus::Created => self.args.created,
+            PathStatus::Deleted => self.args.deleted,
+            PathStatus::Existence => self.args.existence,
+            PathStatus::Temporary | PathStatus::Unaltered | PathStatus::Read => false,
         };
         self.selection.contains(&record.path)
             && self.args.process.is_none_or(|process| record.processes.contains(&process))
-            && (!self.is_of_status() || by_status(Status::of(record)) || self.args.read && is_input(record))
+            && (!self.is_of_status()
+                || by_status(PathStatus::of(record))
+                || self.args.read && is_input(record))
     }
 }
 
 /// The groups for a person, in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "their headings say it")]
-pub enum Group {
+pub enum PathGroup {
     Changed,
     Renamed,
     Created,
@@ -134,7 +136,7 @@ pub enum Group {
 
 /// One path of a group.
 #[derive(Debug, Clone)]
-pub struct Entry<'s> {
+pub struct ListedPath<'s> {
     /// The record.
     pub record: &'s FileRecord,
     /// The path below the directory where the command was started, or the absolute path.
@@ -146,31 +148,31 @@ pub struct Entry<'s> {
 }
 
 /// The groups that have something in them.
-pub struct Groups<'s>(pub Vec<(Group, Vec<Entry<'s>>)>);
+pub struct PathGroups<'s>(pub Vec<(PathGroup, Vec<ListedPath<'s>>)>);
 
-impl<'s> Groups<'s> {
+impl<'s> PathGroups<'s> {
     /// Groups the records that `filter` takes.
     ///
     /// A renamed path is one entry, under its new name, unless the filter parts the two; with
     /// `in_full` that holds for each path beneath a renamed directory, too.
-    pub fn new(snapshot: &'s Snapshot, filter: &Filter, in_full: bool) -> Groups<'s> {
+    pub fn new(snapshot: &'s Snapshot, filter: &Filter, in_full: bool) -> PathGroups<'s> {
         let start = snapshot.header().start_cwd.as_slice();
         let taken: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
-        let origins = taken.iter().map(|record| match Status::of(record) {
-            Status::Created => origin(snapshot, record),
+        let origins = taken.iter().map(|record| match PathStatus::of(record) {
+            PathStatus::Created => origin(snapshot, record),
             _ => None,
         });
         let origins: Vec<_> = origins.collect();
         let is_one = |to: &FileRecord, from: &FileRecord| {
-            Status::of(from) == Status::Deleted && filter.takes(from) && !to.inherited
+            PathStatus::of(from) == PathStatus::Deleted && filter.takes(from) && !to.inherited
         };
         let mut moved: HashSet<&[u8]> = HashSet::new();
-        let mut groups: Vec<(Group, Entry)> = Vec::with_capacity(taken.len());
+        let mut groups: Vec<(PathGroup, ListedPath)> = Vec::with_capacity(taken.len());
         for (record, origin) in taken.iter().zip(&origins) {
             let origin = *origin;
             let is_renamed = origin.is_some_and(|from| is_one(record, from) && moved.insert(&from.path));
-            let group = if is_renamed { Group::Renamed } else { group(record, filter.selection()) };
-            let entry = Entry { record, name: name(&record.path, start), origin, beneath: 0 };
+            let group = if is_renamed { PathGroup::Renamed } else { group(record, filter.selection()) };
+            let entry = ListedPath { record, name: name(&record.path, start), origin, beneath: 0 };
             groups.push((group, entry));
         }
         groups.retain(|(_, entry)| !moved.contains(entry.record.path.as_slice()));
@@ -181,33 +183,35 @@ impl<'s> Groups<'s> {
         let parts = parts.map(|part| {
             let entries: Vec<_> = part.iter().map(|(_, entry)| entry.clone()).collect();
             let group = part[0].0;
-            (group, if group == Group::Renamed && !in_full { topmost(entries) } else { entries })
+            (group, if group == PathGroup::Renamed && !in_full { topmost(entries) } else { entries })
         });
-        Groups(parts.collect())
+        PathGroups(parts.collect())
     }
 }
 
-fn group(record: &FileRecord, selection: &Selection) -> Group {
-    let status = Status::of(record);
+fn group(record: &FileRecord, selection: &Selection) -> PathGroup {
+    let status = PathStatus::of(record);
     let is_of_others = record.is_inherited_alone() && !selection.names(&record.path);
     match status {
         // The log that a shell redirects to is not the command's doing.
-        Status::Changed | Status::Created | Status::Deleted | Status::Unaltered if is_of_others => {
-            Group::Inherited
+        PathStatus::Changed | PathStatus::Created | PathStatus::Deleted | PathStatus::Unaltered
+            if is_of_others =>
+        {
+            PathGroup::Inherited
         }
-        Status::Changed => Group::Changed,
-        Status::Created => Group::Created,
-        Status::Deleted => Group::Deleted,
-        Status::Temporary => Group::Temporary,
-        Status::Unaltered => Group::Unaltered,
-        Status::Read => Group::Read,
-        Status::Existence => Group::Existence,
+        PathStatus::Changed => PathGroup::Changed,
+        PathStatus::Created => PathGroup::Created,
+        PathStatus::Deleted => PathGroup::Deleted,
+        PathStatus::Temporary => PathGroup::Temporary,
+        PathStatus::Unaltered => PathGroup::Unaltered,
+        PathStatus::Read => PathGroup::Read,
+        PathStatus::Existence => PathGroup::Existence,
     }
 }
 
 /// The renamed paths without those that went along with a directory.
-fn topmost(entries: Vec<Entry>) -> Vec<Entry> {
-    let mut top: Vec<Entry> = Vec::new();
+fn topmost(entries: Vec<ListedPath>) -> Vec<ListedPath> {
+    let mut top: Vec<ListedPath> = Vec::new();
     for entry in entries {
         // What is beneath a directory comes right after it.
         let along = top.last_mut().filter(|last| {

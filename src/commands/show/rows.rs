@@ -9,9 +9,9 @@ use indicatif::{BinaryBytes, HumanCount};
 
 use super::super::change::{Differences, has_same_content};
 use super::super::out::{Console, OutputError, style};
-use super::super::paths::{quoted, shown};
-use super::fold::{Part, Row, fold};
-use super::list::{Entry, Group};
+use super::super::paths::{number_of_paths, quoted, shown};
+use super::fold::{FoldedPart, FoldedRow, fold};
+use super::list::{ListedPath, PathGroup};
 use super::tree::heading;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{content_id, state};
@@ -24,15 +24,15 @@ const CHANGES: usize = 30;
 const OTHERS: usize = 12;
 
 /// The groups, ready to be written.
-pub struct Table<'s> {
+pub struct PathTable<'s> {
     start: &'s [u8],
     in_full: bool,
-    parts: Vec<(Group, usize, Vec<Line>)>,
+    parts: Vec<(PathGroup, usize, Vec<TableLine>)>,
     folded: usize,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct TableLine {
     size: String,
     git: &'static str,
     name: String,
@@ -41,24 +41,24 @@ struct Line {
     long: String,
 }
 
-impl<'s> Table<'s> {
+impl<'s> PathTable<'s> {
     /// An empty table, whose lines say all there is to say with `in_full`.
-    pub fn new(snapshot: &'s Snapshot, in_full: bool) -> Table<'s> {
-        Table { start: &snapshot.header().start_cwd, in_full, parts: Vec::new(), folded: 0 }
+    pub fn new(snapshot: &'s Snapshot, in_full: bool) -> PathTable<'s> {
+        PathTable { start: &snapshot.header().start_cwd, in_full, parts: Vec::new(), folded: 0 }
     }
 
     /// Adds a group, folded where it is long unless `each` is to be listed.
-    pub fn add(&mut self, group: Group, entries: &[Entry], each: bool) {
+    pub fn add(&mut self, group: PathGroup, entries: &[ListedPath], each: bool) {
         let budget = match group {
             _ if each => usize::MAX,
-            Group::Changed | Group::Renamed | Group::Created | Group::Deleted => CHANGES,
+            PathGroup::Changed | PathGroup::Renamed | PathGroup::Created | PathGroup::Deleted => CHANGES,
             _ => OTHERS,
         };
         let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
         let rows = fold(&names, budget);
         let lines = rows.iter().map(|row| match row {
-            Row::One(index) => self.one(group, &entries[*index]),
-            Row::Folded { prefix, members, what } => {
+            FoldedRow::One(index) => self.one(group, &entries[*index]),
+            FoldedRow::Folded { prefix, members, what } => {
                 self.folded += members.len();
                 folded(entries, *prefix, members, *what)
             }
@@ -69,7 +69,7 @@ impl<'s> Table<'s> {
         self.parts.push((group, entries.len() + along, lines));
     }
 
-    fn one(&self, group: Group, entry: &Entry) -> Line {
+    fn one(&self, group: PathGroup, entry: &ListedPath) -> TableLine {
         let record = entry.record;
         let now = record.after.present().or(record.before.present());
         let is_file = now.is_some_and(|now| now.file_type == FileType::File);
@@ -79,15 +79,15 @@ impl<'s> Table<'s> {
             Some(Present { target: Some(target), .. }) => name += &format!(" → {}", quoted(target)),
             _ => {}
         }
-        if let (Group::Renamed, Some(origin)) = (group, entry.origin) {
+        if let (PathGroup::Renamed, Some(origin)) = (group, entry.origin) {
             name = format!("{} → {name}", self.shown(&origin.path));
         }
-        let mut line = Line { name, notes: self.notes(group, entry), ..Line::default() };
+        let mut line = TableLine { name, notes: self.notes(group, entry), ..TableLine::default() };
         if let Some(now) = now.filter(|_| is_file) {
             line.size = size(now.size);
         }
         if now.is_some_and(|now| matches!(now.file_type, FileType::File | FileType::Symlink)) {
-            let origin = entry.origin.filter(|_| group == Group::Renamed).unwrap_or(record);
+            let origin = entry.origin.filter(|_| group == PathGroup::Renamed).unwrap_or(record);
             line.git = git_mark(origin);
         }
         if self.in_full {
@@ -100,16 +100,16 @@ impl<'s> Table<'s> {
         if self.start == b"/" { quoted(path) } else { shown(path, self.start) }
     }
 
-    fn notes(&self, group: Group, entry: &Entry) -> Vec<String> {
+    fn notes(&self, group: PathGroup, entry: &ListedPath) -> Vec<String> {
         let record = entry.record;
         let mut notes = Vec::new();
         match (record.before.present(), record.after.present()) {
             (Some(before), Some(after)) => differences(record, before, after, &mut notes),
-            (None, None) if group == Group::Existence => notes.push("not there".to_owned()),
+            (None, None) if group == PathGroup::Existence => notes.push("not there".to_owned()),
             _ => {}
         }
         match (group, entry.origin) {
-            (Group::Renamed, Some(origin)) => {
+            (PathGroup::Renamed, Some(origin)) => {
                 if let (Some(before), Some(after)) = (origin.before.present(), record.after.present()) {
                     let ids = (content_id(origin, Side::Before), content_id(record, Side::After));
                     let is_file = before.file_type == FileType::File;
@@ -118,22 +118,22 @@ impl<'s> Table<'s> {
                     }
                 }
                 if entry.beneath > 0 {
-                    notes.push(format!("and {} beneath", super::paths(entry.beneath)));
+                    notes.push(format!("and {} beneath", number_of_paths(entry.beneath)));
                 }
             }
             _ => {
                 if let Some(from) = &record.renamed_from {
                     notes.push(format!("from {}", self.shown(from)));
                 }
-                if let Some(to) = record.renamed_to.as_ref().filter(|_| group != Group::Temporary) {
+                if let Some(to) = record.renamed_to.as_ref().filter(|_| group != PathGroup::Temporary) {
                     notes.push(format!("went to {}", self.shown(to)));
                 }
             }
         }
-        if record.operations.contains(Operation::Execute) && group == Group::Read {
+        if record.operations.contains(Operation::Execute) && group == PathGroup::Read {
             notes.push("executed".to_owned());
         }
-        if record.inherited && group != Group::Inherited {
+        if record.inherited && group != PathGroup::Inherited {
             notes.push("through a descriptor from before the command".to_owned());
         }
         if let Some(lost) = lost(group, record, Side::Before) {
@@ -147,7 +147,8 @@ impl<'s> Table<'s> {
     /// Writes all groups, and returns how many paths have no line of their own.
     pub fn write(self, console: &mut Console) -> Result<usize, OutputError> {
         let lines = || self.parts.iter().flat_map(|(_, _, lines)| lines);
-        let widest = |of: fn(&Line) -> &str| lines().map(|line| of(line).chars().count()).max().unwrap_or(0);
+        let widest =
+            |of: fn(&TableLine) -> &str| lines().map(|line| of(line).chars().count()).max().unwrap_or(0);
         let (sizes, marks) = (widest(|line| &line.size), widest(|line| line.git));
         for (index, (group, count, lines)) in self.parts.iter().enumerate() {
             let (title, style) = title(*group);
@@ -155,7 +156,7 @@ impl<'s> Table<'s> {
             let title = console.paint(heading(style), format_args!("{title}: {count}")).to_string();
             writeln!(console, "{}{title}", if index > 0 { "\n" } else { "" })?;
             for line in lines {
-                let Line { size, git, name, notes, long } = line;
+                let TableLine { size, git, name, notes, long } = line;
                 let git_style =
                     if matches!(*git, "tracked" | "ignored") { style::FAINT } else { style::CHANGED };
                 let gap = if marks > 0 { "  " } else { "" };
@@ -177,17 +178,17 @@ impl<'s> Table<'s> {
     }
 }
 
-fn title(group: Group) -> (&'static str, Style) {
+fn title(group: PathGroup) -> (&'static str, Style) {
     match group {
-        Group::Changed => ("Changed", style::CHANGED),
-        Group::Renamed => ("Renamed", style::CHANGED),
-        Group::Created => ("Created", style::ADDED),
-        Group::Deleted => ("Deleted", style::REMOVED),
-        Group::Temporary => ("Made and removed again", Style::new()),
-        Group::Unaltered => ("Written or touched, and as before", Style::new()),
-        Group::Inherited => ("Written through a descriptor from before the command", Style::new()),
-        Group::Read => ("Only read", Style::new()),
-        Group::Existence => ("Only asked for", Style::new()),
+        PathGroup::Changed => ("Changed", style::CHANGED),
+        PathGroup::Renamed => ("Renamed", style::CHANGED),
+        PathGroup::Created => ("Created", style::ADDED),
+        PathGroup::Deleted => ("Deleted", style::REMOVED),
+        PathGroup::Temporary => ("Made and removed again", Style::new()),
+        PathGroup::Unaltered => ("Written or touched, and as before", Style::new()),
+        PathGroup::Inherited => ("Written through a descriptor from before the command", Style::new()),
+        PathGroup::Read => ("Only read", Style::new()),
+        PathGroup::Existence => ("Only asked for", Style::new()),
     }
 }
 
@@ -237,10 +238,14 @@ fn differences(record: &FileRecord, before: &Present, after: &Present, notes: &m
 }
 
 /// Why bytes that an undo, or a restore, would need are not in the snapshot, in the format's word.
-fn lost(group: Group, record: &FileRecord, side: Side) -> Option<&'static str> {
+fn lost(group: PathGroup, record: &FileRecord, side: Side) -> Option<&'static str> {
     let is_needed = match group {
-        Group::Changed | Group::Renamed | Group::Deleted | Group::Created | Group::Inherited => true,
-        Group::Temporary | Group::Unaltered | Group::Read | Group::Existence => false,
+        PathGroup::Changed
+        | PathGroup::Renamed
+        | PathGroup::Deleted
+        | PathGroup::Created
+        | PathGroup::Inherited => true,
+        PathGroup::Temporary | PathGroup::Unaltered | PathGroup::Read | PathGroup::Existence => false,
     };
     state(record, side).present().filter(|_| is_needed)?;
     match locate(record, side) {
@@ -277,8 +282,8 @@ fn modified(at: &Present) -> String {
 }
 
 /// The line of paths that share a directory.
-fn folded(entries: &[Entry], prefix: usize, members: &[usize], what: Part) -> Line {
-    let entries: Vec<&Entry> = members.iter().map(|index| &entries[*index]).collect();
+fn folded(entries: &[ListedPath], prefix: usize, members: &[usize], what: FoldedPart) -> TableLine {
+    let entries: Vec<&ListedPath> = members.iter().map(|index| &entries[*index]).collect();
     // Of the whole directory the first is the directory itself, without a slash.
     let first = entries.last().map_or(&b""[..], |entry| entry.name);
     let dir = match first.get(..prefix) {
@@ -291,11 +296,11 @@ fn folded(entries: &[Entry], prefix: usize, members: &[usize], what: Part) -> Li
     let bytes = files.fold(0_u64, |sum, present| sum.saturating_add(present.size));
     let count = members.len();
     let note = match what {
-        Part::Whole => format!("and {} beneath", super::paths(count - 1)),
-        Part::Beneath => format!("{} beneath", super::paths(count)),
-        Part::Direct => format!("{} in it", super::paths(count)),
-        Part::Rest => format!("and {} more in it", HumanCount(count as u64)),
+        FoldedPart::Whole => format!("and {} beneath", number_of_paths(count - 1)),
+        FoldedPart::Beneath => format!("{} beneath", number_of_paths(count)),
+        FoldedPart::Direct => format!("{} in it", number_of_paths(count)),
+        FoldedPart::Rest => format!("and {} more in it", HumanCount(count as u64)),
     };
     let size = if bytes > 0 { size(bytes) } else { String::new() };
-    Line { size, name: dir.into_owned(), notes: vec![note], ..Line::default() }
+    TableLine { size, name: dir.into_owned(), notes: vec![note], ..TableLine::default() }
 }

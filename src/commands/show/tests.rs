@@ -3,12 +3,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::commands::out::Look;
-use crate::commands::testing::{Ran, Trees, run, run_on};
+use crate::commands::out::OutputFormat;
+use crate::commands::testing::{BundleTrees, Ran, run, run_on};
 use crate::snapshot::samples::created;
 use crate::snapshot::*;
 
-fn show(trees: &Trees, flags: &[&str]) -> Ran {
+fn show(trees: &BundleTrees, flags: &[&str]) -> Ran {
     let snap = trees.snap();
     let mut args = vec!["show", snap.to_str().unwrap()];
     args.extend(flags);
@@ -45,20 +45,20 @@ fn edit<'r>(records: &'r mut [FileRecord], name: &str) -> &'r mut FileRecord {
 }
 
 /// A bundle with something in every group.
-fn full() -> Trees {
-    let trees = Trees::new();
+fn full() -> BundleTrees {
+    let trees = BundleTrees::new();
     trees.both("same", "x");
     trees.both("read", "input");
     trees.both("stated", "");
     trees.both("mode", "#!");
     fs::set_permissions(trees.after().join("mode"), fs::Permissions::from_mode(0o755)).unwrap();
-    Trees::write(&trees.before(), "edited", "0123456789");
-    Trees::write(&trees.after(), "edited", "0");
-    Trees::write(&trees.before(), "old", "moved");
-    Trees::write(&trees.after(), "new", "moved");
-    Trees::write(&trees.before(), "gone/f", "gone");
-    Trees::write(&trees.after(), "made", "made");
-    Trees::write(&trees.after(), "log", "log");
+    BundleTrees::write(&trees.before(), "edited", "0123456789");
+    BundleTrees::write(&trees.after(), "edited", "0");
+    BundleTrees::write(&trees.before(), "old", "moved");
+    BundleTrees::write(&trees.after(), "new", "moved");
+    BundleTrees::write(&trees.before(), "gone/f", "gone");
+    BundleTrees::write(&trees.after(), "made", "made");
+    BundleTrees::write(&trees.after(), "log", "log");
     std::os::unix::fs::symlink("made", trees.after().join("link")).unwrap();
     trees.commit(|records| {
         let rename: &mut [FileRecord] = records;
@@ -167,8 +167,8 @@ fn the_json_is_the_manifest_and_what_became_of_each_path() {
 
 #[test]
 fn what_the_recording_has_not_seen_is_said() {
-    let mut trees = Trees::new();
-    Trees::write(&trees.before(), "big", "x");
+    let mut trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), "big", "x");
     trees.header.complete = false;
     trees.header.exit_status = 137;
     trees.header.exit_signal = Some("SIGKILL".to_owned());
@@ -214,7 +214,7 @@ fn what_the_recording_has_not_seen_is_said() {
 
 #[test]
 fn nothing_from_a_snapshot_moves_the_cursor_of_a_terminal() {
-    let mut trees = Trees::new();
+    let mut trees = BundleTrees::new();
     let evil = "\x1b[2J\r\n\u{9b}\u{202e}";
     trees.header.command = vec![evil.as_bytes().to_vec(), b"\xff\x1b".to_vec()];
     trees.header.name = Some(evil.to_owned());
@@ -235,7 +235,7 @@ fn nothing_from_a_snapshot_moves_the_cursor_of_a_terminal() {
     trees.header.processes[0].cwd = b"\x1b".to_vec();
     for index in 0..60 {
         let name = [b"d\x1b[2J/".as_slice(), &[0xff, 0x07], format!("{index}").as_bytes()].concat();
-        Trees::write(&trees.after(), std::ffi::OsStr::from_bytes(&name), "x");
+        BundleTrees::write(&trees.after(), std::ffi::OsStr::from_bytes(&name), "x");
     }
     std::os::unix::fs::symlink("\x1b[2J", trees.after().join("link")).unwrap();
     trees.commit(|records| {
@@ -260,7 +260,7 @@ fn colours_are_for_who_wants_them_and_change_no_text() {
     let plain = show(&trees, &[]);
     assert!(!plain.text().contains('\x1b'));
     let args = ["show", snap.to_str().unwrap()];
-    let coloured = run_on(Look { terminal: true, colour: true, width: Some(200) }, &args);
+    let coloured = run_on(OutputFormat { terminal: true, colour: true, width: Some(200) }, &args);
     let text = coloured.text();
     assert!(text.contains("\x1b[1m\x1b[32mCreated: 2\x1b[0m"), "{}", text.escape_debug());
     let mut stripped = String::new();
@@ -272,10 +272,10 @@ fn colours_are_for_who_wants_them_and_change_no_text() {
 
 #[test]
 fn thousands_of_paths_are_a_page_and_all_are_counted() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     for index in 0..3000 {
-        Trees::write(&trees.before(), format!("src/d{}/f{index}", index % 100), "x");
-        Trees::write(&trees.after(), format!("made/f{index}"), "x");
+        BundleTrees::write(&trees.before(), format!("src/d{}/f{index}", index % 100), "x");
+        BundleTrees::write(&trees.after(), format!("made/f{index}"), "x");
     }
     trees.commit(|_| ());
     let ran = show(&trees, &[]);
@@ -292,13 +292,13 @@ fn thousands_of_paths_are_a_page_and_all_are_counted() {
 
 #[test]
 fn a_renamed_directory_is_one_line() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     for (tree, dir) in [(trees.before(), "lib"), (trees.after(), "src")] {
         for name in ["a", "deep/b"] {
-            Trees::write(&tree, Path::new(dir).join(name), name);
+            BundleTrees::write(&tree, Path::new(dir).join(name), name);
         }
     }
-    Trees::write(&trees.after(), "src/new", "");
+    BundleTrees::write(&trees.after(), "src/new", "");
     trees.commit(|records| {
         for name in ["", "/a", "/deep", "/deep/b"] {
             trees.rename(records, &format!("lib{name}"), &format!("src{name}"));
@@ -320,7 +320,7 @@ fn a_renamed_directory_is_one_line() {
 
 #[test]
 fn the_processes_are_a_tree_even_of_a_snapshot_that_makes_them_a_circle() {
-    let mut trees = Trees::new();
+    let mut trees = BundleTrees::new();
     trees.header.processes = vec![
         process(1, None, &["make", "all"]),
         process(2, Some(1), &["sh", "-c", "cc -c 'a b.c'"]),
@@ -331,7 +331,7 @@ fn the_processes_are_a_tree_even_of_a_snapshot_that_makes_them_a_circle() {
     ];
     trees.header.processes[2].exit_status = Some(1);
     trees.header.processes[3].exit_status = None;
-    Trees::write(&trees.after(), "made", "x");
+    BundleTrees::write(&trees.after(), "made", "x");
     trees.commit(|records| records[0].processes = vec![1, 3]);
     let ran = show(&trees, &["--processes"]);
     let tree = ran.text().split_once("\n\n").unwrap().1;
@@ -350,7 +350,7 @@ fn the_processes_are_a_tree_even_of_a_snapshot_that_makes_them_a_circle() {
 
 #[test]
 fn nothing_is_said_of_nothing() {
-    let trees = Trees::new();
+    let trees = BundleTrees::new();
     trees.both("stated", "");
     trees.commit(|records| records[0].operations = Operations::from(Operation::Existence));
     let ran = show(&trees, &[]);

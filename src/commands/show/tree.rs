@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use anstyle::Style;
 
-use super::super::out::{Console, OutputError, style};
-use super::super::paths::shell_line;
+use super::super::out::{Console, OutputError, style, visible};
+use super::super::paths::{number_of_paths, quoted, shell_line};
 use crate::snapshot::{Exec, ProcessRecord, Snapshot};
 
 /// How deep the branches are drawn; what is deeper is drawn as deep as this.
@@ -75,11 +75,11 @@ fn line(
     };
     if used > 0 {
         end += if end.is_empty() { "" } else { ", " };
-        end += &super::paths(used);
+        end += &number_of_paths(used);
     }
     let command = shell_line(&process.image.argv);
     let taken = digits + 2 + branch.chars().count() + 2 + end.chars().count();
-    let room = console.look.width.filter(|_| !in_full).map(|width| width.saturating_sub(taken + 1).max(20));
+    let room = console.format.width.filter(|_| !in_full).map(|width| width.saturating_sub(taken + 1).max(20));
     let command = room.map_or(command.clone(), |room| cut(&command, room));
     let is_bad = process.exit_status.is_some_and(|status| status != 0);
     let id = console.paint(style::HUNK, format_args!("{:digits$}", process.id)).to_string();
@@ -89,13 +89,13 @@ fn line(
     writeln!(console, "{id} {branch_text} {command}{gap}{end}")?;
     if in_full {
         let indent = " ".repeat(digits + 2 + branch.chars().count());
-        let told = |exec: &Exec| super::super::paths::quoted(&exec.exe).into_owned();
+        let told = |exec: &Exec| quoted(&exec.exe).into_owned();
         let programs = if process.execs.is_empty() {
             told(&process.image)
         } else {
             process.execs.iter().map(told).collect::<Vec<_>>().join(", then ")
         };
-        let cwd = super::super::paths::quoted(&process.cwd);
+        let cwd = quoted(&process.cwd);
         let text = format!("pid {}, in {cwd}, ran {programs}", process.pid);
         let text = console.paint(style::FAINT, text).to_string();
         writeln!(console, "{indent}{text}")?;
@@ -107,7 +107,7 @@ fn line(
 pub fn ended(status: i32, signal: Option<&str>) -> String {
     match signal {
         Some(signal) => {
-            format!("ended by {} ({status})", super::super::out::visible(signal.as_bytes()))
+            format!("ended by {} ({status})", visible(signal.as_bytes()))
         }
         None => format!("exit {status}"),
     }

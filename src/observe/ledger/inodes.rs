@@ -7,10 +7,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
 
-use nix::sys::stat::FileStat;
-
 use super::names::NameId;
 use super::protect::Hold;
+use crate::fs::FileStat;
 use crate::observe::capture::Ticket;
 use crate::snapshot::live::Xattrs;
 use crate::snapshot::{BlobOmitted, InodeFlag};
@@ -82,17 +81,19 @@ impl Stat {
         (self.dev, self.ino)
     }
 
-    /// Whether the content can be taken as the same: the same file and size, and the same
-    /// modification time, unless a traced call may have set it (`touched`).
-    pub fn same_content(&self, other: &Stat, touched: bool) -> bool {
-        self.identity() == other.identity()
-            && self.size == other.size
-            && (touched || (self.mtime, self.mtime_nsec) == (other.mtime, other.mtime_nsec))
+    /// Seconds and nanoseconds of the modification time.
+    pub fn modified(&self) -> (i64, u32) {
+        (self.mtime, self.mtime_nsec)
+    }
+
+    /// Whether it is the same file, as long as it was and modified when it was.
+    pub fn same_content(&self, other: &Stat) -> bool {
+        (self.identity(), self.size, self.modified()) == (other.identity(), other.size, other.modified())
     }
 
     /// Whether nothing that a record tells differs, the number of names apart.
     pub fn same_state(&self, other: &Stat) -> bool {
-        self.same_content(other, false)
+        self.same_content(other)
             && (self.mode, self.uid, self.gid, self.rdev) == (other.mode, other.uid, other.gid, other.rdev)
     }
 }
@@ -138,6 +139,18 @@ pub struct Extra {
     pub copies: Vec<(u64, u64)>,
 }
 
+/// The modification time by which the bytes of an inode are known to be those of before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Modified {
+    /// That of its before-state.
+    #[default]
+    Before,
+    /// One that a traced call has set: seconds and nanoseconds.
+    Set(i64, u32),
+    /// One that a traced call has set and nobody could ask for.
+    Unknown,
+}
+
 /// All that is known of an inode while the tree runs.
 #[derive(Debug, Default)]
 pub struct Inode {
@@ -154,6 +167,10 @@ pub struct Inode {
     pub written: bool,
     /// Whether its times or other metadata may have been changed in place.
     pub touched: bool,
+    /// The modification time that the last traced call to change metadata left, while its bytes are as before.
+    pub modified: Modified,
+    /// How many calls in flight may set its times.
+    pub times_in_flight: u32,
     /// Whether what was written was only appended, through a descriptor from before the launch: the bytes
     /// of the before-state are its first ones.
     pub appended: bool,
@@ -185,9 +202,22 @@ impl Inode {
         }
     }
 
+    /// Whether `now`, a later state of the inode, has the bytes of before, as long as no traced call has
+    /// written any: nobody else has modified it.
+    pub fn is_unmodified(&self, now: &Stat) -> bool {
+        let now = self.as_known(*now);
+        let modified = match self.modified {
+            Modified::Before => Some(self.before.modified()),
+            Modified::Set(seconds, nanoseconds) => Some((seconds, nanoseconds)),
+            Modified::Unknown => None,
+        };
+        (now.identity(), now.size) == (self.before.identity(), self.before.size)
+            && (self.times_in_flight > 0 || modified.is_none_or(|modified| modified == now.modified()))
+    }
+
     /// Whether `now`, a later state of the inode, has the bytes of before.
     pub fn has_bytes_of_before(&self, now: &Stat) -> bool {
-        !self.written && self.before.same_content(&self.as_known(*now), self.touched)
+        !self.written && self.is_unmodified(now)
     }
 }
 
@@ -275,7 +305,7 @@ mod tests {
     use super::*;
 
     fn stat(ino: u64, size: i64) -> FileStat {
-        let mut stat = nix::sys::stat::lstat("/").unwrap();
+        let mut stat = rustix::fs::lstat("/").unwrap();
         (stat.st_mode, stat.st_ino, stat.st_size) = (libc::S_IFREG | 0o644, ino, size);
         stat
     }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
 use super::inodes::InodeId;
-use crate::observe::git::Facts;
+use crate::git::GitFacts;
 use crate::snapshot::{Digest, Operations};
 
 /// The place of a name in the ledger; never changes.
@@ -87,7 +87,7 @@ pub struct Name {
     /// The inode that it stood for at first sight; none where nothing was there.
     pub before: Option<InodeId>,
     /// How Git knew it.
-    pub git: Option<Facts>,
+    pub git: Option<GitFacts>,
     /// When that was asked (`Repositories::epoch`).
     pub git_epoch: u32,
     /// What few names have.

@@ -1,4 +1,4 @@
-//! Row groups on their way into the parquet file: one is compressed and written by a thread while the
+//! PendingRow groups on their way into the parquet file: one is compressed and written by a thread while the
 //! next is filled.
 //!
 //! Knows rows and their bytes, nothing of digests. Neighbour: `blobs.rs` fills the groups.
@@ -17,72 +17,88 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type as Schema};
 
-use super::{CHUNK, COLUMNS, Compression, GROUP_ROWS};
+/// The most bytes that one row holds.
+pub const CHUNK: usize = 16 << 20;
+/// The most rows that one row group holds.
+pub const GROUP_ROWS: usize = 64;
+
+/// The columns, in order.
+pub const COLUMNS: [&str; 3] = ["key", "offset", "content"];
+
+/// How the column chunks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "the names of the codecs")]
+pub enum Compression {
+    #[default]
+    Snappy,
+    Zstd,
+    None,
+}
 
 /// A row but for its bytes.
-pub(super) struct Row {
+pub(super) struct PendingRow {
     pub key: Arc<str>,
     pub offset: u64,
     pub len: usize,
 }
 
 /// The rows of a group, and their bytes one after the other.
-pub(super) struct Group {
-    pub rows: Vec<Row>,
+pub(super) struct RowGroup {
+    pub rows: Vec<PendingRow>,
     /// [`CHUNK`] bytes, and one to see that a file has grown.
     pub buffer: Vec<u8>,
 }
 
-impl Group {
-    pub fn new() -> Group {
-        Group { rows: Vec::with_capacity(GROUP_ROWS), buffer: vec![0; CHUNK + 1] }
+impl RowGroup {
+    pub fn new() -> RowGroup {
+        RowGroup { rows: Vec::with_capacity(GROUP_ROWS), buffer: vec![0; CHUNK + 1] }
     }
 }
 
-type Written = (Group, Result<(), ParquetError>);
+type WriteOutcome = (RowGroup, Result<(), ParquetError>);
 
 /// Writes groups one after the other.
-pub(super) struct RowGroups(State);
+pub(super) struct RowGroupWriter(GroupWriter);
 
 type Parquet = Box<SerializedFileWriter<File>>;
 
-enum State {
+enum GroupWriter {
     /// No group had to make room for another yet, or no thread can be started.
-    Here(Parquet),
-    There(Thread),
+    Inline(Parquet),
+    Threaded(WriterThread),
 }
 
-struct Thread {
-    groups: SyncSender<Group>,
-    written: Receiver<Written>,
+struct WriterThread {
+    groups: SyncSender<RowGroup>,
+    written: Receiver<WriteOutcome>,
     thread: JoinHandle<Option<Parquet>>,
 }
 
-impl RowGroups {
-    pub fn new(file: File, compression: Compression) -> io::Result<RowGroups> {
-        Ok(RowGroups(State::Here(Box::new(start(file, compression)?))))
+impl RowGroupWriter {
+    pub fn new(file: File, compression: Compression) -> io::Result<RowGroupWriter> {
+        Ok(RowGroupWriter(GroupWriter::Inline(Box::new(start(file, compression)?))))
     }
 
     /// Hands a group over to be written, in exchange for an empty one.
     ///
     /// # Errors
     /// The group before could not be written.
-    pub fn write(&mut self, group: Group) -> io::Result<Group> {
-        if let State::Here(_) = self.0
+    pub fn write(&mut self, group: RowGroup) -> io::Result<RowGroup> {
+        if let GroupWriter::Inline(_) = self.0
             && let Ok((writers, there)) = spawn()
-            && let State::Here(parquet) = std::mem::replace(&mut self.0, State::There(there))
+            && let GroupWriter::Inline(parquet) = std::mem::replace(&mut self.0, GroupWriter::Threaded(there))
         {
             writers.send(parquet).map_err(|_| gone())?;
             self.hand_over(group)?;
-            return Ok(Group::new());
+            return Ok(RowGroup::new());
         }
         match &mut self.0 {
-            State::Here(parquet) => {
+            GroupWriter::Inline(parquet) => {
                 let (empty, result) = write(parquet, group);
                 result.map_err(io_error)?;
                 Ok(empty)
             }
-            State::There(there) => {
+            GroupWriter::Threaded(there) => {
                 let (empty, result) = there.written.recv().map_err(|_| gone())?;
                 result.map_err(io_error)?;
                 self.hand_over(group)?;
@@ -91,21 +107,21 @@ impl RowGroups {
         }
     }
 
-    fn hand_over(&self, group: Group) -> io::Result<()> {
+    fn hand_over(&self, group: RowGroup) -> io::Result<()> {
         match &self.0 {
-            State::There(there) => there.groups.send(group).map_err(|_| gone()),
-            State::Here(_) => Err(gone()),
+            GroupWriter::Threaded(there) => there.groups.send(group).map_err(|_| gone()),
+            GroupWriter::Inline(_) => Err(gone()),
         }
     }
 
     /// Writes the last group and ends the file; nothing where it would have no row.
-    pub fn finish(self, last: Group) -> io::Result<Option<File>> {
+    pub fn finish(self, last: RowGroup) -> io::Result<Option<File>> {
         let (mut parquet, begun) = match self.0 {
-            State::Here(parquet) => {
+            GroupWriter::Inline(parquet) => {
                 let begun = !parquet.flushed_row_groups().is_empty();
                 (parquet, begun)
             }
-            State::There(Thread { groups, written, thread }) => {
+            GroupWriter::Threaded(WriterThread { groups, written, thread }) => {
                 let (_, result) = written.recv().map_err(|_| gone())?;
                 result.map_err(io_error)?;
                 drop(groups);
@@ -127,9 +143,9 @@ fn gone() -> io::Error {
 }
 
 /// Starts a thread that first waits for what it writes with: that is not lost where none can be started.
-fn spawn() -> io::Result<(SyncSender<Parquet>, Thread)> {
+fn spawn() -> io::Result<(SyncSender<Parquet>, WriterThread)> {
     let (writers, writer) = sync_channel::<Parquet>(1);
-    let (groups, queue) = sync_channel::<Group>(1);
+    let (groups, queue) = sync_channel::<RowGroup>(1);
     let (done, written) = sync_channel(1);
     let thread = std::thread::Builder::new().name("groups".into()).spawn(move || {
         let mut parquet = writer.recv().ok()?;
@@ -140,7 +156,7 @@ fn spawn() -> io::Result<(SyncSender<Parquet>, Thread)> {
         }
         Some(parquet)
     })?;
-    Ok((writers, Thread { groups, written, thread }))
+    Ok((writers, WriterThread { groups, written, thread }))
 }
 
 fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<File>, ParquetError> {
@@ -181,7 +197,7 @@ fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<Fi
 }
 
 /// Writes a row group, lending its buffer to the writer meanwhile; gives it back empty.
-fn write(parquet: &mut SerializedFileWriter<File>, mut group: Group) -> Written {
+fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> WriteOutcome {
     let keys: Vec<ByteArray> = group.rows.iter().map(|row| ByteArray::from(&*row.key)).collect();
     let lent = Bytes::from(group.buffer);
     let mut start = 0;
@@ -214,7 +230,7 @@ fn write(parquet: &mut SerializedFileWriter<File>, mut group: Group) -> Written 
     drop(contents);
     group.rows.clear();
     // With the slices gone this is the very same memory again, not a copy.
-    (Group { rows: group.rows, buffer: Vec::from(lent) }, written)
+    (RowGroup { rows: group.rows, buffer: Vec::from(lent) }, written)
 }
 
 /// The operating system's own error where there is one below parquet's.

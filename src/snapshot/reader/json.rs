@@ -21,10 +21,10 @@ pub struct Guard<R> {
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Refusal(&'static str);
+struct LimitExceeded(&'static str);
 
 /// Whether the parser's error is ours: a read of a file never fails in this kind.
-pub fn is_refusal(error: &serde_json::Error) -> bool {
+pub fn is_limit_exceeded(error: &serde_json::Error) -> bool {
     error.io_error_kind() == Some(io::ErrorKind::InvalidData)
 }
 
@@ -34,7 +34,7 @@ impl<R> Guard<R> {
         Guard { inner, depth: 0, string: None, escaped: false }
     }
 
-    fn look(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+    fn count(&mut self, bytes: &[u8]) -> Result<(), LimitExceeded> {
         for byte in bytes {
             match &mut self.string {
                 Some(_) if self.escaped => self.escaped = false,
@@ -43,7 +43,7 @@ impl<R> Guard<R> {
                     self.escaped = *byte == b'\\';
                     *len += 1;
                     if *len > MAX_STRING {
-                        return Err(Refusal("a string is too long"));
+                        return Err(LimitExceeded("a string is too long"));
                     }
                 }
                 None => match byte {
@@ -51,7 +51,7 @@ impl<R> Guard<R> {
                     b'[' | b'{' => {
                         self.depth += 1;
                         if self.depth > MAX_DEPTH {
-                            return Err(Refusal("it is nested too deeply"));
+                            return Err(LimitExceeded("it is nested too deeply"));
                         }
                     }
                     b']' | b'}' => self.depth = self.depth.saturating_sub(1),
@@ -66,7 +66,7 @@ impl<R> Guard<R> {
 impl<R: Read> Read for Guard<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        self.look(&buffer[..read]).map_err(|refusal| io::Error::new(io::ErrorKind::InvalidData, refusal))?;
+        self.count(&buffer[..read]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         Ok(read)
     }
 }

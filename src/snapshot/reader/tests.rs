@@ -292,7 +292,7 @@ fn endless_json_is_refused_from_its_first_bytes() {
         let mut endless = io::Cursor::new(start).chain(io::repeat(endless)).take(1 << 40);
         let reader = io::BufReader::new(json::Guard::new(&mut endless));
         let error = serde_json::from_reader::<_, Manifest>(reader).unwrap_err();
-        assert!(json::is_refusal(&error), "{error}");
+        assert!(json::is_limit_exceeded(&error), "{error}");
         assert!((1 << 40) - endless.limit() < limit);
     }
     let dir = tempfile::tempdir().unwrap();
@@ -530,7 +530,7 @@ fn many_rows_of_a_group_are_decoded_once() {
         let dir = manifest_of(&header(), &rows.iter().filter_map(record).collect::<Vec<_>>());
         write_groups(dir.path(), rows, in_group);
         let snapshot = Snapshot::open(dir.path()).unwrap();
-        let asked = || snapshot.content.as_ref().unwrap().asked();
+        let asked = || snapshot.blobs.as_ref().unwrap().asked();
         let ((opened, length), mut read) = (asked(), Vec::new());
         for record in snapshot.files() {
             let blob = record.after.present().unwrap().blob.as_ref().unwrap();

@@ -1,5 +1,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use super::super::samples::{commit, created, git, present, stored};
 use super::super::{Operation, State};
@@ -103,7 +104,7 @@ fn a_pin_that_is_lost_damaged_or_no_blob_of_the_size_is_unavailable() {
 
     let mut longer = record.clone();
     longer.before = State::Present(Box::new(present(11)));
-    assert!(unavailable(&longer).contains("it has 10 bytes and not the 11"), "{}", unavailable(&longer));
+    assert!(unavailable(&longer).contains("it has 10 bytes, not 11"), "{}", unavailable(&longer));
     let mut tree = record.clone();
     tree.git.as_mut().unwrap().oid = Some(git(&root, &["rev-parse", "HEAD^{tree}"]));
     assert!(unavailable(&tree).ends_with("it is a tree"));
@@ -114,7 +115,7 @@ fn a_pin_that_is_lost_damaged_or_no_blob_of_the_size_is_unavailable() {
     let oid = git(&root, &["rev-parse", "HEAD:file"]);
     let object = root.join(".git/objects").join(&oid[..2]).join(&oid[2..]);
     fs::remove_file(&object).unwrap();
-    assert!(unavailable(&record).ends_with("has it no more"), "{}", unavailable(&record));
+    assert!(unavailable(&record).ends_with("no longer has it"), "{}", unavailable(&record));
 
     // The object of other bytes of the same length, put where the lost one was.
     fs::write(root.join("other"), "Committed\n").unwrap();
@@ -122,7 +123,7 @@ fn a_pin_that_is_lost_damaged_or_no_blob_of_the_size_is_unavailable() {
     fs::copy(root.join(".git/objects").join(&other[..2]).join(&other[2..]), &object).unwrap();
     let mut bytes = Vec::new();
     let error = Contents::new(&snapshot).copy(&record, Side::Before, &mut bytes).unwrap_err();
-    assert!(error.to_string().ends_with("its bytes are others"), "{error}");
+    assert!(error.to_string().ends_with("its bytes differ"), "{error}");
     assert_eq!(bytes, b"");
 
     fs::remove_dir_all(root.join(".git")).unwrap();
@@ -191,12 +192,12 @@ fn what_is_not_stored_says_why() {
         state.file_type = FileType::Symlink;
         state.target = Some(b"to".to_vec());
     });
-    assert_eq!(locate(&link, Side::After), Ok(Source::Target(b"to")));
+    assert_eq!(locate(&link, Side::After), Ok(ContentSource::Target(b"to")));
     let empty = with(|state| {
         state.size = 0;
         state.digest = Some(Digest::of(b""));
     });
-    assert_eq!(locate(&empty, Side::After), Ok(Source::Empty));
+    assert_eq!(locate(&empty, Side::After), Ok(ContentSource::Empty));
 }
 
 #[test]
@@ -243,5 +244,5 @@ fn a_pin_of_a_sparse_file_is_proved_by_its_digest_and_leaves_holes() {
     assert!(read(&contents, &right, Side::After).unwrap() == content);
     let wrong = set(Digest::Sparse([0; 32]));
     let error = contents.prove(&wrong, Side::Before).unwrap_err();
-    assert!(error.to_string().contains("its bytes are others"), "{error}");
+    assert!(error.to_string().contains("its bytes differ"), "{error}");
 }

@@ -3,32 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::super::manifest::*;
-use super::{needs_bytes, shown};
+use super::text::{Base64, decode, needs_bytes, shown};
 
-/// Why the JSON is no manifest, though it is JSON.
-type Fault = String;
-
-struct Base64(Vec<u8>);
-
-impl<'de> Deserialize<'de> for Base64 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        BASE64.decode(text).map(Base64).map_err(|error| D::Error::custom(format!("base64: {error}")))
-    }
-}
+/// Exact bytes beside the text that shows them.
+type Exact = Base64<Vec<u8>>;
 
 /// A key that must be there, though it may be null.
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Option::deserialize(deserializer)
 }
 
-fn bytes(key: &str, text: String, exact: Option<Base64>) -> Result<Vec<u8>, Fault> {
+fn bytes(key: &str, text: String, exact: Option<Exact>) -> Result<Vec<u8>, String> {
     match exact {
         None => Ok(text.into_bytes()),
         Some(Base64(exact)) if needs_bytes(&exact) && shown(&exact) == text => Ok(exact),
@@ -36,7 +25,7 @@ fn bytes(key: &str, text: String, exact: Option<Base64>) -> Result<Vec<u8>, Faul
     }
 }
 
-fn bytes_some(key: &str, text: Option<String>, exact: Option<Base64>) -> Result<Option<Vec<u8>>, Fault> {
+fn bytes_some(key: &str, text: Option<String>, exact: Option<Exact>) -> Result<Option<Vec<u8>>, String> {
     match (text, exact) {
         (Some(text), exact) => bytes(key, text, exact).map(Some),
         (None, None) => Ok(None),
@@ -44,7 +33,7 @@ fn bytes_some(key: &str, text: Option<String>, exact: Option<Base64>) -> Result<
     }
 }
 
-fn list(key: &str, texts: Vec<String>, exact: Option<Vec<Base64>>) -> Result<Vec<Vec<u8>>, Fault> {
+fn list(key: &str, texts: Vec<String>, exact: Option<Vec<Exact>>) -> Result<Vec<Vec<u8>>, String> {
     let Some(exact) = exact else {
         return Ok(texts.into_iter().map(String::into_bytes).collect());
     };
@@ -76,12 +65,12 @@ through!(State, StateWire);
 through!(GitState, GitWire);
 
 /// A version that this build reads; another is told at once, before any other key can be missed.
-struct Version;
+struct SupportedVersion;
 
-impl<'de> Deserialize<'de> for Version {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+impl<'de> Deserialize<'de> for SupportedVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SupportedVersion, D::Error> {
         match u64::deserialize(deserializer)? {
-            1..=FORMAT_VERSION => Ok(Version),
+            1..=FORMAT_VERSION => Ok(SupportedVersion),
             other => Err(D::Error::custom(format!(
                 "format version {other} is none that this build reads (1 to {FORMAT_VERSION})"
             ))),
@@ -92,21 +81,21 @@ impl<'de> Deserialize<'de> for Version {
 #[derive(Deserialize)]
 struct ManifestWire {
     #[serde(rename = "format_version")]
-    _version: Version,
+    _version: SupportedVersion,
     id: String,
-    kind: Kind,
+    kind: SnapshotKind,
     name: Option<String>,
     session: Option<String>,
     tool: ToolWire,
     host: HostWire,
     command: Vec<String>,
-    command_bytes: Option<Vec<Base64>>,
+    command_bytes: Option<Vec<Exact>>,
     exit_status: i32,
     exit_signal: Option<String>,
     #[serde(default)]
     timed_out: bool,
     start_cwd: String,
-    start_cwd_bytes: Option<Base64>,
+    start_cwd_bytes: Option<Exact>,
     uid: u32,
     gid: u32,
     started_at: String,
@@ -120,7 +109,7 @@ struct ManifestWire {
 }
 
 impl ManifestWire {
-    fn checked(self) -> Result<Manifest, Fault> {
+    fn checked(self) -> Result<Manifest, String> {
         let header = Header {
             id: self.id,
             kind: self.kind,
@@ -170,7 +159,7 @@ struct WarningWire {
 }
 
 impl WarningWire {
-    fn checked(self) -> Result<Warning, Fault> {
+    fn checked(self) -> Result<Warning, String> {
         let WarningWire { kind, lost, count, detail, processes } = self;
         Ok(Warning { kind, lost, count, detail, processes })
     }
@@ -182,11 +171,11 @@ struct SuppressedWire {
     reads: u64,
     writes: u64,
     changed: Vec<String>,
-    changed_bytes: Option<Vec<Base64>>,
+    changed_bytes: Option<Vec<Exact>>,
 }
 
 impl SuppressedWire {
-    fn checked(self) -> Result<Suppressed, Fault> {
+    fn checked(self) -> Result<Suppressed, String> {
         let changed = list("changed", self.changed, self.changed_bytes)?;
         Ok(Suppressed { rule: self.rule, reads: self.reads, writes: self.writes, changed })
     }
@@ -195,7 +184,7 @@ impl SuppressedWire {
 #[derive(Deserialize)]
 struct GitRepositoryWire {
     root: String,
-    root_bytes: Option<Base64>,
+    root_bytes: Option<Exact>,
     #[serde(deserialize_with = "nullable")]
     head: Option<String>,
     #[serde(default)]
@@ -204,7 +193,7 @@ struct GitRepositoryWire {
 }
 
 impl GitRepositoryWire {
-    fn checked(self) -> Result<GitRepository, Fault> {
+    fn checked(self) -> Result<GitRepository, String> {
         let root = bytes("root", self.root, self.root_bytes)?;
         Ok(GitRepository { root, head: self.head, dirty: self.dirty, head_after: self.head_after })
     }
@@ -213,15 +202,15 @@ impl GitRepositoryWire {
 #[derive(Deserialize)]
 struct ExecWire {
     exe: String,
-    exe_bytes: Option<Base64>,
+    exe_bytes: Option<Exact>,
     argv: Vec<String>,
-    argv_bytes: Option<Vec<Base64>>,
+    argv_bytes: Option<Vec<Exact>>,
     #[serde(default)]
     argv_truncated: bool,
 }
 
 impl ExecWire {
-    fn checked(self) -> Result<Exec, Fault> {
+    fn checked(self) -> Result<Exec, String> {
         Ok(Exec {
             exe: bytes("exe", self.exe, self.exe_bytes)?,
             argv: list("argv", self.argv, self.argv_bytes)?,
@@ -236,20 +225,20 @@ struct ProcessWire {
     pid: u32,
     parent: Option<u32>,
     exe: String,
-    exe_bytes: Option<Base64>,
+    exe_bytes: Option<Exact>,
     argv: Vec<String>,
-    argv_bytes: Option<Vec<Base64>>,
+    argv_bytes: Option<Vec<Exact>>,
     #[serde(default)]
     argv_truncated: bool,
     cwd: String,
-    cwd_bytes: Option<Base64>,
+    cwd_bytes: Option<Exact>,
     exit_status: Option<i32>,
     #[serde(default)]
     execs: Vec<Exec>,
 }
 
 impl ProcessWire {
-    fn checked(self) -> Result<ProcessRecord, Fault> {
+    fn checked(self) -> Result<ProcessRecord, String> {
         let image = ExecWire {
             exe: self.exe,
             exe_bytes: self.exe_bytes,
@@ -272,7 +261,7 @@ impl ProcessWire {
 #[derive(Deserialize)]
 struct FileWire {
     path: String,
-    path_bytes: Option<Base64>,
+    path_bytes: Option<Exact>,
     operations: Operations,
     #[serde(default)]
     processes: Vec<u32>,
@@ -282,9 +271,9 @@ struct FileWire {
     #[serde(default)]
     changed_by_name: bool,
     renamed_from: Option<String>,
-    renamed_from_bytes: Option<Base64>,
+    renamed_from_bytes: Option<Exact>,
     renamed_to: Option<String>,
-    renamed_to_bytes: Option<Base64>,
+    renamed_to_bytes: Option<Exact>,
     before: State,
     after: State,
     git: Option<GitState>,
@@ -292,7 +281,7 @@ struct FileWire {
 }
 
 impl FileWire {
-    fn checked(self) -> Result<FileRecord, Fault> {
+    fn checked(self) -> Result<FileRecord, String> {
         Ok(FileRecord {
             path: bytes("path", self.path, self.path_bytes)?,
             operations: self.operations,
@@ -327,12 +316,12 @@ struct StateWire {
     ino: Option<u64>,
     nlink: Option<u64>,
     target: Option<String>,
-    target_bytes: Option<Base64>,
+    target_bytes: Option<Exact>,
     rdev: Option<u64>,
     entries_digest: Option<Digest>,
     #[serde(default)]
-    xattrs: BTreeMap<String, Base64>,
-    xattrs_bytes: Option<BTreeMap<String, Base64>>,
+    xattrs: BTreeMap<String, Exact>,
+    xattrs_bytes: Option<BTreeMap<String, Exact>>,
     #[serde(default)]
     inode_flags: BTreeSet<InodeFlag>,
     #[serde(default)]
@@ -343,14 +332,14 @@ struct StateWire {
 }
 
 impl StateWire {
-    fn checked(self) -> Result<State, Fault> {
+    fn checked(self) -> Result<State, String> {
         if !self.exists {
             return Ok(State::Absent { tombstone: self.tombstone });
         }
-        fn need<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
+        fn need<T>(value: Option<T>, key: &str) -> Result<T, String> {
             value.ok_or_else(|| format!("missing key `{key}` of a state that exists"))
         }
-        fn owner(value: Option<u32>, key: &str) -> Result<u32, Fault> {
+        fn owner(value: Option<u32>, key: &str) -> Result<u32, String> {
             match need(value, key)? {
                 // To chown(2) it means to leave the owner as it is.
                 u32::MAX => Err(format!("`{key}` is the number of nobody")),
@@ -387,15 +376,15 @@ impl StateWire {
 }
 
 fn xattrs(
-    names: BTreeMap<String, Base64>,
-    exact: Option<BTreeMap<String, Base64>>,
-) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Fault> {
+    names: BTreeMap<String, Exact>,
+    exact: Option<BTreeMap<String, Exact>>,
+) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
     let Some(exact) = exact else {
         return Ok(names.into_iter().map(|(name, value)| (name.into_bytes(), value.0)).collect());
     };
     exact
         .into_iter()
-        .map(|(name, value)| match BASE64.decode(name) {
+        .map(|(name, value)| match decode(name) {
             Ok(name) if names.contains_key(shown(&name).as_ref()) => Ok((name, value.0)),
             _ => Err("`xattrs_bytes` are not the bytes of `xattrs`".to_owned()),
         })
@@ -406,11 +395,11 @@ fn xattrs(
 struct GitWire {
     in_repo: bool,
     root: String,
-    root_bytes: Option<Base64>,
+    root_bytes: Option<Exact>,
     #[serde(deserialize_with = "nullable")]
     head: Option<String>,
     relative_path: String,
-    relative_path_bytes: Option<Base64>,
+    relative_path_bytes: Option<Exact>,
     oid: Option<String>,
     tracked: bool,
     dirty: bool,
@@ -418,7 +407,7 @@ struct GitWire {
 }
 
 impl GitWire {
-    fn checked(self) -> Result<GitState, Fault> {
+    fn checked(self) -> Result<GitState, String> {
         if !self.in_repo {
             return Err("`git` of a path that is in no repository".to_owned());
         }

@@ -4,14 +4,12 @@ use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::ser::{SerializeMap, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use super::super::manifest::*;
-use super::{needs_bytes, shown};
+use super::text::{Base64, encode, needs_bytes, shown};
 
 /// Where the digit of the format version is: before all that decides it.
 const VERSION_AT: u64 = "{\n\"format_version\":".len() as u64;
@@ -27,9 +25,12 @@ where
 {
     let mut out = BufWriter::with_capacity(64 << 10, out);
     let start = out.stream_position()?;
-    let document =
-        Document { header, files: RefCell::new(Some(files.into_iter())), is_sparse: Cell::new(false) };
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
+    let document = ManifestDocument {
+        header,
+        files: RefCell::new(Some(files.into_iter())),
+        is_sparse: Cell::new(false),
+    };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, LinePerRecord::default());
     document.serialize(&mut serializer)?;
     out.write_all(b"\n")?;
     if document.is_sparse.get() {
@@ -41,7 +42,7 @@ where
     out.flush()
 }
 
-struct Document<'a, I> {
+struct ManifestDocument<'a, I> {
     header: &'a Header,
     /// serde asks a value for its text through `&self`, and an iterator gives it only once.
     files: RefCell<Option<I>>,
@@ -49,9 +50,9 @@ struct Document<'a, I> {
     is_sparse: Cell<bool>,
 }
 
-impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Document<'_, I> {
+impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for ManifestDocument<'_, I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = Object(serializer.serialize_map(None)?);
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         object.put("format_version", &1)?;
         header(&mut object, self.header)?;
         object.put("files", &Records(self))?;
@@ -59,7 +60,7 @@ impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Document<'_, I> {
     }
 }
 
-struct Records<'a, I>(&'a Document<'a, I>);
+struct Records<'a, I>(&'a ManifestDocument<'a, I>);
 
 impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Records<'_, I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -78,11 +79,11 @@ impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Records<'_, I> {
 
 /// Compact JSON with each key of the top level and each record in a list of it on its own line.
 #[derive(Default)]
-struct Lines {
+struct LinePerRecord {
     depth: usize,
 }
 
-impl Formatter for Lines {
+impl Formatter for LinePerRecord {
     fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         if self.depth == 2 {
             out.write_all(b"\n")?;
@@ -113,9 +114,9 @@ impl Formatter for Lines {
 }
 
 /// An object under way, here or in a verb, with the rules of the format for what is left out.
-pub(crate) struct Object<M>(pub(crate) M);
+pub(crate) struct JsonObject<M>(pub(crate) M);
 
-impl<M: SerializeMap> Object<M> {
+impl<M: SerializeMap> JsonObject<M> {
     pub(crate) fn put<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), M::Error> {
         self.0.serialize_entry(key, value)
     }
@@ -140,7 +141,7 @@ impl<M: SerializeMap> Object<M> {
     pub(crate) fn texts(&mut self, key: &str, list: &[Vec<u8>]) -> Result<(), M::Error> {
         self.put(key, &Each(|| list.iter().map(|bytes| shown(bytes))))?;
         if list.iter().any(|bytes| needs_bytes(bytes)) {
-            self.put(&format!("{key}_bytes"), &Each(|| list.iter().map(|bytes| Base64(bytes))))?;
+            self.put(&format!("{key}_bytes"), &Each(|| list.iter().map(Base64)))?;
         }
         Ok(())
     }
@@ -155,20 +156,12 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     }
 }
 
-struct Base64<'a>(&'a [u8]);
-
-impl Serialize for Base64<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&BASE64.encode(self.0))
-    }
-}
-
 /// Serializes a type as the object that `fill` makes of it.
 macro_rules! object {
     ($type:ident, $fill:expr) => {
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut object = Object(serializer.serialize_map(None)?);
+                let mut object = JsonObject(serializer.serialize_map(None)?);
                 $fill(&mut object, self)?;
                 object.0.end()
             }
@@ -188,7 +181,7 @@ object!(FileRecord, file);
 object!(State, state);
 object!(GitState, git);
 
-fn header<M: SerializeMap>(object: &mut Object<M>, header: &Header) -> Result<(), M::Error> {
+fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Result<(), M::Error> {
     object.put("id", &header.id)?;
     object.put("kind", &header.kind)?;
     object.put_some("name", &header.name)?;
@@ -211,18 +204,18 @@ fn header<M: SerializeMap>(object: &mut Object<M>, header: &Header) -> Result<()
     object.put("processes", &header.processes)
 }
 
-fn tool<M: SerializeMap>(object: &mut Object<M>, tool: &Tool) -> Result<(), M::Error> {
+fn tool<M: SerializeMap>(object: &mut JsonObject<M>, tool: &Tool) -> Result<(), M::Error> {
     object.put("name", &tool.name)?;
     object.put("version", &tool.version)
 }
 
-fn host<M: SerializeMap>(object: &mut Object<M>, host: &Host) -> Result<(), M::Error> {
+fn host<M: SerializeMap>(object: &mut JsonObject<M>, host: &Host) -> Result<(), M::Error> {
     object.put("arch", &host.arch)?;
     object.put("kernel", &host.kernel)?;
     object.put("machine", &host.machine)
 }
 
-fn warning<M: SerializeMap>(object: &mut Object<M>, warning: &Warning) -> Result<(), M::Error> {
+fn warning<M: SerializeMap>(object: &mut JsonObject<M>, warning: &Warning) -> Result<(), M::Error> {
     object.put("kind", &warning.kind)?;
     object.put("lost", &warning.lost)?;
     object.put("count", &warning.count)?;
@@ -230,27 +223,27 @@ fn warning<M: SerializeMap>(object: &mut Object<M>, warning: &Warning) -> Result
     object.put("processes", &warning.processes)
 }
 
-fn suppressed<M: SerializeMap>(object: &mut Object<M>, rule: &Suppressed) -> Result<(), M::Error> {
+fn suppressed<M: SerializeMap>(object: &mut JsonObject<M>, rule: &Suppressed) -> Result<(), M::Error> {
     object.put("rule", &rule.rule)?;
     object.put("reads", &rule.reads)?;
     object.put("writes", &rule.writes)?;
     object.texts("changed", &rule.changed)
 }
 
-fn repository<M: SerializeMap>(object: &mut Object<M>, git: &GitRepository) -> Result<(), M::Error> {
+fn repository<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitRepository) -> Result<(), M::Error> {
     object.text("root", &git.root)?;
     object.put("head", &git.head)?;
     object.put_true("dirty", git.dirty)?;
     object.put_some("head_after", &git.head_after)
 }
 
-fn exec<M: SerializeMap>(object: &mut Object<M>, exec: &Exec) -> Result<(), M::Error> {
+fn exec<M: SerializeMap>(object: &mut JsonObject<M>, exec: &Exec) -> Result<(), M::Error> {
     object.text("exe", &exec.exe)?;
     object.texts("argv", &exec.argv)?;
     object.put_true("argv_truncated", exec.argv_truncated)
 }
 
-fn process<M: SerializeMap>(object: &mut Object<M>, process: &ProcessRecord) -> Result<(), M::Error> {
+fn process<M: SerializeMap>(object: &mut JsonObject<M>, process: &ProcessRecord) -> Result<(), M::Error> {
     object.put("id", &process.id)?;
     object.put("pid", &process.pid)?;
     object.put_some("parent", &process.parent)?;
@@ -260,7 +253,7 @@ fn process<M: SerializeMap>(object: &mut Object<M>, process: &ProcessRecord) -> 
     if process.execs.is_empty() { Ok(()) } else { object.put("execs", &process.execs) }
 }
 
-fn file<M: SerializeMap>(object: &mut Object<M>, file: &FileRecord) -> Result<(), M::Error> {
+fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Result<(), M::Error> {
     object.text("path", &file.path)?;
     object.put("operations", &file.operations)?;
     object.put("processes", &file.processes)?;
@@ -275,7 +268,7 @@ fn file<M: SerializeMap>(object: &mut Object<M>, file: &FileRecord) -> Result<()
     object.put_some("git_after", &file.git_after)
 }
 
-fn state<M: SerializeMap>(object: &mut Object<M>, state: &State) -> Result<(), M::Error> {
+fn state<M: SerializeMap>(object: &mut JsonObject<M>, state: &State) -> Result<(), M::Error> {
     match state {
         State::Absent { tombstone } => {
             object.put("exists", &false)?;
@@ -288,7 +281,7 @@ fn state<M: SerializeMap>(object: &mut Object<M>, state: &State) -> Result<(), M
     }
 }
 
-fn present<M: SerializeMap>(object: &mut Object<M>, there: &Present) -> Result<(), M::Error> {
+fn present<M: SerializeMap>(object: &mut JsonObject<M>, there: &Present) -> Result<(), M::Error> {
     object.put("type", &there.file_type)?;
     object.put("mode", &there.mode)?;
     object.put("mtime", &there.mtime)?;
@@ -316,19 +309,19 @@ fn present<M: SerializeMap>(object: &mut Object<M>, there: &Present) -> Result<(
 
 /// `xattrs` {shown name: base64}; where a name is not UTF-8, `xattrs_bytes` {base64 name: base64}
 /// holds them all, since two names can be shown alike.
-fn xattrs<M: SerializeMap>(object: &mut Object<M>, there: &Present) -> Result<(), M::Error> {
+fn xattrs<M: SerializeMap>(object: &mut JsonObject<M>, there: &Present) -> Result<(), M::Error> {
     let shown_names: std::collections::BTreeMap<_, _> =
         there.xattrs.iter().map(|(name, value)| (shown(name), Base64(value))).collect();
     object.put("xattrs", &shown_names)?;
     if there.xattrs.keys().any(|name| needs_bytes(name)) {
         let exact: std::collections::BTreeMap<_, _> =
-            there.xattrs.iter().map(|(name, value)| (BASE64.encode(name), Base64(value))).collect();
+            there.xattrs.iter().map(|(name, value)| (encode(name), Base64(value))).collect();
         object.put("xattrs_bytes", &exact)?;
     }
     Ok(())
 }
 
-fn git<M: SerializeMap>(object: &mut Object<M>, git: &GitState) -> Result<(), M::Error> {
+fn git<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitState) -> Result<(), M::Error> {
     object.put("in_repo", &true)?;
     object.text("root", &git.root)?;
     object.put("head", &git.head)?;

@@ -1,7 +1,7 @@
-use super::super::memory::{Fake, Fault};
 use super::*;
+use crate::trace::memory::{Fake, MemoryError, RemoteAddr};
 
-/// A call: its name, its registers, the memory that they point to.
+/// A syscall: its name, its registers, and the memory that they point to.
 struct Call {
     memory: Fake,
     name: &'static str,
@@ -29,7 +29,7 @@ impl Call {
     }
 
     fn int(mut self, value: i32) -> Self {
-        // With noise in the upper half, which the kernel ignores too.
+        // The kernel ignores the upper half.
         self.args.push(u64::from(value.cast_unsigned()) | 0xdead_beef << 32);
         self
     }
@@ -43,13 +43,13 @@ impl Call {
         self.int(libc::AT_FDCWD)
     }
 
-    fn try_decode(mut self) -> Result<Decoded, Fault> {
+    fn try_decode(mut self) -> Result<DecodedSyscall, MemoryError> {
         let row = rows().iter().find(|row| row.name == self.name).expect("a row");
         self.args.resize(6, 0);
         decode(row, &self.args.try_into().unwrap(), &self.memory)
     }
 
-    fn decode(self) -> Decoded {
+    fn decode(self) -> DecodedSyscall {
         self.try_decode().unwrap()
     }
 
@@ -67,8 +67,8 @@ impl Call {
 }
 
 fn at(dirfd: Dirfd, path: &str, effect: Effect) -> Access {
-    let place = Place::Path { dirfd, path: path.as_bytes().to_vec() };
-    Access { place, effect, follow: true, resolve: Resolve::default() }
+    let file = FileRef::Path { dirfd, path: path.as_bytes().to_vec() };
+    Access { file, effect, follow: true, resolve: Resolve::default() }
 }
 
 fn cwd(path: &str, effect: Effect) -> Access {
@@ -76,14 +76,14 @@ fn cwd(path: &str, effect: Effect) -> Access {
 }
 
 fn fd(fd: i32, effect: Effect) -> Access {
-    Access { place: Place::Descriptor(fd), effect, follow: true, resolve: Resolve::default() }
+    Access { file: FileRef::Descriptor(fd), effect, follow: true, resolve: Resolve::default() }
 }
 
 fn nofollow(access: Access) -> Access {
     Access { follow: false, ..access }
 }
 
-const READ: Open = Open {
+const READ: OpenFlags = OpenFlags {
     read: true,
     write: false,
     create: false,
@@ -95,8 +95,8 @@ const READ: Open = Open {
     temporary: false,
     nonblocking: false,
 };
-const NEITHER: Open = Open { read: false, ..READ };
-const WRITE: Open = Open { write: true, ..NEITHER };
+const NEITHER: OpenFlags = OpenFlags { read: false, ..READ };
+const WRITE: OpenFlags = OpenFlags { write: true, ..NEITHER };
 
 #[test]
 fn rows_are_sorted_and_unique_and_their_operands_are_registers() {
@@ -106,9 +106,9 @@ fn rows_are_sorted_and_unique_and_their_operands_are_registers() {
     names.dedup();
     assert_eq!(names.len(), rows().len());
     for row in rows() {
-        let mut indexes: Vec<u8> = row.operands.iter().flat_map(table::Operand::registers).collect();
+        let mut indexes: Vec<u8> = row.operands.iter().flat_map(row::Operand::registers).collect();
         indexes.extend(row.when.iter().map(|test| match *test {
-            Test::Has { arg, .. } | Test::Is { arg, .. } | Test::NotNull { arg } => arg,
+            Condition::Has { arg, .. } | Condition::Is { arg, .. } | Condition::NotNull { arg } => arg,
         }));
         assert!(indexes.iter().all(|&index| index < 6), "{}", row.name);
         assert!(row.operands.len() <= 2, "{}", row.name);
@@ -136,17 +136,17 @@ fn the_checklist_and_the_table_agree() {
     for &(sysno, name, class) in checklist.iter().filter(|line| line.2 != "none") {
         let row = rows.next().expect("a row for each line");
         assert_eq!((row.sysno, row.name), (sysno, name));
-        let by_descriptor = |operand: &table::Operand| matches!(operand.name, table::Name::Descriptor(_));
-        let odd = matches!(row.beyond, table::Beyond::By(_));
+        let by_descriptor = |operand: &row::Operand| matches!(operand.named_by, row::NamedBy::Descriptor(_));
+        let custom = matches!(row.beyond, row::Beyond::Custom(_));
         match (class, row.operands) {
             ("path", [operand, ..]) => assert!(!by_descriptor(operand), "{name}"),
             ("descriptor", [operand]) => assert!(by_descriptor(operand), "{name}"),
-            ("path" | "descriptor", _) => assert!(odd, "{name}"),
+            ("path" | "descriptor", _) => assert!(custom, "{name}"),
             ("tracking", operands) => assert!(operands.is_empty(), "{name}"),
             _ => panic!("{name} is of no class"),
         }
     }
-    assert_eq!(rows.next().map(|row| row.name), None, "a row that the checklist has not");
+    assert_eq!(rows.next().map(|row| row.name), None, "a row without a line in the checklist");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_checklist_has_every_call_of_the_kernel_once() {
     }
 }
 
-/// The kernel's header of this machine, where it has one, knows no other name for a number.
+/// The kernel header of this machine, if there is one, has no other name for a number.
 #[test]
 fn the_checklist_says_what_the_header_of_the_machine_says() {
     let headers = ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"];
@@ -251,30 +251,30 @@ fn open_flags_say_what_happens() {
     };
     assert_eq!(open(O_RDONLY | O_CLOEXEC), (READ, true));
     assert_eq!(open(O_WRONLY), (WRITE, true));
-    assert_eq!(open(O_RDWR | O_APPEND), (Open { read: true, append: true, ..WRITE }, true));
+    assert_eq!(open(O_RDWR | O_APPEND), (OpenFlags { read: true, append: true, ..WRITE }, true));
     assert_eq!(open(O_ACCMODE), (NEITHER, true));
-    assert_eq!(open(O_RDONLY | O_TRUNC), (Open { truncate: true, ..READ }, true));
+    assert_eq!(open(O_RDONLY | O_TRUNC), (OpenFlags { truncate: true, ..READ }, true));
     assert_eq!(open(O_NOFOLLOW), (READ, false));
-    let create = Open { create: true, ..WRITE };
+    let create = OpenFlags { create: true, ..WRITE };
     assert_eq!(open(O_WRONLY | O_CREAT), (create, true));
-    assert_eq!(open(O_WRONLY | O_CREAT | O_EXCL), (Open { exclusive: true, ..create }, false));
+    assert_eq!(open(O_WRONLY | O_CREAT | O_EXCL), (OpenFlags { exclusive: true, ..create }, false));
     assert_eq!(open(O_WRONLY | O_EXCL), (WRITE, true));
-    let temporary = Open { temporary: true, directory: true, ..WRITE };
+    let temporary = OpenFlags { temporary: true, directory: true, ..WRITE };
     assert_eq!(open(O_TMPFILE | O_WRONLY | O_EXCL), (temporary, true));
-    assert_eq!(open(O_DIRECTORY), (Open { directory: true, ..READ }, true));
-    let path_only = Open { path_only: true, ..NEITHER };
+    assert_eq!(open(O_DIRECTORY), (OpenFlags { directory: true, ..READ }, true));
+    let path_only = OpenFlags { path_only: true, ..NEITHER };
     assert_eq!(open(O_PATH | O_RDWR | O_CREAT | O_TRUNC | O_EXCL), (path_only, true));
-    assert_eq!(open(O_PATH | O_NOFOLLOW | O_DIRECTORY), (Open { directory: true, ..path_only }, false));
+    assert_eq!(open(O_PATH | O_NOFOLLOW | O_DIRECTORY), (OpenFlags { directory: true, ..path_only }, false));
     assert_eq!(
         call("creat").path("f").accesses(),
-        [cwd("f", Effect::Open(Open { create: true, truncate: true, ..WRITE }))]
+        [cwd("f", Effect::Open(OpenFlags { create: true, truncate: true, ..WRITE }))]
     );
 }
 
 #[test]
 fn only_opens_that_can_change_nothing_look_only() {
     use libc::*;
-    let looks = |flags| call("openat").cwd().path("f").int(flags).decode().looks_only();
+    let looks = |flags| call("openat").cwd().path("f").int(flags).decode().is_read_only();
     for flags in [O_RDONLY, O_ACCMODE, O_PATH | O_RDWR | O_TRUNC, O_DIRECTORY, O_APPEND] {
         assert!(looks(flags), "{flags:o}");
     }
@@ -301,7 +301,7 @@ fn openat2_reads_its_structure_as_the_kernel_does() {
     assert_eq!(how(&[0, 0, 0, 1], 32), Ok(vec![]), "E2BIG");
     assert_eq!(how(&[0, 0, 0], 16), Ok(vec![]), "EINVAL");
     assert_eq!(how(&[0, 0, 0], 5000), Ok(vec![]), "E2BIG");
-    assert_eq!(how(&[0, 0, 0], 32), Err(Fault::Unmapped), "EFAULT");
+    assert_eq!(how(&[0, 0, 0], 32), Err(MemoryError::Unmapped), "EFAULT");
     let all = Resolve {
         no_xdev: true,
         no_magiclinks: true,
@@ -313,10 +313,10 @@ fn openat2_reads_its_structure_as_the_kernel_does() {
     assert_eq!(how(&[0, 0, 0x3f], 24), Ok(vec![Access { resolve: all, ..read.clone() }]));
     let in_root = Resolve { in_root: true, strict: true, ..Resolve::default() };
     let flags = u64::from((libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY).cast_unsigned());
-    let create = Effect::Open(Open { create: true, exclusive: true, ..WRITE });
+    let create = Effect::Open(OpenFlags { create: true, exclusive: true, ..WRITE });
     let expected = Access { resolve: in_root, follow: false, ..at(Dirfd::Fd(5), "f", create) };
     assert_eq!(how(&[flags, 0o644, 0x10], 24), Ok(vec![expected]));
-    assert!(!read.looks_only(), "only its result tells whether it opened anything");
+    assert!(!read.is_read_only(), "only its result tells whether it opened anything");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
     assert_eq!(call("newfstatat").int(3).path("").word(0).int(0).accesses(), nothing);
     assert_eq!(call("newfstatat").int(3).path("").word(0).int(EMPTY).accesses(), nothing, "as fstat");
     assert_eq!(call("statx").int(3).path("").int(EMPTY).accesses(), nothing);
-    let here = Access { place: Place::WorkingDirectory, ..cwd("", Effect::Query) };
+    let here = Access { file: FileRef::WorkingDirectory, ..cwd("", Effect::Query) };
     assert_eq!(call("statx").cwd().path("").int(EMPTY).accesses(), [here]);
     assert_eq!(call("stat").path("").accesses(), nothing);
     let chown = |flags| call("fchownat").int(3).path("").word(0).word(0).int(flags).accesses();
@@ -336,7 +336,7 @@ fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
     assert_eq!(call("fchmodat").int(3).path("").word(0).int(EMPTY).accesses(), nothing);
     assert_eq!(call("readlinkat").int(3).path("").accesses(), nothing);
     assert_eq!(call("readlinkat").cwd().path("").accesses(), nothing);
-    assert_eq!(call("rename").path("a").path("").accesses(), nothing, "ENOENT before any look");
+    assert_eq!(call("rename").path("a").path("").accesses(), nothing, "ENOENT before any path is resolved");
     let mut decoded = call("execveat").int(3).path("").word(64).word(0).int(EMPTY).decode();
     assert_eq!(decoded.accesses.pop(), Some(fd(3, Effect::Execute)));
     assert_eq!(decoded.argv, Some(RemoteAddr(64)));
@@ -345,8 +345,8 @@ fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
 #[test]
 fn a_null_path_is_a_fault_or_names_the_descriptor() {
     const EMPTY: i32 = libc::AT_EMPTY_PATH;
-    let fault = Err(Fault::Unmapped);
-    let nothing = Ok(Decoded::default());
+    let fault = Err(MemoryError::Unmapped);
+    let nothing = Ok(DecodedSyscall::default());
     assert_eq!(call("stat").word(0).try_decode(), fault);
     assert_eq!(call("utimensat").int(3).word(0).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("futimesat").int(3).word(0).accesses(), [fd(3, Effect::Metadata)]);
@@ -367,8 +367,8 @@ fn rename_flags_say_whether_the_names_change_places() {
         let call = call("renameat2").int(3).path("a").cwd().path("b").int(flags.cast_signed());
         let [from, to]: [Access; 2] = call.accesses().try_into().unwrap();
         assert_eq!((from.follow, to.follow), (false, false));
-        assert_eq!(from.place, at(Dirfd::Fd(3), "a", Effect::Query).place);
-        assert_eq!(to.place, cwd("b", Effect::Query).place);
+        assert_eq!(from.file, at(Dirfd::Fd(3), "a", Effect::Query).file);
+        assert_eq!(to.file, cwd("b", Effect::Query).file);
         (from.effect, to.effect)
     };
     let plain =
@@ -390,21 +390,21 @@ fn rename_flags_say_whether_the_names_change_places() {
 }
 
 #[test]
-fn links_are_followed_where_each_call_follows_them() {
+fn symlinks_are_followed_where_the_kernel_follows_them() {
     let link = |flags| call("linkat").cwd().path("a").cwd().path("b").int(flags).accesses();
-    let [from, to] = [cwd("a", Effect::LinkFrom), nofollow(cwd("b", Effect::LinkTo))];
+    let [from, to] = [cwd("a", Effect::HardLinkFrom), nofollow(cwd("b", Effect::HardLinkTo))];
     assert_eq!(link(0), [nofollow(from.clone()), to.clone()]);
     assert_eq!(link(libc::AT_SYMLINK_FOLLOW), [from.clone(), to.clone()]);
     assert_eq!(call("link").path("a").path("b").accesses(), [nofollow(from), to.clone()]);
     assert_eq!(
         call("linkat").int(3).path("").cwd().path("b").int(libc::AT_EMPTY_PATH).accesses(),
-        [nofollow(fd(3, Effect::LinkFrom)), to],
+        [nofollow(fd(3, Effect::HardLinkFrom)), to],
         "an O_TMPFILE gets its name"
     );
     let watch = |mask: u32| call("inotify_add_watch").int(3).path("d").int(mask.cast_signed()).accesses();
     assert_eq!(watch(libc::IN_CREATE), [cwd("d", Effect::Query)]);
     assert_eq!(watch(libc::IN_CREATE | libc::IN_DONT_FOLLOW), [nofollow(cwd("d", Effect::Query))]);
-    let directory = Open { path_only: true, directory: true, ..NEITHER };
+    let directory = OpenFlags { path_only: true, directory: true, ..NEITHER };
     assert_eq!(watch(libc::IN_CREATE | libc::IN_ONLYDIR), [cwd("d", Effect::Open(directory))]);
     let handle = |flags| call("name_to_handle_at").cwd().path("f").word(0).word(0).int(flags).accesses();
     assert_eq!(handle(0), [nofollow(cwd("f", Effect::Query))]);
@@ -431,7 +431,7 @@ fn execve_says_where_its_arguments_are() {
     let decoded = call("execve").path("bin/x").word(0x4000).decode();
     assert_eq!(decoded.accesses.to_vec(), [cwd("bin/x", Effect::Execute)]);
     assert_eq!(decoded.argv, Some(RemoteAddr(0x4000)));
-    assert!(!decoded.looks_only());
+    assert!(!decoded.is_read_only());
     let check = call("execveat").cwd().path("x").word(0x4000).word(0).int(0x10000).decode();
     assert_eq!(check.accesses.to_vec(), [cwd("x", Effect::Query)], "AT_EXECVE_CHECK runs nothing");
     assert_eq!(check.argv, None);
@@ -442,19 +442,19 @@ fn only_a_unix_address_with_a_name_is_a_path() {
     let unix = |name: &[u8]| [&[1, 0], name].concat();
     let connect = |address: &[u8], len: i32| call("connect").int(3).bytes(address).int(len).try_decode();
     let path = |path| Ok(vec![cwd(path, Effect::Query)]);
-    let accesses = |decoded: Result<Decoded, _>| decoded.map(|decoded| decoded.accesses.into_vec());
+    let accesses = |decoded: Result<DecodedSyscall, _>| decoded.map(|decoded| decoded.accesses.into_vec());
     assert_eq!(accesses(connect(&unix(b"a/sock\0garbage"), 16)), path("a/sock"));
     assert_eq!(accesses(connect(&unix(b"sock"), 6)), path("sock"), "no NUL needed");
     assert_eq!(accesses(connect(&unix(b"socket"), 6)), path("sock"), "cut by its length");
     assert_eq!(accesses(connect(&unix(&[b'x'; 108]), 110)), path(&"x".repeat(108)));
-    let nothing = Ok(Decoded::default());
+    let nothing = Ok(DecodedSyscall::default());
     assert_eq!(connect(&unix(b"\0abstract"), 11), nothing);
     assert_eq!(connect(&unix(b""), 2), nothing, "unnamed");
     assert_eq!(connect(&unix(&[b'x'; 120]), 122), nothing, "EINVAL");
     assert_eq!(connect(&unix(&[b'x'; 120]), -1), nothing, "EINVAL");
     assert_eq!(connect(&[2, 0, 0, 80, 127, 0, 0, 1], 8), nothing, "AF_INET");
     assert_eq!(connect(&[1], 1), nothing);
-    assert_eq!(connect(&unix(b"so"), 9), Err(Fault::Unmapped));
+    assert_eq!(connect(&unix(b"so"), 9), Err(MemoryError::Unmapped));
     let bind = call("bind").int(3).bytes(&unix(b"s\0")).int(4);
     assert_eq!(bind.accesses(), [nofollow(cwd("s", Effect::MakeNode))]);
     let send = |address: Call| address.int(4).accesses();
@@ -472,7 +472,7 @@ fn calls_by_descriptor_change_its_file() {
     assert_eq!(call("ioctl").int(3).word(0x4008_6602).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x401c_5820).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x5000_940e).special(), Some(Special::Unmodelled));
-    assert_eq!(call("ioctl").int(3).word(0x5413).decode(), Decoded::default(), "TIOCGWINSZ");
+    assert_eq!(call("ioctl").int(3).word(0x5413).decode(), DecodedSyscall::default(), "TIOCGWINSZ");
 }
 
 #[test]
@@ -489,7 +489,7 @@ fn clones_matter_by_their_flags() {
     assert_eq!(clone3(NEWNS, 64), Some(Special::Namespace));
     assert_eq!(clone3(UNTRACED, 88), Some(Special::Untraced { clone3: true, namespace: false }));
     assert_eq!(clone3(UNTRACED, 32), None, "EINVAL");
-    assert_eq!(call("clone3").word(0).word(88).try_decode(), Err(Fault::Unmapped));
+    assert_eq!(call("clone3").word(0).word(88).try_decode(), Err(MemoryError::Unmapped));
 }
 
 #[test]
@@ -502,8 +502,13 @@ fn tracking_calls_matter_by_their_registers() {
     assert_eq!(call("ioctl").word(3).word(0xc038_586b).special(), opens, "XFS_IOC_OPEN_BY_HANDLE");
     assert_eq!(call("fanotify_init").word(0).special(), Some(Special::Unmodelled));
     assert_eq!(call("fanotify_init").word(libc::FAN_REPORT_FID.into()).special(), None);
-    assert_eq!(call("seccomp").word(1).word(8).special(), Some(Special::Listener));
-    assert_eq!(call("seccomp").word(1).word(1).special(), None);
+    let filter = |listener| Some(Special::Filter { program: RemoteAddr(0x1000), listener });
+    assert_eq!(call("seccomp").word(1).word(8).word(0x1000).special(), filter(true));
+    assert_eq!(call("seccomp").word(1).word(1).word(0x1000).special(), filter(false));
+    assert_eq!(call("seccomp").word(0).special(), None, "SECCOMP_SET_MODE_STRICT");
+    assert_eq!(call("prctl").word(22).word(2).word(0x1000).special(), filter(false));
+    assert_eq!(call("prctl").word(22).word(1).special(), None, "SECCOMP_MODE_STRICT");
+    assert_eq!(call("prctl").word(15).word(2).special(), None, "PR_SET_NAME");
     assert_eq!(call("setresuid").special(), Some(Special::Credentials));
     assert_eq!(call("io_uring_setup").special(), Some(Special::IoUring));
     assert_eq!(call("pidfd_getfd").special(), Some(Special::UnnamedOpen { open: None }));
@@ -522,7 +527,7 @@ fn messages_matter_where_they_have_room_for_a_descriptor() {
     assert!(matches!(message(8, 20), Some(Special::Received { many: false, .. })));
     assert_eq!(message(8, 19), None);
     assert_eq!(message(0, 64), None);
-    assert_eq!(call("recvmsg").int(3).word(8).try_decode(), Err(Fault::Unmapped));
+    assert_eq!(call("recvmsg").int(3).word(8).try_decode(), Err(MemoryError::Unmapped));
     let many = Special::Received { messages: RemoteAddr(8), many: true };
     assert_eq!(call("recvmmsg").int(3).word(8).special(), Some(many));
 }
@@ -547,7 +552,7 @@ fn a_mount_names_its_source_where_that_is_a_path() {
     assert_eq!(call("mount").word(0).path("dir").word(0).word(0).decode().accesses.into_vec(), none);
     assert_eq!(
         call("mount").path("x").word(0).word(0).word(libc::MS_BIND).try_decode(),
-        Err(Fault::Unmapped)
+        Err(MemoryError::Unmapped)
     );
     let detach = call("umount2").path("dir").int(8).decode();
     assert_eq!(detach.accesses.into_vec(), [nofollow(target)]);
@@ -567,12 +572,12 @@ fn the_new_mount_calls_name_what_they_mount() {
     assert_eq!(config(1, "source", "tmpfs"), []);
     assert_eq!(config(1, "subvol", "/x"), []);
     assert_eq!(config(3, "lowerdir+", "low"), [at(Dirfd::Fd(5), "low", Effect::MountPoint)]);
-    assert_eq!(call("fsconfig").int(3).int(6).decode(), Decoded::default(), "FSCONFIG_CMD_CREATE");
+    assert_eq!(call("fsconfig").int(3).int(6).decode(), DecodedSyscall::default(), "FSCONFIG_CMD_CREATE");
     let quota = call("quotactl").int(0x8000_0200u32.cast_signed()).path("/dev/sda1").int(0).path("quota");
     assert_eq!(quota.accesses(), [cwd("/dev/sda1", Effect::MountPoint), cwd("quota", Effect::MountPoint)]);
     assert_eq!(
         call("quotactl").int(0x8000_0100u32.cast_signed()).word(0).decode(),
-        Decoded::default(),
+        DecodedSyscall::default(),
         "Q_SYNC"
     );
 }
@@ -587,35 +592,35 @@ fn a_pin_of_a_bpf_object_makes_a_node() {
     assert_eq!(bpf(6, 16, 0), [nofollow(cwd("pin", Effect::MakeNode))]);
     assert_eq!(bpf(7, 128, 0), [cwd("pin", Effect::Query)]);
     assert_eq!(bpf(7, 20, 1 << 14), [at(Dirfd::Fd(9), "pin", Effect::Query)]);
-    assert_eq!(call("bpf").int(5).word(64).decode(), Decoded::default(), "BPF_PROG_LOAD");
+    assert_eq!(call("bpf").int(5).word(64).decode(), DecodedSyscall::default(), "BPF_PROG_LOAD");
 }
 
 #[test]
-fn a_row_that_is_judged_at_its_entry_decodes_to_what_only_looks() {
+fn a_read_only_row_decodes_to_a_read_only_syscall() {
     let flags = (0..32).map(|bit| 1u32 << bit).chain([0, 3, 0x1000 | 0x100, 0o20_200_000]);
     for (row, flag) in rows().iter().flat_map(|row| flags.clone().map(move |flag| (row, flag))) {
         let mut memory = Fake::default();
         let path = memory.map_path("x").0;
         let mut args = [u64::from(flag); 6];
         for operand in row.operands {
-            if let table::Name::Path(index) | table::Name::At(_, index) | table::Name::Address(index, _) =
-                operand.name
+            if let row::NamedBy::Path(index) | row::NamedBy::At(_, index) | row::NamedBy::Address(index, _) =
+                operand.named_by
             {
                 args[usize::from(index)] = path;
             }
         }
-        let looks = match row.lane() {
-            Lane::Look => true,
-            Lane::LookUnless { arg, mask } => args[usize::from(arg)] & u64::from(mask) == 0,
-            Lane::Stop => false,
+        let read_only = match row.read_only() {
+            ReadOnly::Always => true,
+            ReadOnly::Unless { arg, mask } => args[usize::from(arg)] & u64::from(mask) == 0,
+            ReadOnly::Never => false,
         };
-        if let (true, Ok(decoded)) = (looks, decode(row, &args, &memory)) {
-            assert!(decoded.looks_only(), "{} {flag:#x}", row.name);
+        if let (true, Ok(decoded)) = (read_only, decode(row, &args, &memory)) {
+            assert!(decoded.is_read_only(), "{} {flag:#x}", row.name);
         }
     }
-    let lane = |name| rows().iter().find(|row| row.name == name).unwrap().lane();
-    assert_eq!(lane("readlink"), Lane::Look);
-    assert_eq!(lane("openat2"), Lane::Stop);
-    assert_eq!(lane("chdir"), Lane::Stop);
-    assert!(matches!(lane("openat"), Lane::LookUnless { arg: 2, .. }));
+    let read_only = |name| rows().iter().find(|row| row.name == name).unwrap().read_only();
+    assert_eq!(read_only("readlink"), ReadOnly::Always);
+    assert_eq!(read_only("openat2"), ReadOnly::Never);
+    assert_eq!(read_only("chdir"), ReadOnly::Never);
+    assert!(matches!(read_only("openat"), ReadOnly::Unless { arg: 2, .. }));
 }

@@ -1,0 +1,216 @@
+//! What the two processes of a recording tell each other: one JSON message after another.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::trace::seqpacket;
+
+/// What of a message fits into one packet; a longer one takes several.
+const PART: usize = 32 << 10;
+/// The last byte of a packet: whether its message ends with it.
+const GOES_ON: u8 = 0;
+const ENDS: u8 = 1;
+
+/// A moment that both processes can compare: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Moment(i64);
+
+impl Moment {
+    /// The present one.
+    pub fn now() -> Moment {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Moment(now.tv_sec * 1_000_000_000 + now.tv_nsec)
+    }
+}
+
+/// From the process that traces to the one that the user waits for.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToFront {
+    /// The command is about to run; with the listener of the fast lane, where there is one.
+    Launched,
+    /// Tracing is impossible here; nothing was run.
+    Denied(String),
+    /// Something else went wrong before the launch; nothing was run.
+    Failed(String),
+    /// The command could not be executed: the errno.
+    NotExecuted(i32),
+    /// The command was stopped by a signal of the terminal.
+    Stopped {
+        /// The number.
+        signal: i32,
+        /// When the stop was met.
+        at: Moment,
+    },
+    /// It goes on. SIGCONT comes after this, so that a front which is already stopped learns of it.
+    Continued,
+    /// The command has ended: its status, or the signal.
+    Ended(CommandEnd),
+    /// From now on the recording goes on without the front.
+    Detached {
+        /// Whether `--timeout` is ending it.
+        timed_out: bool,
+    },
+    /// The manifest is written, or it is not: why.
+    Done(RecordingOutcome),
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CommandEnd {
+    /// By exit.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+}
+
+impl CommandEnd {
+    /// The status as a shell shows it.
+    pub fn exit_status(self) -> i32 {
+        match self {
+            CommandEnd::Exited(status) => status,
+            CommandEnd::Killed(signal) => 128 + signal,
+        }
+    }
+}
+
+/// The end of a recording.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RecordingOutcome {
+    /// Why there is no manifest.
+    pub error: Option<String>,
+    /// Whether `--timeout` ended the tree.
+    pub timed_out: bool,
+    /// Whether the manifest is complete.
+    pub complete: bool,
+    /// What is said whatever report was asked for, a sentence each.
+    pub notes: Vec<String>,
+    /// The report that was asked for.
+    pub report: String,
+}
+
+impl RecordingOutcome {
+    /// There is no manifest.
+    pub fn failed(error: String, timed_out: bool) -> RecordingOutcome {
+        RecordingOutcome {
+            error: Some(error),
+            timed_out,
+            complete: false,
+            notes: Vec::new(),
+            report: String::new(),
+        }
+    }
+}
+
+/// From the process that the user waits for to the one that traces.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum ToTracer {
+    /// A signal came; it goes on to the command unless its sender signalled us both.
+    Signal {
+        /// The number.
+        signal: i32,
+        /// The sender.
+        sender: u32,
+        /// `si_code`.
+        code: i32,
+        /// When the front took it from its queue.
+        at: Moment,
+    },
+    /// Nobody wants to wait: end every process of the tree.
+    EndTree,
+    /// Go on without the front.
+    Detach,
+}
+
+/// One end of the connection.
+#[derive(Debug)]
+pub struct Channel {
+    socket: OwnedFd,
+    /// Held while a message is sent: its packets stay together.
+    sending: Mutex<()>,
+}
+
+impl Channel {
+    /// Both ends.
+    pub fn pair() -> io::Result<(Channel, Channel)> {
+        let (one, other) = seqpacket::pair()?;
+        let channel = |socket| Channel { socket, sending: Mutex::new(()) };
+        Ok((channel(one), channel(other)))
+    }
+
+    /// Sends a message; a peer that is gone is no error, it needs no telling.
+    pub fn send(&self, message: &impl Serialize) {
+        self.send_with(message, None);
+    }
+
+    /// The same, and another name of `descriptor` with it.
+    pub fn send_with(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) {
+        let bytes = serde_json::to_vec(message).unwrap_or_default();
+        let _together = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut descriptor = descriptor;
+        let mut parts = bytes.chunks(PART).peekable();
+        while let Some(part) = parts.next() {
+            let end = if parts.peek().is_some() { GOES_ON } else { ENDS };
+            if seqpacket::send(&self.socket, &[part, &[end]].concat(), descriptor.take()).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Receives the next message, and the descriptor that came with it; none when the peer is gone.
+    pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Option<(T, Option<OwnedFd>)> {
+        let mut message = Vec::new();
+        let mut descriptor = None;
+        loop {
+            let mut packet = vec![0; seqpacket::next_length(&self.socket).ok()?];
+            let (count, passed) = seqpacket::receive(&self.socket, &mut packet).ok()?;
+            descriptor = descriptor.or(passed);
+            let (end, part) = packet.get(..count)?.split_last()?;
+            message.extend_from_slice(part);
+            if *end == ENDS {
+                return Some((serde_json::from_slice(&message).ok()?, descriptor));
+            }
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_any_length_arrives_whole_among_others() {
+        let (one, other) = Channel::pair().unwrap();
+        let report = "\u{1}\"ä".repeat(100_000);
+        std::thread::scope(|scope| {
+            let sent = RecordingOutcome {
+                report: report.clone(),
+                ..RecordingOutcome::failed("why".to_owned(), false)
+            };
+            let one = &one;
+            scope.spawn(move || one.send(&ToFront::Done(sent)));
+            scope.spawn(move || (0..50).for_each(|_| one.send(&ToFront::Continued)));
+            let (mut done, mut others) = (0, 0);
+            while done + others < 51 {
+                match other.receive::<ToFront>().unwrap().0 {
+                    ToFront::Done(received) => {
+                        assert_eq!(received.report, report);
+                        done += 1;
+                    }
+                    ToFront::Continued => others += 1,
+                    message => panic!("{message:?}"),
+                }
+            }
+        });
+        drop(one);
+        assert!(other.receive::<ToFront>().is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! The thread of the tracing process that listens to the front, to signals and to the clock.
+//!
+//! Neighbours: `front.rs` at the other end of the channel, `process_tree.rs` whose processes it signals.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::channel::{Channel, Moment, ToFront, ToTracer};
+use super::process_tree::ProcessTree;
+use crate::trace::sys::{self, ReceivedSignal};
+
+/// A signal to both of us reaches both within this time.
+const SAME_SIGNAL: Duration = Duration::from_millis(200);
+/// A front that has just been stopped tells late of what continued it, for which nothing waits.
+const SAME_JOB_CONTROL: Duration = Duration::from_secs(2);
+
+/// Listens to the front and to signals of this process.
+pub struct ControlThread {
+    tree: Arc<ProcessTree>,
+    channel: Arc<Channel>,
+    signals: OwnedFd,
+    /// Signals that came to us and not yet, or never, to the front.
+    recent: Vec<Recent>,
+    /// When the time is up for who waits; the front can't tell while it is stopped.
+    deadline: Option<Instant>,
+}
+
+struct Recent {
+    received: ReceivedSignal,
+    at: Moment,
+    since: Instant,
+}
+
+impl ControlThread {
+    /// A thread that ends the tree after `timeout`, if there is one.
+    pub fn new(
+        tree: Arc<ProcessTree>,
+        channel: Arc<Channel>,
+        signals: OwnedFd,
+        timeout: Option<Duration>,
+    ) -> ControlThread {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        ControlThread { tree, channel, signals, recent: Vec::new(), deadline }
+    }
+
+    /// Listens for the life of this process.
+    pub fn run(mut self) {
+        let mut connected = true;
+        loop {
+            let soon = (!self.recent.is_empty()).then_some(Duration::from_millis(50));
+            let up = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = match [soon, up].into_iter().flatten().min() {
+                Some(left) => {
+                    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+                }
+                None => PollTimeout::NONE,
+            };
+            let mut fds = [
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
+            ];
+            let count = if connected { 2 } else { 1 };
+            let _ = poll(&mut fds[..count], timeout);
+            let message = connected && fds[1].revents().is_some_and(|events| !events.is_empty());
+            self.drain();
+            if message {
+                match self.channel.receive::<ToTracer>() {
+                    Some((message, _)) => self.told(message),
+                    None if self.tree.detached.load(Ordering::SeqCst) => connected = false,
+                    // The front is dead: nothing may run on unwatched, and nobody would learn of it.
+                    None => self.tree.die(),
+                }
+            }
+            self.forward_own();
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.deadline = None;
+                if !self.tree.detached.load(Ordering::SeqCst) {
+                    self.tree.timed_out.store(true, Ordering::SeqCst);
+                    self.tree.end();
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(received) = sys::take_signal(self.signals.as_fd()) {
+            self.recent.push(Recent { received, at: Moment::now(), since: Instant::now() });
+        }
+    }
+
+    fn told(&mut self, message: ToTracer) {
+        match message {
+            ToTracer::Signal { signal, sender, code, at } => {
+                // A signal to our whole group has reached the command itself, if it is in it.
+                let sent = ReceivedSignal { signal, sender, code };
+                let stopped_since =
+                    self.recent.iter().any(|recent| is_stop(recent.received.signal) && recent.at > at);
+                let twin = self.recent.iter().position(|recent| recent.received == sent);
+                match twin.map(|twin| self.recent.remove(twin)) {
+                    Some(_) if self.is_command_in_our_group() => {}
+                    Some(_) => self.forward(signal),
+                    // A later stop of our group took our own copy from the queue (signal(7)).
+                    None if signal == libc::SIGCONT && stopped_since => {}
+                    None => self.forward(signal),
+                }
+            }
+            ToTracer::EndTree => self.tree.end(),
+            ToTracer::Detach => {
+                self.tree.detached.store(true, Ordering::SeqCst);
+                self.channel
+                    .send(&ToFront::Detached { timed_out: self.tree.timed_out.load(Ordering::SeqCst) });
+            }
+        }
+    }
+
+    fn is_command_in_our_group(&self) -> bool {
+        let command = nix::unistd::Pid::from_raw(self.tree.root.0);
+        nix::unistd::getpgid(Some(command)) == Ok(nix::unistd::getpgrp())
+    }
+
+    /// Signals that were sent to this process alone go on to the command, too.
+    fn forward_own(&mut self) {
+        let due = |recent: &Recent| {
+            let signal = recent.received.signal;
+            let job_control = signal == libc::SIGCONT || is_stop(signal);
+            recent.since.elapsed() >= if job_control { SAME_JOB_CONTROL } else { SAME_SIGNAL }
+        };
+        let alone: Vec<i32> = self
+            .recent
+            .extract_if(.., |recent| due(recent))
+            .map(|recent| recent.received)
+            .filter(|received| received.code <= 0 && is_request(received.signal))
+            .map(|received| received.signal)
+            .collect();
+        for signal in alone {
+            self.forward(signal);
+        }
+    }
+
+    fn forward(&self, signal: i32) {
+        let state = self.tree.lock();
+        if state.root_end.is_none() {
+            let _ = sys::kill(self.tree.root, signal);
+        } else if matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP) {
+            drop(state);
+            self.tree.end();
+        }
+    }
+}
+
+fn is_request(signal: i32) -> bool {
+    !is_stop(signal) && !matches!(signal, libc::SIGCONT | libc::SIGPIPE)
+}
+
+fn is_stop(signal: i32) -> bool {
+    matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
+}

@@ -1,0 +1,214 @@
+//! The living processes of the recorded tree, and their end.
+//!
+//! Neighbours: the recorder of `observe` tells of each start and end, `control.rs` asks for the end of all.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::channel::{Channel, CommandEnd, Moment, ToFront};
+use super::report;
+use crate::cli::Survivors;
+use crate::commands::exit::Exit;
+use crate::observe::Events;
+use crate::trace::sys::{self, Tid};
+use crate::trace::wait_status::End;
+
+/// After SIGTERM the tree has this long before SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The living processes of the tree, for the threads that send signals to them.
+pub struct ProcessTree {
+    /// The process of the command.
+    pub root: Tid,
+    survivors: Survivors,
+    state: Mutex<ProcessTreeState>,
+    changed: Condvar,
+    /// Whether `--timeout` is ending it.
+    pub timed_out: AtomicBool,
+    /// Whether the recording goes on without the front.
+    pub detached: AtomicBool,
+}
+
+/// What changes in it.
+#[derive(Default)]
+pub struct ProcessTreeState {
+    living: BTreeSet<Tid>,
+    /// How the process of the command ended.
+    pub root_end: Option<End>,
+    ending: bool,
+    /// Whether the front is dead: nothing is to be written.
+    pub dying: bool,
+    ended_survivors: usize,
+}
+
+impl ProcessTree {
+    /// A tree of the process `root`, which has not started yet.
+    pub fn new(root: Tid, survivors: Survivors) -> ProcessTree {
+        ProcessTree {
+            root,
+            survivors,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            timed_out: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+        }
+    }
+
+    /// The state, locked.
+    pub fn lock(&self) -> MutexGuard<'_, ProcessTreeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how many processes outlived the command and were ended.
+    pub fn survivors_ended(&self) -> Option<String> {
+        let count = self.lock().ended_survivors;
+        (count > 0).then(|| {
+            format!(
+                "{} outlived the command and {} ended",
+                report::counted(count, "process", "processes"),
+                if count == 1 { "was" } else { "were" }
+            )
+        })
+    }
+
+    /// Ends every process, and then this one: while we live, no call of theirs goes astray.
+    pub fn die(&self) -> ! {
+        let mut state = self.lock();
+        state.dying = true;
+        while !state.living.is_empty() {
+            for process in &state.living {
+                let _ = sys::kill(*process, libc::SIGKILL);
+            }
+            // What is forked meanwhile is met in the next round.
+            state = self
+                .changed
+                .wait_timeout(state, Duration::from_millis(20))
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        }
+        sys::exit_now(Exit::Failure.status())
+    }
+
+    /// SIGTERM to every process, SIGKILL to those that are left after the grace.
+    pub fn end(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.lock().ending, true) {
+            return;
+        }
+        let tree = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("end".into()).spawn(move || {
+            let mut state = tree.lock();
+            for process in &state.living {
+                let _ = sys::kill(*process, libc::SIGTERM);
+                let _ = sys::kill(*process, libc::SIGCONT);
+            }
+            let deadline = Instant::now() + GRACE;
+            while !state.living.is_empty() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    for process in &state.living {
+                        let _ = sys::kill(*process, libc::SIGKILL);
+                    }
+                }
+                // What is forked meanwhile is met in the next round.
+                let pause = if left.is_zero() { Duration::from_millis(100) } else { left };
+                state = tree
+                    .changed
+                    .wait_timeout(state, pause)
+                    .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+            }
+        });
+        if spawned.is_err() {
+            for process in &self.lock().living {
+                let _ = sys::kill(*process, libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// Tells the front and the other threads what happens to the tree.
+pub struct TreeEvents {
+    tree: Arc<ProcessTree>,
+    channel: Arc<Channel>,
+    front: Tid,
+    /// Whether the command is stopped, and the front with it.
+    stopped: AtomicBool,
+}
+
+impl TreeEvents {
+    /// Tells `tree`, and the front `front` at the other end of `channel`.
+    pub fn new(tree: Arc<ProcessTree>, channel: Arc<Channel>, front: Tid) -> TreeEvents {
+        TreeEvents { tree, channel, front, stopped: AtomicBool::new(false) }
+    }
+
+    /// Signals the front, while it is our parent.
+    fn signal_front(&self, signal: i32) {
+        if nix::unistd::getppid().as_raw() == self.front.0 {
+            let _ = sys::kill(self.front, signal);
+        }
+    }
+}
+
+impl Events for TreeEvents {
+    fn started(&self, process: Tid) {
+        let mut state = self.tree.lock();
+        state.living.insert(process);
+        if state.ending && self.tree.timed_out.load(Ordering::Relaxed) {
+            let _ = sys::kill(process, libc::SIGTERM);
+        }
+    }
+
+    fn ended(&self, process: Tid, end: End) {
+        let mut state = self.tree.lock();
+        state.living.remove(&process);
+        self.tree.changed.notify_all();
+        if process != self.tree.root {
+            return;
+        }
+        state.root_end = Some(end);
+        let others = state.living.len();
+        if self.tree.survivors == Survivors::Kill && others > 0 {
+            state.ended_survivors = others;
+        }
+        drop(state);
+        self.channel.send(&ToFront::Ended(match end {
+            End::Exited(status) => CommandEnd::Exited(status),
+            End::Killed { signal, .. } => CommandEnd::Killed(signal),
+        }));
+        if self.stopped.load(Ordering::Relaxed) {
+            // It was killed while it was stopped, which a shell learns of at once.
+            self.signal_front(libc::SIGCONT);
+        }
+        if others > 0 {
+            match self.tree.survivors {
+                Survivors::Wait => {}
+                Survivors::Kill => self.tree.end(),
+                Survivors::Background => {
+                    self.tree.detached.store(true, Ordering::SeqCst);
+                    self.channel
+                        .send(&ToFront::Detached { timed_out: self.tree.timed_out.load(Ordering::SeqCst) });
+                }
+            }
+        }
+    }
+
+    fn stopped(&self, process: Tid, signal: i32) {
+        if process != self.tree.root {
+            return;
+        }
+        self.stopped.store(true, Ordering::Relaxed);
+        match signal {
+            // Nobody can hold it back, so one thread sends both this and what ends it, in order.
+            libc::SIGSTOP => self.signal_front(libc::SIGSTOP),
+            _ => self.channel.send(&ToFront::Stopped { signal, at: Moment::now() }),
+        }
+    }
+
+    fn continued(&self, process: Tid) {
+        if process == self.tree.root {
+            self.stopped.store(false, Ordering::Relaxed);
+            self.channel.send(&ToFront::Continued);
+            self.signal_front(libc::SIGCONT);
+        }
+    }
+}

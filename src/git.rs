@@ -1,0 +1,500 @@
+//! How Git knows a path: in which working tree, tracked, dirty or ignored, and whether its bytes
+//! are those of a blob that the tree's first commit has (the pin).
+//!
+//! Nothing is spawned and nothing written, the index included. Only regular files are opened, and
+//! only after a look at what they are. What can't be decided without running a filter driver is
+//! decided as its stat data in the index says.
+//!
+//! Choices where more than one answer is right:
+//!
+//! - The root directory of a working tree belongs to that tree, with an empty relative path; a
+//!   submodule's root belongs to the tree that has it as a gitlink, as a tracked entry, which is
+//!   dirty when another commit is checked out (its own content does not count).
+//! - What lies below `.git` is known to no one, nor is anything in a bare repository's directory.
+//! - A `.git` that is no repository does not count, as it does not for Git: the next one outside of
+//!   it does. Neither does one whose index can't be understood: then nothing is known of its paths. Each file
+//!   that is read has a limit (an index 1 GiB, configuration 4 MiB in all, rules and attributes 1 MiB each);
+//!   of what depends on a larger one nothing is known.
+//! - References in a reftable can't be read here: `head` is then unknown, nothing is pinned, and
+//!   dirty means different from the index.
+//! - Rules, attributes and configuration are read once; that they change is learnt from the traced
+//!   changes. Those that were changed, and the index, are compared with their files at each question.
+//! - `assume-unchanged` and `skip-worktree` are not believed.
+//!
+//! Neighbours: `observe` asks, reports every change of a path, learns where git directories are, and
+//! writes the answers into the manifest's records.
+
+mod convert;
+mod databases;
+mod directories;
+mod edited;
+mod error;
+mod files;
+mod index;
+mod objects;
+mod open;
+mod paths;
+mod patterns;
+mod repository;
+mod settings;
+mod tree;
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+
+use gix::ObjectId;
+
+pub use databases::ObjectDatabases;
+pub use error::Error;
+pub use objects::BlobHasher;
+pub use paths::below;
+
+use crate::fs::FileStat;
+use directories::{Directories, DirectoryId, Holder};
+use edited::Edited;
+use open::{OpenRepository, changes_answers};
+use paths::{components, name_length, without_slash};
+use patterns::Patterns;
+use repository::{PathStatus, Query, Repository};
+
+/// The repositories that were met, each opened once.
+///
+/// It must not live in a process whose working directory may be removed: opening needs one.
+#[derive(Default)]
+pub struct Repositories {
+    repositories: Vec<Repository>,
+    directories: Directories,
+    /// Files outside of any repository that change what is known in all of them.
+    watched: HashSet<Vec<u8>>,
+    /// Those of the files with rules and settings that the tree has changed.
+    edited: Edited,
+    /// Git directories without a component `.git` that nobody has asked for yet, and whether there
+    /// were any.
+    new_git_dirs: Vec<Vec<u8>>,
+    has_git_dirs_elsewhere: bool,
+    /// Counts what may have changed an answer.
+    epoch: u32,
+    /// Whether the blob is wanted that has the bytes of the path that is asked about.
+    pin: bool,
+    /// The one that is being asked, to be blamed for a panic.
+    busy: Option<u32>,
+}
+
+/// How Git knew a path at one moment. Small, since there is one for each path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GitFacts {
+    oid: Option<ObjectId>,
+    tracked: bool,
+    dirty: bool,
+    ignored: bool,
+    repository: u32,
+}
+
+/// A repository of which a path was asked about, or that was changed itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedRepository {
+    /// The root of its working tree, resolved.
+    pub root: Vec<u8>,
+    /// The commit of the first head, none when unborn or unknown.
+    pub head: Option<ObjectId>,
+    /// Whether a tracked path was dirty when it was first classified.
+    pub dirty: bool,
+    /// The commit of the head now, where it is another one.
+    pub head_after: Option<ObjectId>,
+}
+
+const _: () = assert!(size_of::<GitFacts>() <= 40);
+
+impl GitFacts {
+    /// The pin: the blob of the first head that the path's bytes are proved to be.
+    pub fn oid(&self) -> Option<&ObjectId> {
+        self.oid.as_ref()
+    }
+
+    /// Takes the pin over from what was told of the same bytes `later`; whether all else is told alike.
+    pub fn take_pin(&mut self, later: Option<&GitFacts>) -> bool {
+        // Another working tree, inside of the one before, has another head.
+        let later = later.filter(|later| later.repository == self.repository);
+        self.oid = later.and_then(|later| later.oid);
+        later == Some(self)
+    }
+
+    /// Whether the path is in the index.
+    pub fn tracked(&self) -> bool {
+        self.tracked
+    }
+
+    /// Whether `git status` would list it as changed against the first head.
+    pub fn dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Whether it is untracked and excluded.
+    pub fn ignored(&self) -> bool {
+        self.ignored
+    }
+}
+
+impl Repositories {
+    /// Makes a set that has met none.
+    pub fn new() -> Repositories {
+        Repositories::default()
+    }
+
+    /// Tells how Git knows `path` (absolute and resolved) at first sight. `stat` is its lstat(2),
+    /// none when nothing is there.
+    ///
+    /// None when no working tree holds it. Opens nothing but regular files. The blob that has its
+    /// bytes is told only if `pin` asks for it, which costs a look at the object.
+    pub fn classify(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
+        let facts = self.classify_again(path, stat, pin)?;
+        if facts.tracked && facts.dirty {
+            self.repositories.get_mut(facts.repository as usize)?.dirty = true;
+        }
+        Some(facts)
+    }
+
+    /// Tells the same at a later sight of the path, still against the first head.
+    pub fn classify_again(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
+        self.pin = pin;
+        let facts = self.guarded(|all| all.known(path, stat))?;
+        self.repositories.get_mut(facts.repository as usize)?.observed = true;
+        Some(facts)
+    }
+
+    /// A number that stays the same while no answer about a path of the same state can have become another.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The same, when the files of every repository have been compared.
+    pub fn settled_epoch(&mut self) -> u32 {
+        self.guarded(|all| {
+            for path in all.edited.changed() {
+                all.note(&path);
+            }
+            Some(())
+        });
+        for id in 0..u32::try_from(self.repositories.len()).unwrap_or(u32::MAX) {
+            self.guarded(|all| all.asked(id).map(drop));
+        }
+        self.epoch
+    }
+
+    /// Whether `path` lies where a working tree is, or was: a look at what is known alone.
+    pub fn may_hold(&self, path: &[u8]) -> bool {
+        let mut roots = self.repositories.iter().filter_map(|repository| repository.opened.root.as_deref());
+        roots.any(|root| below(root, path).is_some())
+    }
+
+    /// Learns that `path` was changed, in whatever way: every traced change may be told, most cost
+    /// next to nothing.
+    ///
+    /// To be told when the change has happened. Telling it of a path below `.git` before as well
+    /// lets the first head be the one before.
+    pub fn note_change(&mut self, path: &[u8]) {
+        self.guarded(|all| {
+            all.note(path);
+            Some(())
+        });
+    }
+
+    /// The repositories that were observed, with what has become of their heads.
+    pub fn observed(&mut self) -> Vec<ObservedRepository> {
+        let mut list = Vec::new();
+        for at in 0..self.repositories.len() {
+            let moved = self.guarded(|all| {
+                let repository = all.repositories.get(at)?;
+                all.busy = u32::try_from(at).ok();
+                let now = repository.head_now();
+                now.filter(|now| repository.head.commit() != Some(*now))
+            });
+            let repository = &self.repositories[at];
+            if repository.observed {
+                list.push(ObservedRepository {
+                    root: repository.opened.root.clone().unwrap_or_default(),
+                    head: repository.head.commit(),
+                    dirty: repository.dirty,
+                    head_after: moved,
+                });
+            }
+        }
+        list.sort_by(|a, b| a.root.cmp(&b.root));
+        list
+    }
+
+    /// The root of the working tree that `facts` is about, and the commit of its first head.
+    pub fn working_tree(&self, facts: &GitFacts) -> (&[u8], Option<ObjectId>) {
+        let repository = self.repositories.get(facts.repository as usize);
+        let root = repository.and_then(|repository| repository.opened.root.as_deref());
+        (root.unwrap_or_default(), repository.and_then(|repository| repository.head.commit()))
+    }
+
+    /// The resolved git directories that were found since the last call and have no component
+    /// `.git`: their content is no one's input.
+    ///
+    /// Of one that has a working tree inside of itself, the entries that Git makes there.
+    pub fn take_git_dirs(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.new_git_dirs)
+    }
+
+    /// Runs `ask`; a panic of the library makes an end of the repository that was asked, not of us.
+    fn guarded<T>(&mut self, ask: impl FnOnce(&mut Repositories) -> Option<T>) -> Option<T> {
+        self.busy = None;
+        match std::panic::catch_unwind(AssertUnwindSafe(|| ask(self))) {
+            Ok(answer) => answer,
+            Err(_) => {
+                let busy = self.busy.and_then(|busy| self.repositories.get_mut(busy as usize));
+                if let Some(repository) = busy {
+                    repository.broken = true;
+                }
+                None
+            }
+        }
+    }
+
+    fn known(&mut self, path: &[u8], stat: Option<&FileStat>) -> Option<GitFacts> {
+        if components(path).any(|(component, _)| component == b".git") {
+            return None;
+        }
+        self.note_edited(path);
+        let parent = path.iter().rposition(|byte| *byte == b'/').map(|slash| &path[..slash]);
+        let parent = parent.filter(|_| path != b"/").map(|parent| self.node(parent));
+        let holder = parent.and_then(|parent| self.directories.holder(parent));
+        if stat.is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR) {
+            let node = self.node(path);
+            let own = self.directories.holder(node);
+            if own != holder {
+                return self.root_of_tree(own?, holder, path);
+            }
+        }
+        let id = holder?;
+        let directory = parent?;
+        let repository = self.asked(id)?;
+        let relative = below(repository.opened.root.as_deref()?, path)?;
+        let patterns = self.patterns(directory, id, &path[..path.len() - name_length(path)])?;
+        let query = Query { path: Path::new(OsStr::from_bytes(path)), relative, stat, pin: self.pin };
+        let known = self.repositories.get_mut(id as usize)?.classify(query, &patterns);
+        Some(facts(id, known))
+    }
+
+    /// The facts of a directory that the working tree `own` is rooted at, inside of `outer` or of
+    /// none.
+    fn root_of_tree(&mut self, own: u32, outer: Holder, path: &[u8]) -> Option<GitFacts> {
+        let checked_out = self.repositories.get(own as usize)?.head_now();
+        if let Some(outer) = outer
+            && let Some(repository) = self.asked(outer)
+            && let Some(relative) = repository.opened.root.as_deref().and_then(|root| below(root, path))
+            && let Some(known) = repository.gitlink(relative, checked_out)
+        {
+            return Some(facts(outer, known));
+        }
+        self.asked(own)?;
+        Some(facts(own, PathStatus::default()))
+    }
+
+    /// The repository, ready to be asked.
+    fn asked(&mut self, id: u32) -> Option<&mut Repository> {
+        self.busy = Some(id);
+        let repository = self.repositories.get_mut(id as usize)?;
+        let generation = repository.generation;
+        let was_stale = repository.stale;
+        let settled = repository.settle();
+        if was_stale {
+            self.watched.extend(repository.opened.watched.iter().cloned());
+        }
+        if settled.is_none() || repository.generation != generation {
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        settled?;
+        Some(repository)
+    }
+
+    /// The patterns for the entries of `directory`, which is at `path` in the working tree `id`.
+    fn patterns(&mut self, directory: DirectoryId, id: u32, path: &[u8]) -> Option<Patterns> {
+        let repository = self.repositories.get(id as usize)?;
+        let generation = repository.generation;
+        if let Some(patterns) = self.directories.patterns(directory, generation) {
+            return Some(patterns.clone());
+        }
+        let root = repository.opened.root.clone()?;
+        let mut patterns: Option<Patterns> = None;
+        let from_root = std::iter::once(root.as_slice()).chain(
+            components(path).map(|(_, at)| at).filter(|at| below(&root, at).is_some_and(|at| !at.is_empty())),
+        );
+        for at in from_root {
+            let node = self.node(at);
+            let known = self.directories.patterns(node, generation).cloned();
+            let found = match known {
+                Some(known) => known,
+                None => {
+                    let repository = self.repositories.get_mut(id as usize)?;
+                    let found = repository.patterns(patterns.as_ref(), below(&root, at)?)?;
+                    self.directories.set_patterns(node, generation, found.clone());
+                    found
+                }
+            };
+            patterns = Some(found);
+        }
+        patterns
+    }
+
+    fn node(&mut self, at: &[u8]) -> DirectoryId {
+        let Repositories { repositories, directories, watched, new_git_dirs, .. } = self;
+        let node = directories.node(at, &mut |directory, outer| {
+            discover(repositories, watched, new_git_dirs, directory, outer)
+        });
+        self.has_git_dirs_elsewhere |= !self.new_git_dirs.is_empty();
+        node
+    }
+
+    /// Takes note of what has been written to files that were opened some time ago, and that an answer
+    /// about `path` depends on.
+    fn note_edited(&mut self, path: &[u8]) {
+        for changed in self.edited.changed_above(path) {
+            self.note(&changed);
+        }
+    }
+
+    fn note(&mut self, path: &[u8]) {
+        if self.takes_note(path) {
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+    }
+
+    /// Takes note of a change of `path`; whether it may change an answer about another path.
+    fn takes_note(&mut self, path: &[u8]) -> bool {
+        let mut matters = false;
+        let name = &path[path.len() - name_length(path)..];
+        let parent = &path[..path.len() - name.len()];
+        // Git reads none of its lock files, and makes some even to look.
+        let is_lock = name.ends_with(b".lock");
+        if matches!(name, b".gitignore" | b".gitattributes") {
+            let holder = self.directories.nearest(parent).and_then(|node| self.directories.holder(node));
+            if let Some(repository) = holder.and_then(|id| self.repositories.get_mut(id as usize)) {
+                repository.generation += 1;
+                repository.converted_otherwise |= name == b".gitattributes";
+                self.edited.note(without_slash(parent), path);
+                matters = true;
+            }
+        }
+        if self.watched.contains(path) {
+            for repository in &mut self.repositories {
+                repository.stale = true;
+                repository.converted_otherwise = true;
+            }
+            self.edited.note(b"/", path);
+            matters = true;
+        }
+        // Whatever is a directory here: it may have gone, or another may have come.
+        matters |= self.directories.forget(path);
+        let dot_git = components(path).find(|(component, _)| *component == b".git");
+        if let Some((component, at)) = dot_git {
+            let directory = &at[..at.len() - component.len()];
+            let directory = without_slash(directory);
+            self.note_below_dot_git(directory, at == path);
+            if at == path {
+                self.edited.note(directory, path);
+            }
+            matters |= !is_lock;
+        }
+        if dot_git.is_none() && !self.has_git_dirs_elsewhere {
+            return matters;
+        }
+        for repository in &mut self.repositories {
+            let inside = repository.opened.git_dirs.iter().find_map(|directory| below(directory, path));
+            match inside {
+                Some(b"") => repository.stale = true,
+                Some(b"index") => repository.forget_index(),
+                Some(inside) if changes_answers(inside) && !is_lock => {
+                    repository.stale = true;
+                    repository.converted_otherwise |= !inside.starts_with(b"objects");
+                    if !inside.starts_with(b"objects/pack/") {
+                        self.edited.note(&repository.opened.directory, path);
+                    }
+                }
+                _ => continue,
+            }
+            matters = true;
+        }
+        matters
+    }
+
+    /// Takes note of a change of, or below, the entry `.git` of `directory`.
+    fn note_below_dot_git(&mut self, directory: &[u8], itself: bool) {
+        let is_known = |all: &Repositories| {
+            let node = all.directories.existing(directory)?;
+            let repository = all.repositories.get(all.directories.holder(node)? as usize)?;
+            (repository.opened.directory == directory).then_some(())
+        };
+        if is_known(self).is_some() && !itself {
+            return;
+        }
+        self.directories.forget(directory);
+        let node = self.node(directory);
+        let holder = self.directories.holder(node);
+        match is_known(self).and(holder).and_then(|id| self.repositories.get_mut(id as usize)) {
+            Some(repository) => {
+                repository.observed = true;
+                repository.stale |= itself;
+            }
+            // Perhaps a repository in the making: to be looked at again.
+            None => drop(self.directories.forget(directory)),
+        }
+    }
+}
+
+fn facts(repository: u32, known: PathStatus) -> GitFacts {
+    let PathStatus { oid, tracked, dirty, ignored } = known;
+    GitFacts { oid, tracked, dirty, ignored, repository }
+}
+
+/// The working tree that holds the entries of `directory`, the parent of which has `outer`.
+fn discover(
+    repositories: &mut Vec<Repository>,
+    watched: &mut HashSet<Vec<u8>>,
+    new_git_dirs: &mut Vec<Vec<u8>>,
+    directory: &[u8],
+    outer: Holder,
+) -> Holder {
+    let Some(identity) = open::identity(directory) else { return outer };
+    let known = repositories.iter().position(|known| known.opened.directory == directory);
+    if let Some(at) = known
+        && let Some(repository) = repositories.get(at)
+        && repository.opened.identity == identity
+        && !repository.stale
+    {
+        return u32::try_from(at).ok();
+    }
+    let Some(opened) = OpenRepository::at(directory) else { return outer };
+    // Of a working tree that is elsewhere, Git would have to be asked from there.
+    let root = opened.root.clone()?;
+    below(&root, directory)?;
+    watched.extend(opened.watched.iter().cloned());
+    for git_dir in &opened.git_dirs {
+        if components(git_dir).any(|(component, _)| component == b".git") {
+            continue;
+        }
+        if below(git_dir, &root).is_some() {
+            new_git_dirs.extend(open::ENTRIES.iter().map(|entry| [git_dir, entry.as_bytes()].join(&b'/')));
+        } else {
+            new_git_dirs.push(git_dir.clone());
+        }
+    }
+    match known {
+        Some(at) => {
+            repositories.get_mut(at)?.replace(opened);
+            u32::try_from(at).ok()
+        }
+        None => {
+            repositories.push(Repository::new(opened));
+            u32::try_from(repositories.len() - 1).ok()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

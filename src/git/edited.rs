@@ -1,0 +1,92 @@
+//! The files with rules and settings that the traced tree has changed, compared again at each question
+//! that depends on them.
+//!
+//! Of a file that is opened for writing a change is told once, and what is written comes later: an
+//! answer in between is from what was read in between. Each file belongs to the directory below which
+//! answers depend on it, so that a question costs one stat(2) for each such file above its path,
+//! however many there are elsewhere. Neighbours: `git.rs` says which files these are, and what a
+//! change of one means.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::files;
+use super::paths::{components, path_of};
+use crate::fs::Signature;
+
+/// Longer files are told apart by their metadata alone.
+const LIMIT: u64 = 1 << 20;
+
+/// The files, as they were when they were compared last.
+#[derive(Default)]
+pub(super) struct Edited {
+    /// By the directory below which answers depend on them.
+    directories: HashMap<Vec<u8>, HashMap<Vec<u8>, FileVersion>, foldhash::fast::RandomState>,
+}
+
+/// What tells two versions of a file apart.
+#[derive(PartialEq, Eq)]
+struct FileVersion {
+    signature: Signature,
+    /// The content, where the next change may come so soon that it leaves the times as they are.
+    content: Option<Vec<u8>>,
+}
+
+impl Edited {
+    /// Takes `path` up, as it is now, for questions about `directory` and what lies below it; what is
+    /// read of it from now on is of this version or a later one.
+    pub(super) fn note(&mut self, directory: &[u8], path: &[u8]) {
+        let version = FileVersion::of(&path_of(path), false);
+        if let Some(version) = version {
+            self.directories.entry(directory.to_vec()).or_default().insert(path.to_vec(), version);
+        } else if let Some(files) = self.directories.get_mut(directory) {
+            files.remove(path);
+        }
+    }
+
+    /// Takes out the files that have changed and that an answer about `path` depends on.
+    pub(super) fn changed_above(&mut self, path: &[u8]) -> Vec<Vec<u8>> {
+        if self.directories.is_empty() {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        for directory in std::iter::once(b"/".as_slice()).chain(components(path).map(|(_, at)| at)) {
+            if let Some(files) = self.directories.get_mut(directory) {
+                changed.extend(take_changed(files));
+            }
+        }
+        changed
+    }
+
+    /// Takes out all files that have changed.
+    pub(super) fn changed(&mut self) -> Vec<Vec<u8>> {
+        self.directories.values_mut().flat_map(take_changed).collect()
+    }
+}
+
+fn take_changed(files: &mut HashMap<Vec<u8>, FileVersion>) -> impl Iterator<Item = Vec<u8>> {
+    files.extract_if(|path, known| known.is_past(&path_of(path))).map(|(path, _)| path)
+}
+
+impl FileVersion {
+    /// The version of the regular file that `path` leads to, with its content if that is needed or
+    /// `wanted`; none where there is no such file.
+    fn of(path: &Path, wanted: bool) -> Option<FileVersion> {
+        let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        // The signature comes first: a later one could hide a change.
+        let signature = Signature::from(&metadata);
+        let wanted = wanted || signature.is_recent();
+        let content = wanted.then(|| files::read_followed(path, LIMIT).ok()?).flatten();
+        Some(FileVersion { signature, content })
+    }
+
+    /// Whether another version is at `path` now.
+    fn is_past(&mut self, path: &Path) -> bool {
+        let Some(now) = FileVersion::of(path, self.content.is_some()) else { return true };
+        let is_past = now != *self;
+        if !now.signature.is_recent() {
+            self.content = None;
+        }
+        is_past
+    }
+}

@@ -1,0 +1,203 @@
+//! Attributes: those of new nodes, of files that stay, and last those of directories and inode flags.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::Applier;
+use crate::restore::disk::open_directory;
+use crate::restore::error::{Error, failed, failed_at};
+use crate::restore::flags;
+use crate::restore::journal::JournalRecord;
+use crate::restore::node::{self, AttributeChanges, Shortfall, XattrChanges};
+use crate::restore::plan::{Action, Step, touched};
+use crate::restore::root::{Dentry, Handle};
+use crate::restore::targets::opposite;
+use crate::snapshot::FileType;
+use crate::snapshot::compare::state;
+
+impl Applier<'_, '_, '_> {
+    /// Gives a new node all attributes of the wanted state.
+    pub(super) fn give_all(&mut self, record: usize, at: &Dentry, handle: &Handle) -> Result<(), Error> {
+        let policy = self.context.input.policy;
+        let Some(wanted) = self.wanted(record) else { return Ok(()) };
+        let mut attributes = AttributeChanges::all(wanted, policy);
+        if policy.ownership && wanted.file_type != FileType::Symlink {
+            let lists = node::inherited_lists(at, wanted)
+                .map_err(failed_at("read the attributes of", self.path(record)));
+            attributes.xattrs.extend(lists?);
+        }
+        self.give_to(record, &attributes, handle)
+    }
+
+    /// The extended attributes that a file which stays has from the other state, and that the wanted
+    /// state has not.
+    pub(super) fn surplus(&self, record: usize) -> XattrChanges {
+        let input = self.context.input;
+        let other = state(&input.files[record], opposite(input.wanted)).present();
+        let (Some(wanted), Some(other), Some(live)) = (self.wanted(record), other, self.inspected(record))
+        else {
+            return XattrChanges::new();
+        };
+        let is_surplus = |name: &Vec<u8>| {
+            !wanted.xattrs.contains_key(name)
+                && live.xattrs.get(name) == other.xattrs.get(name)
+                && input.policy.allows(name)
+                && input.policy.user.may_set(name)
+        };
+        other.xattrs.keys().filter(|name| is_surplus(name)).map(|name| (name.clone(), None)).collect()
+    }
+
+    pub(super) fn give_to(
+        &mut self,
+        record: usize,
+        attributes: &AttributeChanges,
+        handle: &Handle,
+    ) -> Result<(), Error> {
+        let path = self.path(record).to_vec();
+        let refused = failed_at("set the attributes of", &path);
+        let shortfalls = self.give_xattrs_of_shut(record, attributes, handle).map_err(refused)?;
+        self.done.shortfalls.extend(shortfalls.into_iter().map(|one| (path.clone(), one)));
+        Ok(())
+    }
+
+    /// Gives attributes; an unwritable file of the user's is made writable while it gets those that need
+    /// write permission (xattr(7)).
+    pub(super) fn give_xattrs_of_shut(
+        &mut self,
+        record: usize,
+        attributes: &AttributeChanges,
+        handle: &Handle,
+    ) -> io::Result<Vec<Shortfall>> {
+        let user = &self.context.input.policy.user;
+        let (of_user, rest): (Vec<_>, Vec<_>) =
+            attributes.xattrs.iter().cloned().partition(|(name, _)| name.starts_with(b"user."));
+        let (mode, owner) = (handle.stat().st_mode, handle.stat().st_uid);
+        if of_user.is_empty() || mode & libc::S_IWUSR != 0 || user.is_root() || owner != user.uid {
+            return attributes.give(handle);
+        }
+        let dentry = self.dentry(record).map_err(io::Error::other)?;
+        let again = dentry.handle()?.filter(|again| again.inode() == handle.inode());
+        let first = AttributeChanges { xattrs: of_user, ..AttributeChanges::default() };
+        let path = self.path(record).to_vec();
+        let again = again.ok_or(io::ErrorKind::NotFound)?;
+        let mut shortfalls = self.access.with_access(&path, again, 0o600, |handle| first.give(handle))?;
+        shortfalls.append(&mut AttributeChanges { xattrs: rest, ..attributes.clone() }.give(handle)?);
+        Ok(shortfalls)
+    }
+
+    /// Gives attributes to the file at the path of `record`.
+    pub(super) fn give(&mut self, record: usize, attributes: &AttributeChanges) -> Result<(), Error> {
+        let dentry = self.dentry(record)?;
+        let handle = self.handle(record, &dentry)?;
+        let now = handle.present().map_err(failed_at("stat", self.path(record)))?;
+        if !self.is_as_inspected(record, &now) {
+            return Err(self.changed_meanwhile(record));
+        }
+        self.own_changes.insert(handle.inode());
+        self.give_journaled(record, attributes, &handle)
+    }
+
+    /// Gives attributes to a file that was there before; if this is interrupted, the next run takes them
+    /// back.
+    pub(super) fn give_journaled(
+        &mut self,
+        record: usize,
+        attributes: &AttributeChanges,
+        handle: &Handle,
+    ) -> Result<(), Error> {
+        let path = self.path(record).to_vec();
+        self.tell(&JournalRecord::Attributes { path: path.clone(), inode: handle.inode() })?;
+        self.give_to(record, attributes, handle)?;
+        self.tell(&JournalRecord::Done { path })
+    }
+
+    /// Gives directories their attributes and times, the deepest first.
+    pub(super) fn finish_directories(&mut self) -> Result<(), Error> {
+        let context = self.context;
+        for path in touched(context.input, context.plan).iter().rev() {
+            let directory = open_directory(context.root, path).map_err(failed_at("open", path))?;
+            directory
+                .into_iter()
+                .try_for_each(|one| self.unsynced.add(one))
+                .map_err(failed_at("stat", path))?;
+        }
+        self.unsynced.flush().map_err(failed("sync directories"))?;
+        let mut work: BTreeMap<&[u8], Option<&Step>> =
+            context.times.keys().map(|path| (path.as_slice(), None)).collect();
+        for step in &context.plan.steps {
+            let is_directory = self.is_wanted_directory(step.record)
+                && matches!(step.action, Action::Node | Action::Attributes(_));
+            if is_directory {
+                work.insert(self.path(step.record), Some(step));
+            }
+        }
+        let work: Vec<_> = work.into_iter().map(|(path, step)| (path.to_vec(), step)).collect();
+        for (path, step) in work.into_iter().rev() {
+            let Some(dentry) =
+                context.root.dentry(&path).map_err(failed_at("open the directory of", &path))?
+            else {
+                continue;
+            };
+            let Some(handle) = dentry.handle().map_err(failed_at("open", &path))? else { continue };
+            if step.is_some() {
+                self.access.revoke_beneath(&path).map_err(failed_at("change back modes in", &path))?;
+            }
+            let is_final = match step {
+                Some(Step { record, action: Action::Attributes(attributes) }) => {
+                    self.give_journaled(*record, attributes, &handle)?;
+                    self.changed();
+                    attributes.permissions.is_some()
+                }
+                Some(Step { record, .. }) => {
+                    self.give_all(*record, &dentry, &handle)?;
+                    self.tell(&JournalRecord::Done { path: path.clone() })?;
+                    true
+                }
+                None => false,
+            };
+            if is_final {
+                self.access.keep_mode(&path).map_err(failed("write the journal of the restore"))?;
+            }
+            if let Some(mtime) = context.times.get(&path) {
+                let attributes = AttributeChanges { mtime: Some(*mtime), ..AttributeChanges::default() };
+                attributes.give(&handle).map_err(failed_at("set the time of", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives inode flags, after everything that they could forbid.
+    pub(super) fn give_flags(&mut self) -> Result<(), Error> {
+        let context = self.context;
+        let mut forgotten = Vec::new();
+        for step in context.plan.steps.iter().rev() {
+            let path = self.path(step.record).to_vec();
+            let new_flags = match (&step.action, self.wanted(step.record)) {
+                (Action::Attributes(attributes), _) => attributes.flags.as_ref(),
+                (Action::File { .. } | Action::HardLink { .. } | Action::Node, Some(wanted))
+                    if context.input.policy.privileges && flags::has_flags(wanted.file_type) =>
+                {
+                    let has_some =
+                        self.inspected(step.record).is_some_and(|live| !live.inode_flags.is_empty());
+                    Some(&wanted.inode_flags).filter(|flags| has_some || !flags.is_empty())
+                }
+                _ => None,
+            };
+            let new_flags = new_flags.cloned();
+            if new_flags.is_some() || step.action == Action::Remove {
+                forgotten.push(path.clone());
+            }
+            let Some(new_flags) = new_flags else { continue };
+            let handle = self.dentry(step.record)?.handle().map_err(failed_at("open", &path))?;
+            if handle.is_some_and(|handle| flags::give(&handle, &new_flags).is_err()) {
+                let names: Vec<_> = new_flags.iter().map(|flag| format!("{flag:?}").to_lowercase()).collect();
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                self.done.shortfalls.push((path, Shortfall::Flags(names)));
+            }
+        }
+        // Last, so that an interrupted restore leaves either the original flags or the final ones.
+        forgotten.iter().try_for_each(|path| {
+            self.access.keep_flags(path).map_err(failed("write the journal of the restore"))
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! Single operations on the disk: temporary names, staged content, flushes.
+//!
+//! Neighbours: `apply.rs` and `settle.rs` decide which of them to make.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use super::root::{Dentry, Root};
+
+/// The temporary name beside `name`, under which its new node is made.
+pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
+    let digest = Sha256::digest(name);
+    let part: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!(".agent-snapshot-{id}-{part}.tmp").into_bytes()
+}
+
+/// The name of the staged content for the file at `path`, in the directory of the rescue.
+pub fn stage_name(id: &str, path: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(&temporary(id, path)))
+}
+
+/// Removes the node with a temporary name, if there is one.
+pub fn remove_temporary(dentry: &Dentry) -> io::Result<()> {
+    let unlink = |flags| rustix::fs::unlinkat(dentry.parent(), dentry.name(), flags);
+    match unlink(AtFlags::empty()) {
+        Err(Errno::ISDIR) => match unlink(AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        },
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Renames with `flags`, if the filesystem supports them.
+pub fn rename(from: &Dentry, to: &Dentry, flags: RenameFlags) -> io::Result<()> {
+    let rename = |flags| rustix::fs::renameat_with(from.parent(), from.name(), to.parent(), to.name(), flags);
+    match rename(flags) {
+        // Not supported; nothing was there a moment ago.
+        Err(Errno::INVAL) if flags == RenameFlags::NOREPLACE => Ok(rename(RenameFlags::empty())?),
+        other => Ok(other?),
+    }
+}
+
+/// Creates an empty file without a name; a named one would change the time of the directory.
+pub fn unnamed_file(directory: &Path, id: &str) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let private = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::open(directory, flags | OFlags::TMPFILE, private) {
+        Ok(fd) => Ok(File::from(fd)),
+        // The filesystem does not support O_TMPFILE.
+        Err(_) => {
+            let path = directory.join(OsStr::from_bytes(&temporary(id, b"")));
+            let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, private)?;
+            std::fs::remove_file(&path)?;
+            Ok(File::from(file))
+        }
+    }
+}
+
+/// What is still to be flushed to the disk: few files one by one, of many files each filesystem once.
+#[derive(Debug, Default)]
+pub struct Unsynced {
+    few: Vec<File>,
+    many: BTreeMap<u64, File>,
+    count: usize,
+}
+
+/// As many files are flushed one by one; each costs a commit of the filesystem's journal.
+const FEW: usize = 64;
+
+impl Unsynced {
+    /// Adds a file or directory.
+    pub fn add(&mut self, file: File) -> io::Result<()> {
+        self.count += 1;
+        if self.count <= FEW {
+            self.few.push(file);
+            return Ok(());
+        }
+        for file in self.few.drain(..).chain([file]) {
+            self.many.entry(file.metadata()?.dev()).or_insert(file);
+        }
+        Ok(())
+    }
+
+    /// Flushes everything that was added.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let Unsynced { few, many, .. } = std::mem::take(self);
+        few.iter().try_for_each(|file| sync(rustix::fs::fsync(file)))?;
+        many.values().try_for_each(|file| sync(rustix::fs::syncfs(file)))
+    }
+}
+
+/// Some filesystems can't sync directories.
+fn sync(outcome: Result<(), Errno>) -> io::Result<()> {
+    match outcome {
+        Ok(()) | Err(Errno::INVAL | Errno::ROFS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a directory for fsync(2), if that is possible.
+pub fn open_directory(root: &Root, path: &[u8]) -> io::Result<Option<File>> {
+    let Some(dentry) = root.dentry(path)? else { return Ok(None) };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(dentry.parent(), dentry.name(), flags, Mode::empty()) {
+        Ok(directory) => Ok(Some(File::from(directory))),
+        // Without read permission it can't be synced.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_files_are_kept_open_to_be_flushed_and_of_many_one_a_filesystem() {
+        for (count, few, many) in [(1, 1, 0), (FEW, FEW, 0), (FEW + 1, 0, 1), (1000, 0, 1)] {
+            let mut unsynced = Unsynced::default();
+            (0..count).for_each(|_| unsynced.add(tempfile::tempfile().unwrap()).unwrap());
+            assert_eq!((unsynced.few.len(), unsynced.many.len()), (few, many));
+            unsynced.flush().unwrap();
+            assert_eq!(unsynced.count, 0);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What is at the paths of the targets now, and what would prevent a change there.
+//!
+//! Neighbours: `plan.rs` decides by these inspections and by nothing else; `access.rs` gives access to
+//! directories that may not be searched.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::access::{OriginalModes, TemporaryAccess};
+use super::node::RestorePolicy;
+use super::parallel::{self, Tick};
+use super::request::{RestoreProgress, RestoreRequest};
+use super::root::{Dentry, ParentLookup, Root, split};
+use super::targets::{HardLinks, content_is_untouched, opposite, same_file};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{self, Entries, Fingerprint, state};
+use crate::snapshot::{FileRecord, FileType, Present, live};
+
+/// What was found at the path of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// What is there, with its extended attributes.
+    pub live: Option<Present>,
+    /// Whether it is at the wanted state.
+    pub at_wanted: bool,
+    /// Whether it is at the other recorded state.
+    pub at_other: bool,
+    /// Whether a regular file has the content of the wanted state.
+    pub same_content: bool,
+    /// Whether it is a file or directory of the user's that they may not read.
+    pub is_shut: bool,
+    /// The state of its parent directory.
+    pub parent: ParentState,
+    /// Its inode flags forbid changes of it and of its name (chattr(1)).
+    pub immutable: bool,
+    /// Something is mounted there.
+    pub mount: bool,
+    /// It is on a filesystem that the kernel makes up, such as procfs.
+    pub pseudo: bool,
+    /// The entries of a directory that does not stay one.
+    pub entries: Vec<Vec<u8>>,
+}
+
+/// What is at the path of a parent directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParentState {
+    /// Nothing: these directories are missing, the topmost first.
+    Missing(Vec<Vec<u8>>),
+    /// Something that is no directory.
+    Blocked,
+    /// The directory.
+    Exists {
+        /// Whether its entries can be changed.
+        access: NameAccess,
+        /// The owner of the directory, if it has the sticky bit.
+        sticky: Option<u32>,
+    },
+}
+
+/// Whether the entries of a directory can be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameAccess {
+    /// They can.
+    Allowed,
+    /// They can, once its inode flags are cleared.
+    LockedByFlags,
+    /// They can, once the user, who owns it, has write permission on it.
+    OwnerMayAllow,
+    /// They can't, for this reason.
+    Denied(String),
+}
+
+/// Inspects the paths of records.
+pub struct Inspector<'a> {
+    /// The live filesystem.
+    pub root: &'a Root,
+    /// The records of the snapshot.
+    pub files: &'a [FileRecord],
+    /// The hard links of the wanted state, and those of the other one.
+    pub links: [&'a HardLinks; 2],
+    /// The wanted state.
+    pub wanted: Side,
+    /// What of it is put back.
+    pub policy: &'a RestorePolicy,
+    /// The original permission bits of what has others at the moment.
+    pub original_modes: &'a OriginalModes,
+}
+
+impl Inspector<'_> {
+    /// Inspects the paths of the records `indices`, in parallel.
+    pub fn inspect_all(&self, indices: &[usize], tick: Tick<'_>) -> HashMap<usize, io::Result<Inspection>> {
+        let inspections = parallel::map(indices, tick, |index| self.inspect(*index));
+        indices.iter().copied().zip(inspections).collect()
+    }
+
+    fn inspect(&self, index: usize) -> io::Result<Inspection> {
+        let record = &self.files[index];
+        let dentry = match self.root.find(&record.path)? {
+            ParentLookup::Found(dentry) => dentry,
+            ParentLookup::Missing => {
+                return Ok(self.nothing(record, ParentState::Missing(self.missing(&record.path)?)));
+            }
+            ParentLookup::Blocked => return Ok(self.nothing(record, ParentState::Blocked)),
+        };
+        let above = self.above(&dentry)?;
+        let Some(stat) = dentry.stat()? else { return Ok(self.nothing(record, above)) };
+        let proc_path = dentry.proc_path();
+        let mut present = live::present(&stat, &proc_path)?;
+        let pseudo = live::is_pseudo_filesystem(&proc_path)?;
+        let user = &self.policy.user;
+        let is_shut = !user.is_root()
+            && present.uid == user.uid
+            && stat.st_mode & libc::S_IRUSR == 0
+            && matches!(present.file_type, FileType::File | FileType::Directory);
+        if !pseudo {
+            present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
+            present.inode_flags = live::inode_flags(&proc_path).unwrap_or_default();
+        }
+        if let Some(mode) = self.original_modes.get(&(present.dev, present.ino)) {
+            present.mode = present.mode & libc::S_IFMT | mode & 0o7777;
+        }
+        let (immutable, mount) = obstacles(&dentry);
+        let (at_wanted, same_content) = self.compare(index, self.wanted, &present, &proc_path)?;
+        let at_other = !at_wanted && self.compare(index, opposite(self.wanted), &present, &proc_path)?.0;
+        let wanted = state(record, self.wanted).present();
+        let entries = if present.file_type == FileType::Directory
+            && wanted.is_none_or(|wanted| wanted.file_type != FileType::Directory)
+        {
+            live::entries(&proc_path)?
+        } else {
+            Vec::new()
+        };
+        let live = Some(present);
+        Ok(Inspection {
+            live,
+            is_shut,
+            at_wanted,
+            at_other,
+            same_content,
+            parent: above,
+            immutable,
+            mount,
+            pseudo,
+            entries,
+        })
+    }
+
+    fn nothing(&self, record: &FileRecord, parent: ParentState) -> Inspection {
+        let is_absent = |side| state(record, side).present().is_none();
+        Inspection {
+            live: None,
+            at_wanted: is_absent(self.wanted),
+            at_other: is_absent(opposite(self.wanted)),
+            same_content: false,
+            is_shut: false,
+            parent,
+            immutable: false,
+            mount: false,
+            pseudo: false,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Whether `live` is at the state of `record` on `side`, and whether it has its content.
+    fn compare(
+        &self,
+        index: usize,
+        side: Side,
+        live: &Present,
+        proc_path: &[u8],
+    ) -> io::Result<(bool, bool)> {
+        let record = &self.files[index];
+        let Some(recorded) = state(record, side).present() else { return Ok((false, false)) };
+        if recorded.file_type != live.file_type {
+            return Ok((false, false));
+        }
+        let like = self.like(index, side);
+        let same_content = match (&like, live.file_type) {
+            (Fingerprint::Present { content: None, .. }, FileType::File) => {
+                // Content that was never read counts as the same if the command left it alone; otherwise
+                // there is only the metadata to compare.
+                let times = (recorded.mtime, recorded.mtime_nsec) == (live.mtime, live.mtime_nsec);
+                let same = recorded.size == live.size && (times || side != self.wanted);
+                content_is_untouched(record) || same
+            }
+            (Fingerprint::Present { content: Some((size, _)), .. }, FileType::File) if *size != live.size => {
+                false
+            }
+            (Fingerprint::Present { content, .. }, FileType::File) => {
+                match compare::live(proc_path, &like) {
+                    Ok(Fingerprint::Present { content: found, .. }) => found == *content,
+                    Ok(Fingerprint::Absent) => false,
+                    // What may not be read is not known to be as recorded.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+                    Err(error) => return Err(error),
+                }
+            }
+            _ => true,
+        };
+        let bits = live.mode & 0o7777;
+        let permissions = self.policy.permissions(recorded);
+        let same_bits = live.file_type == FileType::Symlink
+            || bits == permissions
+            || side != self.wanted && bits == recorded.mode & 0o7777;
+        let same = same_bits && recorded.target == live.target && recorded.rdev == live.rdev;
+        Ok((same && same_content, same_content))
+    }
+
+    /// The recorded state, with the content of another hard link if only that was recorded.
+    fn like(&self, index: usize, side: Side) -> Fingerprint {
+        let links = self.links[usize::from(side != self.wanted)];
+        let mut like = compare::recorded(&self.files[index], side, Entries::Ignore);
+        if let Fingerprint::Present { file_type: FileType::File, content: content @ None, .. } = &mut like {
+            *content = same_file(self.files, links, index).find_map(|record| {
+                match compare::recorded(record, side, Entries::Ignore) {
+                    Fingerprint::Present { content, .. } => content,
+                    Fingerprint::Absent => None,
+                }
+            });
+        }
+        like
+    }
+
+    /// The missing directories above `path`, the topmost first.
+    fn missing(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let mut missing = Vec::new();
+        let mut at = path;
+        loop {
+            at = &at[..at.len() - split(at).1.len() - 1];
+            missing.push(at.to_vec());
+            if let ParentLookup::Found(_) = self.root.find(at)? {
+                missing.reverse();
+                return Ok(missing);
+            }
+        }
+    }
+
+    fn above(&self, dentry: &Dentry) -> io::Result<ParentState> {
+        let stat = rustix::fs::fstat(dentry.parent())?;
+        let is_owner = stat.st_uid == self.policy.user.uid;
+        // By its path in /proc, since faccessat(2) takes no O_PATH descriptor.
+        let directory = dentry.parent_path();
+        let rights = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        let flags = AtFlags::EACCESS;
+        let access = match rustix::fs::accessat(rustix::fs::CWD, &directory, rights, flags) {
+            Ok(()) => NameAccess::Allowed,
+            Err(Errno::ACCESS) if is_owner => NameAccess::OwnerMayAllow,
+            Err(Errno::PERM) => NameAccess::LockedByFlags,
+            Err(Errno::ROFS) => NameAccess::Denied("the filesystem is read-only".to_owned()),
+            Err(error) => NameAccess::Denied(format!("the directory can't be written: {error}")),
+        };
+        let access = if access == NameAccess::Allowed && is_append_only(dentry) {
+            NameAccess::LockedByFlags
+        } else {
+            access
+        };
+        let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
+        Ok(ParentState::Exists { access, sticky })
+    }
+}
+
+/// Whether entries can be added to the directory but not removed.
+fn is_append_only(dentry: &Dentry) -> bool {
+    let statx = rustix::fs::statx(dentry.parent(), c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
+    statx.is_ok_and(|statx| statx.stx_attributes.contains(rustix::fs::StatxAttributes::APPEND))
+}
+
+/// Whether what is there is immutable or append-only, and whether something is mounted on it.
+fn obstacles(dentry: &Dentry) -> (bool, bool) {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    // If the kernel or the filesystem does not tell, the change itself will fail.
+    let Ok(statx) = rustix::fs::statx(dentry.parent(), dentry.name(), flags, StatxFlags::TYPE) else {
+        return (false, false);
+    };
+    let has = |bit| statx.stx_attributes_mask.intersects(bit) && statx.stx_attributes.intersects(bit);
+    use rustix::fs::StatxAttributes as Bit;
+    (has(Bit::IMMUTABLE | Bit::APPEND), has(Bit::MOUNT_ROOT))
+}
+
+/// Inspects the paths of the records `indices`; what the user owns and may not read is made readable for
+/// it.
+pub fn inspect(
+    request: &RestoreRequest,
+    files: &[FileRecord],
+    links: [&HardLinks; 2],
+    indices: &[usize],
+    root: &Root,
+    access: &mut TemporaryAccess<'_>,
+    progress: &dyn RestoreProgress,
+) -> HashMap<usize, io::Result<Inspection>> {
+    progress.start("inspect", indices.len());
+    let inspect_all = |indices: &[usize], access: &TemporaryAccess| {
+        let original_modes = access.original_modes();
+        let inspector = Inspector {
+            root,
+            files,
+            links,
+            wanted: request.wanted,
+            policy: request.policy,
+            original_modes: &original_modes,
+        };
+        inspector.inspect_all(indices, &|| progress.tick())
+    };
+    let mut inspections = inspect_all(indices, access);
+    // Twice: what is in a directory that has become searchable may be unreadable, too.
+    for _ in 0..2 {
+        let is_hidden = |inspection: &io::Result<Inspection>| match inspection {
+            Ok(inspection) => inspection.is_shut,
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        };
+        let mut hidden: Vec<usize> = inspections
+            .iter()
+            .filter(|(_, inspection)| is_hidden(inspection))
+            .map(|(index, _)| *index)
+            .collect();
+        hidden.sort_unstable();
+        if request.dry_run || hidden.is_empty() {
+            break;
+        }
+        let mut opened = false;
+        let mut readable = BTreeSet::new();
+        for index in hidden {
+            let path = files[index].path.as_slice();
+            let made = access.make_searchable(path, request.policy.user.uid);
+            opened |= made.unwrap_or_default();
+            if inspections.get(&index).is_some_and(Result::is_ok) && access.make_readable(path).is_ok() {
+                opened = true;
+                readable.insert(path);
+            }
+        }
+        if opened {
+            // The directories have other modes themselves now.
+            inspections = inspect_all(indices, access);
+        }
+        // Directories stay accessible, since they lead to what is in them; a mode that can't be restored
+        // now is restored later.
+        let _ = access.revoke_on_files();
+        for (index, inspection) in &mut inspections {
+            if let (Ok(inspection), true) = (inspection, readable.contains(files[*index].path.as_slice())) {
+                inspection.is_shut = false;
+            }
+        }
+    }
+    progress.end();
+    inspections
+}

@@ -1,0 +1,143 @@
+//! Restores that were interrupted: found by the directories that they left, and settled before anything
+//! else.
+//!
+//! Neighbours: `rescue_directory.rs` names the directories, `journal.rs` has what was begun, `settle.rs`
+//! completes it or takes it back.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::{Error, failed};
+use super::journal::{self, InterruptedJournal, JournalState};
+use super::request::RestoreRequest;
+use super::rescue;
+use super::rescue_directory::{end, family, is_abandoned, is_own_directory, is_unfinished_name};
+use super::root::Root;
+use super::settle::Settler;
+use crate::snapshot::{Snapshot, SnapshotKind, live};
+
+/// The directory of an unfinished restore: its journal, and its rescue if that was written.
+#[derive(Debug)]
+pub struct UnfinishedRescue {
+    /// The directory.
+    pub path: PathBuf,
+    /// The rescue.
+    pub snapshot: Option<Snapshot>,
+}
+
+/// The directories of the unfinished restores of the snapshot `snap` and of its rescues, in the order of
+/// their numbers; some may still be running.
+pub fn unfinished(snap: &Path) -> io::Result<Vec<UnfinishedRescue>> {
+    let (directory, base) = family(snap)?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        if !is_unfinished_name(&base, &entry.file_name()) || !is_own_directory(&path) {
+            continue;
+        }
+        let snapshot = Snapshot::open(&path).ok().filter(is_ours);
+        // With a rescue of their own, another user could claim that our files are half written.
+        if snapshot.is_some() || is_abandoned(&path) {
+            found.push(UnfinishedRescue { path, snapshot });
+        }
+    }
+    found.sort_by_key(|one| (one.path.as_os_str().len(), one.path.clone()));
+    Ok(found)
+}
+
+/// The rescues of the snapshot `snap` whose restores were interrupted.
+pub fn interrupted(snap: &Path) -> Vec<PathBuf> {
+    let is_dead =
+        |one: &UnfinishedRescue| !matches!(journal::find(&one.path), Ok(journal::JournalState::InUse));
+    // What can't be read here is an error of the next restore.
+    let found = unfinished(snap).unwrap_or_default().into_iter();
+    found.filter(|one| one.snapshot.is_some() && is_dead(one)).map(|one| one.path).collect()
+}
+
+/// Whether this user wrote the rescue on this machine: another's could claim that our files are half
+/// written.
+fn is_ours(snapshot: &Snapshot) -> bool {
+    let header = snapshot.header();
+    let user = nix::unistd::geteuid().as_raw();
+    header.kind == SnapshotKind::Rescue
+        && header.uid == user
+        && snapshot.owner() == Some(user)
+        && header.host.machine == live::machine_id_hash().to_string()
+}
+
+/// Interrupted restores of a snapshot and of its rescues.
+pub struct InterruptedRestores {
+    /// Those of the same command, which is completed, in the order of their paths.
+    pub own: Vec<UnfinishedRescue>,
+    /// Those of other commands.
+    pub others: Vec<UnfinishedRescue>,
+    /// Whether the snapshot itself is the rescue of an interrupted restore.
+    pub itself: bool,
+    /// The directory and the journal of each.
+    pub journals: Vec<(PathBuf, InterruptedJournal)>,
+}
+
+impl InterruptedRestores {
+    /// Finds those of `snapshot` and of its rescues.
+    pub fn find(snapshot: &Snapshot, request: &RestoreRequest) -> Result<InterruptedRestores, Error> {
+        let path = snapshot.path().canonicalize().map_err(failed("resolve the snapshot"))?;
+        let searched = failed("search for unfinished rescues");
+        let command = rescue::command(snapshot.path(), request.wanted, request.paths);
+        let (found, command) = unfinished(&path).and_then(|found| Ok((found, command?))).map_err(searched)?;
+        let mut interrupted =
+            InterruptedRestores { own: Vec::new(), others: Vec::new(), itself: false, journals: Vec::new() };
+        let name = Some(rescue::name(&snapshot.header().id));
+        for one in found {
+            match journal::find(&one.path)? {
+                JournalState::InUse => continue,
+                JournalState::Interrupted(journal) => interrupted.journals.push((one.path.clone(), journal)),
+                JournalState::Missing => {}
+            }
+            let header = one.snapshot.as_ref().map(Snapshot::header);
+            if one.path == path {
+                interrupted.itself = true;
+            } else if header.is_some_and(|header| header.name == name && header.command == command) {
+                interrupted.own.push(one);
+            } else {
+                interrupted.others.push(one);
+            }
+        }
+        Ok(interrupted)
+    }
+
+    /// The rescues that have the states of half-written files, those of the same command last.
+    pub fn sources<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Snapshot> {
+        let itself = self.itself.then_some(snapshot);
+        let name = rescue::name(&snapshot.header().id);
+        let others = self.others.iter().filter_map(|one| one.snapshot.as_ref());
+        let others = others.filter(move |one| one.header().name.as_ref() == Some(&name));
+        itself.into_iter().chain(others).chain(self.own.iter().filter_map(|one| one.snapshot.as_ref()))
+    }
+
+    /// Completes or takes back what each of them had begun; in a dry run, returns the paths where that
+    /// would be done.
+    pub fn settle(
+        &self,
+        snapshot: &Snapshot,
+        root: &Root,
+        request: &RestoreRequest,
+    ) -> Result<BTreeSet<Vec<u8>>, Error> {
+        let all = self.own.iter().chain(&self.others).filter_map(|one| one.snapshot.as_ref());
+        let mut rescues: Vec<&Snapshot> = all.chain(self.itself.then_some(snapshot)).collect();
+        rescues.sort_by_key(|one| std::cmp::Reverse((one.path().as_os_str().len(), one.path().to_owned())));
+        let settler = Settler { root, rescues, policy: request.policy, dry_run: request.dry_run };
+        let mut begun = BTreeSet::new();
+        for (path, journal) in self.journals.iter().rev() {
+            begun.append(&mut settler.settle(journal, path)?);
+        }
+        if !request.dry_run {
+            for one in self.others.iter().filter(|one| one.snapshot.is_none()) {
+                // A directory with files of someone else stays.
+                let _ = end(&one.path);
+            }
+        }
+        Ok(begun)
+    }
+}

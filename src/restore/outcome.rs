@@ -1,0 +1,128 @@
+//! What came of a restore in place, for the verb to report.
+//!
+//! Neighbours: `run.rs` fills it in, `plan.rs` has the plan that it is made of.
+
+use std::path::PathBuf;
+
+use super::node::Shortfall;
+use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan};
+use crate::snapshot::source::Unavailable;
+use crate::snapshot::{FileType, Present, printable};
+
+/// What becomes of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathChange {
+    /// It is made; nothing is there.
+    Create,
+    /// What is there is replaced.
+    Replace,
+    /// It is written in place.
+    WriteInPlace,
+    /// It becomes a hard link to another file.
+    HardLink,
+    /// It gets other attributes.
+    Attributes,
+    /// It is removed.
+    Remove,
+}
+
+impl PathChange {
+    /// The word for it in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            PathChange::Create => "create",
+            PathChange::Replace => "replace",
+            PathChange::WriteInPlace => "write_in_place",
+            PathChange::HardLink => "link",
+            PathChange::Attributes => "attributes",
+            PathChange::Remove => "remove",
+        }
+    }
+}
+
+/// What came of a restore.
+#[derive(Debug, Default)]
+pub struct RestoreOutcome {
+    /// The changes that are to be made or were made, sorted by path.
+    pub changes: Vec<(Vec<u8>, PathChange)>,
+    /// Targets at neither of their recorded states, with what is there.
+    pub conflicts: Vec<(Vec<u8>, String)>,
+    /// Paths that can't be put back.
+    pub obstacles: Vec<(Vec<u8>, Obstacle)>,
+    /// Paths whose content is unavailable.
+    pub unavailable: Vec<(Vec<u8>, Unavailable)>,
+    /// Targets that are left as they are.
+    pub left: Vec<(Vec<u8>, LeftReason)>,
+    /// Attributes that could not be given to a path.
+    pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
+    /// How many targets were at the wanted state already.
+    pub at_wanted: usize,
+    /// The rescues, which have what was overwritten.
+    pub rescues: Vec<PathBuf>,
+    /// Whether an interrupted restore was completed.
+    pub completed: bool,
+    /// Whether the changes were made.
+    pub applied: bool,
+    /// Whether the changes are refused, or would be.
+    pub is_refused: bool,
+    /// Whether conflicts are a reason for that.
+    pub has_blocking_conflicts: bool,
+}
+
+impl RestoreOutcome {
+    /// Whether all of the state was put back, or will be.
+    pub fn is_whole(&self) -> bool {
+        !self.is_refused && self.left.is_empty()
+    }
+}
+
+/// The outcome that `plan` will have when it is carried out.
+pub fn outcome(
+    input: &PlanInput,
+    plan: &RestorePlan,
+    unavailable: Vec<(Vec<u8>, Unavailable)>,
+) -> RestoreOutcome {
+    let inspected =
+        |index: usize| input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
+    let change = |index: usize, action: &Action| match action {
+        Action::File { in_place: true, .. } => PathChange::WriteInPlace,
+        Action::File { .. } | Action::Node => {
+            match inspected(index).and_then(|inspection| inspection.live.as_ref()) {
+                None => PathChange::Create,
+                Some(_) => PathChange::Replace,
+            }
+        }
+        Action::HardLink { .. } => PathChange::HardLink,
+        Action::Attributes(_) => PathChange::Attributes,
+        Action::Remove => PathChange::Remove,
+    };
+    let path = |index: usize| input.files[index].path.clone();
+    let conflict = |index: &usize| {
+        let live = inspected(*index).and_then(|inspection| inspection.live.as_ref());
+        (path(*index), live.map_or_else(|| "nothing is there now".to_owned(), describe))
+    };
+    RestoreOutcome {
+        changes: plan
+            .steps
+            .iter()
+            .map(|step| (path(step.record), change(step.record, &step.action)))
+            .collect(),
+        conflicts: plan.conflicts.iter().map(conflict).collect(),
+        obstacles: plan.obstacles.clone(),
+        unavailable,
+        left: plan.left.clone(),
+        at_wanted: plan.at_wanted,
+        ..RestoreOutcome::default()
+    }
+}
+
+/// What is there, in a few words.
+fn describe(live: &Present) -> String {
+    let name = live.file_type.name().replace('_', " ");
+    let bits = live.mode & 0o7777;
+    match (&live.target, live.file_type) {
+        (Some(target), _) => format!("a symlink to {} is there now", printable(target)),
+        (_, FileType::File) => format!("a file of {} bytes with mode {bits:04o} is there now", live.size),
+        _ => format!("a {name} with mode {bits:04o} is there now"),
+    }
+}

@@ -1,0 +1,92 @@
+//! Hard links: names that were one file are to be one again, and names that were not get files of their
+//! own.
+
+use super::{Action, Planner};
+use crate::restore::targets::HardLinks;
+use crate::snapshot::FileType;
+
+impl Planner<'_> {
+    /// Joins the names that were one file, and separates those that were not.
+    pub(super) fn link(&mut self) {
+        let [wanted_links, other_links] = self.input.links;
+        // First, so that of several names that leave a file together one leads and the others follow it.
+        for &index in self.input.targets {
+            self.separate(index);
+        }
+        for members in wanted_links.groups() {
+            self.link_group(members, other_links);
+        }
+    }
+
+    fn link_group(&mut self, members: &[usize], other_links: &HardLinks) {
+        let is_relinked = |index: &usize| other_links.names(*index) != members;
+        let persists = |planner: &Planner, index: usize| {
+            let inspection = planner.inspect(index)?;
+            let live = inspection.live.as_ref()?;
+            let stays = match planner.steps.get(&index) {
+                None => inspection.at_wanted,
+                Some(Action::Attributes(_) | Action::File { in_place: true, .. }) => true,
+                Some(_) => false,
+            };
+            let wanted = planner.wanted(index)?;
+            stays.then_some((index, (live.dev, live.ino), (wanted.dev, wanted.ino) == (live.dev, live.ino)))
+        };
+        let lasting: Vec<_> = members.iter().filter_map(|index| persists(self, *index)).collect();
+        // The original file, if it is still there, or else any file at the wanted state.
+        let found = lasting.iter().find(|(.., same)| *same).or(lasting.first()).copied();
+        let new = || {
+            members.iter().copied().find(|index| matches!(self.steps.get(index), Some(Action::File { .. })))
+        };
+        let Some((leader, inode)) =
+            found.map(|(index, inode, _)| (index, Some(inode))).or(new().map(|index| (index, None)))
+        else {
+            return;
+        };
+        for &index in members.iter().filter(|index| **index != leader) {
+            let is_target = self.input.targets.binary_search(&index).is_ok();
+            let live = self.inspect(index).and_then(|inspection| inspection.live.as_ref());
+            let is_linked = inode.is_some() && live.map(|live| (live.dev, live.ino)) == inode;
+            match self.steps.get(&index) {
+                // What is written through one name is written for all.
+                Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
+                    self.steps.remove(&index);
+                }
+                Some(Action::File { .. }) => {
+                    self.steps.insert(index, Action::HardLink { to: leader });
+                }
+                Some(Action::Attributes(_)) | None
+                    if is_target && !is_linked && live.is_some() && is_relinked(&index) =>
+                {
+                    self.steps.insert(index, Action::HardLink { to: leader });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Gives a target a file of its own if the command made it a hard link to another one.
+    fn separate(&mut self, index: usize) {
+        let [wanted_links, other_links] = self.input.links;
+        let (names, others) = (wanted_links.names(index), other_links.names(index));
+        if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_))) || names == others {
+            return;
+        }
+        let inode = |index: usize| {
+            let live = self.inspect(index)?.live.as_ref().filter(|live| live.file_type == FileType::File)?;
+            Some((live.dev, live.ino))
+        };
+        let Some(own) = inode(index) else { return };
+        let wanted = |index: usize| self.wanted(index).map(|wanted| (wanted.dev, wanted.ino));
+        // The name that had the file before keeps it.
+        let is_foreign = |other: &usize| {
+            *other != index
+                && !names.contains(other)
+                && inode(*other) == Some(own)
+                && wanted(*other) == Some(own)
+        };
+        let is_kept = self.inspect(index).is_some_and(|inspection| inspection.same_content);
+        if is_kept && others.iter().any(is_foreign) {
+            self.steps.insert(index, Action::File { in_place: false, own_content: true });
+        }
+    }
+}

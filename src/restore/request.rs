@@ -1,0 +1,33 @@
+//! What a caller asks of a restore in place, and how it learns of the progress.
+//!
+//! Neighbours: `run.rs` does it, `outcome.rs` is what came of it.
+
+use super::node::RestorePolicy;
+use super::targets::Choice;
+use crate::snapshot::blobs::Side;
+
+/// A request to put back a state of a snapshot in place.
+pub struct RestoreRequest<'a> {
+    /// The wanted state.
+    pub wanted: Side,
+    /// What of it is put back.
+    pub policy: &'a RestorePolicy,
+    /// The paths that are put back.
+    pub choice: &'a dyn Choice,
+    /// The same paths, as they were named.
+    pub paths: &'a [Vec<u8>],
+    /// Whether targets at neither of their recorded states are overwritten.
+    pub force: bool,
+    /// Whether only the plan is wanted.
+    pub dry_run: bool,
+}
+
+/// Receives the progress of the work.
+pub trait RestoreProgress: Sync {
+    /// Work of `len` steps begins.
+    fn start(&self, what: &'static str, len: usize);
+    /// One step is done.
+    fn tick(&self);
+    /// The work is done.
+    fn end(&self);
+}

@@ -1,0 +1,115 @@
+//! The directory of a rescue: its name beside the snapshot, and how it ends.
+//!
+//! It is called `SNAP-rescue-N.unfinished` until its restore has ended. Neighbours: until then
+//! `journal.rs` has its journal there, `rescue.rs` writes the rescue into it, `interrupted.rs` finds
+//! those that were left.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+use crate::snapshot::layout;
+
+/// What follows the name of the snapshot in that of a rescue.
+const RESCUE: &str = "-rescue-";
+
+/// The end of the name of a rescue whose restore has not ended.
+const UNFINISHED: &str = ".unfinished";
+
+/// The directory that the snapshot `snap` is in, and the start of the names of its rescues; a rescue of a
+/// rescue is named after the first snapshot.
+pub fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
+    let real = snap.canonicalize()?;
+    let name = real.file_name().unwrap_or(OsStr::new("root")).as_bytes();
+    let name = name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name);
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let base = name[..name.len() - digits].strip_suffix(RESCUE.as_bytes()).filter(|_| digits > 0);
+    let name = base.unwrap_or(name).to_vec();
+    Ok((real.parent().unwrap_or(Path::new("/")).to_owned(), name))
+}
+
+/// Ends the restore whose journal is in `directory`: a rescue gets its final name; a directory without
+/// one is removed.
+pub fn end(directory: &Path) -> io::Result<()> {
+    let names = std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
+    let names = names.collect::<io::Result<Vec<_>>>()?;
+    let has_rescue = names.iter().any(|name| name == layout::MANIFEST);
+    for name in &names {
+        if name == layout::RESTORE_JOURNAL
+            || layout::is_temporary(name.as_bytes())
+            || !has_rescue && name == layout::BLOBS
+        {
+            std::fs::remove_file(directory.join(name))?;
+        }
+    }
+    if !has_rescue {
+        return std::fs::remove_dir(directory);
+    }
+    let done = final_name(directory);
+    std::fs::rename(directory, &done)?;
+    done.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+/// The name of the rescue in `directory` once its restore has ended.
+pub fn final_name(directory: &Path) -> PathBuf {
+    let name = directory.as_os_str().as_bytes();
+    PathBuf::from(OsStr::from_bytes(name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name)))
+}
+
+/// Whether `name` is that of an unfinished rescue of the snapshots called `base`.
+pub fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
+    let number = name
+        .as_bytes()
+        .strip_prefix(base)
+        .and_then(|rest| rest.strip_prefix(RESCUE.as_bytes()))
+        .and_then(|rest| rest.strip_suffix(UNFINISHED.as_bytes()));
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+}
+
+/// Whether `path` is a directory of this user that nobody else may write to.
+pub fn is_own_directory(path: &Path) -> bool {
+    let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
+    stat.is_dir() && stat.uid() == nix::unistd::geteuid().as_raw() && stat.mode() & 0o022 == 0
+}
+
+/// Creates a directory beside `snap` with the next free number, and `journal` in it; one without a
+/// journal, which an early interruption has left, is used again.
+pub fn create_beside(
+    snap: &Path,
+    journal: impl Fn(&Path) -> io::Result<Option<File>>,
+) -> io::Result<(PathBuf, File)> {
+    let (directory, base) = family(snap)?;
+    let name = |number: u32, end: &str| {
+        let mut name = base.clone();
+        name.extend_from_slice(format!("{RESCUE}{number}{end}").as_bytes());
+        directory.join(OsStr::from_bytes(&name))
+    };
+    for number in 1..=u32::MAX {
+        if std::fs::symlink_metadata(name(number, "")).is_ok() {
+            continue;
+        }
+        let candidate = name(number, UNFINISHED);
+        match rustix::fs::mkdir(&candidate, Mode::RWXU) {
+            Err(Errno::EXIST) if !is_own_directory(&candidate) || !is_abandoned(&candidate) => {}
+            Ok(()) | Err(Errno::EXIST) => {
+                if let Some(file) = journal(&candidate)? {
+                    return Ok((candidate, file));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Whether there is no rescue in the directory: its restore was interrupted before it changed any file.
+pub fn is_abandoned(path: &Path) -> bool {
+    let none = std::fs::symlink_metadata(path.join(layout::MANIFEST));
+    none.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}

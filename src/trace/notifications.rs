@@ -1,0 +1,155 @@
+//! The notification thread: answers the seccomp notifications of read-only syscalls (seccomp_unotify(2)),
+//! which thus do without a ptrace-stop.
+//!
+//! It asks the observer about each syscall at its entry and lets the kernel execute it. It never calls ptrace
+//! or waitpid: that is for the thread of `tracer.rs` alone, which follows the tree and tells this one,
+//! through `shared.rs`, which process a thread belongs to. Where the result of a syscall is awaited all the
+//! same, the tracing thread is made to interrupt the caller, which then stops when the syscall has ended.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::observer::{Decision, Observer, SyscallEntry, failed, gap};
+use super::postponed::{self, PostponedQueue};
+use super::shared::Shared;
+use super::sys::{self, Interrupter, Notification, TraceeMemory};
+use super::syscalls::{self, Interpretation};
+
+/// A notification that is not answered yet. Dropping it continues the syscall, so that happens exactly once.
+struct Unanswered<'a> {
+    listener: &'a OwnedFd,
+    notification: Notification,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        sys::continue_notification(self.listener.as_fd(), self.notification.id);
+    }
+}
+
+/// Answers notifications until no process has the filter any more.
+pub fn serve<O: Observer>(
+    listener: &OwnedFd,
+    shared: &Shared<O::Pending>,
+    interrupter: &Interrupter,
+    observer: &O,
+) {
+    Server { listener, shared, interrupter, observer, postponed: PostponedQueue::new() }.run();
+}
+
+struct Server<'a, O: Observer> {
+    listener: &'a OwnedFd,
+    shared: &'a Shared<O::Pending>,
+    interrupter: &'a Interrupter,
+    observer: &'a O,
+    postponed: PostponedQueue<Unanswered<'a>>,
+}
+
+impl<'a, O: Observer> Server<'a, O> {
+    fn run(mut self) {
+        let listener = self.listener;
+        loop {
+            if !self.postponed.is_empty() && !self.serve_postponed() {
+                continue;
+            }
+            match sys::receive_notification(listener.as_fd()) {
+                Ok(notification) => self.guarded(Unanswered { listener, notification }, None),
+                // The syscall was interrupted before its notification was received, or the last process is
+                // gone.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                    if is_hung_up(listener) {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody else would answer.
+                Err(error) => {
+                    gap(self.observer, &format!("receive the notification of a syscall: {error}"));
+                    std::thread::sleep(postponed::INTERVAL);
+                }
+            }
+        }
+    }
+
+    /// Waits for a notification, until postponed syscalls are due, and serves those; whether there is a
+    /// notification.
+    fn serve_postponed(&mut self) -> bool {
+        let due = self.postponed.deadline().unwrap_or_else(Instant::now);
+        let left = due.saturating_duration_since(Instant::now());
+        let mut fds = [
+            PollFd::new(self.listener, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.shared.settled(), PollFlags::IN),
+        ];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        let _ = poll(&mut fds, Some(&timeout));
+        let [notified, settled] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        if settled {
+            self.shared.clear_settled();
+        }
+        let due = self.postponed.take_due(settled);
+        if !due.is_empty() {
+            for (unanswered, since) in due {
+                self.guarded(unanswered, Some(since));
+            }
+            self.shared.set_has_postponed(!self.postponed.is_empty());
+        }
+        notified
+    }
+
+    /// Serves a notification; if that panics, the syscall continues all the same.
+    fn guarded(&mut self, unanswered: Unanswered<'a>, since: Option<Instant>) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(unanswered, since))) {
+            failed(self.observer, &*panic);
+        }
+    }
+
+    /// Continues or postpones a syscall, which was first postponed at `since`.
+    fn serve(&mut self, unanswered: Unanswered<'a>, since: Option<Instant>) {
+        let Notification { id, tid, arch, number, arguments } = unanswered.notification;
+        let memory = TraceeMemory(tid);
+        let caller = self.shared.caller(tid);
+        let interpretation = syscalls::interpret(arch, number, &arguments, &memory);
+        // The memory that was read is the caller's only if it is still blocked.
+        if !sys::is_notification_valid(self.listener.as_fd(), id) {
+            return;
+        }
+        let overdue = postponed::is_overdue(since);
+        let decision = match interpretation {
+            Interpretation::Irrelevant => Decision::Continue,
+            Interpretation::Unreadable(name) => {
+                self.observer.unreadable(caller, name);
+                Decision::MayWait
+            }
+            Interpretation::Relevant(name, decoded) => {
+                self.observer.before(caller, &SyscallEntry { decoded: &decoded, name, memory, overdue })
+            }
+        };
+        if matches!(decision, Decision::Postpone) && !overdue {
+            self.postponed.push(unanswered, since);
+            self.shared.set_has_postponed(true);
+            return;
+        }
+        let may_wait = matches!(decision, Decision::MayWait);
+        self.shared.set_interruptible(tid, may_wait.then_some((number, arguments)));
+        if let Decision::AwaitResult(pending) = decision {
+            let former = self.shared.await_result(tid, pending);
+            self.interrupter.interrupt(tid);
+            // A thread that was killed meanwhile may have been reported already.
+            let blocked = sys::is_notification_valid(self.listener.as_fd(), id);
+            let lost = if blocked { None } else { self.shared.take_awaited(tid) };
+            for pending in former.into_iter().chain(lost) {
+                self.observer.after(caller, pending, None);
+                self.shared.settle();
+            }
+        }
+    }
+}
+
+fn is_hung_up(listener: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(listener, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+}

@@ -1,0 +1,103 @@
+//! The [`Observer`]: it decides what becomes of a syscall at its entry, and is told what happens to the tree.
+//!
+//! Neighbours: `tracer.rs` and `notifications.rs` call it, each from its own thread.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::sys::{Tid, TraceeMemory};
+use super::syscalls::DecodedSyscall;
+use super::wait_status::End;
+
+/// The thread that makes a syscall, and its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tid,
+}
+
+/// A syscall that is stopped or blocked at its entry: nothing of it has happened.
+#[derive(Debug)]
+pub struct SyscallEntry<'a> {
+    /// What it names and does.
+    pub decoded: &'a DecodedSyscall,
+    /// Its name, for messages.
+    pub name: &'static str,
+    /// The caller's memory.
+    pub memory: TraceeMemory,
+    /// Whether it has been postponed for so long that it must not be postponed again.
+    pub overdue: bool,
+}
+
+/// What becomes of a syscall at its entry.
+#[derive(Debug)]
+pub enum Decision<P> {
+    /// It continues, and its result does not matter.
+    Continue,
+    /// The same, but it may block on something outside the tree, such as the other end of a FIFO, so that a
+    /// signal may interrupt it.
+    MayWait,
+    /// It continues, and [`Observer::after`] is told its result together with this.
+    AwaitResult(P),
+    /// It is skipped and returns ENOSYS. Not for a read-only one.
+    Refuse,
+    /// It stays at its entry until another one has ended, and is then decoded and decided again from the
+    /// start. For one that is overdue this means [`Decision::Continue`].
+    Postpone,
+}
+
+/// Decides about the syscalls of a tree of threads, and is told what happens to it.
+///
+/// Every method takes `&self`: the tracing thread and the notification thread both call them.
+pub trait Observer {
+    /// What is kept from a syscall's entry to its result.
+    type Pending;
+
+    /// Decides about a syscall at its entry.
+    fn before(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Self::Pending>;
+    /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
+    /// in it.
+    fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
+    /// The arguments of a syscall can't be read, though the kernel may read them.
+    fn unreadable(&self, caller: Caller, name: &'static str);
+    /// A signal is about to be delivered that ends the process, with a core dump if those are enabled.
+    fn signal(&self, caller: Caller, signal: i32);
+    /// A process executed a program; `pending` is what was kept of its execve.
+    fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
+    /// A process has started; told again if its parent turns out to be another.
+    fn started(&self, process: Tid, parent: Tid);
+    /// Whether another thread can write the memory of a process while its syscall is at its entry: because it
+    /// has several threads, or shares its memory with another process.
+    fn shares_memory(&self, process: Tid, shares: bool);
+    /// Two processes have one working directory from now on (CLONE_FS).
+    fn share_working_directory(&self, process: Tid, other: Tid);
+    /// A process has ended.
+    fn ended(&self, process: Tid, end: End);
+    /// A process was stopped by a signal, with all its threads.
+    fn stopped(&self, process: Tid, signal: i32);
+    /// A stopped process continues.
+    fn continued(&self, process: Tid);
+    /// The kernel answered unexpectedly, so something may be missed. The tree runs on.
+    fn gap(&self, what: &str);
+    /// A bug of ours showed (a panic), here or in the observer. The tree runs on.
+    fn failed(&self, bug: &str);
+}
+
+/// Tells the observer of a panic, which may have come from it.
+pub(super) fn failed(observer: &impl Observer, panic: &(dyn Any + Send)) {
+    let bug = panic_text(panic);
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.failed(bug)));
+}
+
+/// Tells the observer of something unexpected.
+pub(super) fn gap(observer: &impl Observer, what: &str) {
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.gap(what)));
+}
+
+/// The message of a panic.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
+}

@@ -1,0 +1,80 @@
+//! Messages between processes of ours, each with a descriptor if wanted (SOCK_SEQPACKET, SCM_RIGHTS,
+//! unix(7)).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
+};
+
+/// Makes two connected sockets for messages in both directions.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends one message, and a duplicate of `descriptor` with it.
+pub fn send(socket: impl AsFd, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    rustix::io::retry_on_intr(|| {
+        sendmsg(&socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)
+    })?;
+    Ok(())
+}
+
+/// Waits for a message and returns its length.
+pub fn next_length(socket: impl AsFd) -> io::Result<usize> {
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
+    let nothing: &mut [u8] = &mut [];
+    let (_, length) = rustix::io::retry_on_intr(|| recv(&socket, &mut *nothing, flags))?;
+    Ok(length)
+}
+
+/// Receives one message: its length, 0 if the peer is gone, and the descriptor that came with it.
+pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(&socket, &mut [IoSliceMut::new(message)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok((received.bytes, descriptor))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_arrives_with_its_message_and_the_end_is_an_empty_one() {
+        let (one, other) = pair().unwrap();
+        let (read, mut write) = std::io::pipe().unwrap();
+        send(&one, b"with", Some(read.as_fd())).unwrap();
+        send(&one, b"without", None).unwrap();
+        drop((one, read));
+        let mut message = [0; 16];
+        let (length, descriptor) = receive(&other, &mut message).unwrap();
+        assert_eq!(&message[..length], b"with");
+        write.write_all(b"through").unwrap();
+        drop(write);
+        let mut text = String::new();
+        std::fs::File::from(descriptor.unwrap()).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through");
+        let (length, descriptor) = receive(&other, &mut message).unwrap();
+        assert_eq!(&message[..length], b"without");
+        assert!(descriptor.is_none());
+        assert_eq!(receive(&other, &mut message).unwrap().0, 0);
+    }
+}

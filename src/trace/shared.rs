@@ -1,0 +1,124 @@
+//! What the tracing thread and the notification thread share.
+//!
+//! Its lock is held for single operations on the tables, and never while anything else is called.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::observer::Caller;
+use super::sys::Tid;
+use super::syscalls::Args;
+
+/// What the tracing thread and the notification thread share; `P` is what the observer keeps of a syscall.
+#[derive(Debug)]
+pub struct Shared<P> {
+    tables: Mutex<Tables<P>>,
+    /// Whether the notification thread has postponed syscalls.
+    has_postponed: AtomicBool,
+    /// An eventfd: readable once an awaited syscall has ended, if `has_postponed`.
+    settled: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Tables<P> {
+    /// The process of each thread that is not its leader.
+    process: HashMap<Tid, Tid, foldhash::fast::RandomState>,
+    /// Number and arguments of the last syscall of each thread, if that is read-only and may block on
+    /// something outside the tree, so that a signal may interrupt it.
+    interruptible: HashMap<Tid, (u64, Args), foldhash::fast::RandomState>,
+    /// What the observer keeps of read-only syscalls whose result it awaits, until their thread stops after
+    /// them.
+    awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
+}
+
+impl<P> Shared<P> {
+    /// Nothing is known yet.
+    pub fn new() -> io::Result<Self> {
+        let tables = Tables {
+            process: HashMap::default(),
+            interruptible: HashMap::default(),
+            awaited: HashMap::default(),
+        };
+        let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Shared { tables: Mutex::new(tables), has_postponed: AtomicBool::new(false), settled })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables<P>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that `tid` is a thread of `process`.
+    pub(super) fn add(&self, tid: Tid, process: Tid) {
+        if tid != process {
+            self.lock().process.insert(tid, process);
+        }
+    }
+
+    /// Notes that `tid` is gone, or is the leader of its process now; returns what was kept of its awaited
+    /// syscall.
+    pub(super) fn remove(&self, tid: Tid) -> Option<P> {
+        let mut tables = self.lock();
+        tables.process.remove(&tid);
+        tables.interruptible.remove(&tid);
+        tables.awaited.remove(&tid)
+    }
+
+    /// The thread and its process.
+    pub(super) fn caller(&self, tid: Tid) -> Caller {
+        Caller { tid, tgid: self.lock().process.get(&tid).copied().unwrap_or(tid) }
+    }
+
+    /// Notes that the result of the current read-only syscall of `tid` is awaited; returns what was kept of a
+    /// former one whose end was not seen.
+    pub(super) fn await_result(&self, tid: Tid, pending: P) -> Option<P> {
+        self.lock().awaited.insert(tid, pending)
+    }
+
+    /// What was kept of the last read-only syscall of `tid`, if its result is awaited.
+    pub(super) fn take_awaited(&self, tid: Tid) -> Option<P> {
+        self.lock().awaited.remove(&tid)
+    }
+
+    /// Notes what syscall of `tid` a signal may interrupt; none ends that.
+    pub(super) fn set_interruptible(&self, tid: Tid, syscall: Option<(u64, Args)>) {
+        let mut tables = self.lock();
+        match syscall {
+            Some(syscall) => drop(tables.interruptible.insert(tid, syscall)),
+            None if tables.interruptible.is_empty() => {}
+            None => drop(tables.interruptible.remove(&tid)),
+        }
+    }
+
+    /// Whether a signal may interrupt this syscall of `tid`.
+    pub(super) fn is_interruptible(&self, tid: Tid, syscall: &(u64, Args)) -> bool {
+        self.lock().interruptible.get(&tid) == Some(syscall)
+    }
+
+    /// Tells the notification thread that an awaited syscall has ended.
+    pub(super) fn settle(&self) {
+        if self.has_postponed.load(Ordering::SeqCst) {
+            // It fails only where the eventfd is readable already.
+            let _ = rustix::io::write(&self.settled, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Notes whether the notification thread has postponed syscalls.
+    pub(super) fn set_has_postponed(&self, has: bool) {
+        self.has_postponed.store(has, Ordering::SeqCst);
+    }
+
+    /// What becomes readable when an awaited syscall has ended.
+    pub(super) fn settled(&self) -> BorrowedFd<'_> {
+        self.settled.as_fd()
+    }
+
+    /// Makes it unreadable again.
+    pub(super) fn clear_settled(&self) {
+        let _ = rustix::io::read(&self.settled, &mut [0; 8]);
+    }
+}
