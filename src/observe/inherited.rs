@@ -6,7 +6,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
-use super::recorder::{Sight, State};
+use super::recording::{Recording, Sight};
 use super::resolve;
 use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations};
@@ -63,7 +63,7 @@ impl InheritedFile {
     }
 }
 
-impl State {
+impl Recording {
     /// Records an inherited file, used by the command from the start.
     pub fn inherit(&mut self, command: Tid, file: &InheritedFile) {
         let process = self.processes.id(command);
@@ -87,7 +87,7 @@ impl State {
         }
         if file.writes {
             operations = operations.with(Operation::Write);
-            self.take_attributes(&file.path, &file.stat);
+            self.protector().take_attributes(&file.path, &file.stat);
         }
         let kind = match (file.writes, file.appends) {
             (false, _) => Kind::Used,
@@ -97,13 +97,13 @@ impl State {
         };
         match kind {
             Kind::Written => {
-                if let Some(protected) = self.protect(&file.path, &file.stat, Threat::Overwrite) {
-                    self.keep(protected);
+                if let Some(protected) = self.protector().protect(&file.path, &file.stat, Threat::Overwrite) {
+                    self.protector().keep(protected);
                 }
             }
             // Before it is overwritten or removed, its bytes are taken.
             Kind::Appended => {}
-            _ => self.read_content(name, &file.path, &file.stat),
+            _ => self.protector().read_content(name, &file.path, &file.stat),
         }
         self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
         let known = self.ledger.names.get_mut(name);
