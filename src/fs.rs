@@ -3,22 +3,30 @@
 //!
 //! Every room may use this one, and it uses none.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+/// What the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100), twice.
+pub const CLOCK_STEP: i64 = 20_000_000;
+
+/// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
+pub const COARSE_STEP: i64 = 2_000_000_000;
 
 /// Opens the regular file at `path` for reading; anything else there is `InvalidInput`.
 ///
-/// O_NOFOLLOW and O_NONBLOCK, so that neither a link nor a FIFO is opened (open(2)); O_NOATIME
+/// O_NOFOLLOW and O_NONBLOCK, so that neither a symlink nor a FIFO is opened (open(2)); O_NOATIME
 /// where we own the file.
 pub fn open_regular(path: &[u8]) -> io::Result<File> {
     open_if_regular(path, OFlags::NOFOLLOW)
 }
 
-/// Opens the regular file that a magic link of procfs stands for, which may have no name; anything else
+/// Opens the regular file that `link`, a magic link of procfs, stands for. It may have no name; anything else
 /// there is `InvalidInput`.
 pub fn open_regular_behind(link: &[u8]) -> io::Result<File> {
     open_if_regular(link, OFlags::empty())
@@ -42,11 +50,73 @@ pub(crate) fn open_quietly(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno>
     }
 }
 
-/// The metadata of what is at `path`, none where nothing is.
-pub fn lstat(path: &[u8]) -> io::Result<Option<Stat>> {
+/// What stat(2) says of a file.
+pub type FileStat = rustix::fs::Stat;
+
+/// What lstat(2) says of `path`, none where nothing is.
+pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
     match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Tells two states of a file apart, as far as metadata can: any write moves ctime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signature {
+    /// Device of the filesystem.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// `st_size` in bytes.
+    pub size: u64,
+    /// The modification time, in seconds and nanoseconds.
+    pub mtime: (i64, i64),
+    /// The time of the last change of the inode, in seconds and nanoseconds.
+    pub ctime: (i64, i64),
+}
+
+impl From<&Metadata> for Signature {
+    fn from(metadata: &Metadata) -> Signature {
+        Signature {
+            dev: metadata.dev(),
+            ino: metadata.ino(),
+            size: metadata.size(),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl From<&FileStat> for Signature {
+    fn from(stat: &FileStat) -> Signature {
+        // Nanoseconds are below 10^9.
+        let nanoseconds = |number| i64::try_from(number).unwrap_or_default();
+        Signature {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: size(stat),
+            mtime: (stat.st_mtime, nanoseconds(stat.st_mtime_nsec)),
+            ctime: (stat.st_ctime, nanoseconds(stat.st_ctime_nsec)),
+        }
+    }
+}
+
+impl Signature {
+    /// Whether the file was changed so shortly ago that one more change may get the same time.
+    pub fn is_recent(&self) -> bool {
+        let (secs, nsecs) = self.ctime;
+        let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
+        let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - changed;
+        // A file server's clock may be ahead of ours.
+        age.abs() < i128::from(step)
+    }
+}
+
+/// The size of a file, which `st_size` keeps as a signed number.
+pub fn size(stat: &FileStat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
 }

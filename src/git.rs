@@ -52,6 +52,7 @@ pub use error::Error;
 pub use objects::BlobHasher;
 pub use paths::below;
 
+use crate::fs::FileStat;
 use directories::{Directories, DirectoryId, Holder};
 use edited::Edited;
 use open::{OpenRepository, changes_answers};
@@ -148,7 +149,7 @@ impl Repositories {
     ///
     /// None when no working tree holds it. Opens nothing but regular files. The blob that has its
     /// bytes is told only if `pin` asks for it, which costs a look at the object.
-    pub fn classify(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<GitFacts> {
+    pub fn classify(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
         let facts = self.classify_again(path, stat, pin)?;
         if facts.tracked && facts.dirty {
             self.repositories.get_mut(facts.repository as usize)?.dirty = true;
@@ -157,7 +158,7 @@ impl Repositories {
     }
 
     /// Tells the same at a later sight of the path, still against the first head.
-    pub fn classify_again(&mut self, path: &[u8], stat: Option<&libc::stat>, pin: bool) -> Option<GitFacts> {
+    pub fn classify_again(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
         self.pin = pin;
         let facts = self.guarded(|all| all.known(path, stat))?;
         self.repositories.get_mut(facts.repository as usize)?.observed = true;
@@ -255,7 +256,7 @@ impl Repositories {
         }
     }
 
-    fn known(&mut self, path: &[u8], stat: Option<&libc::stat>) -> Option<GitFacts> {
+    fn known(&mut self, path: &[u8], stat: Option<&FileStat>) -> Option<GitFacts> {
         if components(path).any(|(component, _)| component == b".git") {
             return None;
         }

@@ -1,23 +1,41 @@
-//! Records what a command and its process tree observe and change, and works with the record.
+//! Records what a command and its process tree read and change, and works with the record.
 //!
-//! The house, and the only ways in which its rooms know each other:
+//! `docs/internals.md` follows a system call, a content and a restore through the modules. It says what each
+//! thread may touch and in which order locks are taken, and explains the words. `CONTRIBUTING.md` has the
+//! checklists for a new system call and a new verb.
+//!
+//! # Modules
+//!
+//! A module knows only those that its arrows lead to:
 //!
 //! ```text
 //! main → cli → commands → observe → trace
 //!                         observe → git, snapshot
-//!              commands → restore → snapshot
-//!                         snapshot → git (pinned blobs)
+//!              commands → restore → snapshot → git
 //!                         git, observe, restore, snapshot → fs
 //! ```
 //!
-//! - [`cli`]: the command line, as plain options. Knows no other room.
+//! - [`cli`]: the command line, as plain options.
 //! - [`commands`]: one verb a file, and the only place that prints.
-//! - [`trace`]: holds and follows a tree of threads. Knows calls and registers; no files, no snapshots.
-//! - [`observe`]: what a held call means for which path, and what was there before and after.
-//! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshot.
-//! - [`fs`]: opens and stats paths at which anything may be. Knows no other room.
-//! - [`restore`]: puts recorded states back, and tells where they no longer hold. Prints nothing.
-//! - [`snapshot`]: the bundle: types, writer, reader, live states to compare with. Knows nothing of tracing.
+//! - [`trace`]: follows a tree of threads. Knows system calls, registers and memory; no files, no snapshots.
+//! - [`observe`]: what a system call means for which path: the recorder, and its ledger of names and inodes.
+//! - [`git`]: how Git knows a path, and the blobs that it has. Knows no tracing and no snapshots.
+//! - [`fs`]: opens and stats paths at which anything may be.
+//! - [`snapshot`]: the bundle: types, writer, reader, comparison with live files. Knows no tracing.
+//! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
+//!
+//! # Where to look
+//!
+//! | for | in |
+//! |---|---|
+//! | what the arguments of a system call mean | [`trace::syscalls`], `table.rs` |
+//! | what a system call does to a path and its content | [`observe`], `effects.rs` |
+//! | where a change is recorded | [`observe::ledger::apply`]; of a rename of a directory, `observe/rename.rs` |
+//! | what happens to content between the read and Parquet | `docs/internals.md`, "From the read to Parquet" |
+//! | what the notification thread may touch | `docs/internals.md`, the section of that name |
+//! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md` |
+//! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
+//! | what a key of the manifest means | `docs/format.md`, [`snapshot::manifest`] |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(

@@ -1,24 +1,24 @@
 //! Traces a tree of threads. Knows syscalls, registers and memory; no files, no snapshots.
 //!
 //! - [`syscalls`]: what each system call of x86_64 means: the one table, and decoding by it. Pure.
-//! - [`call`]: what a syscall at its entry means.
 //! - [`filter`]: the seccomp program that the table determines. Pure.
+//! - `foreign_filter`: filters that the tree installs itself.
 //! - [`memory`]: reading strings and structures from a tracee.
-//! - [`attributes`]: process attributes that the command inherits, though this process changes them for itself.
+//! - [`attributes`]: process attributes that the command inherits, though this process changes them for
+//!   itself.
 //! - [`launch`]: starts the command seized and filtered, so that it never runs untraced.
-//! - [`fatal`]: which signals end a process with a core dump.
 //! - [`wait_status`]: why waitpid(2) returned for a tracee, from its raw status. Pure.
 //! - [`seqpacket`]: messages with descriptors between processes of ours.
-//! - [`observer`]: the [`observer::Observer`], which decides what becomes of a syscall and is told what happened.
+//! - [`observer`]: the [`observer::Observer`], which decides what becomes of a syscall and is told what
+//!   happened.
 //! - [`shared`]: what the two loops share.
 //! - [`notifications`]: the loop that answers notifications of read-only syscalls, without a ptrace-stop.
 //! - [`tracer`]: the loop over waitpid(2) that follows the tree.
 //! - [`sys`]: system calls that have no safe wrapper: the one module with unsafe code.
 
 pub mod attributes;
-pub mod call;
-pub mod fatal;
 pub mod filter;
+mod foreign_filter;
 pub mod launch;
 pub mod memory;
 pub mod notifications;
@@ -29,3 +29,7 @@ pub mod sys;
 pub mod syscalls;
 pub mod tracer;
 pub mod wait_status;
+
+mod postponed;
+mod signal_delivery;
+mod tracees;

@@ -349,14 +349,18 @@ fn filter(number: c_long, action: u32) {
     let program = sock_fprog { len: 4, filter: program.as_mut_ptr() };
     assert_eq!(c!(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)), 0);
     assert_eq!(c!(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program)), 0, "{}", error());
+    // SAFETY: the array lives, and the program is as it was.
+    let left = unsafe { (*program.filter.add(2)).k };
+    assert_eq!(left, action, "the program is the caller's");
 }
 
 /// Calls that a filter of the program's own hands to a tracer, which it has not: ENOSYS (seccomp(2)).
 fn own_filters_for_a_tracer() {
     for data in [0, 1, 0xffff] {
         let child = fork(|| {
-            let numbers = [SYS_getppid, SYS_mkdir, SYS_unlink, SYS_setxattr, SYS_fork];
+            let numbers = [SYS_getppid, SYS_mkdir, SYS_unlink, SYS_setxattr, SYS_fork, SYS_access];
             numbers.into_iter().for_each(|number| filter(number, SECCOMP_RET_TRACE | data));
+            line(&format!("access {}", said(c!(syscall(SYS_access, c".".as_ptr(), F_OK)))));
             line(&format!("getppid {}", said(c!(syscall(SYS_getppid)))));
             line(&format!("mkdir {}", said(c!(syscall(SYS_mkdir, c"traced".as_ptr(), 0o700)))));
             line(&format!("unlink {}", said(c!(syscall(SYS_unlink, c"traced".as_ptr())))));

@@ -12,7 +12,7 @@ use super::paths::{self, quoted};
 use crate::cli::Cat;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
-use crate::snapshot::source::{ContentError, Contents, Source, Unavailable, locate};
+use crate::snapshot::source::{ContentError, ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{FileRecord, Present, Snapshot};
 
@@ -113,12 +113,12 @@ impl Serialize for CatJson<'_> {
         }
         match (self.unavailable, locate(self.record, self.side)) {
             (Some(why), _) => object.put("unavailable", &why.to_string())?,
-            (None, Ok(Source::Blob { .. })) => object.put("source", "blob")?,
-            (None, Ok(Source::Git { oid, .. })) => {
+            (None, Ok(ContentSource::Blob { .. })) => object.put("source", "blob")?,
+            (None, Ok(ContentSource::Git { oid, .. })) => {
                 object.put("source", "git")?;
                 object.put("oid", oid)?;
             }
-            (None, Ok(Source::Target(_) | Source::Empty)) => object.put("source", "record")?,
+            (None, Ok(ContentSource::Target(_) | ContentSource::Empty)) => object.put("source", "record")?,
             (None, Err(_)) => {}
         }
         object.0.end()

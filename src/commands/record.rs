@@ -141,7 +141,7 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
     let front = Tid(std::process::id().cast_signed());
     match sys::fork()? {
         Fork::Child => {
-            sys::set_parent_death_signal(libc::SIGKILL);
+            let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
             if Pid::as_raw(rustix::process::getppid()) != front.0 {
                 sys::exit_now(Exit::Failure.status());
             }

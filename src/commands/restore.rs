@@ -19,7 +19,7 @@ use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::run;
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::{self, Kind, Snapshot, live, printable};
+use crate::snapshot::{self, Snapshot, SnapshotKind, live, printable};
 
 /// How many changes are printed before the rest is only counted.
 const NAMED: usize = 50;
@@ -216,7 +216,7 @@ fn tell_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Consol
 /// If content of a rescue is unavailable, says which snapshot has it.
 fn tell_where_the_rest_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console: &mut Console) {
     let header = snapshot.header();
-    if let (Kind::Rescue, false, Some(origin)) =
+    if let (SnapshotKind::Rescue, false, Some(origin)) =
         (header.kind, outcome.unavailable.is_empty(), header.command.get(2))
     {
         let origin = printable(origin);

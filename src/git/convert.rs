@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use super::error::Error;
 use super::files;
 use super::objects::BlobHasher;
+use crate::fs::{self, FileStat};
 
 /// The attributes that decide, in the order in which [`Conversion::new`] takes their states.
 pub(super) const ATTRIBUTES: [&str; 6] = ["crlf", "ident", "filter", "eol", "text", "working-tree-encoding"];
@@ -114,9 +115,9 @@ impl Conversion {
 
     /// Whether the file with `stat` is compared with its blob byte by byte: nothing lies between them, or
     /// the file is too large to be converted.
-    pub(super) fn compares_bytes(&self, stat: &libc::stat) -> bool {
+    pub(super) fn compares_bytes(&self, stat: &FileStat) -> bool {
         self.is_none()
-            || self.driver.is_none() && self.encoding != Encoding::Unknown && files::size(stat) > LIMIT
+            || self.driver.is_none() && self.encoding != Encoding::Unknown && fs::size(stat) > LIMIT
     }
 
     /// Whether a blob always has the bytes of its file.
@@ -141,7 +142,7 @@ impl Conversion {
     pub(super) fn object_id(
         &self,
         path: &Path,
-        stat: &libc::stat,
+        stat: &FileStat,
         hash: Kind,
         indexed: &mut dyn FnMut(u64) -> Option<Vec<u8>>,
     ) -> Result<ObjectId, Error> {
@@ -153,7 +154,7 @@ impl Conversion {
         if self.encoding == Encoding::Unknown {
             return Err(Error::NeedsFilter);
         }
-        if files::size(stat) > LIMIT {
+        if fs::size(stat) > LIMIT {
             return file_id(path, stat, hash);
         }
         let mut bytes = Vec::new();
@@ -188,8 +189,8 @@ impl Conversion {
 }
 
 /// The id of the blob that has exactly the bytes of the file at `path`.
-pub(super) fn file_id(path: &Path, stat: &libc::stat, hash: Kind) -> Result<ObjectId, Error> {
-    let mut hasher = BlobHasher::new(hash, files::size(stat));
+pub(super) fn file_id(path: &Path, stat: &FileStat, hash: Kind) -> Result<ObjectId, Error> {
+    let mut hasher = BlobHasher::new(hash, fs::size(stat));
     files::stream(path, stat, &mut |chunk| hasher.update(chunk)).ok_or(Error::FileChanged)?;
     hasher.finish()
 }
@@ -202,7 +203,7 @@ pub(super) fn blob_id(bytes: &[u8], hash: Kind) -> Result<ObjectId, Error> {
 }
 
 /// What `git lfs clean` makes of a file: a pointer, unless it is empty or a pointer already.
-fn lfs_pointer(path: &Path, stat: &libc::stat) -> Result<Vec<u8>, Error> {
+fn lfs_pointer(path: &Path, stat: &FileStat) -> Result<Vec<u8>, Error> {
     const VERSION: &str = "version https://git-lfs.github.com/spec/v1\n";
     const LONGEST_POINTER: usize = 1024;
     let mut digest = Sha256::new();
@@ -213,7 +214,7 @@ fn lfs_pointer(path: &Path, stat: &libc::stat) -> Result<Vec<u8>, Error> {
         digest.update(chunk);
     })
     .ok_or(Error::FileChanged)?;
-    let size = files::size(stat);
+    let size = fs::size(stat);
     if size == 0 || (size < LONGEST_POINTER as u64 && beginning.starts_with(VERSION.as_bytes())) {
         return Ok(beginning);
     }

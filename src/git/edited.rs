@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::files::{self, Signature};
+use super::files;
 use super::paths::{components, path_of};
+use crate::fs::Signature;
 
 /// Longer files are told apart by their metadata alone.
 const LIMIT: u64 = 1 << 20;

@@ -4,87 +4,16 @@
 //! Whatever is read below a repository may have been put there by the traced tree: a FIFO in the
 //! place of `.git/HEAD` must not hold us, nor a sparse index of gigabytes fill our memory.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::SeekFrom;
 
 use super::error::Error;
-use crate::fs::open_regular;
-
-/// As much as the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100, and
-/// as much again). What was changed this shortly before the index was written can have been changed
-/// after Git had looked, without a trace in its times.
-pub(super) const CLOCK_STEP: i64 = 20_000_000;
-
-/// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
-pub(super) const COARSE_STEP: i64 = 2_000_000_000;
-
-/// What tells two states of one name apart, as far as metadata can: any write moves ctime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Signature {
-    dev: u64,
-    ino: u64,
-    size: u64,
-    mtime: (i64, i64),
-    ctime: (i64, i64),
-}
-
-impl From<&Metadata> for Signature {
-    fn from(metadata: &Metadata) -> Signature {
-        Signature {
-            dev: metadata.dev(),
-            ino: metadata.ino(),
-            size: metadata.size(),
-            mtime: (metadata.mtime(), metadata.mtime_nsec()),
-            ctime: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
-
-impl From<&libc::stat> for Signature {
-    fn from(stat: &libc::stat) -> Signature {
-        Signature {
-            dev: stat.st_dev,
-            ino: stat.st_ino,
-            size: size(stat),
-            mtime: (stat.st_mtime, stat.st_mtime_nsec),
-            ctime: (stat.st_ctime, stat.st_ctime_nsec),
-        }
-    }
-}
-
-impl Signature {
-    /// The modification time, in seconds and nanoseconds.
-    pub(super) fn mtime(&self) -> (i64, i64) {
-        self.mtime
-    }
-
-    /// The time of the last change, in seconds and nanoseconds.
-    pub(super) fn ctime(&self) -> (i64, i64) {
-        self.ctime
-    }
-
-    /// Whether the file was changed so shortly ago that one more change may get the same time.
-    pub(super) fn is_recent(&self) -> bool {
-        let (secs, nsecs) = self.ctime();
-        let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
-        let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - changed;
-        // A clock elsewhere may be ahead of ours.
-        age.abs() < i128::from(step)
-    }
-}
-
-/// The size of the file; `st_size` is signed only for the sake of other uses of `off_t`.
-pub(super) fn size(stat: &libc::stat) -> u64 {
-    u64::try_from(stat.st_size).unwrap_or(0)
-}
+use crate::fs::{FileStat, Signature, open_regular};
 
 /// Whether reading `path` can't block and takes no more memory than `limit`: a regular file that is no
 /// larger, a directory, or nothing at all is there.
@@ -145,7 +74,7 @@ pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<
 /// Hands the bytes of the regular file at `path` to `take`, in order.
 ///
 /// None unless it is the very file that `stat` describes, before and after, and was read whole.
-pub(super) fn stream(path: &Path, stat: &libc::stat, take: &mut dyn FnMut(&[u8])) -> Option<()> {
+pub(super) fn stream(path: &Path, stat: &FileStat, take: &mut dyn FnMut(&[u8])) -> Option<()> {
     let mut file = open_regular(path.as_os_str().as_bytes()).ok()?;
     let expected = Signature::from(stat);
     let unchanged = |file: &std::fs::File| Some(Signature::from(&file.metadata().ok()?) == expected);

@@ -10,7 +10,8 @@ use gix::bstr::ByteSlice;
 use gix::index::entry::{Flags, Mode, Stat};
 use gix::index::{State, decode};
 
-use super::files::{self, CLOCK_STEP, COARSE_STEP, Signature};
+use super::files;
+use crate::fs::{self, CLOCK_STEP, COARSE_STEP, FileStat, Signature};
 
 /// More than ten million entries.
 const LIMIT: u64 = 1 << 30;
@@ -138,12 +139,12 @@ impl Index {
 
     /// Whether the stat data of `entry` proves that the file that has `stat` is as it was when it
     /// was added. It is then what Git's own filters made the blob from, not always the blob.
-    pub(super) fn proves(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
+    pub(super) fn proves(&self, entry: &IndexEntry, stat: &FileStat) -> bool {
         self.equals(entry, stat) && !self.is_racy(entry)
     }
 
     /// Whether the stat data of `entry` is that of `stat`, with no word on when it was taken.
-    pub(super) fn equals(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
+    pub(super) fn equals(&self, entry: &IndexEntry, stat: &FileStat) -> bool {
         let known = &entry.stat;
         // Whatever core.trustctime and core.checkStat say: a mismatch only costs reading the file.
         known.mtime.secs == low(stat.st_mtime)
@@ -158,7 +159,7 @@ impl Index {
     }
 
     /// Whether Git would call a file of this size modified without looking into it.
-    pub(super) fn size_differs(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
+    pub(super) fn size_differs(&self, entry: &IndexEntry, stat: &FileStat) -> bool {
         entry.stat.size != 0 && entry.stat.size != folded_size(stat)
     }
 
@@ -172,7 +173,7 @@ impl Index {
         let times = [entry.stat.mtime, entry.stat.ctime];
         let coarse = times.iter().all(|time| time.nsecs == 0);
         let step = if coarse { COARSE_STEP } else { CLOCK_STEP };
-        let (secs, nsecs) = signature.mtime();
+        let (secs, nsecs) = signature.mtime;
         let written = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);
         times.iter().any(|time| {
             let changed = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nsecs);
@@ -226,8 +227,8 @@ fn low(value: impl Into<i128>) -> u32 {
 }
 
 /// The size as an index keeps it: cut, but never zero for a file that is not empty.
-fn folded_size(stat: &libc::stat) -> u32 {
-    match low(files::size(stat)) {
+fn folded_size(stat: &FileStat) -> u32 {
+    match low(fs::size(stat)) {
         0 if stat.st_size != 0 => 0x8000_0000,
         size => size,
     }

@@ -11,12 +11,12 @@ use gix::index::entry::Mode;
 
 use super::convert::{self, Conversion, Eol};
 use super::error::Error;
-use super::files::{self, Signature};
 use super::index::{Index, IndexEntry, Lookup};
 use super::objects::{self, has_harmless_file};
 use super::open::{GitHead, OpenRepository};
 use super::patterns::{Global, Patterns};
 use super::tree::TreeCache;
+use crate::fs::{self, FileStat, Signature};
 
 /// How Git knows a path, without whose path it is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,7 +32,7 @@ pub(super) struct PathStatus {
 pub(super) struct Query<'a> {
     pub(super) path: &'a Path,
     pub(super) relative: &'a [u8],
-    pub(super) stat: Option<&'a libc::stat>,
+    pub(super) stat: Option<&'a FileStat>,
     /// Whether the blob is wanted that has its bytes.
     pub(super) pin: bool,
 }
@@ -256,7 +256,7 @@ impl Repository {
     }
 
     /// Whether a file with `stat` has another kind or permission than its entry in the index.
-    fn has_other_mode(&self, entry: &IndexEntry, stat: &libc::stat) -> bool {
+    fn has_other_mode(&self, entry: &IndexEntry, stat: &FileStat) -> bool {
         let settings = &self.opened.settings;
         match (kind(stat), entry.mode) {
             (libc::S_IFREG, Mode::FILE | Mode::FILE_EXECUTABLE) => {
@@ -278,7 +278,7 @@ impl Repository {
         let git = &self.opened.git;
         let id = if conversion.compares_bytes(stat) {
             // A blob of another size can't be it, whatever is in the file.
-            if self.blob_size(entry.oid).is_some_and(|size| size != files::size(stat)) {
+            if self.blob_size(entry.oid).is_some_and(|size| size != fs::size(stat)) {
                 return true;
             }
             content.id()
@@ -297,7 +297,7 @@ impl Repository {
         }
     }
 
-    fn content<'a>(&self, query: Query<'a>, stat: &'a libc::stat) -> WorktreeContent<'a> {
+    fn content<'a>(&self, query: Query<'a>, stat: &'a FileStat) -> WorktreeContent<'a> {
         let hash = self.opened.git.object_hash();
         WorktreeContent { path: query.path, stat, hash, pin: query.pin, id: OnceCell::new() }
     }
@@ -322,7 +322,7 @@ impl Repository {
         let HeadEntry::Something(mode, oid) = head else { return None };
         if !content.pin
             || mode != actual_mode(content.stat)?
-            || self.blob_size(oid)? != files::size(content.stat)
+            || self.blob_size(oid)? != fs::size(content.stat)
         {
             return None;
         }
@@ -340,7 +340,7 @@ impl HeadEntry {
 /// The content of a file or a link; hashed when that is first needed.
 struct WorktreeContent<'a> {
     path: &'a Path,
-    stat: &'a libc::stat,
+    stat: &'a FileStat,
     hash: gix::hash::Kind,
     pin: bool,
     id: OnceCell<Result<ObjectId, Error>>,
@@ -360,12 +360,12 @@ impl WorktreeContent<'_> {
     }
 }
 
-fn kind(stat: &libc::stat) -> u32 {
+fn kind(stat: &FileStat) -> u32 {
     stat.st_mode & libc::S_IFMT
 }
 
 /// The mode that Git has for such a file; none for what it can't keep.
-fn actual_mode(stat: &libc::stat) -> Option<Mode> {
+fn actual_mode(stat: &FileStat) -> Option<Mode> {
     match kind(stat) {
         libc::S_IFREG if stat.st_mode & libc::S_IXUSR != 0 => Some(Mode::FILE_EXECUTABLE),
         libc::S_IFREG => Some(Mode::FILE),

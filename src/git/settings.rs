@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use gix::bstr::{BStr, ByteSlice as _};
 
 use super::convert::{Driver, Eol};
-use super::files;
 use super::patterns::Sources;
+use crate::fs::{self, FileStat};
 
 /// A pointer of Git LFS is shorter than that, as its specification has it.
 const POINTER_LIMIT: u64 = 1024;
@@ -32,9 +32,9 @@ impl Settings {
 
     /// Whether a driver, one that attributes have ceased to name perhaps, can have made another blob of
     /// the same length from a file.
-    pub(super) fn may_keep_length(&self, stat: &libc::stat) -> bool {
+    pub(super) fn may_keep_length(&self, stat: &FileStat) -> bool {
         self.drivers.values().any(|driver| match driver {
-            Driver::Lfs => files::size(stat) < POINTER_LIMIT,
+            Driver::Lfs => fs::size(stat) < POINTER_LIMIT,
             Driver::Unknown => true,
         })
     }

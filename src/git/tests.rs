@@ -129,8 +129,8 @@ impl Fixture {
     }
 }
 
-fn lstat(path: &Path) -> Option<libc::stat> {
-    nix::sys::stat::lstat(path).ok()
+fn lstat(path: &Path) -> Option<FileStat> {
+    crate::fs::lstat(path.as_os_str().as_bytes()).ok().flatten()
 }
 
 /// What is said of one path, comparable and printable.

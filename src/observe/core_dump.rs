@@ -3,26 +3,16 @@
 //! Where it will be is known when the signal is about to be delivered; whether it was written,
 //! when the process has ended.
 
-use nix::sys::stat::FileStat;
-
 use super::ledger::apply::{Change, Kind};
-use super::ledger::protect::{Protected, Threat};
-use super::recorder::{Sight, State};
+use super::ledger::protect::Threat;
+use super::recording::{ExpectedCoreDump, Recording, Sight};
 use super::resolve::{self, Resolved};
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
 use crate::trace::wait_status::End;
-
-/// Where a process may leave its core dump, and what was there.
-#[derive(Debug)]
-pub(super) struct Expected {
-    path: Vec<u8>,
-    stat: Option<FileStat>,
-    sight: Sight,
-    protected: Option<Protected>,
-}
 
 /// What `core_pattern` says.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +25,7 @@ enum Pattern {
     Unknown,
 }
 
-impl State {
+impl Recording {
     /// Keeps what is at the place of a core dump that a signal may cause.
     pub fn expect_core_dump(&mut self, caller: Caller, signal: i32) {
         let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -49,28 +39,28 @@ impl State {
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let sight = self.sight_of_change(path.clone(), stat.as_ref());
         let protected = match &stat {
-            Some(stat) if sight != Sight::Own => self.protect(&path, stat, Threat::Overwrite),
+            Some(stat) if sight != Sight::Own => self.protector().protect(&path, stat, Threat::Overwrite),
             _ => None,
         };
-        let former = self.core_dumps.insert(caller.tgid, Expected { path, stat, sight, protected });
-        self.release(former.and_then(|former| former.protected));
+        let former = self.core_dumps.insert(caller.tgid, ExpectedCoreDump { path, stat, sight, protected });
+        self.protector().release(former.and_then(|former| former.protected));
     }
 
     /// Records the core dump of a process that has ended, if it left one.
     pub fn core_dump_settled(&mut self, process: Tid, end: End) {
         let expected = self.core_dumps.remove(&process);
         if !matches!(end, End::Killed { core_dumped: true, .. }) {
-            return self.release(expected.and_then(|expected| expected.protected));
+            return self.protector().release(expected.and_then(|expected| expected.protected));
         }
         let id = self.processes.id(process);
-        if let Some(Expected { path, stat, sight, protected }) = expected {
+        if let Some(ExpectedCoreDump { path, stat, sight, protected }) = expected {
             let now = resolve::lstat(&path).ok().flatten();
             let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
             if now.as_ref().map(key) == stat.as_ref().map(key) {
-                self.release(protected);
+                self.protector().release(protected);
             } else {
                 if let Some(protected) = protected {
-                    self.keep(protected);
+                    self.protector().keep(protected);
                 }
                 let name = match sight {
                     Sight::Record(name) => Some(name),

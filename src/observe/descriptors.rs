@@ -8,9 +8,9 @@ use std::io::Read as _;
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::changes::Part;
 use super::ledger::names::ProcessId;
-use super::recorder::{Sight, State};
+use super::part::Part;
+use super::recording::{Recording, Sight};
 use super::resolve::{self, Unresolved};
 
 use super::view;
@@ -32,7 +32,7 @@ const CONTROL_HEADER: usize = 16;
 /// The most messages of one recvmmsg(2).
 const MESSAGES_MAX: u64 = 1024;
 
-impl State {
+impl Recording {
     /// Records what a call brought that names no path.
     pub fn descriptor_came(
         &mut self,
@@ -147,7 +147,7 @@ impl State {
         // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
         let has_bytes = match (&part.sight, &part.stat) {
             (Sight::Record(_), Some(stat)) => {
-                resolve::is_regular(stat) && !self.is_pseudo(stat.st_dev, &part.path)
+                resolve::is_regular(stat) && !self.contents.filesystems.is_pseudo(stat.st_dev, &part.path)
             }
             _ => false,
         };
@@ -158,7 +158,7 @@ impl State {
             });
         }
         self.apply_part(caller, process, &mut part, None);
-        self.release(part.protected);
+        self.protector().release(part.protected);
     }
 
     /// A file that has a name, though not out here; not what is a pipe, or was deleted.
@@ -169,7 +169,7 @@ impl State {
         {
             return self.unseen(process, Unresolved::Served(path).into());
         }
-        let named = nix::sys::stat::stat(link.as_str()).is_ok_and(|stat| {
+        let named = rustix::fs::stat(link.as_str()).is_ok_and(|stat| {
             stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
         });
         if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {

@@ -2,11 +2,10 @@
 //!
 //! Pure. Neighbour: `changes.rs`, which asks before a call goes on and when it has succeeded.
 
-use nix::sys::stat::FileStat;
-
 use super::ledger::apply::{CopyUp, Kind};
 use super::ledger::protect::Threat;
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{Effect, OpenFlags};
 
@@ -97,13 +96,13 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             moves: true,
             ..named(Kind::Bound, write)
         },
-        Effect::LinkFrom => Meaning {
+        Effect::HardLinkFrom => Meaning {
             changes_links: stat.is_some(),
             moves: is_link,
             copy_up: Some(CopyUp::Only),
             ..used(existence)
         },
-        Effect::LinkTo => named(Kind::Bound, write),
+        Effect::HardLinkTo => named(Kind::Bound, write),
         Effect::Metadata => Meaning {
             kind: Kind::Attributes,
             changes: true,

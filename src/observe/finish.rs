@@ -7,9 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use nix::fcntl::AtFlags;
-use nix::sys::stat::FileStat;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::capture::{Finished, Held, Outcome, Source, Ticket};
@@ -19,8 +17,10 @@ use super::ledger::inodes::{Attributes, Content, InodeId, Stat};
 use super::ledger::names::{Name, NameId};
 use super::ledger::protect::Threat;
 use super::mounts::named_twice;
-use super::recorder::{Recorder, State as Known};
+use super::recorder::Recorder;
+use super::recording::Recording;
 use super::resolve;
+use crate::fs::FileStat;
 use crate::git::{self, GitFacts, ObservedRepository, Repositories};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{
@@ -156,9 +156,10 @@ impl Recorder {
         }
         known.tell_files_named_twice(&afters);
         let afters = known.leave_out_misfits(afters);
-        let Known { ignore, ledger, mut repositories, processes, capture, mut warnings, suppressed, .. } =
-            known;
-        let mut finished = capture.finish();
+        let Recording {
+            ignore, ledger, mut repositories, processes, contents, mut warnings, suppressed, ..
+        } = known;
+        let mut finished = contents.capture.finish();
         for (name, after) in &afters {
             let content_before = ledger.before(*name).map_or(Content::Unneeded, |inode| inode.content);
             let size_before = ledger.before(*name).map_or(0, |inode| inode.before.size);
@@ -238,22 +239,22 @@ impl Parents {
         };
         let name = path.get(parent.len()..).unwrap_or_default();
         let name = name.strip_prefix(b"/").unwrap_or(name);
-        let flags = AtFlags::AT_SYMLINK_NOFOLLOW | AtFlags::AT_EMPTY_PATH;
-        match nix::sys::stat::fstatat(directory, name, flags) {
-            Err(nix::errno::Errno::EACCES) => Err(Hidden),
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+        match rustix::fs::statat(directory, name, flags) {
+            Err(Errno::ACCESS) => Err(Hidden),
             found => Ok(found.ok()),
         }
     }
 }
 
-impl Known {
+impl Recording {
     /// Tells of inodes that were renamed, and whose bytes are at no recorded name any more.
     fn omit_what_is_gone(&mut self, afters: &[(NameId, After)]) {
         for (name, _) in afters {
             if let Some(id) = self.ledger.names.get(*name).before
                 && self.ledger.inodes.get(id).content == Content::InPlace
             {
-                self.tell_omitted(id, BlobOmitted::Unreadable);
+                self.protector().tell_omitted(id, BlobOmitted::Unreadable);
                 self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Unreadable);
             }
         }
@@ -405,8 +406,8 @@ impl Known {
             return Attributes::default();
         }
         // Those of a file that was renamed and not changed are the ones that it had before.
-        self.take_attributes(path, now);
-        self.attributes(path)
+        self.protector().take_attributes(path, now);
+        self.protector().attributes(path)
     }
 
     /// What is said of a path that the tree has left behind a directory that we may not search.
@@ -459,14 +460,14 @@ impl Known {
         if let Some(id) = self.ledger.inodes.of(now) {
             let inode = self.ledger.inodes.get(id);
             if inode.appended && inode.content == Content::InPlace {
-                self.read_in_place(id, path, now);
+                self.protector().read_in_place(id, path, now);
             }
             let (known, inode) = (self.ledger.names.get(name), self.ledger.inodes.get(id));
             if inode.has_bytes_of_before(&stat) {
                 // What nobody has used but to ask for it needs no bytes.
                 let is_as_before = known.before == Some(id) && inode.before.same_state(&inode.as_known(stat));
                 if inode.content == Content::InPlace || !is_as_before {
-                    self.read_in_place(id, path, now);
+                    self.protector().read_in_place(id, path, now);
                 }
                 return AfterContent::OfInode(id);
             }
@@ -474,11 +475,11 @@ impl Known {
                 return AfterContent::None;
             }
         }
-        if self.is_pseudo(stat.dev, path) {
+        if self.contents.filesystems.is_pseudo(stat.dev, path) {
             return AfterContent::None;
         }
         let source = Source { path, identity: stat.identity(), length: None };
-        match self.capture.hold(source, Threat::Unlink) {
+        match self.contents.capture.hold(source, Threat::Unlink) {
             Held::Omitted(reason) => {
                 let path = String::from_utf8_lossy(path);
                 self.warnings.lost(WarningKind::ContentOmitted, None, || {
@@ -487,8 +488,13 @@ impl Known {
                 AfterContent::Omitted(reason)
             }
             held => {
-                let store = self.options.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit);
-                AfterContent::Taken(self.capture.submit(blob_key(Side::After, path), held, None, store))
+                let store = self.contents.stores(&held);
+                AfterContent::Taken(self.contents.capture.submit(
+                    blob_key(Side::After, path),
+                    held,
+                    None,
+                    store,
+                ))
             }
         }
     }
@@ -518,7 +524,7 @@ impl Known {
         let dev = now.map(|now| now.dev).or(inode.map(|inode| inode.before.dev));
         let path = self.ledger.names.path(name).to_vec();
         // Files of the kernel's own file systems change by themselves.
-        if changed && !dev.is_some_and(|dev| self.is_pseudo(dev, &path)) {
+        if changed && !dev.is_some_and(|dev| self.contents.filesystems.is_pseudo(dev, &path)) {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(&path))
             });

@@ -2,14 +2,15 @@
 //!
 //! Their first sight is the launch. Of one opened for appending only the old size counts.
 
-use nix::sys::stat::FileStat;
+use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
-use super::recorder::{Sight, State};
+use super::recording::{Recording, Sight};
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations};
-use crate::trace::sys::{self, Tid};
+use crate::trace::sys::{InheritedFd, Tid};
 
 /// A regular file on a descriptor from before the launch.
 #[derive(Debug, Clone)]
@@ -22,10 +23,10 @@ pub struct InheritedFile {
 }
 
 /// What the command inherits.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Inherited {
     /// The descriptors that survive an exec.
-    pub descriptors: Vec<i32>,
+    pub descriptors: Vec<InheritedFd>,
     /// Those of them that stand for a regular file with a name.
     pub files: Vec<InheritedFile>,
 }
@@ -33,40 +34,36 @@ pub struct Inherited {
 impl Inherited {
     /// What this process has inherited and opened nothing of its own beside, but what an exec closes.
     pub fn of_this_process() -> Inherited {
-        let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Inherited::default() };
-        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let inherited: Vec<(i32, i32)> =
-            numbers.filter_map(|fd| sys::inherited_flags(fd).map(|flags| (fd, flags))).collect();
-        Inherited {
-            files: inherited.iter().filter_map(|(fd, flags)| InheritedFile::of(*fd, *flags)).collect(),
-            descriptors: inherited.into_iter().map(|(fd, _)| fd).collect(),
-        }
+        let descriptors = InheritedFd::take_all();
+        Inherited { files: descriptors.iter().filter_map(InheritedFile::of).collect(), descriptors }
     }
 }
 
 impl InheritedFile {
-    fn of(fd: i32, flags: i32) -> Option<InheritedFile> {
-        if flags & libc::O_PATH != 0 {
+    fn of(fd: &InheritedFd) -> Option<InheritedFile> {
+        let flags = fcntl_getfl(fd).ok()?;
+        if flags.contains(OFlags::PATH) {
             return None;
         }
-        let object = sys::status_of(fd).filter(resolve::is_regular)?;
-        let path = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).ok()?.into_bytes();
+        let object = rustix::fs::fstat(fd).ok().filter(resolve::is_regular)?;
+        let link = format!("/proc/self/fd/{}", fd.number());
+        let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
         let named = resolve::lstat(&path).ok()??;
         if (object.st_dev, object.st_ino) != (named.st_dev, named.st_ino) {
             return None;
         }
-        let mode = flags & libc::O_ACCMODE;
+        let mode = flags & OFlags::ACCMODE;
         Some(InheritedFile {
             path,
             stat: named,
-            reads: mode != libc::O_WRONLY,
-            writes: mode != libc::O_RDONLY,
-            appends: flags & libc::O_APPEND != 0,
+            reads: mode != OFlags::WRONLY,
+            writes: mode != OFlags::RDONLY,
+            appends: flags.contains(OFlags::APPEND),
         })
     }
 }
 
-impl State {
+impl Recording {
     /// Records an inherited file, used by the command from the start.
     pub fn inherit(&mut self, command: Tid, file: &InheritedFile) {
         let process = self.processes.id(command);
@@ -90,7 +87,7 @@ impl State {
         }
         if file.writes {
             operations = operations.with(Operation::Write);
-            self.take_attributes(&file.path, &file.stat);
+            self.protector().take_attributes(&file.path, &file.stat);
         }
         let kind = match (file.writes, file.appends) {
             (false, _) => Kind::Used,
@@ -100,13 +97,13 @@ impl State {
         };
         match kind {
             Kind::Written => {
-                if let Some(protected) = self.protect(&file.path, &file.stat, Threat::Overwrite) {
-                    self.keep(protected);
+                if let Some(protected) = self.protector().protect(&file.path, &file.stat, Threat::Overwrite) {
+                    self.protector().keep(protected);
                 }
             }
             // Before it is overwritten or removed, its bytes are taken.
             Kind::Appended => {}
-            _ => self.read_content(name, &file.path, &file.stat),
+            _ => self.protector().read_content(name, &file.path, &file.stat),
         }
         self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
         let known = self.ledger.names.get_mut(name);

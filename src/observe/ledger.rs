@@ -7,6 +7,7 @@
 //! `recorder.rs` classifies paths, `changes.rs` says what calls do, `finish.rs` reads the ledger at the end.
 
 pub mod apply;
+mod entries;
 pub mod in_flight;
 pub mod inodes;
 pub mod names;

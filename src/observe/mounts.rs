@@ -243,8 +243,8 @@ pub(super) fn named_twice(files: impl Iterator<Item = (NameId, (u64, u64))>) -> 
 
 /// Whether a magic link stands for a directory that has a name, which is another's out here.
 pub(super) fn is_hidden(link: &[u8]) -> bool {
-    let hidden = |stat: &nix::sys::stat::FileStat| stat.st_nlink > 0 && resolve::is_directory(stat);
-    nix::sys::stat::stat(link).is_ok_and(|stat| hidden(&stat)) && resolve::named_object(link).is_err()
+    let hidden = |stat: &crate::fs::FileStat| stat.st_nlink > 0 && resolve::is_directory(stat);
+    rustix::fs::stat(link).is_ok_and(|stat| hidden(&stat)) && resolve::named_object(link).is_err()
 }
 
 #[cfg(test)]

@@ -10,29 +10,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::sys::stat::FileStat;
-
-use super::changes::Part;
 use super::ledger::apply::{Change, CopyUp, Kind};
 use super::ledger::names::ProcessId;
 use super::ledger::protect::Threat;
-use super::recorder::{Sight, State};
+use super::part::{Moved, Part};
+use super::recording::{Recording, Sight};
 use super::resolve;
+use crate::fs::FileStat;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 
-/// A path beneath a directory that moves.
-#[derive(Debug)]
-pub(super) struct Moved {
-    /// Its name below the directory, with a slash in front.
-    relative: Vec<u8>,
-    stat: FileStat,
-    sight: Sight,
-    /// That of the name which it gets.
-    target: Sight,
-}
-
-impl State {
+impl Recording {
     /// Prepares a rename: walks the directories that it moves, unless the kernel will refuse it.
     pub fn prepare_moves(&mut self, parts: &mut [Part]) {
         if let [from] = parts
@@ -65,7 +53,7 @@ impl State {
 
     fn protect_part(&mut self, part: &mut Part) {
         if let (Some(stat), None, true) = (part.stat, &part.protected, part.sight != Sight::Own) {
-            part.protected = self.protect(&part.path, &stat, Threat::Unlink);
+            part.protected = self.protector().protect(&part.path, &stat, Threat::Unlink);
         }
     }
 
@@ -116,7 +104,7 @@ impl State {
             let name = [part.path.as_slice(), &relative].concat();
             let sight = self.sight_of_change(name.clone(), Some(&stat));
             match &sight {
-                Sight::Record(name) => self.pin(*name, path, &stat),
+                Sight::Record(name) => self.protector().pin(*name, path, &stat),
                 // What a rule leaves out is not walked, and counted once, unless it comes where none does.
                 Sight::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {}
                 Sight::Suppressed(..) | Sight::Own if resolve::is_directory(&stat) => walk.skip_current_dir(),
@@ -152,9 +140,9 @@ impl State {
             self.find_newcomers(to, from);
         }
         // An overlay copies up what it moves.
-        self.note_copy_up(&to.path, &from_stat, CopyUp::Only);
+        self.protector().note_copy_up(&to.path, &from_stat, CopyUp::Only);
         if exchange && let Some(to_stat) = &to.stat {
-            self.note_copy_up(&from.path, to_stat, CopyUp::Only);
+            self.protector().note_copy_up(&from.path, to_stat, CopyUp::Only);
         }
         let write = Operations::from(Operation::Write);
         if exchange {
@@ -211,9 +199,9 @@ impl State {
             let kind = if is_recorded(&moved.target) { Kind::Moved } else { Kind::Removed };
             if kind == Kind::Removed
                 && moved.sight != Sight::Own
-                && let Some(protected) = self.protect(&path, &moved.stat, Threat::Unlink)
+                && let Some(protected) = self.protector().protect(&path, &moved.stat, Threat::Unlink)
             {
-                self.keep(protected);
+                self.protector().keep(protected);
             }
             let ends = [
                 (&moved.sight, kind, Operation::Delete, Some(&moved.stat)),
@@ -249,7 +237,7 @@ fn kind_of_exchange(other: &Sight) -> Kind {
 fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
     let parent = resolve::parent_of(&to.path).and_then(|parent| resolve::lstat(parent).ok().flatten());
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
-    let beneath_itself = super::recorder::is_below(&to.path, &from.path);
+    let beneath_itself = super::recording::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {
         let entries = std::fs::read_dir(OsStr::from_bytes(&to.path));
         !entries.is_ok_and(|mut entries| entries.next().is_none())

@@ -7,13 +7,13 @@
 
 mod known;
 
-use std::io;
 use std::os::fd::AsRawFd;
 
-use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::fs::FileStat;
+pub use crate::fs::lstat;
 use crate::trace::memory::PATH_MAX;
 
 use known::KnownDirectories;
@@ -202,9 +202,9 @@ impl Resolver {
             return None;
         }
         // ENOTDIR: what was a directory is none any more, which the walk will see.
-        let stat = match nix::sys::stat::lstat(name.as_slice()) {
+        let stat = match rustix::fs::lstat(name.as_slice()) {
             Ok(stat) => Some(stat),
-            Err(nix::errno::Errno::ENOENT) => None,
+            Err(Errno::NOENT) => None,
             Err(_) => return None,
         };
         if follow && stat.as_ref().is_some_and(is_link) {
@@ -352,15 +352,13 @@ impl<'a> Walk<'a> {
                 return Err(Unresolved::Served(name));
             }
         }
-        match nix::sys::stat::lstat(self.outside(path).as_slice()) {
+        match rustix::fs::lstat(self.outside(path).as_slice()) {
             Ok(stat) => Ok(Some(stat)),
-            Err(nix::errno::Errno::ENOENT) => Ok(None),
+            Err(Errno::NOENT) => Ok(None),
             // A descriptor that a path starts from need be no directory.
-            Err(nix::errno::Errno::ENOTDIR) => Err(Unresolved::NotADirectory),
-            Err(nix::errno::Errno::ENAMETOOLONG) if self.outside(path).len() >= PATH_MAX => {
-                Err(Unresolved::TooDeep)
-            }
-            Err(nix::errno::Errno::ENAMETOOLONG) => Err(Unresolved::TooLong),
+            Err(Errno::NOTDIR) => Err(Unresolved::NotADirectory),
+            Err(Errno::NAMETOOLONG) if self.outside(path).len() >= PATH_MAX => Err(Unresolved::TooDeep),
+            Err(Errno::NAMETOOLONG) => Err(Unresolved::TooLong),
             Err(_) => {
                 let parent = parent_of(path).unwrap_or(b"/");
                 Err(Unresolved::Denied(parent.to_vec(), std::mem::take(&mut self.crossed)))
@@ -499,15 +497,6 @@ pub fn above_unnamed(link: &[u8], mut next: impl FnMut() -> Option<Vec<u8>>) -> 
     }
 }
 
-/// lstat(2); none where nothing is there.
-pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
-    match nix::sys::stat::lstat(path) {
-        Ok(stat) => Ok(Some(stat)),
-        Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 /// Whether `stat` is of a symbolic link.
 pub fn is_link(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFLNK
@@ -526,7 +515,7 @@ pub fn is_regular(stat: &FileStat) -> bool {
 /// Whether `stat` is of something on the procfs that is mounted at /proc here.
 pub fn is_on_procfs(stat: &FileStat) -> bool {
     static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
-    let device = DEVICE.get_or_init(|| nix::sys::stat::stat("/proc").ok().map(|stat| stat.st_dev));
+    let device = DEVICE.get_or_init(|| rustix::fs::stat("/proc").ok().map(|stat| stat.st_dev));
     *device == Some(stat.st_dev)
 }
 

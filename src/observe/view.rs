@@ -4,10 +4,10 @@
 //! modelled: threads share and unshare them. Neighbours: `resolve.rs` walks from there, `working.rs`
 //! keeps for a moment what was said of a working directory.
 
-use nix::sys::stat::FileStat;
 use rustix::fs::{AtFlags, CWD};
 
 use super::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
+use crate::fs::FileStat;
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 

@@ -10,7 +10,7 @@ use super::root::Root;
 use super::targets::is_inherited_alone;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint};
-use crate::snapshot::source::{Contents, Source, Unavailable, locate};
+use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
 /// What is wrong with a path.
@@ -88,7 +88,7 @@ fn is_output(record: &FileRecord) -> bool {
 /// Whether the command only read the file, and Git has its content whatever becomes of the file.
 fn is_pinned_read(record: &FileRecord, side: Side) -> bool {
     !record.operations.intersects(Operations::CHANGES)
-        && matches!(locate(record, side), Ok(Source::Git { .. }))
+        && matches!(locate(record, side), Ok(ContentSource::Git { .. }))
 }
 
 fn lost_pin<'a>(

@@ -290,7 +290,7 @@ pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
         .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
     Header {
         id: id.to_owned(),
-        kind: Kind::Rescue,
+        kind: SnapshotKind::Rescue,
         name: Some(name(&of.id)),
         session: of.session.clone(),
         tool: Tool::current(),

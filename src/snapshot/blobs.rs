@@ -21,6 +21,7 @@ use self::groups::{PendingRow, RowGroup, RowGroupWriter};
 use super::digest::{digest_file, digest_file_like, read_at};
 use super::manifest::Digest;
 use super::sparse::{self, Extents, SparseHasher, runs};
+use crate::fs::Signature;
 
 mod groups;
 
@@ -185,7 +186,7 @@ impl BlobWriter {
     /// digest is taken. Where the file changes meanwhile, what was written stays unreferenced.
     pub fn store_file(&mut self, key: &str, file: &File, limit: StoreLimit) -> Result<Stored, StoreError> {
         self.check_alive()?;
-        let before = Look::of(file)?;
+        let before = signature(file)?;
         if limit.0.is_some_and(|limit| before.size > limit) {
             let (digest, size) = digest_unchanged(file, &before)?;
             return Ok(Stored { digest, size, blob: self.keys.get(&digest).cloned() });
@@ -223,7 +224,7 @@ impl BlobWriter {
         &mut self,
         key: &str,
         file: &File,
-        before: &Look,
+        before: &Signature,
         len: usize,
     ) -> Result<Stored, StoreError> {
         self.make_room(len)?;
@@ -234,7 +235,7 @@ impl BlobWriter {
             return Err(StoreError::Changed);
         }
         let digest = Digest::of(&room[..len]);
-        before.check_unchanged(file, &digest)?;
+        check_unchanged(file, before, &digest)?;
         self.admit(key, len, digest)
     }
 
@@ -254,7 +255,7 @@ impl BlobWriter {
         &mut self,
         key: &str,
         file: &File,
-        before: &Look,
+        before: &Signature,
         is_sparse: bool,
     ) -> Result<Stored, StoreError> {
         if self.long.contains(&before.size) {
@@ -279,7 +280,7 @@ impl BlobWriter {
         Ok(Stored { digest, size: before.size, blob: Some(key) })
     }
 
-    fn stream(&mut self, key: &Arc<str>, file: &File, before: &Look) -> Result<Digest, StoreError> {
+    fn stream(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, StoreError> {
         let mut hasher = Sha256::new();
         let mut offset = 0;
         while offset < before.size {
@@ -297,11 +298,11 @@ impl BlobWriter {
             return Err(StoreError::Changed);
         }
         let digest = Digest::finish(hasher);
-        before.check_unchanged(file, &digest)?;
+        check_unchanged(file, before, &digest)?;
         Ok(digest)
     }
 
-    fn stream_data(&mut self, key: &Arc<str>, file: &File, before: &Look) -> Result<Digest, StoreError> {
+    fn stream_data(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, StoreError> {
         let mut hasher = SparseHasher::new(before.size);
         let mut buffer = vec![0; SPARSE_STEP];
         let mut end = 0;
@@ -328,7 +329,7 @@ impl BlobWriter {
             self.push_row(key, before.size, 0)?;
         }
         let digest = hasher.finish();
-        before.check_unchanged(file, &digest)?;
+        check_unchanged(file, before, &digest)?;
         Ok(digest)
     }
 
@@ -404,50 +405,34 @@ impl BlobWriter {
     }
 }
 
-/// What tells that a file was not written to between two looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Look {
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+fn signature(file: &File) -> Result<Signature, StoreError> {
+    file.metadata().map(|metadata| Signature::from(&metadata)).map_err(StoreError::Read)
 }
 
-impl Look {
-    fn of(file: &File) -> Result<Look, StoreError> {
-        use std::os::unix::fs::MetadataExt as _;
-        let stat = file.metadata().map_err(StoreError::Read)?;
-        Ok(Look {
-            size: stat.size(),
-            modified: (stat.mtime(), stat.mtime_nsec()),
-            changed: (stat.ctime(), stat.ctime_nsec()),
-        })
+/// Fails where the content may have changed since `before` and while `digest` was taken.
+fn check_unchanged(file: &File, before: &Signature, digest: &Digest) -> Result<(), StoreError> {
+    let now = signature(file)?;
+    if now == *before {
+        return Ok(());
     }
-
-    /// Fails where the content may have changed since this look and while `digest` was taken.
-    fn check_unchanged(&self, file: &File, digest: &Digest) -> Result<(), StoreError> {
-        let now = Look::of(file)?;
-        if now == *self {
-            return Ok(());
-        }
-        if (now.size, now.modified) != (self.size, self.modified) {
-            return Err(StoreError::Changed);
-        }
-        // The change time alone moves at an unlink, a rename or a chmod too, which the tree may do
-        // while we read; but also when a writer puts the modification time back. The bytes decide.
-        match digest_file_like(file, digest) {
-            Ok((again, size)) if again == *digest && size == self.size => Ok(()),
-            Ok(_) => Err(StoreError::Changed),
-            Err(error) => Err(StoreError::Read(error)),
-        }
+    if (now.size, now.mtime) != (before.size, before.mtime) {
+        return Err(StoreError::Changed);
+    }
+    // The change time alone moves at an unlink, a rename or a chmod too, which the tree may do
+    // while we read; but also when a writer puts the modification time back. The bytes decide.
+    match digest_file_like(file, digest) {
+        Ok((again, size)) if again == *digest && size == before.size => Ok(()),
+        Ok(_) => Err(StoreError::Changed),
+        Err(error) => Err(StoreError::Read(error)),
     }
 }
 
-fn digest_unchanged(file: &File, before: &Look) -> Result<(Digest, u64), StoreError> {
+fn digest_unchanged(file: &File, before: &Signature) -> Result<(Digest, u64), StoreError> {
     let (digest, size) = digest_file(file).map_err(StoreError::Read)?;
     if size != before.size {
         return Err(StoreError::Changed);
     }
-    before.check_unchanged(file, &digest)?;
+    check_unchanged(file, before, &digest)?;
     Ok((digest, size))
 }
 

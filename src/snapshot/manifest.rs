@@ -17,7 +17,7 @@ pub struct Header {
     /// A random identifier of this snapshot.
     pub id: String,
     /// Whether a command was recorded or a restore kept what it overwrote.
-    pub kind: Kind,
+    pub kind: SnapshotKind,
     /// The `--name` that the user gave.
     pub name: Option<String>,
     /// The session that the recording belongs to.
@@ -67,7 +67,7 @@ pub struct Manifest {
 
 /// What a snapshot was made by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SnapshotKind {
     /// A recorded command.
     Recording,
     /// What a restore was about to overwrite.
@@ -96,7 +96,7 @@ pub struct Host {
 
 /// The kinds of [`Warning`], each with its fixed name on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the names are those of the SPEC, told in the README")]
+#[allow(missing_docs, reason = "docs/format.md explains the keys")]
 pub enum WarningKind {
     IoUring,
     CompatSyscall,

@@ -13,7 +13,7 @@ use super::wire::write_manifest;
 pub fn header() -> Header {
     Header {
         id: "0123456789abcdef".to_owned(),
-        kind: Kind::Recording,
+        kind: SnapshotKind::Recording,
         name: None,
         session: None,
         tool: Tool { name: "agent-snapshot".to_owned(), version: "0.1.0".to_owned() },

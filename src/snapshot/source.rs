@@ -17,7 +17,7 @@ use crate::git::{self, ObjectDatabases};
 
 /// Where the content of a state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source<'a> {
+pub enum ContentSource<'a> {
     /// In the bundle.
     Blob {
         /// Its key.
@@ -94,19 +94,19 @@ pub enum ContentError {
 /// Says where the content of `record` on `side` is; of a symbolic link that is its target.
 ///
 /// An after-state that is the before-state untouched has the content of that.
-pub fn locate(record: &FileRecord, side: Side) -> Result<Source<'_>, Unavailable> {
+pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unavailable> {
     let present = state(record, side).present().ok_or(Unavailable::Absent)?;
     match (present.file_type, &present.target) {
         (FileType::File, _) => {}
-        (FileType::Symlink, Some(target)) => return Ok(Source::Target(target)),
+        (FileType::Symlink, Some(target)) => return Ok(ContentSource::Target(target)),
         (other, _) => return Err(Unavailable::NoFile(other)),
     }
     let digest = present.digest.as_ref();
     if let Some(key) = &present.blob {
-        return Ok(Source::Blob { key, digest });
+        return Ok(ContentSource::Blob { key, digest });
     }
     if present.size == 0 && digest == Some(&Digest::of(b"")) {
-        return Ok(Source::Empty);
+        return Ok(ContentSource::Empty);
     }
     let missing = present.blob_omitted.map_or(Unavailable::NotRecorded, Unavailable::Omitted);
     match side {
@@ -119,9 +119,9 @@ pub fn locate(record: &FileRecord, side: Side) -> Result<Source<'_>, Unavailable
     }
 }
 
-fn pinned<'a>(git: &'a Option<GitState>, digest: Option<&'a Digest>) -> Option<Source<'a>> {
+fn pinned<'a>(git: &'a Option<GitState>, digest: Option<&'a Digest>) -> Option<ContentSource<'a>> {
     let git = git.as_ref()?;
-    Some(Source::Git { root: &git.root, oid: git.oid.as_ref()?, digest })
+    Some(ContentSource::Git { root: &git.root, oid: git.oid.as_ref()?, digest })
 }
 
 fn has_same_content(before: &Present, after: &Present) -> bool {
@@ -145,11 +145,11 @@ impl<'s> Contents<'s> {
     /// blob is promised by [`Snapshot::open`], of an object in Git its header is read.
     pub fn check(&self, record: &FileRecord, side: Side) -> Result<(), Unavailable> {
         match locate(record, side)? {
-            Source::Git { root, oid, .. } => {
+            ContentSource::Git { root, oid, .. } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
                 self.databases.check(root, oid, size).map_err(|why| lost(root, oid, why))
             }
-            Source::Blob { .. } | Source::Target(_) | Source::Empty => Ok(()),
+            ContentSource::Blob { .. } | ContentSource::Target(_) | ContentSource::Empty => Ok(()),
         }
     }
 
@@ -175,19 +175,19 @@ impl<'s> Contents<'s> {
 
     fn hand_over(&self, record: &FileRecord, side: Side, sink: &mut dyn Sink) -> Result<u64, ContentError> {
         match locate(record, side)? {
-            Source::Empty => Ok(0),
-            Source::Target(target) => {
+            ContentSource::Empty => Ok(0),
+            ContentSource::Target(target) => {
                 sink.data(target).map_err(ContentError::Sink)?;
                 Ok(target.len() as u64)
             }
-            Source::Blob { key, digest } => {
+            ContentSource::Blob { key, digest } => {
                 let mut sink = Watched { sink, refusal: None };
                 self.snapshot.read_blob(key, digest, &mut sink).map_err(|error| match sink.refusal {
                     Some(refusal) => ContentError::Sink(refusal),
                     None => ContentError::Snapshot(error),
                 })
             }
-            Source::Git { root, oid, digest } => {
+            ContentSource::Git { root, oid, digest } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
                 let bytes = self.databases.read(root, oid, size).map_err(|why| lost(root, oid, why))?;
                 if digest.is_some_and(|digest| Digest::of_like(&bytes, digest) != *digest) {

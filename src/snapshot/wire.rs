@@ -10,7 +10,7 @@ mod write;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use super::manifest::{BlobOmitted, FileType, InodeFlag, Kind, WarningKind};
+use super::manifest::{BlobOmitted, FileType, InodeFlag, SnapshotKind, WarningKind};
 
 pub use text::shown;
 pub(crate) use write::JsonObject;
@@ -43,7 +43,7 @@ macro_rules! words {
     };
 }
 
-words!(Kind { Recording = "recording", Rescue = "rescue" });
+words!(SnapshotKind { Recording = "recording", Rescue = "rescue" });
 words!(FileType {
     File = "file",
     Directory = "directory",

@@ -1,8 +1,8 @@
-//! Starts the command so that it never runs a moment unwatched.
+//! Starts the command so that it never runs untraced.
 //!
-//! The child waits on a socket until it is seized, installs the filter and executes at once. Its
-//! dispositions and descriptors are those that this process was started with, since nothing here has
-//! changed them before the fork; the signal mask, the limits and the umask are given back.
+//! The child waits on a socket until it is seized, installs the filter, waits for its release and executes
+//! the command. It inherits the signal dispositions and descriptors that this process was started with, since
+//! nothing has changed them before the fork; the signal mask, the limits and the umask are restored.
 
 use std::ffi::CString;
 use std::io;
@@ -17,9 +17,9 @@ use super::sys::{self, Fork, Tid};
 pub struct Program {
     /// The file to execute.
     pub path: CString,
-    /// Its arguments, its name first.
+    /// Its arguments, `argv[0]` first.
     pub argv: Vec<CString>,
-    /// What it inherits beside its descriptors and the dispositions of signals.
+    /// What it inherits besides descriptors and signal dispositions.
     pub attributes: ProcessAttributes,
 }
 
@@ -36,64 +36,57 @@ pub enum LaunchError {
     Os(#[from] io::Error),
 }
 
-/// A command that waits to execute, seized.
+/// A command that is seized, has its filter, and waits for its release.
 pub struct Launched {
     /// Its process.
     pub command: Tid,
-    /// How its calls are caught.
+    /// How its syscalls are intercepted.
     pub interception: Interception,
-    /// Where calls that only look wait for their answer, with [`Interception::Notifications`].
+    /// Where notifications are received, with [`Interception::Notifications`].
     pub listener: Option<OwnedFd>,
-    talk: OwnedFd,
+    socket: OwnedFd,
 }
 
 const GO: &[u8] = b"go";
 const STOPS: &[u8] = b"stops";
-const LANES: &[u8] = b"lanes";
+const NOTIFICATIONS: &[u8] = b"notifications";
 const NO_FILTER: &[u8] = b"no filter";
 
 impl Launched {
     /// Lets the command execute.
     pub fn release(&self) -> io::Result<()> {
         if self.interception == Interception::EveryCall {
-            // Stopped before it returns from its read, it meets its first call under PTRACE_SYSCALL.
+            // It stops at the end of its read and is resumed by PTRACE_SYSCALL: no syscall is missed.
             sys::interrupt(self.command)?;
         }
-        seqpacket::send(&self.talk, GO, None)
-    }
-
-    /// Ends a command that was not released.
-    pub fn abandon(self) {
-        abandon(self.command);
+        seqpacket::send(&self.socket, GO, None)
     }
 
     /// The error of the command's execve, once the tree has ended; none where it succeeded.
     pub fn exec_error(self) -> Option<io::Error> {
         let mut errno = [0; 4];
-        let (length, _) = seqpacket::receive(&self.talk, &mut errno).ok()?;
+        let (length, _) = seqpacket::receive(&self.socket, &mut errno).ok()?;
         (length == errno.len()).then(|| io::Error::from_raw_os_error(i32::from_le_bytes(errno)))
     }
 }
 
-/// A command that is seized and installs its filter, which takes it a while.
+/// A command that is seized and installs its filter, which takes a while.
 pub struct Launching {
     /// Its process.
     pub command: Tid,
-    talk: OwnedFd,
+    socket: OwnedFd,
 }
 
-/// Forks and seizes the command, which then waits for its release; its calls are caught by `wanted`, or
-/// by the next simpler interception that the kernel allows.
-///
-/// This process must have one thread only.
+/// Forks and seizes the command, which then installs the filter of `wanted`, or of the next simpler
+/// interception that the kernel allows.
 pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, LaunchError> {
-    let lanes =
-        (wanted == Interception::Notifications && has_lanes()).then(|| filter::program(Actions::LANES));
-    let (talk, theirs) = seqpacket::pair()?;
+    let notifying = (wanted == Interception::Notifications && has_notifications())
+        .then(|| filter::program(Actions::NOTIFICATIONS));
+    let (socket, theirs) = seqpacket::pair()?;
     let command = match sys::fork()? {
         Fork::Child => {
-            drop(talk);
-            run_child(program, lanes.as_deref(), wanted, &theirs)
+            drop(socket);
+            run_child(program, notifying.as_deref(), wanted, &theirs)
         }
         Fork::Parent(child) => child,
     };
@@ -102,30 +95,30 @@ pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, Laun
         abandon(command);
         return Err(LaunchError::Denied(error));
     }
-    seqpacket::send(&talk, GO, None)?;
-    Ok(Launching { command, talk })
+    seqpacket::send(&socket, GO, None)?;
+    Ok(Launching { command, socket })
 }
 
 impl Launching {
     /// Waits until the filter is installed.
     pub fn installed(self) -> Result<Launched, LaunchError> {
-        let Launching { command, talk } = self;
+        let Launching { command, socket } = self;
         let mut answer = [0; 16];
-        let (length, listener) = seqpacket::receive(&talk, &mut answer)?;
+        let (length, listener) = seqpacket::receive(&socket, &mut answer)?;
         let interception = match &answer[..length] {
-            LANES if listener.is_some() => Interception::Notifications,
+            NOTIFICATIONS if listener.is_some() => Interception::Notifications,
             STOPS => Interception::Stops,
             NO_FILTER => Interception::EveryCall,
             _ => return Err(io::Error::other("the command's process ended before it was started").into()),
         };
         if let Some(listener) = &listener {
-            // Where that is not to be had, calls are answered all the same.
+            // Without it, answers are only slower.
             let _ = sys::wake_on_one_cpu(listener.as_fd());
         }
-        Ok(Launched { command, interception, listener, talk })
+        Ok(Launched { command, interception, listener, socket })
     }
 
-    /// Ends the command.
+    /// Kills the command.
     pub fn abandon(self) {
         abandon(self.command);
     }
@@ -133,55 +126,60 @@ impl Launching {
 
 fn abandon(command: Tid) {
     let _ = sys::kill(command, libc::SIGKILL);
-    let _ = sys::wait_any();
+    let _ = sys::wait_for_end(command);
 }
 
-/// Whether the kernel answers waiting calls fast (Linux 6.6), and in messages that we know.
-fn has_lanes() -> bool {
-    let Ok(name) = nix::sys::utsname::uname() else { return false };
-    let release = name.release().to_string_lossy().into_owned();
+/// Whether notifications are fast (Linux 6.6) and their messages of a known size.
+fn has_notifications() -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
     (major, minor) >= (6, 6) && sys::notification_sizes_known()
 }
 
-fn install(lanes: Option<&[Instruction]>, wanted: Interception) -> (&'static [u8], Option<OwnedFd>) {
-    if let Some(listener) = lanes.and_then(|lanes| sys::install_filter_with_listener(lanes).ok()) {
-        return (LANES, Some(listener));
+fn install(notifying: Option<&[Instruction]>, wanted: Interception) -> (&'static [u8], Option<OwnedFd>) {
+    if let Some(listener) = notifying.and_then(|program| sys::install_filter_with_listener(program).ok()) {
+        return (NOTIFICATIONS, Some(listener));
     }
-    if wanted != Interception::EveryCall && sys::install_filter(&filter::program(Actions::TRACE)).is_ok() {
+    if wanted != Interception::EveryCall && sys::install_filter(&filter::program(Actions::STOPS)).is_ok() {
         return (STOPS, None);
     }
     (NO_FILTER, None)
 }
 
-/// Waits until the tracer says so; when it is dead there is nothing to run for.
-fn wait_for_go(talk: &OwnedFd) {
+/// Waits for the tracer's word; ends this process if the tracer is dead.
+fn wait_for_go(socket: &OwnedFd) {
     let mut word = [0; 16];
-    match seqpacket::receive(talk, &mut word) {
+    match seqpacket::receive(socket, &mut word) {
         Ok((length, _)) if &word[..length] == GO => {}
         _ => sys::exit_now(125),
     }
 }
 
-fn run_child(program: &Program, lanes: Option<&[Instruction]>, wanted: Interception, talk: &OwnedFd) -> ! {
-    wait_for_go(talk);
-    let (answer, listener) = install(lanes, wanted);
-    if seqpacket::send(talk, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {
+fn run_child(
+    program: &Program,
+    notifying: Option<&[Instruction]>,
+    wanted: Interception,
+    socket: &OwnedFd,
+) -> ! {
+    wait_for_go(socket);
+    let (answer, listener) = install(notifying, wanted);
+    if seqpacket::send(socket, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {
         sys::exit_now(125);
     }
     drop(listener);
-    wait_for_go(talk);
+    wait_for_go(socket);
     let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
     program.attributes.restore();
     let mut error = sys::execute(&program.path, &argv);
     if error.raw_os_error() == Some(libc::ENOEXEC) {
-        // As execvp(3): a text file without `#!` is a script of the shell.
+        // As execvp(3) does: a text file without `#!` is a shell script.
         let mut shell = vec![c"/bin/sh", program.path.as_c_str()];
         shell.extend(argv.iter().skip(1));
         error = sys::execute(c"/bin/sh", &shell);
     }
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    let _ = seqpacket::send(talk, &errno.to_le_bytes(), None);
+    let _ = seqpacket::send(socket, &errno.to_le_bytes(), None);
     sys::exit_now(127);
 }

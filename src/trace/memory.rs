@@ -1,44 +1,43 @@
-//! Reads strings, words and argument lists out of a tracee.
+//! Reading strings, words and argument lists from a tracee's memory.
 //!
-//! [`Memory`] is implemented over process_vm_readv(2) beside the other system calls of this room, and
-//! by `Fake` for tests. `syscalls/decode.rs` reads through it.
+//! [`Memory`] is implemented by `sys::TraceeMemory` and, for tests, by `Fake`. Neighbour: `syscalls` decodes
+//! arguments through it.
 
 /// An address in a tracee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteAddr(pub u64);
 
-/// The longest path that the kernel takes, its NUL included.
+/// The longest path that the kernel accepts, its NUL included.
 pub const PATH_MAX: usize = 4096;
 
 /// How many bytes of an argument list are kept.
 pub const ARGV_LIMIT: usize = 64 * 1024;
 
-/// Most paths are shorter than this, and one read of it costs no more than a shorter one.
+/// The size of the first read of a string: most are shorter, and a smaller read is no cheaper.
 const FIRST_READ: usize = 256;
 
 /// Why memory could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MemoryError {
-    /// Nothing is mapped there, or too little: the kernel answers EFAULT too.
+    /// Nothing is mapped there, or too little: the kernel fails with EFAULT, too.
     #[error("the address is not mapped")]
     Unmapped,
-    /// The tracee does not let this user read it (it is not dumpable).
+    /// This user may not read it: the tracee is not dumpable.
     #[error("the tracee's memory may not be read")]
     Unreadable,
     /// The tracee is dead.
     #[error("the tracee is gone")]
     Gone,
-    /// No NUL within [`PATH_MAX`] bytes: the kernel answers ENAMETOOLONG.
+    /// No NUL within [`PATH_MAX`] bytes: the kernel fails with ENAMETOOLONG, too.
     #[error("the path is longer than PATH_MAX")]
     NameTooLong,
 }
 
-/// The memory of one held tracee.
+/// The memory of a tracee.
 pub trait Memory {
     /// Reads from `addr` on and returns how many bytes are there, up to the first hole.
     ///
-    /// Never `Ok(0)` for a buffer that is not empty: where not even the first byte is mapped, that is
-    /// [`MemoryError::Unmapped`].
+    /// Never `Ok(0)` for a buffer that is not empty: that is [`MemoryError::Unmapped`].
     fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError>;
 
     /// Fills `into`, or fails as copy_from_user does.
@@ -75,7 +74,7 @@ pub trait Memory {
         }
     }
 
-    /// Reads the argument list of an execve(2), and says whether it was cut at `limit` bytes.
+    /// Reads the argument list of an execve(2), and whether it was truncated to `limit` bytes.
     ///
     /// A null list is empty. Each argument counts with its NUL.
     fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), MemoryError> {
@@ -111,8 +110,8 @@ pub trait Memory {
     }
 }
 
-/// Reads on to a NUL after the bytes `known` at `addr`; the flag is false when there is none in the
-/// first `limit` bytes.
+/// Reads the string at `addr`, which begins with the bytes `known`; the flag is false if there is no NUL in
+/// its first `limit` bytes.
 fn read_string<M: Memory + ?Sized>(
     memory: &M,
     addr: RemoteAddr,
@@ -122,7 +121,7 @@ fn read_string<M: Memory + ?Sized>(
     let mut bytes = known.to_vec();
     while bytes.len() < limit {
         let from = bytes.len();
-        // A longer string deserves longer reads: the first is short, the second takes a whole path.
+        // The second read is long enough for any path.
         let want = if from < FIRST_READ { FIRST_READ } else { PATH_MAX }.min(limit - from);
         bytes.resize(from + want, 0);
         let count = memory.read(RemoteAddr(addr.0.wrapping_add(from as u64)), &mut bytes[from..])?;
@@ -138,7 +137,7 @@ fn read_string<M: Memory + ?Sized>(
     Ok((bytes, false))
 }
 
-/// A tracee's memory for tests: some mapped stretches, holes between them.
+/// A tracee's memory for tests: mapped stretches with holes between them.
 #[cfg(test)]
 #[derive(Debug, Clone)]
 pub struct Fake {

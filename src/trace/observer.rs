@@ -1,4 +1,4 @@
-//! What the tracer asks and tells of a tree of threads: the [`Observer`] decides what becomes of a syscall.
+//! The [`Observer`]: it decides what becomes of a syscall at its entry, and is told what happens to the tree.
 //!
 //! Neighbours: `tracer.rs` and `notifications.rs` call it, each from its own thread.
 
@@ -9,7 +9,7 @@ use super::sys::{Tid, TraceeMemory};
 use super::syscalls::DecodedSyscall;
 use super::wait_status::End;
 
-/// The thread that makes a call, and its process.
+/// The thread that makes a syscall, and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// The thread.
@@ -18,58 +18,58 @@ pub struct Caller {
     pub tgid: Tid,
 }
 
-/// A call that is held at its entry: nothing of it has happened.
+/// A syscall that is stopped or blocked at its entry: nothing of it has happened.
 #[derive(Debug)]
 pub struct SyscallEntry<'a> {
-    /// What its row and its arguments mean.
+    /// What it names and does.
     pub decoded: &'a DecodedSyscall,
-    /// The call's name, for messages.
+    /// Its name, for messages.
     pub name: &'static str,
     /// The caller's memory.
     pub memory: TraceeMemory,
-    /// Whether the call has been postponed for so long that it may not be postponed again.
+    /// Whether it has been postponed for so long that it must not be postponed again.
     pub overdue: bool,
 }
 
-/// What becomes of a held call.
+/// What becomes of a syscall at its entry.
 #[derive(Debug)]
 pub enum Decision<P> {
-    /// It goes on, and its result does not matter.
+    /// It continues, and its result does not matter.
     Continue,
-    /// The same, of a look that may wait for something outside, such as the other end of a FIFO, so that
-    /// a signal may interrupt it.
+    /// The same, but it may block on something outside the tree, such as the other end of a FIFO, so that a
+    /// signal may interrupt it.
     MayWait,
-    /// It goes on, and its result is wanted, together with this.
+    /// It continues, and [`Observer::after`] is told its result together with this.
     AwaitResult(P),
-    /// It is not made; the program gets ENOSYS.
+    /// It is skipped and returns ENOSYS. Not for a read-only one.
     Refuse,
-    /// It stays at its entry until another call is over, and is then decoded and judged again from the
-    /// start. Of a call that is overdue this means [`Decision::Continue`].
+    /// It stays at its entry until another one has ended, and is then decoded and decided again from the
+    /// start. For one that is overdue this means [`Decision::Continue`].
     Postpone,
 }
 
-/// What is told of a tree of threads, and asked about its calls.
+/// Decides about the syscalls of a tree of threads, and is told what happens to it.
 ///
-/// Every method takes `&self`: two lanes may call.
+/// Every method takes `&self`: the tracing thread and the notification thread both call them.
 pub trait Observer {
-    /// What is kept from a call's entry to its result.
+    /// What is kept from a syscall's entry to its result.
     type Pending;
 
-    /// A call is held at its entry. One that only looks is never refused.
+    /// Decides about a syscall at its entry.
     fn before(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Self::Pending>;
-    /// A call that was awaited has its result: -errno where it failed, none where its thread died in it.
+    /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
+    /// in it.
     fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
-    /// A call's arguments can't be read, though the kernel may read them.
+    /// The arguments of a syscall can't be read, though the kernel may read them.
     fn unreadable(&self, caller: Caller, name: &'static str);
-    /// A signal is about to be delivered to a thread that ends its process with a core dump, where it may
-    /// have one.
+    /// A signal is about to be delivered that ends the process, with a core dump if those are enabled.
     fn signal(&self, caller: Caller, signal: i32);
-    /// A process executed a program; `pending` is what its execve left.
+    /// A process executed a program; `pending` is what was kept of its execve.
     fn executed(&self, caller: Caller, pending: Option<Self::Pending>);
-    /// A process has started; told again when its parent turns out to be another.
+    /// A process has started; told again if its parent turns out to be another.
     fn started(&self, process: Tid, parent: Tid);
-    /// A process has more than one thread now, or its memory is another process's too; or it has one thread
-    /// alone again. Another thread can write its memory while a call is held.
+    /// Whether another thread can write the memory of a process while its syscall is at its entry: because it
+    /// has several threads, or shares its memory with another process.
     fn shares_memory(&self, process: Tid, shares: bool);
     /// Two processes have one working directory from now on (CLONE_FS).
     fn share_working_directory(&self, process: Tid, other: Tid);
@@ -77,15 +77,15 @@ pub trait Observer {
     fn ended(&self, process: Tid, end: End);
     /// A process was stopped by a signal, with all its threads.
     fn stopped(&self, process: Tid, signal: i32);
-    /// A stopped process goes on.
+    /// A stopped process continues.
     fn continued(&self, process: Tid);
-    /// Something was lost sight of: the kernel answered as it should not. The tree runs on.
+    /// The kernel answered unexpectedly, so something may be missed. The tree runs on.
     fn gap(&self, what: &str);
-    /// A bug of ours has shown (a panic), here or in the observer. The tree runs on.
+    /// A bug of ours showed (a panic), here or in the observer. The tree runs on.
     fn failed(&self, bug: &str);
 }
 
-/// Tells the observer of a panic, which may be its own doing.
+/// Tells the observer of a panic, which may have come from it.
 pub(super) fn failed(observer: &impl Observer, panic: &(dyn Any + Send)) {
     let bug = panic_text(panic);
     let _ = catch_unwind(AssertUnwindSafe(|| observer.failed(bug)));
@@ -96,7 +96,7 @@ pub(super) fn gap(observer: &impl Observer, what: &str) {
     let _ = catch_unwind(AssertUnwindSafe(|| observer.gap(what)));
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()

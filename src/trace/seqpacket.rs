@@ -1,4 +1,5 @@
-//! Messages with a descriptor from one process of ours to another (SCM_RIGHTS, unix(7)).
+//! Messages between processes of ours, each with a descriptor if wanted (SOCK_SEQPACKET, SCM_RIGHTS,
+//! unix(7)).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,12 +10,12 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 
-/// Two connected ends, for whole messages in both directions.
+/// Makes two connected sockets for messages in both directions.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends one message, and another name of `descriptor` with it.
+/// Sends one message, and a duplicate of `descriptor` with it.
 pub fn send(socket: impl AsFd, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -28,7 +29,7 @@ pub fn send(socket: impl AsFd, message: &[u8], descriptor: Option<BorrowedFd<'_>
     Ok(())
 }
 
-/// Waits for a message, and tells how long it is.
+/// Waits for a message and returns its length.
 pub fn next_length(socket: impl AsFd) -> io::Result<usize> {
     let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
     let nothing: &mut [u8] = &mut [];
@@ -36,7 +37,7 @@ pub fn next_length(socket: impl AsFd) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Receives one message: its length, 0 where the peer is gone, and the descriptor that came with it.
+/// Receives one message: its length, 0 if the peer is gone, and the descriptor that came with it.
 pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -59,14 +60,15 @@ mod tests {
     #[test]
     fn a_descriptor_arrives_with_its_message_and_the_end_is_an_empty_one() {
         let (one, other) = pair().unwrap();
-        let (read, write) = nix::unistd::pipe().unwrap();
+        let (read, mut write) = std::io::pipe().unwrap();
         send(&one, b"with", Some(read.as_fd())).unwrap();
         send(&one, b"without", None).unwrap();
         drop((one, read));
         let mut message = [0; 16];
         let (length, descriptor) = receive(&other, &mut message).unwrap();
         assert_eq!(&message[..length], b"with");
-        std::fs::File::from(write).write_all(b"through").unwrap();
+        write.write_all(b"through").unwrap();
+        drop(write);
         let mut text = String::new();
         std::fs::File::from(descriptor.unwrap()).read_to_string(&mut text).unwrap();
         assert_eq!(text, "through");

@@ -1,113 +1,124 @@
-//! State that the tracing thread and the notification thread share.
+//! What the tracing thread and the notification thread share.
+//!
+//! Its lock is held for single operations on the tables, and never while anything else is called.
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::observer::Caller;
-use super::sys::{self, Register, Tid};
-use super::syscalls::{self, Args, Sysno};
+use super::sys::Tid;
+use super::syscalls::Args;
 
-/// The kernel's internal results of a call that a signal interrupted (linux/errno.h): it is made again
-/// unless a handler without SA_RESTART runs, or in any case.
-const ERESTARTSYS: i64 = -512;
-const ERESTARTNOINTR: u64 = (-513_i64).cast_unsigned();
-
-/// What the two lanes tell each other of threads.
+/// What the tracing thread and the notification thread share; `P` is what the observer keeps of a syscall.
 #[derive(Debug)]
 pub struct Shared<P> {
-    known: Mutex<Known<P>>,
-    /// Whether postponed calls wait here for another to be over.
-    pub(super) postponed: AtomicBool,
-    /// Readable once one is over.
-    pub(super) settled: EventFd,
+    tables: Mutex<Tables<P>>,
+    /// Whether the notification thread has postponed syscalls.
+    has_postponed: AtomicBool,
+    /// An eventfd: readable once an awaited syscall has ended, if `has_postponed`.
+    settled: OwnedFd,
 }
 
 #[derive(Debug)]
-pub(super) struct Known<P> {
+struct Tables<P> {
     /// The process of each thread that is not its leader.
     process: HashMap<Tid, Tid, foldhash::fast::RandomState>,
-    /// Shared whose last call is a look that may wait for something outside, and may be interrupted in
-    /// it: its number and arguments.
-    waits: HashMap<Tid, (u64, Args), foldhash::fast::RandomState>,
-    /// What is kept of looks whose result is wanted, until their thread stops behind them.
-    pub(super) awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
+    /// Number and arguments of the last syscall of each thread, if that is read-only and may block on
+    /// something outside the tree, so that a signal may interrupt it.
+    interruptible: HashMap<Tid, (u64, Args), foldhash::fast::RandomState>,
+    /// What the observer keeps of read-only syscalls whose result it awaits, until their thread stops after
+    /// them.
+    awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
 }
 
 impl<P> Shared<P> {
     /// Nothing is known yet.
     pub fn new() -> io::Result<Self> {
-        let known =
-            Known { process: HashMap::default(), waits: HashMap::default(), awaited: HashMap::default() };
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let settled = EventFd::from_flags(flags)?;
-        Ok(Shared { known: Mutex::new(known), postponed: AtomicBool::new(false), settled })
+        let tables = Tables {
+            process: HashMap::default(),
+            interruptible: HashMap::default(),
+            awaited: HashMap::default(),
+        };
+        let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Shared { tables: Mutex::new(tables), has_postponed: AtomicBool::new(false), settled })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Known<P>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that a call is over, which postponed ones may wait for.
-    pub fn settle(&self) {
-        if self.postponed.load(Ordering::SeqCst) {
-            // It can't fail but where it is readable already.
-            let _ = self.settled.write(1);
-        }
+    fn lock(&self) -> MutexGuard<'_, Tables<P>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that `tid` is a thread of `process`.
-    pub fn add(&self, tid: Tid, process: Tid) {
+    pub(super) fn add(&self, tid: Tid, process: Tid) {
         if tid != process {
             self.lock().process.insert(tid, process);
         }
     }
 
-    /// Notes that `tid` is gone, or that it is its process's leader now; what was kept of its last look.
-    pub fn remove(&self, tid: Tid) -> Option<P> {
-        let mut known = self.lock();
-        known.process.remove(&tid);
-        known.waits.remove(&tid);
-        known.awaited.remove(&tid)
+    /// Notes that `tid` is gone, or is the leader of its process now; returns what was kept of its awaited
+    /// syscall.
+    pub(super) fn remove(&self, tid: Tid) -> Option<P> {
+        let mut tables = self.lock();
+        tables.process.remove(&tid);
+        tables.interruptible.remove(&tid);
+        tables.awaited.remove(&tid)
     }
 
-    /// What was kept of the look that `tid` has stopped behind, if its result is wanted.
-    pub fn take_awaited(&self, tid: Tid) -> Option<P> {
-        self.lock().awaited.remove(&tid)
-    }
-
+    /// The thread and its process.
     pub(super) fn caller(&self, tid: Tid) -> Caller {
         Caller { tid, tgid: self.lock().process.get(&tid).copied().unwrap_or(tid) }
     }
 
-    /// Notes that `tid` makes a call that is no look: whatever it may have waited in is over.
-    pub fn calls(&self, tid: Tid) {
-        self.waits(tid, None);
+    /// Notes that the result of the current read-only syscall of `tid` is awaited; returns what was kept of a
+    /// former one whose end was not seen.
+    pub(super) fn await_result(&self, tid: Tid, pending: P) -> Option<P> {
+        self.lock().awaited.insert(tid, pending)
     }
 
-    pub(super) fn waits(&self, tid: Tid, call: Option<(u64, Args)>) {
-        let mut known = self.lock();
-        match call {
-            Some(call) => drop(known.waits.insert(tid, call)),
-            None if known.waits.is_empty() => {}
-            None => drop(known.waits.remove(&tid)),
+    /// What was kept of the last read-only syscall of `tid`, if its result is awaited.
+    pub(super) fn take_awaited(&self, tid: Tid) -> Option<P> {
+        self.lock().awaited.remove(&tid)
+    }
+
+    /// Notes what syscall of `tid` a signal may interrupt; none ends that.
+    pub(super) fn set_interruptible(&self, tid: Tid, syscall: Option<(u64, Args)>) {
+        let mut tables = self.lock();
+        match syscall {
+            Some(syscall) => drop(tables.interruptible.insert(tid, syscall)),
+            None if tables.interruptible.is_empty() => {}
+            None => drop(tables.interruptible.remove(&tid)),
         }
     }
 
-    /// Sees to it that a look which a signal interrupted before it was received is made again.
-    ///
-    /// The kernel would answer EINTR for a handler without SA_RESTART, which alone it would not: the
-    /// call has not begun. `tid` is in its signal-delivery-stop.
-    pub fn mend_interrupted_look(&self, tid: Tid) {
-        let Ok((number, arguments, ERESTARTSYS)) = sys::interrupted_call(tid) else { return };
-        let row = Sysno::from_register(number).and_then(syscalls::row);
-        let looks = row.is_some_and(|row| row.is_read_only(&arguments));
-        // One that had begun, and waits for the other end of a FIFO, is interrupted as it is alone.
-        if looks && self.lock().waits.get(&tid) != Some(&(number, arguments)) {
-            let _ = sys::set_register(tid, Register::Result, ERESTARTNOINTR);
+    /// Whether a signal may interrupt this syscall of `tid`.
+    pub(super) fn is_interruptible(&self, tid: Tid, syscall: &(u64, Args)) -> bool {
+        self.lock().interruptible.get(&tid) == Some(syscall)
+    }
+
+    /// Tells the notification thread that an awaited syscall has ended.
+    pub(super) fn settle(&self) {
+        if self.has_postponed.load(Ordering::SeqCst) {
+            // It fails only where the eventfd is readable already.
+            let _ = rustix::io::write(&self.settled, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// Notes whether the notification thread has postponed syscalls.
+    pub(super) fn set_has_postponed(&self, has: bool) {
+        self.has_postponed.store(has, Ordering::SeqCst);
+    }
+
+    /// What becomes readable when an awaited syscall has ended.
+    pub(super) fn settled(&self) -> BorrowedFd<'_> {
+        self.settled.as_fd()
+    }
+
+    /// Makes it unreadable again.
+    pub(super) fn clear_settled(&self) {
+        let _ = rustix::io::read(&self.settled, &mut [0; 8]);
     }
 }

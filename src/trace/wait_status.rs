@@ -1,18 +1,13 @@
-//! Why a tracee reported: a raw wait status as one of a few kinds, and the token of a held thread.
+//! Why waitpid(2) returned for a tracee: a raw wait status as one of a few kinds. Pure.
 //!
-//! Pure but for [`Stopped::resume`]. `tracer.rs` acts on what this says.
+//! Neighbour: `tracer.rs` acts on it.
 
-use std::io;
-use std::marker::PhantomData;
-
-use super::sys::{self, Resume, Tid};
-
-/// Why `waitpid` returned for a thread (ptrace(2)).
+/// Why waitpid(2) returned for a thread (ptrace(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitStatus {
-    /// It is gone.
+    /// It has ended.
     Ended(End),
-    /// It is held until resumed.
+    /// It is in ptrace-stop until resumed.
     Stopped(Stop),
 }
 
@@ -31,7 +26,7 @@ pub enum End {
 }
 
 impl End {
-    /// Reads a raw status of a process that has ended, as `waitpid` returns it.
+    /// Reads the raw wait status of a process that has ended.
     pub fn from_raw(status: i32) -> End {
         if libc::WIFEXITED(status) {
             return End::Exited(libc::WEXITSTATUS(status));
@@ -39,7 +34,7 @@ impl End {
         End::Killed { signal: libc::WTERMSIG(status), core_dumped: libc::WCOREDUMP(status) }
     }
 
-    /// The status as a shell shows it: 128+N where signal N ended it.
+    /// The status as a shell shows it: 128+N after signal N.
     pub fn exit_status(self) -> i32 {
         match self {
             End::Exited(status) => status,
@@ -48,30 +43,30 @@ impl End {
     }
 }
 
-/// What holds a thread.
+/// Why a tracee is in ptrace-stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The entry or exit of a call; the kernel is asked which.
+    /// The entry or exit of a syscall; PTRACE_GET_SYSCALL_INFO tells which.
     Syscall,
-    /// It made a thread or process; the message is the new tid.
+    /// It created a thread or process; the message is the new tid.
     Clone {
         /// Whether it waits until the new process has executed or ended (CLONE_VFORK).
         waits: bool,
     },
-    /// It executed a program; the message is the tid that it had before.
+    /// It executed a program; the message is its former tid.
     Exec,
-    /// Another event of ptrace that needs nothing.
+    /// Another ptrace event, which needs nothing.
     Other,
-    /// A stopping signal stopped its whole process.
+    /// A group-stop: this signal stopped its whole process.
     Group(i32),
-    /// A new thread's first stop, or the end of a group-stop.
+    /// The first stop of a new tracee, the end of a group-stop, or PTRACE_INTERRUPT.
     Trap,
-    /// A signal that is about to be delivered; raw, since real-time signals count.
+    /// A signal-delivery-stop; the raw number, since it may be a real-time signal.
     Signal(i32),
 }
 
 impl WaitStatus {
-    /// Reads a raw status as `waitpid` returns it.
+    /// Reads a raw status.
     pub fn from_raw(status: i32) -> WaitStatus {
         if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
             return WaitStatus::Ended(End::from_raw(status));
@@ -90,31 +85,6 @@ impl WaitStatus {
             },
             _ => Stop::Other,
         })
-    }
-}
-
-/// A thread that is held; gone when it is resumed, so that it is resumed once.
-///
-/// Only the thread that traces may use it, hence not `Send`.
-#[derive(Debug)]
-pub struct Stopped {
-    /// The thread.
-    pub tid: Tid,
-    not_send: PhantomData<*const ()>,
-}
-
-impl Stopped {
-    /// The token for a thread that `waitpid` just reported as stopped.
-    pub fn new(tid: Tid) -> Stopped {
-        Stopped { tid, not_send: PhantomData }
-    }
-
-    /// Lets it go on, with `signal` delivered (0: none). One that died meanwhile is no error.
-    pub fn resume(self, how: Resume, signal: i32) -> io::Result<()> {
-        match sys::resume(self.tid, how, signal) {
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-            other => other,
-        }
     }
 }
 

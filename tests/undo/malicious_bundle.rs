@@ -375,7 +375,7 @@ fn a_rescue_that_someone_else_planted_is_not_believed() {
     scene.write("dir/edited", "mine");
     let path = scene.at("dir/edited").as_os_str().as_bytes().to_vec();
     let mut planted = header();
-    planted.kind = Kind::Rescue;
+    planted.kind = SnapshotKind::Rescue;
     planted.host.machine = "sha256:elsewhere".to_owned();
     let id = Snapshot::open(&scene.snap()).unwrap().header().id.clone();
     planted.name = Some(format!("rescue of {id}"));

@@ -97,7 +97,7 @@ pub fn told(tree: &Tree, of: impl Fn(&[u8]) -> bool) -> Vec<String> {
 pub fn header() -> Header {
     Header {
         id: format!("{:016x}", fastrand_like()),
-        kind: Kind::Recording,
+        kind: SnapshotKind::Recording,
         name: None,
         session: None,
         tool: Tool { name: "agent-snapshot".to_owned(), version: "0.1.0".to_owned() },

@@ -14,7 +14,7 @@ use crate::commands::exit::Exit;
 use crate::observe::Recorder;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, Host, Kind, Tool, WarningKind, identity};
+use crate::snapshot::{Header, Host, SnapshotKind, Tool, WarningKind, identity};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -63,7 +63,7 @@ pub fn write(
     let complete = !recorded.warnings.iter().any(|warning| warning.lost);
     let header = Header {
         id: identity::random_id(),
-        kind: Kind::Recording,
+        kind: SnapshotKind::Recording,
         name: setup.options.name.clone(),
         session: setup.options.session.clone(),
         tool: Tool::current(),

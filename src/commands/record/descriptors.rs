@@ -8,17 +8,17 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 
-use crate::trace::sys;
+use crate::trace::sys::InheritedFd;
 
 /// Closes the inherited descriptors once the command has its own, since they would delay the end of a
 /// pipe; standard error only if `all`.
-pub fn drop_inherited(descriptors: &[i32], all: bool) {
+pub fn drop_inherited(descriptors: Vec<InheritedFd>, all: bool) {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     for fd in descriptors {
-        match (fd, &null) {
+        match (fd.number(), &null) {
             (2, _) if !all => {}
-            (0..=2, Ok(null)) => drop(sys::replace_descriptor(null, *fd)),
-            _ => drop(sys::close_range(fd.unsigned_abs(), fd.unsigned_abs())),
+            (0..=2, Ok(null)) => fd.replace(null),
+            _ => fd.close(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! It stops when the command is stopped, forwards signals to it, ends as it ended, and does no work of
 //! the recording. Neighbour: `tracing.rs`, the other process.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -12,7 +12,7 @@ use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToT
 use super::descriptors::{self, wait_readable};
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
-use crate::trace::sys::{self, Fork, SignalMask, Tid};
+use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
 
 /// How long after the end of the command the front says which processes it waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ pub struct Front {
     survivors: Survivors,
     quiet: bool,
     /// The inherited descriptors, which are the command's.
-    inherited: Vec<i32>,
+    inherited: Vec<InheritedFd>,
     ended: Option<(CommandEnd, Instant)>,
     survivors_reported: bool,
     /// The signal that stopped the command, and when the front is to stop by it, too.
@@ -78,7 +78,7 @@ impl Front {
         signals: OwnedFd,
         survivors: Survivors,
         quiet: bool,
-        inherited: Vec<i32>,
+        inherited: Vec<InheritedFd>,
     ) -> Front {
         Front {
             channel,
@@ -112,7 +112,7 @@ impl Front {
                     }
                     None => {
                         // Its tracees are gone only when it has been reaped.
-                        let _ = sys::wait_any();
+                        let _ = sys::wait_for_end(self.tracer);
                         return Ending::Lost;
                     }
                 }
@@ -203,7 +203,7 @@ impl Front {
         match message {
             ToFront::Launched => {
                 // The command has its own; ours would only delay the end of a pipe.
-                descriptors::drop_inherited(&self.inherited, false);
+                descriptors::drop_inherited(std::mem::take(&mut self.inherited), false);
                 None
             }
             ToFront::Denied(why) => Some(Ending::Denied(why)),
@@ -251,27 +251,13 @@ impl Front {
         let Some(pid) = rustix::process::Pid::from_raw(self.tracer.0) else { return };
         let flags = rustix::process::PidfdFlags::empty();
         let Ok(tracer) = rustix::process::pidfd_open(pid, flags) else { return };
-        if let Ok(Fork::Child) = sys::fork() {
-            let [first, second] = {
-                let mut keep = [listener.as_raw_fd().unsigned_abs(), tracer.as_raw_fd().unsigned_abs()];
-                keep.sort_unstable();
-                keep
-            };
-            // The child uses these two descriptors and nothing else.
-            for (from, to) in [(0, first), (first + 1, second), (second + 1, u32::MAX)] {
-                if from < to {
-                    let _ = sys::close_range(from, to - 1);
-                }
-            }
-            wait_readable([tracer.as_fd()], None);
-            sys::exit_now(0);
-        }
+        let _ = sys::fork_holder(listener.as_fd(), tracer.as_fd());
     }
 
     /// Waits until the tracing process is gone, which releases the lock on the snapshot.
     fn wait_for_tracer(&self) {
         while self.channel.receive::<ToFront>().is_some() {}
-        let _ = sys::wait_any();
+        let _ = sys::wait_for_end(self.tracer);
     }
 }
 

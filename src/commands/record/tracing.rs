@@ -30,14 +30,14 @@ use crate::trace::launch::{LaunchError, Launched, launch};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
-use crate::trace::sys::{self, Interrupter, Tid};
+use crate::trace::sys::{self, InheritedFd, Interrupter, Tid};
 use crate::trace::tracer::Tracer;
 use crate::trace::wait_status::End;
 
 /// Launches, records and writes; then this process ends.
-pub fn run(setup: Setup, directory: SnapshotDir, channel: Channel, signals: OwnedFd) -> ! {
+pub fn run(mut setup: Setup, directory: SnapshotDir, channel: Channel, signals: OwnedFd) -> ! {
     let channel = Arc::new(channel);
-    match catch_unwind(AssertUnwindSafe(|| record(&setup, directory, &channel, signals))) {
+    match catch_unwind(AssertUnwindSafe(|| record(&mut setup, directory, &channel, signals))) {
         Ok(Ok(())) => {}
         Ok(Err(message)) => channel.send(&message),
         Err(panic) => {
@@ -49,7 +49,7 @@ pub fn run(setup: Setup, directory: SnapshotDir, channel: Channel, signals: Owne
 }
 
 fn record(
-    setup: &Setup,
+    setup: &mut Setup,
     directory: SnapshotDir,
     channel: &Arc<Channel>,
     signals: OwnedFd,
@@ -79,13 +79,13 @@ fn record(
         }
     };
     sys::ignore_stops_of_children();
-    descriptors::drop_inherited(&setup.inherited.descriptors, true);
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
     // Created before the command runs, since that may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
     recorder.inherit(launching.command, &setup.inherited.files);
     record_unseen_descriptors(&recorder, launching.command, &setup.inherited.descriptors);
+    descriptors::drop_inherited(std::mem::take(&mut setup.inherited.descriptors), true);
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
@@ -128,10 +128,10 @@ fn record(
 }
 
 /// Records a gap for each inherited descriptor through which files can be opened unseen.
-fn record_unseen_descriptors(recorder: &Recorder, command: Tid, descriptors: &[i32]) {
+fn record_unseen_descriptors(recorder: &Recorder, command: Tid, descriptors: &[InheritedFd]) {
     for fd in descriptors {
-        let channel = rustix::fs::readlink(format!("/proc/{command}/fd/{fd}"), Vec::new());
-        if let Some(kind) = channel.ok().and_then(|channel| unseen_kind(channel.as_bytes())) {
+        let target = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
+        if let Some(kind) = target.ok().and_then(|target| unseen_kind(target.as_bytes())) {
             let detail = "the command inherited a descriptor through which files are opened unseen";
             recorder.lost(kind, detail);
         }
@@ -169,7 +169,7 @@ fn prepare(
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
     // From here on the control thread ends this process if the front dies.
-    sys::set_parent_death_signal(0);
+    let _ = rustix::process::set_parent_process_death_signal(None);
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
 }

@@ -9,7 +9,7 @@ use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{below, quoted, shell_line, shown};
 use super::tree::{cut, ended};
 use crate::restore::interrupted;
-use crate::snapshot::{Header, Kind, Snapshot};
+use crate::snapshot::{Header, Snapshot, SnapshotKind};
 
 /// How many suppressed changes and rules are printed without `--long`.
 const NAMED: usize = 6;
@@ -22,7 +22,7 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let limit = lines.console.format.width.filter(|_| !in_full).map(|width| width * 3);
     let command = limit.map_or(command.clone(), |limit| cut(&command, limit));
     lines.line("Command", style::HEADING, &command)?;
-    if header.kind == Kind::Rescue {
+    if header.kind == SnapshotKind::Rescue {
         lines.line("Kind", Style::new(), "rescue: what a restore was about to overwrite")?;
     } else {
         lines.line("Status", status_style(header), &status(header))?;

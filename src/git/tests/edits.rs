@@ -213,10 +213,10 @@ facts! {
             fixture.sh("cd r; git add f; git commit -qm x");
             std::fs::write(&file, &first).unwrap();
             fixture.sh("cd r; git update-index --refresh");
-            let before = nix::sys::stat::lstat(&file).unwrap();
+            let before = super::lstat(&file).unwrap();
             // As soon as may be after Git has looked, the same size.
             std::fs::write(&file, &second).unwrap();
-            let after = nix::sys::stat::lstat(&file).unwrap();
+            let after = super::lstat(&file).unwrap();
             racy += u32::from((before.st_mtime, before.st_mtime_nsec) == (after.st_mtime, after.st_mtime_nsec));
             let facts = Repositories::new().classify(bytes, Some(&after), true).unwrap();
             assert!(facts.dirty() && facts.oid().is_none(), "round {round}");
@@ -231,7 +231,7 @@ facts! {
         let index = fixture.path("r/.git/index");
         for (name, blob) in [("f", "bbbb"), ("g", "aaaa")] {
             let file = fixture.path("r").join(name);
-            let stat = nix::sys::stat::lstat(&file).unwrap();
+            let stat = super::lstat(&file).unwrap();
             let said = ask(&mut Repositories::new(), &file).unwrap().0;
             assert!(!said.dirty && said.oid.is_some());
             // The entry gets the other blob's id while its times go on to match.
@@ -245,10 +245,10 @@ facts! {
             bytes[at..at + 20].copy_from_slice(id(blob).as_slice());
             let kept = std::fs::read(&index).unwrap();
             std::fs::write(&index, &bytes).unwrap();
-            let set = |nanoseconds: i64| {
+            let set = |nanoseconds: u64| {
                 let time = std::time::UNIX_EPOCH
                     + std::time::Duration::new(u64::try_from(stat.st_mtime).unwrap(), 0)
-                    + std::time::Duration::from_nanos(u64::try_from(stat.st_mtime_nsec + nanoseconds).unwrap());
+                    + std::time::Duration::from_nanos(stat.st_mtime_nsec + nanoseconds);
                 std::fs::File::open(&index).unwrap().set_modified(time).unwrap();
             };
             set(4_000_000);
@@ -558,7 +558,7 @@ facts! {
     fn a_file_that_changes_while_it_is_read_is_not_pinned(fixture) {
         fixture.sh("git init -q r; cd r; echo aaaa >f; git add .; git commit -qm 1; touch f");
         let file = fixture.path("r/f");
-        let stale = nix::sys::stat::lstat(&file).unwrap();
+        let stale = super::lstat(&file).unwrap();
         fixture.sh("cd r; touch -d '2 seconds ago' f");
         let facts = Repositories::new().classify(file.as_os_str().as_encoded_bytes(), Some(&stale), true).unwrap();
         assert_eq!(facts.oid(), None, "what was hashed is not what stat told of");

@@ -7,10 +7,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
 
-use nix::sys::stat::FileStat;
-
 use super::names::NameId;
 use super::protect::Hold;
+use crate::fs::FileStat;
 use crate::observe::capture::Ticket;
 use crate::snapshot::live::Xattrs;
 use crate::snapshot::{BlobOmitted, InodeFlag};
@@ -306,7 +305,7 @@ mod tests {
     use super::*;
 
     fn stat(ino: u64, size: i64) -> FileStat {
-        let mut stat = nix::sys::stat::lstat("/").unwrap();
+        let mut stat = rustix::fs::lstat("/").unwrap();
         (stat.st_mode, stat.st_ino, stat.st_size) = (libc::S_IFREG | 0o644, ino, size);
         stat
     }

@@ -11,9 +11,8 @@
 
 use std::collections::HashMap;
 
-use nix::sys::stat::FileStat;
-
 use super::{lstat, parent_of};
+use crate::fs::FileStat;
 use crate::snapshot::live::{self, Filesystem};
 
 /// How many directories are remembered at most; what is beyond is walked each time.

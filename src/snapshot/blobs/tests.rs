@@ -190,22 +190,22 @@ fn the_offset_of_the_file_is_neither_used_nor_moved() {
 #[test]
 fn a_file_written_to_between_the_looks_has_changed() {
     let handle = file(b"before");
-    let look = Look::of(&handle).unwrap();
+    let before = signature(&handle).unwrap();
     handle.write_at(b"after!", 0).unwrap();
     // The kernel's clock of modification times is coarse: make the write visible to it.
     handle.set_modified(std::time::UNIX_EPOCH).unwrap();
-    let error = look.check_unchanged(&handle, &Digest::of(b"before")).unwrap_err();
+    let error = check_unchanged(&handle, &before, &Digest::of(b"before")).unwrap_err();
     assert!(matches!(error, StoreError::Changed), "{error}");
 }
 
 #[test]
 fn a_write_with_the_modification_time_put_back_is_found_by_the_bytes() {
     let handle = file(b"before");
-    let look = Look::of(&handle).unwrap();
-    let moved = Look { changed: (0, 0), ..look };
+    let before = signature(&handle).unwrap();
+    let moved = Signature { ctime: (0, 0), ..before };
     // As after an unlink or a chmod, only the change time differs: the bytes are the same.
-    moved.check_unchanged(&handle, &Digest::of(b"before")).unwrap();
-    let error = moved.check_unchanged(&handle, &Digest::of(b"behind")).unwrap_err();
+    check_unchanged(&handle, &moved, &Digest::of(b"before")).unwrap();
+    let error = check_unchanged(&handle, &moved, &Digest::of(b"behind")).unwrap_err();
     assert!(matches!(error, StoreError::Changed), "{error}");
 }
 
@@ -213,7 +213,7 @@ fn a_write_with_the_modification_time_put_back_is_found_by_the_bytes() {
 fn a_file_that_is_not_as_long_as_it_says_has_changed() {
     for (content, claimed) in [(noise(100, 1), 99), (noise(100, 1), 101), (vec![], 1)] {
         let handle = file(&content);
-        let before = Look { size: claimed, ..Look::of(&handle).unwrap() };
+        let before = Signature { size: claimed, ..signature(&handle).unwrap() };
         let len = usize::try_from(claimed).unwrap();
         let mut writer = writer();
         let short = writer.store_short("before:/a", &handle, &before, len);
@@ -228,7 +228,7 @@ fn a_file_that_is_not_as_long_as_it_says_has_changed() {
 fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
     let content = noise(CHUNK + 10, 5);
     let handle = file(&content);
-    let cut = Look { size: content.len() as u64 + 1, ..Look::of(&handle).unwrap() };
+    let cut = Signature { size: content.len() as u64 + 1, ..signature(&handle).unwrap() };
     let mut writer = writer();
     assert!(matches!(writer.store_long("before:/a", &handle, &cut, false), Err(StoreError::Changed)));
     let stored = writer.store_file("before:/a", &handle, StoreLimit::NONE).unwrap();
@@ -433,10 +433,10 @@ fn the_rows_of_a_sparse_file_are_its_runs() {
 fn a_sparse_file_that_changes_while_it_is_read_is_told() {
     let mut writer = writer();
     let file = sparse_file(1 << 30, &[(0, b"x")]);
-    let before = Look::of(&file).unwrap();
+    let before = signature(&file).unwrap();
     file.write_all_at(b"y", 1 << 29).unwrap();
     assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
-    let before = Look::of(&file).unwrap();
+    let before = signature(&file).unwrap();
     file.set_len(1 << 28).unwrap();
     assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
     assert!(writer.finish().unwrap().is_none());

@@ -192,12 +192,12 @@ fn what_is_not_stored_says_why() {
         state.file_type = FileType::Symlink;
         state.target = Some(b"to".to_vec());
     });
-    assert_eq!(locate(&link, Side::After), Ok(Source::Target(b"to")));
+    assert_eq!(locate(&link, Side::After), Ok(ContentSource::Target(b"to")));
     let empty = with(|state| {
         state.size = 0;
         state.digest = Some(Digest::of(b""));
     });
-    assert_eq!(locate(&empty, Side::After), Ok(Source::Empty));
+    assert_eq!(locate(&empty, Side::After), Ok(ContentSource::Empty));
 }
 
 #[test]

@@ -83,7 +83,7 @@ struct ManifestWire {
     #[serde(rename = "format_version")]
     _version: SupportedVersion,
     id: String,
-    kind: Kind,
+    kind: SnapshotKind,
     name: Option<String>,
     session: Option<String>,
     tool: ToolWire,

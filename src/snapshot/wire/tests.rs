@@ -405,7 +405,7 @@ prop_compose! {
              prop::collection::vec(any_exec().boxed(), 0..2)), 0..3),
     ) -> Header {
         Header {
-            kind: if complete { Kind::Recording } else { Kind::Rescue },
+            kind: if complete { SnapshotKind::Recording } else { SnapshotKind::Rescue },
             name, session, exit_signal, command, exit_status, timed_out, complete, uid, gid, start_cwd,
             warnings: warnings.into_iter().map(|(lost, count, detail, processes)| Warning {
                 kind: if lost { WarningKind::IoUring } else { WarningKind::Survivors },

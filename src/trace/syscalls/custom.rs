@@ -1,38 +1,34 @@
-//! The calls whose meaning no operand of a row can say: flags in memory, a structure, a command
-//! that chooses what the other arguments are.
+//! Syscalls whose arguments no operand can express: flags in memory, structures, a command that selects what
+//! the other arguments are. Each function adds to what its row's operands yield.
 
-use super::super::memory::{Memory, MemoryError, RemoteAddr};
-use super::decode::{STRUCT_MAX, address, descriptor, low, open_flags};
-use super::table::Test;
-use super::{Access, Args, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
+use super::args::{Args, STRUCT_MAX, address, descriptor, low, low_half};
+use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
+use super::open_flags::OpenFlags;
+use super::row::Condition;
+use crate::trace::memory::{Memory, MemoryError, RemoteAddr};
 
-/// A function for the meaning of a call. Adds to what the operands said.
-pub(super) type Odd = fn(&Args, &dyn Memory, &mut DecodedSyscall) -> Result<(), MemoryError>;
+type Decoding = Result<(), MemoryError>;
 
 /// CLONE_UNTRACED.
 const UNTRACED: u32 = 0x0080_0000;
 /// CLONE_NEWNS and CLONE_NEWUSER.
 pub(super) const CLONE_NAMESPACE: u32 = 0x0002_0000 | 0x1000_0000;
 
-pub(super) const CLONES: &[Test] = &[Test::Has { arg: 0, mask: UNTRACED | CLONE_NAMESPACE }];
+pub(super) const CLONES: &[Condition] = &[Condition::Has { arg: 0, mask: UNTRACED | CLONE_NAMESPACE }];
 
-/// clone: its flags are in the first register.
-pub(super) fn clone(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+/// The flags of clone are in its first register.
+pub(super) fn clone(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = clone_flags(low(args, 0), false);
     Ok(())
 }
 
-/// `struct clone_args` begins with its flags.
-pub(super) fn clone3(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+/// The flags of clone3 are the first field of `struct clone_args`.
+pub(super) fn clone3(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const FIRST_VERSION: u64 = 64;
     if (FIRST_VERSION..=STRUCT_MAX).contains(&args[1]) {
         let mut flags = [0; 8];
         memory.read_exact(address(args, 0), &mut flags)?;
-        decoded.special = clone_flags(low(&[u64::from_ne_bytes(flags), 0, 0, 0, 0, 0], 0), true);
+        decoded.special = clone_flags(low_half(u64::from_ne_bytes(flags)), true);
     }
     Ok(())
 }
@@ -46,32 +42,32 @@ fn clone_flags(flags: u32, clone3: bool) -> Option<Special> {
     }
 }
 
-/// The ioctls that change a file's metadata through any descriptor: FS_IOC_SETFLAGS, its 32-bit form,
-/// FS_IOC_SETVERSION, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES.
+/// The ioctls that change the metadata of a file, through a read-only descriptor too: FS_IOC_SETFLAGS, its
+/// 32-bit form, FS_IOC_SETVERSION, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES.
 const METADATA_IOCTLS: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x401c_5820, 0x4004_7211];
 
-/// The ioctls that make or remove directories by a name in their structure, and are only counted:
+/// The ioctls that make or remove directories by a name in their structure, which are only counted:
 /// BTRFS_IOC_SUBVOL_CREATE, SUBVOL_CREATE_V2, SNAP_CREATE, SNAP_CREATE_V2, SNAP_DESTROY, SNAP_DESTROY_V2.
 ///
-/// XFS_IOC_ATTRMULTI_BY_HANDLE changes extended attributes of what only a handle names.
+/// And XFS_IOC_ATTRMULTI_BY_HANDLE, which changes extended attributes of a file that only a handle names.
 const COUNTED_IOCTLS: [u32; 7] =
     [0x5000_940e, 0x5000_9418, 0x5000_9401, 0x5000_9417, 0x5000_940f, 0x5000_943f, 0x4048_587b];
 
-/// XFS_IOC_OPEN_BY_HANDLE, which opens what only a handle names.
+/// XFS_IOC_OPEN_BY_HANDLE, which opens a file that only a handle names.
 const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 
-pub(super) const IOCTLS: &[Test] = &{
-    let mut tests = [Test::Is { arg: 1, value: OPEN_BY_HANDLE }; 13];
+pub(super) const IOCTLS: &[Condition] = &{
+    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 13];
     let mut at = 0;
-    while at < tests.len() - 1 {
+    while at < conditions.len() - 1 {
         let value = if at < 5 { METADATA_IOCTLS[at] } else { COUNTED_IOCTLS[at - 5] };
-        tests[at] = Test::Is { arg: 1, value };
+        conditions[at] = Condition::Is { arg: 1, value };
         at += 1;
     }
-    tests
+    conditions
 };
 
-pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     if METADATA_IOCTLS.contains(&low(args, 1)) {
         decoded.accesses.push(Access {
             file: FileRef::Descriptor(descriptor(args, 0)),
@@ -87,12 +83,8 @@ pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -
     Ok(())
 }
 
-/// The events of a group bring descriptors of files that no call names, unless it reports file handles.
-pub(super) fn fanotify_init(
-    args: &Args,
-    _: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+/// The events of a group bring descriptors of files that no syscall names, unless it reports file handles.
+pub(super) fn fanotify_init(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const HANDLES: u32 = libc::FAN_REPORT_FID | libc::FAN_REPORT_DIR_FID | libc::FAN_REPORT_NAME;
     if low(args, 0) & HANDLES == 0 {
         decoded.special = Some(Special::Unmodelled);
@@ -100,23 +92,19 @@ pub(super) fn fanotify_init(
     Ok(())
 }
 
-/// A path that is asked for, or mounted, and whose last link is followed.
+/// A path whose last component is followed if it is a symlink.
 fn followed(dirfd: Dirfd, path: Vec<u8>, effect: Effect) -> Access {
     Access { file: FileRef::Path { dirfd, path }, effect, follow: true, resolve: Resolve::default() }
 }
 
 /// Adds the source of a mount, where it is a path: always for MS_BIND and MS_MOVE, and for a new mount
-/// if it begins with `/`; for the rest it is a word of the file system.
-pub(super) fn mount(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+/// if it begins with `/`; otherwise it is a name that the file system interprets.
+pub(super) fn mount(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = Some(Special::Namespace);
     const PROPAGATION: libc::c_ulong =
         libc::MS_SHARED | libc::MS_PRIVATE | libc::MS_SLAVE | libc::MS_UNBINDABLE;
     let mut flags = libc::c_ulong::from(low(args, 3));
-    // Old programs mark their flags with MS_MGC_VAL.
+    // Old programs set MS_MGC_VAL in their flags.
     if flags & 0xffff_0000 == 0xc0ed_0000 {
         flags &= 0xffff;
     }
@@ -136,18 +124,14 @@ const FSCONFIG_SET_STRING: u32 = 1;
 const FSCONFIG_SET_PATH: u32 = 3;
 const FSCONFIG_SET_PATH_EMPTY: u32 = 4;
 
-pub(super) const FSCONFIGS: &[Test] = &[
-    Test::Is { arg: 1, value: FSCONFIG_SET_STRING },
-    Test::Is { arg: 1, value: FSCONFIG_SET_PATH },
-    Test::Is { arg: 1, value: FSCONFIG_SET_PATH_EMPTY },
+pub(super) const FSCONFIGS: &[Condition] = &[
+    Condition::Is { arg: 1, value: FSCONFIG_SET_STRING },
+    Condition::Is { arg: 1, value: FSCONFIG_SET_PATH },
+    Condition::Is { arg: 1, value: FSCONFIG_SET_PATH_EMPTY },
 ];
 
-/// A path option, from the directory `aux`, or the string option `source` where it is an absolute path.
-pub(super) fn fsconfig(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+/// A path option, relative to the directory `aux`, or the string option `source` if it is an absolute path.
+pub(super) fn fsconfig(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     let string = low(args, 1) == FSCONFIG_SET_STRING;
     if string && memory.read_path(address(args, 2))? != b"source" {
         return Ok(());
@@ -160,12 +144,8 @@ pub(super) fn fsconfig(
     Ok(())
 }
 
-/// Q_QUOTAON names the quota file at its fourth argument.
-pub(super) fn quotactl(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+/// The fourth argument of Q_QUOTAON is the path of the quota file.
+pub(super) fn quotactl(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const Q_QUOTAON: u32 = 0x80_0002;
     if low(args, 0) >> 8 == Q_QUOTAON {
         let path = memory.read_path(address(args, 3))?;
@@ -176,22 +156,14 @@ pub(super) fn quotactl(
     Ok(())
 }
 
-pub(super) fn open_by_handle_at(
-    args: &Args,
-    _: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
-    decoded.special = Some(Special::UnnamedOpen { open: Some(open_flags(low(args, 2)).0) });
+pub(super) fn open_by_handle_at(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    decoded.special = Some(Special::UnnamedOpen { open: Some(OpenFlags::from_raw(low(args, 2))) });
     Ok(())
 }
 
-/// `struct msghdr` says whether there is room for a descriptor to come.
-pub(super) fn recvmsg(
-    args: &Args,
-    memory: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
-    /// CMSG_LEN of one descriptor.
+/// `struct msghdr` tells whether there is room for a descriptor.
+pub(super) fn recvmsg(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    /// CMSG_LEN for one descriptor.
     const ONE: u64 = 20;
     let mut words = [0; 6];
     memory.read_words(address(args, 1), &mut words)?;
@@ -201,18 +173,14 @@ pub(super) fn recvmsg(
     Ok(())
 }
 
-/// An array of messages, each with room or without.
-pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+/// An array of messages: which of them had room is seen after the syscall.
+pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = Some(Special::Received { messages: address(args, 1), many: true });
     Ok(())
 }
 
-/// With OPEN_TREE_CLONE the result is a mount of its own.
-pub(super) fn open_tree(
-    args: &Args,
-    _: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+/// With OPEN_TREE_CLONE the result is a new mount.
+pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const OPEN_TREE_CLONE: u32 = 1;
     if low(args, 2) & OPEN_TREE_CLONE != 0 {
         decoded.special = Some(Special::Namespace);
@@ -223,11 +191,29 @@ pub(super) fn open_tree(
 pub(super) const BPF_OBJ_PIN: u32 = 6;
 pub(super) const BPF_OBJ_GET: u32 = 7;
 
+/// PR_SET_SECCOMP as the table's conditions have it.
+pub(super) const SET_SECCOMP: u32 = libc::PR_SET_SECCOMP.unsigned_abs();
+
+/// seccomp(operation, flags, program), and the older prctl(PR_SET_SECCOMP, mode, program).
+pub(super) fn install_filter(
+    args: &Args,
+    _: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), MemoryError> {
+    const NEW_LISTENER: u64 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let (by_prctl, second) = (low(args, 0) == SET_SECCOMP, low(args, 1));
+    if !by_prctl || second == libc::SECCOMP_MODE_FILTER {
+        let listener = !by_prctl && u64::from(second) & NEW_LISTENER != 0;
+        decoded.special = Some(Special::Filter { program: address(args, 2), listener });
+    }
+    Ok(())
+}
+
 /// The attributes begin with a path, a descriptor, flags and, since 6.5, a directory.
-pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), MemoryError> {
+pub(super) fn bpf(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const PATH_FD: u32 = 1 << 14;
     let mut bytes = [0; 24];
-    // The kernel takes a shorter structure as one that goes on with zeros.
+    // The kernel pads a shorter structure with zeros.
     let size = usize::try_from(low(args, 2)).unwrap_or(usize::MAX).min(bytes.len());
     memory.read_exact(address(args, 1), &mut bytes[..size])?;
     let (words, _) = bytes.as_chunks::<4>();

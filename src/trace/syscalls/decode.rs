@@ -1,17 +1,58 @@
-//! Turns a row and six argument words into accesses: which flags follow a link, what an empty path
-//! or a null pointer names, and the calls whose meaning is a structure in memory.
+//! Reads the arguments of a syscall by its row: which flags follow a symlink, what an empty path or a null
+//! pointer names, and what structures in memory say.
 //!
-//! `table.rs` holds the rows, `odd.rs` those calls. What the kernel refuses before it looks at a path is nothing; what it
-//! may refuse later is decoded as if it succeeded, and its result tells.
+//! A syscall that the kernel rejects before it resolves a path decodes to nothing. One that may fail later is
+//! decoded as if it succeeded: its result tells. Neighbours: `row.rs` defines the rows, `custom.rs` decodes
+//! what they can't express.
 
-use super::super::memory::{Memory, MemoryError, RemoteAddr};
-use super::table::{Act, Beyond, Empty, Follow, Name, Null, Operand, SyscallRow};
-use super::{Access, Args, DecodedSyscall, Dirfd, Effect, FileRef, OpenFlags, Resolve};
+use super::args::{Args, STRUCT_MAX, Sysno, address, descriptor, low, low_half};
+use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
+use super::open_flags::{OpenFlags, follows};
+use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow};
+use super::table;
+use crate::trace::memory::{Memory, MemoryError};
 
-/// Says what a call means.
+/// AUDIT_ARCH_X86_64, the architecture of native syscalls.
+pub const NATIVE_ARCH: u32 = 0xc000_003e;
+
+/// The bit of the number that marks an x32 syscall.
+const X32_BIT: u64 = 0x4000_0000;
+
+/// What a syscall means for the observer.
+#[derive(Debug)]
+pub enum Interpretation {
+    /// Nothing, or nothing that the kernel will do.
+    Irrelevant,
+    /// Unknown: this process may not read its arguments, though the kernel may.
+    Unreadable(&'static str),
+    /// Its name, for messages, and what it names and does.
+    Relevant(&'static str, DecodedSyscall),
+}
+
+/// Interprets the syscall `number` of ABI `arch`.
+pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> Interpretation {
+    let special = |special| DecodedSyscall { special: Some(special), ..DecodedSyscall::default() };
+    if arch != NATIVE_ARCH || number & X32_BIT != 0 {
+        return Interpretation::Relevant("a call of another ABI", special(Special::Compat));
+    }
+    let sysno = Sysno::from_register(number);
+    match sysno.and_then(table::find) {
+        None if sysno.is_some_and(table::is_known) => Interpretation::Irrelevant,
+        None => Interpretation::Relevant("a call newer than the table", special(Special::Unmodelled)),
+        Some(row) if !row.applies(args) => Interpretation::Irrelevant,
+        Some(row) => match decode(row, args, memory) {
+            Ok(decoded) => Interpretation::Relevant(row.name, decoded),
+            Err(MemoryError::Unmapped | MemoryError::Gone | MemoryError::NameTooLong) => {
+                Interpretation::Irrelevant
+            }
+            Err(MemoryError::Unreadable) => Interpretation::Unreadable(row.name),
+        },
+    }
+}
+
+/// Decodes a syscall by its row, to nothing if no condition of the row holds.
 ///
-/// Nothing for registers that no condition of the row holds for. A [`MemoryError`] where the kernel, too,
-/// can't read an argument (EFAULT, ENAMETOOLONG), or where the tracee does not let us.
+/// Fails if an argument can't be read, by the kernel neither (EFAULT, ENAMETOOLONG) or by this process only.
 pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<DecodedSyscall, MemoryError> {
     let mut decoded = DecodedSyscall::default();
     if !row.applies(args) {
@@ -31,31 +72,17 @@ pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<Deco
             decoded.argv = Some(address(args, arg));
         }
         Beyond::Argv(_) => {}
-        Beyond::By(odd) => odd(args, memory, &mut decoded)?,
+        Beyond::Custom(custom) => custom(args, memory, &mut decoded)?,
     }
     Ok(decoded)
 }
 
-/// The lower half of a register: what the kernel sees of an `int`.
-#[allow(clippy::cast_possible_truncation, reason = "the upper half is noise")]
-pub(super) fn low(args: &Args, arg: u8) -> u32 {
-    args[usize::from(arg)] as u32
-}
-
-pub(super) fn address(args: &Args, arg: u8) -> RemoteAddr {
-    RemoteAddr(args[usize::from(arg)])
-}
-
-pub(super) fn descriptor(args: &Args, arg: u8) -> i32 {
-    low(args, arg).cast_signed()
-}
-
-/// What an operand, or a part of it, came to.
+/// What an operand names.
 enum Named<T> {
     It(T),
     /// Nothing that matters.
     Nothing,
-    /// The kernel refuses the call before it looks at any path.
+    /// The kernel rejects the syscall before it resolves any path.
     Refused,
 }
 
@@ -70,9 +97,8 @@ fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<A
     let effect = match operand.act {
         Act::Is(effect) => effect,
         Act::OpenFlags(arg) => {
-            let open;
-            (open, follow) = open_flags(low(args, arg));
-            Effect::Open(open)
+            follow = follows(low(args, arg));
+            Effect::Open(OpenFlags::from_raw(low(args, arg)))
         }
         Act::OpenHow(how, size) => {
             let Some(how) = open_how(args, how, size, memory)? else { return Ok(Named::Refused) };
@@ -93,14 +119,14 @@ fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<A
         Act::ExecuteFlags(arg) if low(args, arg) & AT_EXECVE_CHECK != 0 => Effect::Query,
         Act::ExecuteFlags(_) => Effect::Execute,
     };
-    let file = match operand.name {
-        Name::Descriptor(arg) => Named::It(FileRef::Descriptor(descriptor(args, arg))),
-        Name::Address(addr, len) => unix_path(args, addr, len, memory)?,
-        Name::Path(path) => path_at(operand, Dirfd::Cwd, path, args, memory)?,
-        Name::At(dirfd, path) => {
+    let file = match operand.named_by {
+        NamedBy::Descriptor(arg) => Named::It(FileRef::Descriptor(descriptor(args, arg))),
+        NamedBy::Address(addr, len) => unix_path(args, addr, len, memory)?,
+        NamedBy::Path(path) => path_at(operand, Dirfd::Cwd, path, args, memory)?,
+        NamedBy::At(dirfd, path) => {
             let dirfd = Dirfd::from_raw(args[usize::from(dirfd)]);
             match path_at(operand, dirfd, path, args, memory)? {
-                // A descriptor that is only asked, as by fstat.
+                // A descriptor that is only queried, as by fstat: its open was the access.
                 Named::It(FileRef::Descriptor(_)) if matches!(effect, Effect::Query | Effect::MountPoint) => {
                     Named::Nothing
                 }
@@ -115,7 +141,7 @@ fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<A
     })
 }
 
-/// What the pointer to a path at argument `path` names: that path, or what `dirfd` is.
+/// What the pointer to a path in register `path` names: that path, or what `dirfd` itself refers to.
 fn path_at(
     operand: &Operand,
     dirfd: Dirfd,
@@ -129,7 +155,7 @@ fn path_at(
     };
     let may_be_empty = match operand.empty {
         Empty::Refused => false,
-        Empty::Link => dirfd != Dirfd::Cwd,
+        Empty::Symlink => dirfd != Dirfd::Cwd,
         Empty::ItselfIf(arg, flag) => low(args, arg) & flag != 0,
     };
     let addr = address(args, path);
@@ -153,64 +179,20 @@ fn path_at(
 const AT_REMOVEDIR: u32 = 0x200;
 /// AT_EXECVE_CHECK of execveat, Linux 6.14.
 const AT_EXECVE_CHECK: u32 = 0x10000;
-/// The bit by which O_TMPFILE differs from O_DIRECTORY.
-const O_TMPFILE_ALONE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
-
-/// The open flags that change something: O_WRONLY, O_RDWR and access mode 3, O_CREAT, O_TRUNC, O_TMPFILE.
-pub(super) const CHANGING: u32 =
-    (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | O_TMPFILE_ALONE).cast_unsigned();
-
-/// What creat(2) is.
-pub(super) const CREAT: Effect =
-    Effect::Open(open_flags((libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC).cast_unsigned()).0);
-/// How the kernel opens the file of acct(2).
-pub(super) const APPEND: Effect =
-    Effect::Open(open_flags((libc::O_WRONLY | libc::O_APPEND).cast_unsigned()).0);
-/// How the kernel opens the file of uselib(2).
-pub(super) const READ: Effect = Effect::Open(open_flags(libc::O_RDONLY.cast_unsigned()).0);
-
-/// The question whether there is a directory.
-const DIRECTORY: Effect = Effect::Open(open_flags((libc::O_PATH | libc::O_DIRECTORY).cast_unsigned()).0);
-
-/// What open flags mean, and whether a last link is followed.
-pub(super) const fn open_flags(flags: u32) -> (OpenFlags, bool) {
-    let flags = flags.cast_signed();
-    let directory = flags & libc::O_DIRECTORY != 0;
-    let nofollow = flags & libc::O_NOFOLLOW != 0;
-    if flags & libc::O_PATH != 0 {
-        let none = open_flags(libc::O_ACCMODE.cast_unsigned()).0;
-        return (OpenFlags { path_only: true, directory, ..none }, !nofollow);
-    }
-    let mode = flags & libc::O_ACCMODE;
-    let create = flags & libc::O_CREAT != 0;
-    let exclusive = create && flags & libc::O_EXCL != 0;
-    let open = OpenFlags {
-        read: mode == libc::O_RDONLY || mode == libc::O_RDWR,
-        write: mode == libc::O_WRONLY || mode == libc::O_RDWR,
-        create,
-        exclusive,
-        truncate: flags & libc::O_TRUNC != 0,
-        append: flags & libc::O_APPEND != 0,
-        path_only: false,
-        directory,
-        temporary: flags & O_TMPFILE_ALONE != 0,
-        nonblocking: flags & libc::O_NONBLOCK != 0,
-    };
-    (open, !(nofollow || exclusive))
-}
+/// A query for a directory.
+const DIRECTORY: Effect =
+    Effect::Open(OpenFlags::from_raw((libc::O_PATH | libc::O_DIRECTORY).cast_unsigned()));
 
 /// What a `struct open_how` says.
-struct How {
+struct OpenHow {
     open: OpenFlags,
     follow: bool,
     resolve: Resolve,
 }
 
-/// The largest structure that the kernel takes: a page.
-pub(super) const STRUCT_MAX: u64 = 4096;
-
-/// Reads `struct open_how` (flags, mode, resolve); none where openat2 answers EINVAL or E2BIG for its size.
-fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Option<How>, MemoryError> {
+/// Reads `struct open_how` (flags, mode, resolve); none where openat2 fails with EINVAL or E2BIG because of
+/// its size.
+fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Option<OpenHow>, MemoryError> {
     const FIRST_VERSION: u64 = 24;
     let (addr, size) = (address(args, how), args[usize::from(size)]);
     if !(FIRST_VERSION..=STRUCT_MAX).contains(&size) {
@@ -224,7 +206,7 @@ fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Optio
     if bytes[24..].iter().any(|&byte| byte != 0) {
         return Ok(None);
     }
-    let (open, follow) = open_flags(low(&[flags, 0, 0, 0, 0, 0], 0));
+    let (open, follow) = (OpenFlags::from_raw(low_half(flags)), follows(low_half(flags)));
     let resolve = Resolve {
         no_xdev: resolve & 0x01 != 0,
         no_magiclinks: resolve & 0x02 != 0,
@@ -233,12 +215,12 @@ fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Optio
         in_root: resolve & 0x10 != 0,
         strict: true,
     };
-    Ok(Some(How { open, follow, resolve }))
+    Ok(Some(OpenHow { open, follow, resolve }))
 }
 
-/// The path of an AF_UNIX address; nothing for other families, abstract and unnamed addresses.
+/// The path of an AF_UNIX address; nothing for other families, and for abstract and unnamed addresses.
 fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Named<FileRef>, MemoryError> {
-    // sizeof(struct sockaddr_storage) is what any family takes, sizeof(struct sockaddr_un) this one.
+    // sizeof(struct sockaddr_storage), the limit for every family, and sizeof(struct sockaddr_un).
     const ANY: usize = 128;
     const UNIX: usize = 110;
     let len = usize::try_from(descriptor(args, len)).unwrap_or(usize::MAX);
@@ -253,7 +235,7 @@ fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Name
     if *family != unix || len > UNIX {
         return Ok(Named::Nothing);
     }
-    // A name need not end with a NUL.
+    // A path need not end with a NUL.
     let path = name.split(|&byte| byte == 0).next().unwrap_or_default();
     if path.is_empty() {
         return Ok(Named::Nothing);

@@ -1,7 +1,7 @@
-use super::super::memory::{Fake, MemoryError, RemoteAddr};
 use super::*;
+use crate::trace::memory::{Fake, MemoryError, RemoteAddr};
 
-/// A call: its name, its registers, the memory that they point to.
+/// A syscall: its name, its registers, and the memory that they point to.
 struct Call {
     memory: Fake,
     name: &'static str,
@@ -29,7 +29,7 @@ impl Call {
     }
 
     fn int(mut self, value: i32) -> Self {
-        // With noise in the upper half, which the kernel ignores too.
+        // The kernel ignores the upper half.
         self.args.push(u64::from(value.cast_unsigned()) | 0xdead_beef << 32);
         self
     }
@@ -106,9 +106,9 @@ fn rows_are_sorted_and_unique_and_their_operands_are_registers() {
     names.dedup();
     assert_eq!(names.len(), rows().len());
     for row in rows() {
-        let mut indexes: Vec<u8> = row.operands.iter().flat_map(table::Operand::registers).collect();
+        let mut indexes: Vec<u8> = row.operands.iter().flat_map(row::Operand::registers).collect();
         indexes.extend(row.when.iter().map(|test| match *test {
-            Test::Has { arg, .. } | Test::Is { arg, .. } | Test::NotNull { arg } => arg,
+            Condition::Has { arg, .. } | Condition::Is { arg, .. } | Condition::NotNull { arg } => arg,
         }));
         assert!(indexes.iter().all(|&index| index < 6), "{}", row.name);
         assert!(row.operands.len() <= 2, "{}", row.name);
@@ -136,17 +136,17 @@ fn the_checklist_and_the_table_agree() {
     for &(sysno, name, class) in checklist.iter().filter(|line| line.2 != "none") {
         let row = rows.next().expect("a row for each line");
         assert_eq!((row.sysno, row.name), (sysno, name));
-        let by_descriptor = |operand: &table::Operand| matches!(operand.name, table::Name::Descriptor(_));
-        let odd = matches!(row.beyond, table::Beyond::By(_));
+        let by_descriptor = |operand: &row::Operand| matches!(operand.named_by, row::NamedBy::Descriptor(_));
+        let custom = matches!(row.beyond, row::Beyond::Custom(_));
         match (class, row.operands) {
             ("path", [operand, ..]) => assert!(!by_descriptor(operand), "{name}"),
             ("descriptor", [operand]) => assert!(by_descriptor(operand), "{name}"),
-            ("path" | "descriptor", _) => assert!(odd, "{name}"),
+            ("path" | "descriptor", _) => assert!(custom, "{name}"),
             ("tracking", operands) => assert!(operands.is_empty(), "{name}"),
             _ => panic!("{name} is of no class"),
         }
     }
-    assert_eq!(rows.next().map(|row| row.name), None, "a row that the checklist has not");
+    assert_eq!(rows.next().map(|row| row.name), None, "a row without a line in the checklist");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_checklist_has_every_call_of_the_kernel_once() {
     }
 }
 
-/// The kernel's header of this machine, where it has one, knows no other name for a number.
+/// The kernel header of this machine, if there is one, has no other name for a number.
 #[test]
 fn the_checklist_says_what_the_header_of_the_machine_says() {
     let headers = ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"];
@@ -336,7 +336,7 @@ fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
     assert_eq!(call("fchmodat").int(3).path("").word(0).int(EMPTY).accesses(), nothing);
     assert_eq!(call("readlinkat").int(3).path("").accesses(), nothing);
     assert_eq!(call("readlinkat").cwd().path("").accesses(), nothing);
-    assert_eq!(call("rename").path("a").path("").accesses(), nothing, "ENOENT before any look");
+    assert_eq!(call("rename").path("a").path("").accesses(), nothing, "ENOENT before any path is resolved");
     let mut decoded = call("execveat").int(3).path("").word(64).word(0).int(EMPTY).decode();
     assert_eq!(decoded.accesses.pop(), Some(fd(3, Effect::Execute)));
     assert_eq!(decoded.argv, Some(RemoteAddr(64)));
@@ -390,15 +390,15 @@ fn rename_flags_say_whether_the_names_change_places() {
 }
 
 #[test]
-fn links_are_followed_where_each_call_follows_them() {
+fn symlinks_are_followed_where_the_kernel_follows_them() {
     let link = |flags| call("linkat").cwd().path("a").cwd().path("b").int(flags).accesses();
-    let [from, to] = [cwd("a", Effect::LinkFrom), nofollow(cwd("b", Effect::LinkTo))];
+    let [from, to] = [cwd("a", Effect::HardLinkFrom), nofollow(cwd("b", Effect::HardLinkTo))];
     assert_eq!(link(0), [nofollow(from.clone()), to.clone()]);
     assert_eq!(link(libc::AT_SYMLINK_FOLLOW), [from.clone(), to.clone()]);
     assert_eq!(call("link").path("a").path("b").accesses(), [nofollow(from), to.clone()]);
     assert_eq!(
         call("linkat").int(3).path("").cwd().path("b").int(libc::AT_EMPTY_PATH).accesses(),
-        [nofollow(fd(3, Effect::LinkFrom)), to],
+        [nofollow(fd(3, Effect::HardLinkFrom)), to],
         "an O_TMPFILE gets its name"
     );
     let watch = |mask: u32| call("inotify_add_watch").int(3).path("d").int(mask.cast_signed()).accesses();
@@ -502,8 +502,13 @@ fn tracking_calls_matter_by_their_registers() {
     assert_eq!(call("ioctl").word(3).word(0xc038_586b).special(), opens, "XFS_IOC_OPEN_BY_HANDLE");
     assert_eq!(call("fanotify_init").word(0).special(), Some(Special::Unmodelled));
     assert_eq!(call("fanotify_init").word(libc::FAN_REPORT_FID.into()).special(), None);
-    assert_eq!(call("seccomp").word(1).word(8).special(), Some(Special::Listener));
-    assert_eq!(call("seccomp").word(1).word(1).special(), None);
+    let filter = |listener| Some(Special::Filter { program: RemoteAddr(0x1000), listener });
+    assert_eq!(call("seccomp").word(1).word(8).word(0x1000).special(), filter(true));
+    assert_eq!(call("seccomp").word(1).word(1).word(0x1000).special(), filter(false));
+    assert_eq!(call("seccomp").word(0).special(), None, "SECCOMP_SET_MODE_STRICT");
+    assert_eq!(call("prctl").word(22).word(2).word(0x1000).special(), filter(false));
+    assert_eq!(call("prctl").word(22).word(1).special(), None, "SECCOMP_MODE_STRICT");
+    assert_eq!(call("prctl").word(15).word(2).special(), None, "PR_SET_NAME");
     assert_eq!(call("setresuid").special(), Some(Special::Credentials));
     assert_eq!(call("io_uring_setup").special(), Some(Special::IoUring));
     assert_eq!(call("pidfd_getfd").special(), Some(Special::UnnamedOpen { open: None }));
@@ -591,31 +596,31 @@ fn a_pin_of_a_bpf_object_makes_a_node() {
 }
 
 #[test]
-fn a_row_that_is_judged_at_its_entry_decodes_to_what_only_looks() {
+fn a_read_only_row_decodes_to_a_read_only_syscall() {
     let flags = (0..32).map(|bit| 1u32 << bit).chain([0, 3, 0x1000 | 0x100, 0o20_200_000]);
     for (row, flag) in rows().iter().flat_map(|row| flags.clone().map(move |flag| (row, flag))) {
         let mut memory = Fake::default();
         let path = memory.map_path("x").0;
         let mut args = [u64::from(flag); 6];
         for operand in row.operands {
-            if let table::Name::Path(index) | table::Name::At(_, index) | table::Name::Address(index, _) =
-                operand.name
+            if let row::NamedBy::Path(index) | row::NamedBy::At(_, index) | row::NamedBy::Address(index, _) =
+                operand.named_by
             {
                 args[usize::from(index)] = path;
             }
         }
-        let looks = match row.lane() {
-            Lane::Look => true,
-            Lane::LookUnless { arg, mask } => args[usize::from(arg)] & u64::from(mask) == 0,
-            Lane::Stop => false,
+        let read_only = match row.read_only() {
+            ReadOnly::Always => true,
+            ReadOnly::Unless { arg, mask } => args[usize::from(arg)] & u64::from(mask) == 0,
+            ReadOnly::Never => false,
         };
-        if let (true, Ok(decoded)) = (looks, decode(row, &args, &memory)) {
+        if let (true, Ok(decoded)) = (read_only, decode(row, &args, &memory)) {
             assert!(decoded.is_read_only(), "{} {flag:#x}", row.name);
         }
     }
-    let lane = |name| rows().iter().find(|row| row.name == name).unwrap().lane();
-    assert_eq!(lane("readlink"), Lane::Look);
-    assert_eq!(lane("openat2"), Lane::Stop);
-    assert_eq!(lane("chdir"), Lane::Stop);
-    assert!(matches!(lane("openat"), Lane::LookUnless { arg: 2, .. }));
+    let read_only = |name| rows().iter().find(|row| row.name == name).unwrap().read_only();
+    assert_eq!(read_only("readlink"), ReadOnly::Always);
+    assert_eq!(read_only("openat2"), ReadOnly::Never);
+    assert_eq!(read_only("chdir"), ReadOnly::Never);
+    assert!(matches!(read_only("openat"), ReadOnly::Unless { arg: 2, .. }));
 }

@@ -1,0 +1,106 @@
+//! Seccomp filters that the tree installs, without SECCOMP_RET_TRACE.
+//!
+//! A thread without a tracer gets ENOSYS for a call that its filter hands to one (seccomp(2)). Recorded, it has
+//! one, and a notification of ours takes precedence over that action. So such a filter is installed with
+//! SECCOMP_RET_ERRNO and ENOSYS in its place. Neighbour: `tracer.rs`, which knows when one is installed.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use super::memory::{Memory, RemoteAddr};
+use super::sys::{Tid, TraceeMemory};
+
+/// The most instructions that a program may have (BPF_MAXINSNS, bpf(4)).
+const MAX_INSTRUCTIONS: u16 = 4096;
+
+/// A program in a tracee's memory that was changed for the time of the call that installs it.
+#[derive(Debug)]
+pub struct ChangedProgram {
+    address: u64,
+    original: Vec<u8>,
+}
+
+/// Replaces the action in the program that a stopped thread is about to install; none where it has no such
+/// action. `program` is the address of its struct sock_fprog.
+///
+/// # Errors
+///
+/// Where the tracee's memory can't be written.
+pub fn replace_trace_action(tid: Tid, program: RemoteAddr) -> io::Result<Option<ChangedProgram>> {
+    // What can't be read the kernel refuses, too.
+    let Some((address, original)) = read(&TraceeMemory(tid), program) else { return Ok(None) };
+    let Some(changed) = without_trace(&original) else { return Ok(None) };
+    write(tid, address, &changed)?;
+    Ok(Some(ChangedProgram { address, original }))
+}
+
+impl ChangedProgram {
+    /// Puts back what the tracee had there.
+    ///
+    /// # Errors
+    ///
+    /// Where the tracee's memory can't be written.
+    pub fn restore(self, tid: Tid) -> io::Result<()> {
+        write(tid, self.address, &self.original)
+    }
+}
+
+/// The instructions of a struct sock_fprog, and their address.
+fn read(memory: &dyn Memory, program: RemoteAddr) -> Option<(u64, Vec<u8>)> {
+    let mut header = [0; 16];
+    memory.read_exact(program, &mut header).ok()?;
+    let [count, ..] = *header.as_chunks::<2>().0 else { return None };
+    let [_, address] = *header.as_chunks::<8>().0 else { return None };
+    let (count, address) = (u16::from_ne_bytes(count), u64::from_ne_bytes(address));
+    let mut instructions = vec![0; usize::from(count.min(MAX_INSTRUCTIONS)) * size_of::<libc::sock_filter>()];
+    memory.read_exact(RemoteAddr(address), &mut instructions).ok()?;
+    Some((address, instructions))
+}
+
+/// The same instructions with ENOSYS for SECCOMP_RET_TRACE; none where that is not among them.
+fn without_trace(instructions: &[u8]) -> Option<Vec<u8>> {
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+    let mut changed = instructions.to_vec();
+    // struct sock_filter: a code of two bytes, two jumps of one byte each, an operand of four.
+    for [code @ .., a, b, c, d] in changed.as_chunks_mut::<8>().0 {
+        let returns = u32::from(u16::from_ne_bytes([code[0], code[1]])) == RETURN;
+        let operand = u32::from_ne_bytes([*a, *b, *c, *d]);
+        if returns && operand & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_TRACE {
+            [*a, *b, *c, *d] = ENOSYS.to_ne_bytes();
+        }
+    }
+    (changed != instructions).then_some(changed)
+}
+
+/// Writes to a tracee's memory, read-only pages included (proc_pid_mem(5)).
+fn write(tid: Tid, address: u64, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).open(format!("/proc/{tid}/mem"))?.write_all_at(bytes, address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instruction(code: u32, operand: u32) -> Vec<u8> {
+        let code = u16::try_from(code).unwrap();
+        [&code.to_ne_bytes()[..], &[0, 1], &operand.to_ne_bytes()].concat()
+    }
+
+    #[test]
+    fn only_a_return_of_the_action_is_replaced() {
+        let returns = libc::BPF_RET | libc::BPF_K;
+        let compares = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        let enosys = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+        let program = [
+            instruction(compares, libc::SECCOMP_RET_TRACE),
+            instruction(returns, libc::SECCOMP_RET_TRACE | 7),
+            instruction(returns, libc::SECCOMP_RET_ALLOW),
+        ];
+        let changed = without_trace(&program.concat()).unwrap();
+        let wanted = [program[0].clone(), instruction(returns, enosys), program[2].clone()];
+        assert_eq!(changed, wanted.concat());
+        assert_eq!(without_trace(&wanted.concat()), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! Starting, ending and signalling processes.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// The id of a thread (tid), or of a process, which is the tid of its leader (tgid).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tid(pub libc::pid_t);
+
+impl std::fmt::Display for Tid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What `fork` returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fork {
+    /// In the child.
+    Child,
+    /// In the parent, with the child's id.
+    Parent(Tid),
+}
+
+/// Turns a result of -1 into the error that errno names.
+pub(super) fn check(result: impl Into<libc::c_long>) -> io::Result<libc::c_long> {
+    let result = result.into();
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.take(2).count() == 1)
+}
+
+/// Forks this process (fork(2)); an error if it has more than one thread.
+pub fn fork() -> io::Result<Fork> {
+    if !is_single_threaded() {
+        return Err(io::Error::other("only a process with a single thread may fork"));
+    }
+    // SAFETY: this process has one thread, so the child may do whatever the parent may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        child => Ok(Fork::Parent(Tid(child))),
+    }
+}
+
+/// Forks a process that keeps `held` open until the process of the pidfd `until` has ended, and nothing else.
+pub fn fork_holder(held: BorrowedFd<'_>, until: BorrowedFd<'_>) -> io::Result<()> {
+    if let Fork::Parent(_) = fork()? {
+        return Ok(());
+    }
+    let mut next = 0;
+    let mut kept = [held, until].map(|fd| fd.as_raw_fd().unsigned_abs());
+    kept.sort_unstable();
+    for fd in kept {
+        close_range(next, fd);
+        next = fd + 1;
+    }
+    close_range(next, u32::MAX);
+    let _ = poll(&mut [PollFd::from_borrowed_fd(until, PollFlags::IN)], None);
+    exit_now(0)
+}
+
+/// Closes the descriptors from `first` up to, but not including, `end` (close_range(2), Linux 5.9).
+///
+/// Only for a process that uses none of them any more.
+fn close_range(first: u32, end: u32) {
+    if first < end {
+        // SAFETY: close_range takes integers only. The caller, `fork_holder`, never returns to the owners of
+        // these descriptors, and its process has no other thread.
+        unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) };
+    }
+}
+
+/// Ends this process at once, without running destructors or flushing buffers (_exit(2)).
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit takes any integer and touches no memory of ours.
+    unsafe { libc::_exit(status) }
+}
+
+/// Replaces this process by the program at `path`, with the environment that this process was given.
+///
+/// Returns only when that fails (execve(2)).
+pub fn execute(path: &CStr, argv: &[&CStr]) -> io::Error {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|argument| argument.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    // SAFETY: path and every argument are NUL-terminated and outlive the call; `pointers` ends with
+    // a null; `environ` is libc's own, which nothing changes here.
+    unsafe { libc::execve(path.as_ptr(), pointers.as_ptr(), environ) };
+    io::Error::last_os_error()
+}
+
+/// Sends `signal` to a process (kill(2)); real-time signals too.
+pub fn kill(process: Tid, signal: i32) -> io::Result<()> {
+    // SAFETY: kill takes integers only.
+    check(unsafe { libc::kill(process.0, signal) }).map(drop)
+}
+
+/// Waits until a child of this process has ended, and reaps it.
+pub fn wait_for_end(child: Tid) -> io::Result<()> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        match check(unsafe { libc::waitpid(child.0, &raw mut status, libc::__WALL) }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(_) if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) => return Ok(()),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// The raw wait status of the process of a pidfd, which has ended (PIDFD_GET_INFO, Linux 6.15).
+pub fn exit_code(pidfd: BorrowedFd<'_>) -> io::Result<i32> {
+    /// The first version of struct pidfd_info (linux/pidfd.h).
+    #[repr(C)]
+    struct Info {
+        mask: u64,
+        cgroup: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    /// _IOWR(0xff, 11, struct pidfd_info)
+    const GET_INFO: libc::Ioctl = 0xc040_ff0b;
+    const EXIT: u64 = 1 << 3;
+    const _: () = assert!(size_of::<Info>() == 64);
+    let mut info = Info { mask: EXIT, cgroup: 0, ids: [0; 11], exit_code: 0 };
+    // SAFETY: the kernel reads and writes 64 bytes, as the request says.
+    check(unsafe { libc::ioctl(pidfd.as_raw_fd(), GET_INFO, &raw mut info) })?;
+    if info.mask & EXIT == 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(info.exit_code)
+}
+
+/// Makes malloc keep freed memory for reuse instead of returning it: otherwise each large buffer costs a page
+/// fault for every 4 KiB each time (mallopt(3)). Does nothing in a process with several threads.
+pub fn keep_large_buffers() {
+    const KEEP: libc::c_int = 1 << 30;
+    if is_single_threaded() {
+        // SAFETY: mallopt takes integers only, and no other thread allocates meanwhile.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, KEEP) };
+        // SAFETY: as above.
+        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, KEEP) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_several_threads_does_not_fork() {
+        // The test harness has at least the thread of this test and its own.
+        assert!(!is_single_threaded());
+        assert!(fork().is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! Installing a seccomp filter, and answering its notifications (seccomp_unotify(2)).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::process::{Tid, check};
+
+/// Installs a filter in this thread (seccomp(2)), which it and all its descendants keep.
+///
+/// Without CAP_SYS_ADMIN the kernel requires no_new_privs, which is set only then.
+pub fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    install(program, 0).map(drop)
+}
+
+/// Installs a filter that returns SECCOMP_RET_USER_NOTIF for some syscalls, and returns its listener.
+///
+/// EBUSY where this process has such a filter already, EINVAL before Linux 5.19.
+pub fn install_filter_with_listener(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    // Once its notification was received, only a fatal signal interrupts a syscall.
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let fd = i32::try_from(install(program, flags)?).map_err(io::Error::other)?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
+    let length = u16::try_from(program.len())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the filter program is too long"))?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` names `length` instructions that outlive the call; the kernel copies them.
+    let install = || unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    };
+    match check(install()) {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
+        other => return other,
+    }
+    rustix::thread::set_no_new_privs(true)?;
+    check(install())
+}
+
+/// Whether the kernel's messages are no longer than the structures of libc.
+pub fn notification_sizes_known() -> bool {
+    let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
+    // SAFETY: the kernel writes one seccomp_notif_sizes there.
+    let asked = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_NOTIF_SIZES, 0, &raw mut sizes) };
+    asked == 0
+        && usize::from(sizes.seccomp_notif) <= size_of::<libc::seccomp_notif>()
+        && usize::from(sizes.seccomp_notif_resp) <= size_of::<libc::seccomp_notif_resp>()
+}
+
+/// A syscall that is blocked at its entry until its notification is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    /// What the answer refers to; invalid once the thread is dead.
+    pub id: u64,
+    /// The calling thread.
+    pub tid: Tid,
+    /// The AUDIT_ARCH number of its ABI.
+    pub arch: u32,
+    /// The syscall's number.
+    pub number: u64,
+    /// The six argument registers.
+    pub arguments: [u64; 6],
+}
+
+/// Waits for the next notification.
+///
+/// ENOENT where the syscall was interrupted before its notification was received, and (Linux 6.11) where no
+/// process has the filter any more.
+pub fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification> {
+    let mut message = MaybeUninit::<libc::seccomp_notif>::zeroed();
+    // SAFETY: the kernel expects zeroes and writes one seccomp_notif there.
+    check(unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, message.as_mut_ptr())
+    })?;
+    // SAFETY: all-zeroes is valid, and the kernel filled it.
+    let message = unsafe { message.assume_init() };
+    Ok(Notification {
+        id: message.id,
+        tid: Tid(message.pid.cast_signed()),
+        arch: message.data.arch,
+        number: u64::from(message.data.nr.cast_unsigned()),
+        arguments: message.data.args,
+    })
+}
+
+/// Whether the syscall is still blocked: if so, its thread lives, and memory that was read by its tid is its
+/// own.
+pub fn is_notification_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: the kernel reads one u64.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+}
+
+/// Lets the kernel execute the syscall (SECCOMP_USER_NOTIF_FLAG_CONTINUE). A dead thread needs no answer.
+pub fn continue_notification(listener: BorrowedFd<'_>, id: u64) {
+    let answer = libc::seccomp_notif_resp {
+        id,
+        val: 0,
+        error: 0,
+        flags: u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1),
+    };
+    // SAFETY: the kernel reads one seccomp_notif_resp.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+}
+
+/// Makes the kernel schedule a caller and the thread that answers it on one CPU when they wake each other
+/// (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6).
+pub fn wake_on_one_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
+    /// SECCOMP_IOW(4, __u64) of linux/seccomp.h.
+    const SET_FLAGS: libc::Ioctl = 0x4008_2104;
+    const SYNC_WAKE_UP: libc::c_ulong = 1;
+    // SAFETY: this request takes an integer.
+    check(unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) }).map(drop)
+}
