@@ -130,8 +130,8 @@ fn record(
 /// Records a gap for each inherited descriptor through which files can be opened unseen.
 fn record_unseen_descriptors(recorder: &Recorder, command: Tid, descriptors: &[InheritedFd]) {
     for fd in descriptors {
-        let channel = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
-        if let Some(kind) = channel.ok().and_then(|channel| unseen_kind(channel.as_bytes())) {
+        let target = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
+        if let Some(kind) = target.ok().and_then(|target| unseen_kind(target.as_bytes())) {
             let detail = "the command inherited a descriptor through which files are opened unseen";
             recorder.lost(kind, detail);
         }
