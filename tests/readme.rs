@@ -112,8 +112,6 @@ impl Home {
     fn new() -> Home {
         let home = tempfile::tempdir().unwrap();
         let bin = tempfile::tempdir().unwrap();
-        // The one that was built may lie where an ordinary user can't go.
-        fs::copy(BINARY, bin.path().join("agent-snapshot")).unwrap();
         fs::set_permissions(bin.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let demo = home.path().join("demo");
         fs::create_dir(&demo).unwrap();
@@ -122,14 +120,20 @@ impl Home {
                 chown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
             }
         }
-        Home { home, bin }
+        let home = Home { home, bin };
+        // Where it was built an ordinary user may not go.
+        home.install("agent-snapshot", Path::new(BINARY));
+        home
     }
 
-    /// Makes an executable file in the search path.
-    fn install(&self, name: &str, script: &str) {
-        let path = self.bin.path().join(name);
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    /// Puts an executable copy of a file into the search path.
+    ///
+    /// Another process writes it: a descriptor of this one might be open in a child of another test, and then
+    /// the file can't be executed (ETXTBSY).
+    fn install(&self, name: &str, file: &Path) {
+        let installed =
+            Command::new("install").args(["-m", "755"]).arg(file).arg(self.bin.path().join(name)).status();
+        assert!(installed.unwrap().success(), "install {name}");
     }
 
     /// What sh prints when it runs a script, and `[exit status N]`.
@@ -211,7 +215,9 @@ fn every_example_prints_what_it_shows() {
         assert_eq!(home.run(DEMO), "");
         for step in &recipes {
             if let Step::Recipe { name, script } = step {
-                home.install(name, script);
+                let file = home.bin.path().join("recipe");
+                fs::write(&file, script).unwrap();
+                home.install(name, &file);
             }
         }
         let text = document(&name);

@@ -18,6 +18,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::process::Pid;
+
 use super::exit::Exit;
 use crate::cli::{self, IfUnavailable};
 use crate::snapshot::layout::SnapshotDir;
@@ -139,7 +141,7 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
     match sys::fork()? {
         Fork::Child => {
             let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-            if nix::unistd::getppid().as_raw() != front.0 {
+            if Pid::as_raw(rustix::process::getppid()) != front.0 {
                 sys::exit_now(Exit::Failure.status());
             }
             drop(ours);

@@ -225,7 +225,7 @@ impl Capture {
         let mut opened = fs::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
-            self.let_go_of_files();
+            self.release_files();
             opened = fs::open_regular(source.path);
         }
         let Ok(file) = opened else { return Held::Omitted(BlobOmitted::Unreadable) };
@@ -327,7 +327,7 @@ impl Capture {
     }
 
     /// Waits until no descriptor of a file is held any more: it would keep a file system from being unmounted.
-    pub fn let_go_of_files(&self) {
+    pub fn release_files(&self) {
         // A batch with a file was handed over at once.
         drop(self.progress.wait_until(|queue| queue.files == 0));
     }

@@ -4,8 +4,8 @@
 //! when the process has ended.
 
 use super::ledger::apply::{Change, Kind};
-use super::ledger::protect::{Protected, Threat};
-use super::recorder::{Sight, State};
+use super::ledger::protect::Threat;
+use super::recording::{Classification, ExpectedCoreDump, Recording};
 use super::resolve::Resolved;
 use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, WarningKind};
@@ -13,15 +13,6 @@ use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
 use crate::trace::wait_status::End;
-
-/// Where a process may leave its core dump, and what was there.
-#[derive(Debug)]
-pub(super) struct Expected {
-    path: Vec<u8>,
-    stat: Option<FileStat>,
-    sight: Sight,
-    protected: Option<Protected>,
-}
 
 /// What `core_pattern` says.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +25,7 @@ enum Pattern {
     Unknown,
 }
 
-impl State {
+impl Recording {
     /// Keeps what is at the place of a core dump that a signal may cause.
     pub fn expect_core_dump(&mut self, caller: Caller, signal: i32) {
         let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -46,38 +37,41 @@ impl State {
         let access = Access { file, effect: Effect::MakeNode, follow: false, resolve };
         // Where it has no name out here, the dump is one that was not foreseen.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
-        let sight = self.sight_of_change(path.clone(), stat.as_ref());
+        let classification = self.classify_for_write(path.clone(), stat.as_ref());
         let protected = match &stat {
-            Some(stat) if sight != Sight::Own => self.protect(&path, stat, Threat::Overwrite),
+            Some(stat) if classification != Classification::Own => {
+                self.protector().protect(&path, stat, Threat::Overwrite)
+            }
             _ => None,
         };
-        let former = self.core_dumps.insert(caller.tgid, Expected { path, stat, sight, protected });
-        self.release(former.and_then(|former| former.protected));
+        let former =
+            self.core_dumps.insert(caller.tgid, ExpectedCoreDump { path, stat, classification, protected });
+        self.protector().release(former.and_then(|former| former.protected));
     }
 
     /// Records the core dump of a process that has ended, if it left one.
     pub fn core_dump_settled(&mut self, process: Tid, end: End) {
         let expected = self.core_dumps.remove(&process);
         if !matches!(end, End::Killed { core_dumped: true, .. }) {
-            return self.release(expected.and_then(|expected| expected.protected));
+            return self.protector().release(expected.and_then(|expected| expected.protected));
         }
         let id = self.processes.id(process);
-        if let Some(Expected { path, stat, sight, protected }) = expected {
+        if let Some(ExpectedCoreDump { path, stat, classification, protected }) = expected {
             let now = fs::lstat(&path).ok().flatten();
             let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
             if now.as_ref().map(key) == stat.as_ref().map(key) {
-                self.release(protected);
+                self.protector().release(protected);
             } else {
                 if let Some(protected) = protected {
-                    self.keep(protected);
+                    self.protector().keep(protected);
                 }
-                let name = match sight {
-                    Sight::Record(name) => Some(name),
-                    Sight::Suppressed(rule, topmost) => {
+                let name = match classification {
+                    Classification::Record(name) => Some(name),
+                    Classification::Suppressed(rule, topmost) => {
                         self.suppressed.write(rule, &topmost);
                         None
                     }
-                    Sight::Own => return,
+                    Classification::Own => return,
                 };
                 let kind = if stat.is_some() { Kind::Written } else { Kind::Bound };
                 let operations = Operation::Write.into();

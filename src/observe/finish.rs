@@ -1,6 +1,6 @@
 //! The end of a recording: the states after, and the manifest's records of it all.
 //!
-//! Nothing of the tree runs any more, so every path is looked at once. Neighbours: the ledger
+//! Nothing of the tree runs any more, so every path is examined once. Neighbours: the ledger
 //! has what is known, `capture.rs` what became of the bytes.
 
 use std::fs::File;
@@ -17,7 +17,8 @@ use super::ledger::inodes::{Attributes, Content, InodeId, Stat};
 use super::ledger::names::{Name, NameId};
 use super::ledger::protect::Threat;
 use super::mounts::named_twice;
-use super::recorder::{Recorder, State as Known};
+use super::recorder::Recorder;
+use super::recording::Recording;
 use super::resolve;
 use crate::fs::FileStat;
 use crate::git::{self, GitFacts, ObservedRepository, Repositories};
@@ -103,12 +104,12 @@ impl After {
         }
     }
 
-    /// Whether it is a link whose target could not be read.
+    /// Whether it is a symlink whose target could not be read.
     fn is_unread(&self) -> bool {
         match self {
             After::AsBefore(_) | After::Absent => false,
             After::Now(now) => {
-                now.stat.is_some_and(|stat| stat.is_link())
+                now.stat.is_some_and(|stat| stat.is_symlink())
                     && now.more.as_ref().is_none_or(|more| more.target.is_none())
             }
         }
@@ -155,9 +156,10 @@ impl Recorder {
         }
         known.tell_files_named_twice(&afters);
         let afters = known.leave_out_misfits(afters);
-        let Known { ignore, ledger, mut repositories, processes, capture, mut warnings, suppressed, .. } =
-            known;
-        let mut finished = capture.finish();
+        let Recording {
+            ignore, ledger, mut repositories, processes, contents, mut warnings, suppressed, ..
+        } = known;
+        let mut finished = contents.capture.finish();
         for (name, after) in &afters {
             let content_before = ledger.before(*name).map_or(Content::Unneeded, |inode| inode.content);
             let size_before = ledger.before(*name).map_or(0, |inode| inode.before.size);
@@ -202,19 +204,19 @@ impl Recorder {
     }
 }
 
-/// The directory that was looked into last: paths come in order.
+/// The directory that was opened last: paths come in order.
 #[derive(Debug, Default)]
 struct Parents(Option<(Vec<u8>, Opened)>);
 
 /// A directory; none where there is none.
 type Opened = Result<Option<OwnedFd>, Hidden>;
 
-/// A place that we may not look at.
+/// A place that we may not examine.
 #[derive(Debug, Clone, Copy)]
 struct Hidden;
 
 impl Parents {
-    /// What is at a real path; nothing, where a directory on the way has become a link.
+    /// What is at a real path; nothing, where a directory on the way has become a symlink.
     ///
     /// # Errors
     /// A directory on the way can't be searched by us.
@@ -245,14 +247,14 @@ impl Parents {
     }
 }
 
-impl Known {
+impl Recording {
     /// Tells of inodes that were renamed, and whose bytes are at no recorded name any more.
     fn omit_what_is_gone(&mut self, afters: &[(NameId, After)]) {
         for (name, _) in afters {
             if let Some(id) = self.ledger.names.get(*name).before
                 && self.ledger.inodes.get(id).content == Content::InPlace
             {
-                self.tell_omitted(id, BlobOmitted::Unreadable);
+                self.protector().tell_omitted(id, BlobOmitted::Unreadable);
                 self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Unreadable);
             }
         }
@@ -274,7 +276,7 @@ impl Known {
         None
     }
 
-    /// A file that was changed by a name, and has another that no link connects with it.
+    /// A file that was changed by a name, and has another that no hard link connects with it.
     fn tell_files_named_twice(&mut self, afters: &[(NameId, After)]) {
         let ledger = &self.ledger;
         let files = afters.iter().filter_map(|(name, after)| {
@@ -301,9 +303,10 @@ impl Known {
         let before = |name: NameId| ledger.before(name).map(|inode| inode.before);
         let mut misfits: Vec<NameId> = Vec::new();
         afters.retain(|(name, after)| {
-            // A link whose target nobody can read any more is none that could be made again.
-            let unread =
-                ledger.before(*name).is_some_and(|inode| inode.before.is_link() && inode.target().is_none());
+            // A symlink whose target nobody can read any more is none that could be made again.
+            let unread = ledger
+                .before(*name)
+                .is_some_and(|inode| inode.before.is_symlink() && inode.target().is_none());
             if unread || after.is_unread() {
                 misfits.push(*name);
             }
@@ -321,7 +324,7 @@ impl Known {
             let path = ledger.names.path(name);
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
-                    "{} was changed from outside while it was looked at, and is left out",
+                    "{} was changed from outside while it was examined, and is left out",
                     String::from_utf8_lossy(path)
                 )
             });
@@ -334,7 +337,7 @@ impl Known {
         let path = self.ledger.names.path(name).to_vec();
         let Ok(mut found) = parents.lstat(&path) else { return self.hidden(name) };
         let mut target = None;
-        if found.as_ref().is_some_and(resolve::is_link) {
+        if found.as_ref().is_some_and(resolve::is_symlink) {
             target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
             if target.is_none() {
                 // Somebody has replaced it since.
@@ -404,8 +407,8 @@ impl Known {
             return Attributes::default();
         }
         // Those of a file that was renamed and not changed are the ones that it had before.
-        self.take_attributes(path, now);
-        self.attributes(path)
+        self.protector().take_attributes(path, now);
+        self.protector().attributes(path)
     }
 
     /// What is said of a path that the tree has left behind a directory that we may not search.
@@ -419,7 +422,7 @@ impl Known {
         if self.ledger.names.get(name).removed {
             return Some(After::Absent);
         }
-        let before = self.ledger.before(name).map(|inode| inode.before).filter(|before| !before.is_link());
+        let before = self.ledger.before(name).map(|inode| inode.before).filter(|before| !before.is_symlink());
         let path = self.ledger.names.path(name);
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
             format!(
@@ -444,7 +447,7 @@ impl Known {
             || self.ledger.before(name).is_some_and(|inode| inode.written)
     }
 
-    /// The state of a path that nobody has changed and that can't be looked at.
+    /// The state of a path that nobody has changed and that can't be examined.
     fn unseen_after(&self, name: NameId) -> After {
         After::AsBefore(match self.ledger.names.get(name).before {
             Some(id) if self.ledger.inodes.get(id).before.is_regular() => AfterContent::OfInode(id),
@@ -458,14 +461,14 @@ impl Known {
         if let Some(id) = self.ledger.inodes.of(now) {
             let inode = self.ledger.inodes.get(id);
             if inode.appended && inode.content == Content::InPlace {
-                self.read_in_place(id, path, now);
+                self.protector().read_in_place(id, path, now);
             }
             let (known, inode) = (self.ledger.names.get(name), self.ledger.inodes.get(id));
             if inode.has_bytes_of_before(&stat) {
                 // What nobody has used but to ask for it needs no bytes.
                 let is_as_before = known.before == Some(id) && inode.before.same_state(&inode.as_known(stat));
                 if inode.content == Content::InPlace || !is_as_before {
-                    self.read_in_place(id, path, now);
+                    self.protector().read_in_place(id, path, now);
                 }
                 return AfterContent::OfInode(id);
             }
@@ -473,11 +476,11 @@ impl Known {
                 return AfterContent::None;
             }
         }
-        if self.is_pseudo(stat.dev, path) {
+        if self.contents.filesystems.is_pseudo(stat.dev, path) {
             return AfterContent::None;
         }
         let source = Source { path, identity: stat.identity(), length: None };
-        match self.capture.hold(source, Threat::Unlink) {
+        match self.contents.capture.hold(source, Threat::Unlink) {
             Held::Omitted(reason) => {
                 let path = String::from_utf8_lossy(path);
                 self.warnings.lost(WarningKind::ContentOmitted, None, || {
@@ -486,8 +489,13 @@ impl Known {
                 AfterContent::Omitted(reason)
             }
             held => {
-                let store = self.options.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit);
-                AfterContent::Taken(self.capture.submit(blob_key(Side::After, path), held, None, store))
+                let store = self.contents.stores(&held);
+                AfterContent::Taken(self.contents.capture.submit(
+                    blob_key(Side::After, path),
+                    held,
+                    None,
+                    store,
+                ))
             }
         }
     }
@@ -507,8 +515,8 @@ impl Known {
             (Some(inode), Some(now)) => {
                 let (before, now) = (&inode.before, &inode.as_known(*now));
                 let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
-                // Another target makes another link, perhaps with the same number.
-                ((before.is_regular() || before.is_link()) && !inode.is_unmodified(now))
+                // Another target makes another symlink, perhaps with the same number.
+                ((before.is_regular() || before.is_symlink()) && !inode.is_unmodified(now))
                     || (before.mode ^ now.mode) & libc::S_IFMT != 0
                     || (!inode.touched && attributes(before) != attributes(now))
             }
@@ -517,7 +525,7 @@ impl Known {
         let dev = now.map(|now| now.dev).or(inode.map(|inode| inode.before.dev));
         let path = self.ledger.names.path(name).to_vec();
         // Files of the kernel's own file systems change by themselves.
-        if changed && !dev.is_some_and(|dev| self.is_pseudo(dev, &path)) {
+        if changed && !dev.is_some_and(|dev| self.contents.filesystems.is_pseudo(dev, &path)) {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(&path))
             });
@@ -639,20 +647,7 @@ fn put(present: &mut Present, outcome: Outcome) {
 }
 
 fn present(stat: &Stat) -> Present {
-    let file_type = FileType::from_mode(stat.mode).unwrap_or(FileType::File);
-    let device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
-    Present {
-        mtime: stat.mtime,
-        mtime_nsec: stat.mtime_nsec,
-        size: stat.size,
-        uid: stat.uid,
-        gid: stat.gid,
-        dev: stat.dev,
-        ino: stat.ino,
-        nlink: stat.nlink,
-        rdev: device.then_some(stat.rdev),
-        ..Present::new(file_type, stat.mode)
-    }
+    Present::of(FileType::from_mode(stat.mode).unwrap_or(FileType::File), stat)
 }
 
 fn git_repository(observed: ObservedRepository) -> GitRepository {

@@ -6,7 +6,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
-use super::recorder::{Sight, State};
+use super::recording::{Classification, Recording};
 use super::resolve;
 use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations};
@@ -63,23 +63,25 @@ impl InheritedFile {
     }
 }
 
-impl State {
+impl Recording {
     /// Records an inherited file, used by the command from the start.
     pub fn inherit(&mut self, command: Tid, file: &InheritedFile) {
         let process = self.processes.id(command);
-        let sight = if file.writes {
-            self.sight_of_change(file.path.clone(), Some(&file.stat))
+        let classification = if file.writes {
+            self.classify_for_write(file.path.clone(), Some(&file.stat))
         } else {
-            self.sight(file.path.clone(), Some(&file.stat))
+            self.classify(file.path.clone(), Some(&file.stat))
         };
         if file.writes {
             self.repositories.note_change(&file.path);
         }
-        let name = match sight {
-            Sight::Record(name) => name,
-            Sight::Suppressed(rule, topmost) if file.writes => return self.suppressed.write(rule, &topmost),
-            Sight::Suppressed(rule, _) => return self.suppressed.read(rule),
-            Sight::Own => return,
+        let name = match classification {
+            Classification::Record(name) => name,
+            Classification::Suppressed(rule, topmost) if file.writes => {
+                return self.suppressed.write(rule, &topmost);
+            }
+            Classification::Suppressed(rule, _) => return self.suppressed.read(rule),
+            Classification::Own => return,
         };
         let mut operations = Operations::NONE;
         if file.reads {
@@ -87,7 +89,7 @@ impl State {
         }
         if file.writes {
             operations = operations.with(Operation::Write);
-            self.take_attributes(&file.path, &file.stat);
+            self.protector().take_attributes(&file.path, &file.stat);
         }
         let kind = match (file.writes, file.appends) {
             (false, _) => Kind::Used,
@@ -97,13 +99,13 @@ impl State {
         };
         match kind {
             Kind::Written => {
-                if let Some(protected) = self.protect(&file.path, &file.stat, Threat::Overwrite) {
-                    self.keep(protected);
+                if let Some(protected) = self.protector().protect(&file.path, &file.stat, Threat::Overwrite) {
+                    self.protector().keep(protected);
                 }
             }
             // Before it is overwritten or removed, its bytes are taken.
             Kind::Appended => {}
-            _ => self.read_content(name, &file.path, &file.stat),
+            _ => self.protector().read_content(name, &file.path, &file.stat),
         }
         self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
         let known = self.ledger.names.get_mut(name);

@@ -10,28 +10,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::changes::Part;
 use super::ledger::apply::{Change, CopyUp, Kind};
 use super::ledger::names::ProcessId;
 use super::ledger::protect::Threat;
-use super::recorder::{Sight, State};
+use super::part::{Moved, Part};
+use super::recording::{Classification, Recording};
 use super::resolve;
 use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 
-/// A path beneath a directory that moves.
-#[derive(Debug)]
-pub(super) struct Moved {
-    /// Its name below the directory, with a slash in front.
-    relative: Vec<u8>,
-    stat: FileStat,
-    sight: Sight,
-    /// That of the name which it gets.
-    target: Sight,
-}
-
-impl State {
+impl Recording {
     /// Prepares a rename: walks the directories that it moves, unless the kernel will refuse it.
     pub fn prepare_moves(&mut self, parts: &mut [Part]) {
         if let [from] = parts
@@ -43,10 +32,10 @@ impl State {
         let [from, to] = parts else { return };
         let Effect::RenameFrom { exchange } = from.effect else { return };
         let Some(from_stat) = from.stat else { return };
-        if !is_recorded(&to.sight) {
+        if !is_recorded(&to.classification) {
             self.protect_part(from);
         }
-        if exchange && !is_recorded(&from.sight) {
+        if exchange && !is_recorded(&from.classification) {
             self.protect_part(to);
         }
         if will_be_refused(&from_stat, from, to, exchange) {
@@ -63,8 +52,10 @@ impl State {
     }
 
     fn protect_part(&mut self, part: &mut Part) {
-        if let (Some(stat), None, true) = (part.stat, &part.protected, part.sight != Sight::Own) {
-            part.protected = self.protect(&part.path, &stat, Threat::Unlink);
+        if let (Some(stat), None, true) =
+            (part.stat, &part.protected, part.classification != Classification::Own)
+        {
+            part.protected = self.protector().protect(&part.path, &stat, Threat::Unlink);
         }
     }
 
@@ -73,7 +64,7 @@ impl State {
         for moved in moved {
             // Nothing is there: a directory that is replaced is empty, and what is in one that is
             // exchanged was seen just now.
-            moved.target = self.sight_of_change([path, &moved.relative].concat(), None);
+            moved.target = self.classify_for_write([path, &moved.relative].concat(), None);
         }
     }
 
@@ -113,15 +104,18 @@ impl State {
                 }
             };
             let name = [part.path.as_slice(), &relative].concat();
-            let sight = self.sight_of_change(name.clone(), Some(&stat));
-            match &sight {
-                Sight::Record(name) => self.pin(*name, path, &stat),
+            let classification = self.classify_for_write(name.clone(), Some(&stat));
+            match &classification {
+                Classification::Record(name) => self.protector().pin(*name, path, &stat),
                 // What a rule leaves out is not walked, and counted once, unless it comes where none does.
-                Sight::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {}
-                Sight::Suppressed(..) | Sight::Own if resolve::is_directory(&stat) => walk.skip_current_dir(),
-                Sight::Suppressed(..) | Sight::Own => {}
+                Classification::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {
+                }
+                Classification::Suppressed(..) | Classification::Own if resolve::is_directory(&stat) => {
+                    walk.skip_current_dir()
+                }
+                Classification::Suppressed(..) | Classification::Own => {}
             }
-            moved.push(Moved { relative, stat, sight, target: Sight::Own });
+            moved.push(Moved { relative, stat, classification, target: Classification::Own });
         }
         moved
     }
@@ -140,7 +134,7 @@ impl State {
         {
             // Two names of one file: rename(2) does nothing.
             for part in [from, to] {
-                if let Sight::Record(name) = part.sight {
+                if let Classification::Record(name) = part.classification {
                     self.ledger.names.get_mut(name).merge(Operation::Existence.into(), process);
                 }
             }
@@ -151,24 +145,25 @@ impl State {
             self.find_newcomers(to, from);
         }
         // An overlay copies up what it moves.
-        self.note_copy_up(&to.path, &from_stat, CopyUp::Only);
+        self.protector().note_copy_up(&to.path, &from_stat, CopyUp::Only);
         if exchange && let Some(to_stat) = &to.stat {
-            self.note_copy_up(&from.path, to_stat, CopyUp::Only);
+            self.protector().note_copy_up(&from.path, to_stat, CopyUp::Only);
         }
         let write = Operations::from(Operation::Write);
         if exchange {
-            let (kinds, operations) = ([kind_of_exchange(&to.sight), kind_of_exchange(&from.sight)], write);
+            let (kinds, operations) =
+                ([kind_of_exchange(&to.classification), kind_of_exchange(&from.classification)], write);
             self.moved_part(process, from, kinds[0], operations);
             self.moved_part(process, to, kinds[1], operations);
         } else {
-            let kind = if is_recorded(&to.sight) { Kind::Moved } else { Kind::Removed };
+            let kind = if is_recorded(&to.classification) { Kind::Moved } else { Kind::Removed };
             self.moved_part(process, from, kind, Operation::Delete.into());
             self.moved_part(process, to, Kind::Bound, write);
         }
-        self.link_records(&from.sight, &to.sight, exchange);
+        self.link_records(&from.classification, &to.classification, exchange);
         self.move_beneath(process, from, to);
         self.move_beneath(process, to, from);
-        let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_link(stat);
+        let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_symlink(stat);
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
             self.resolver.renamed(&from.path, &to.path, exchange);
             self.forget_names();
@@ -184,19 +179,19 @@ impl State {
     }
 
     fn moved_part(&mut self, process: ProcessId, part: &mut Part, kind: Kind, operations: Operations) {
-        let name = match &part.sight {
-            Sight::Record(name) => Some(*name),
-            Sight::Suppressed(rule, topmost) => {
+        let name = match &part.classification {
+            Classification::Record(name) => Some(*name),
+            Classification::Suppressed(rule, topmost) => {
                 self.suppressed.write(*rule, topmost);
                 None
             }
-            Sight::Own => return,
+            Classification::Own => return,
         };
         self.change(process, part, name, kind, operations);
     }
 
-    fn link_records(&mut self, from: &Sight, to: &Sight, exchange: bool) {
-        if let (Sight::Record(from), Sight::Record(to)) = (from, to) {
+    fn link_records(&mut self, from: &Classification, to: &Classification, exchange: bool) {
+        if let (Classification::Record(from), Classification::Record(to)) = (from, to) {
             self.ledger.names.note_renamed(*from, *to);
             if exchange {
                 self.ledger.names.note_renamed(*to, *from);
@@ -209,38 +204,38 @@ impl State {
             let path = [to.path.as_slice(), &moved.relative].concat();
             let kind = if is_recorded(&moved.target) { Kind::Moved } else { Kind::Removed };
             if kind == Kind::Removed
-                && moved.sight != Sight::Own
-                && let Some(protected) = self.protect(&path, &moved.stat, Threat::Unlink)
+                && moved.classification != Classification::Own
+                && let Some(protected) = self.protector().protect(&path, &moved.stat, Threat::Unlink)
             {
-                self.keep(protected);
+                self.protector().keep(protected);
             }
             let ends = [
-                (&moved.sight, kind, Operation::Delete, Some(&moved.stat)),
+                (&moved.classification, kind, Operation::Delete, Some(&moved.stat)),
                 (&moved.target, Kind::Bound, Operation::Write, None),
             ];
-            for (sight, kind, operation, stat) in ends {
-                let name = match sight {
-                    Sight::Record(name) => Some(*name),
-                    Sight::Suppressed(rule, topmost) => {
+            for (classification, kind, operation, stat) in ends {
+                let name = match classification {
+                    Classification::Record(name) => Some(*name),
+                    Classification::Suppressed(rule, topmost) => {
                         self.suppressed.write(*rule, topmost);
                         None
                     }
-                    Sight::Own => continue,
+                    Classification::Own => continue,
                 };
                 self.apply(Change { name, stat, kind, operations: operation.into(), by: process });
             }
             self.repositories.note_change(&path);
-            self.link_records(&moved.sight, &moved.target, false);
+            self.link_records(&moved.classification, &moved.target, false);
         }
     }
 }
 
-fn is_recorded(sight: &Sight) -> bool {
-    matches!(sight, Sight::Record(_))
+fn is_recorded(classification: &Classification) -> bool {
+    matches!(classification, Classification::Record(_))
 }
 
 /// What an exchange does to a name whose inode goes where `other` is.
-fn kind_of_exchange(other: &Sight) -> Kind {
+fn kind_of_exchange(other: &Classification) -> Kind {
     if is_recorded(other) { Kind::Exchanged } else { Kind::Bound }
 }
 
@@ -248,7 +243,7 @@ fn kind_of_exchange(other: &Sight) -> Kind {
 fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
     let parent = resolve::parent_of(&to.path).and_then(|parent| fs::lstat(parent).ok().flatten());
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
-    let beneath_itself = super::recorder::is_below(&to.path, &from.path);
+    let beneath_itself = super::recording::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {
         let entries = std::fs::read_dir(OsStr::from_bytes(&to.path));
         !entries.is_ok_and(|mut entries| entries.next().is_none())

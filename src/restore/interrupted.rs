@@ -60,7 +60,7 @@ pub fn interrupted(snap: &Path) -> Vec<PathBuf> {
 /// written.
 fn is_ours(snapshot: &Snapshot) -> bool {
     let header = snapshot.header();
-    let user = nix::unistd::geteuid().as_raw();
+    let user = rustix::process::geteuid().as_raw();
     header.kind == SnapshotKind::Rescue
         && header.uid == user
         && snapshot.owner() == Some(user)

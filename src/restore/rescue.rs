@@ -180,8 +180,8 @@ fn promised(wanted: &Present, policy: &RestorePolicy) -> Present {
 
 fn new_directory() -> Present {
     Present {
-        uid: nix::unistd::geteuid().as_raw(),
-        gid: nix::unistd::getegid().as_raw(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         ..Present::new(FileType::Directory, libc::S_IFDIR | 0o755)
     }
 }
@@ -301,8 +301,8 @@ pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
         exit_signal: None,
         timed_out: false,
         start_cwd: cwd,
-        uid: nix::unistd::geteuid().as_raw(),
-        gid: nix::unistd::getegid().as_raw(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         started_at: now.clone(),
         finished_at: now,
         complete: true,

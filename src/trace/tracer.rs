@@ -236,7 +236,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             let _ = tracee.set_register(Register::FirstArgument, argument);
         }
         if let Some(program) = self.changed_programs.remove(&tid)
-            && let Err(error) = program.restore(tid)
+            && let Err(error) = program.restore(tracee)
         {
             gap(self.observer, &format!("put back the seccomp program of thread {tid}: {error}"));
         }
@@ -420,7 +420,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Decision::Refuse => skip(tracee),
         }
         if let Some(Special::Filter { program, .. }) = decoded.special {
-            self.replace_trace_action(tid, program);
+            self.replace_trace_action(tracee, program);
         }
         // The child would run untraced, with a filter that answers ENOSYS to every syscall of the table.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
@@ -434,9 +434,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
         ControlFlow::Continue(())
     }
 
-    /// Changes the filter that a thread is about to install, where it asks for a tracer.
-    fn replace_trace_action(&mut self, tid: Tid, program: RemoteAddr) {
-        match foreign_filter::replace_trace_action(tid, program) {
+    /// Makes the filter that a thread is about to install return ENOSYS where it would return
+    /// SECCOMP_RET_TRACE.
+    fn replace_trace_action(&mut self, tracee: &Stopped, program: RemoteAddr) {
+        let tid = tracee.tid();
+        match foreign_filter::replace_trace_action(tracee, program) {
             Ok(None) => {}
             Ok(Some(program)) => {
                 self.changed_programs.insert(tid, program);

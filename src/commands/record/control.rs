@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Pid, getpgid, getpgrp};
 
 use super::channel::{Channel, Moment, ToFront, ToTracer};
+use super::descriptors::wait_readable;
 use super::process_tree::ProcessTree;
 use crate::trace::sys::{self, ReceivedSignal};
 
@@ -53,19 +54,14 @@ impl ControlThread {
         loop {
             let soon = (!self.recent.is_empty()).then_some(Duration::from_millis(50));
             let up = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let timeout = match [soon, up].into_iter().flatten().min() {
-                Some(left) => {
-                    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-                }
-                None => PollTimeout::NONE,
+            let fds = [self.signals.as_fd(), self.channel.as_fd()];
+            let timeout = [soon, up].into_iter().flatten().min();
+            let message = if connected {
+                wait_readable(fds, timeout)[1]
+            } else {
+                wait_readable([fds[0]], timeout);
+                false
             };
-            let mut fds = [
-                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
-            ];
-            let count = if connected { 2 } else { 1 };
-            let _ = poll(&mut fds[..count], timeout);
-            let message = connected && fds[1].revents().is_some_and(|events| !events.is_empty());
             self.drain();
             if message {
                 match self.channel.receive::<ToTracer>() {
@@ -118,8 +114,8 @@ impl ControlThread {
     }
 
     fn is_command_in_our_group(&self) -> bool {
-        let command = nix::unistd::Pid::from_raw(self.tree.root.0);
-        nix::unistd::getpgid(Some(command)) == Ok(nix::unistd::getpgrp())
+        let command = Pid::from_raw(self.tree.root.0);
+        command.is_some_and(|command| getpgid(Some(command)) == Ok(getpgrp()))
     }
 
     /// Signals that were sent to this process alone go on to the command, too.

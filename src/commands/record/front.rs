@@ -6,10 +6,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
-use super::descriptors;
+use super::descriptors::{self, wait_readable};
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
@@ -129,22 +129,9 @@ impl Front {
             self.ended.filter(|_| !self.told_of_survivors).map(|(_, since)| since + PATIENCE),
             self.stopping.map(|(_, due)| due),
         ];
-        let timeout = match next.into_iter().flatten().min() {
-            Some(next) => {
-                let left = next.saturating_duration_since(Instant::now());
-                // Whole milliseconds: rather late than again and again.
-                let left = if left.is_zero() { left } else { left + Duration::from_millis(1) };
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-            None => PollTimeout::NONE,
-        };
-        let mut fds = [
-            PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-        ];
-        let _ = poll(&mut fds, timeout);
-        let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        (ready(&fds[0]), ready(&fds[1]))
+        let next = next.into_iter().flatten().min();
+        let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
+        wait_readable([self.channel.as_fd(), self.signals.as_fd()], timeout).into()
     }
 
     fn look_at_clock(&mut self) {
@@ -201,8 +188,7 @@ impl Front {
         // Blocked it is pending, and any SIGCONT from now on takes it from the queue (signal(7)). One
         // that came before was told of first, and then we look again; our queue drops what we sent.
         let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
-        let mut channel = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut channel, PollTimeout::ZERO) != Ok(0) {
+        if wait_readable([self.channel.as_fd()], Some(Duration::ZERO)) != [false] {
             return;
         }
         self.stopping = None;
@@ -275,7 +261,7 @@ impl Front {
 
 /// Ends this process by `signal`, as the command ended, without a core of ours.
 pub fn die_by(signal: i32) {
-    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     sys::default_disposition(signal);
     SignalMask::unblock(signal);
     let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);

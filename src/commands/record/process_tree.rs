@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+
 use super::channel::{Channel, CommandEnd, Moment, ToFront};
 use super::report;
 use crate::cli::Survivors;
@@ -143,7 +145,7 @@ impl TreeEvents {
 
     /// Signals the front, while it is our parent.
     fn signal_front(&self, signal: i32) {
-        if nix::unistd::getppid().as_raw() == self.front.0 {
+        if Pid::as_raw(rustix::process::getppid()) == self.front.0 {
             let _ = sys::kill(self.front, signal);
         }
     }

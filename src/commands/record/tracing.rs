@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use rustix::process::Pid;
+
 use super::bundle::{self, RecordingTimes, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
@@ -160,7 +162,7 @@ fn prepare(
         allow_io_uring: setup.options.allow_io_uring,
     };
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
-    let front = Tid(nix::unistd::getppid().as_raw());
+    let front = Tid(Pid::as_raw(rustix::process::getppid()));
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);

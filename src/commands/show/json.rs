@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::header::seconds;
-use super::list::{Filter, PathStatus};
+use super::list::{Filter, ShownStatus};
 use crate::commands::change::Differences;
 use crate::snapshot::{FileRecord, Header, Snapshot};
 
@@ -25,8 +25,8 @@ impl<'s> ShowJson<'s> {
     /// The document of the records that `filter` takes.
     pub fn new(snapshot: &'s Snapshot, filter: &Filter) -> ShowJson<'s> {
         let files: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
-        let counts = PathStatus::ALL.iter().map(|status| {
-            let count = files.iter().filter(|record| PathStatus::of(record) == *status).count();
+        let counts = ShownStatus::ALL.iter().map(|status| {
+            let count = files.iter().filter(|record| ShownStatus::of(record) == *status).count();
             (status.name().to_owned(), count.into())
         });
         ShowJson {
@@ -51,8 +51,8 @@ struct FileJson<'s> {
 
 fn each<S: Serializer>(files: &[&FileRecord], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(files.iter().map(|record| {
-        let status = PathStatus::of(record);
-        let differs = if status == PathStatus::Changed { differs(record) } else { Vec::new() };
+        let status = ShownStatus::of(record);
+        let differs = if status == ShownStatus::Changed { differs(record) } else { Vec::new() };
         FileJson { status: status.name(), differs, record }
     }))
 }

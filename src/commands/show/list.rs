@@ -10,7 +10,7 @@ use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
 /// What became of a path or what was done with it, one word for each record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PathStatus {
+pub enum ShownStatus {
     /// It was there and is another now.
     Changed,
     /// It was not there and is now.
@@ -27,41 +27,41 @@ pub enum PathStatus {
     Existence,
 }
 
-impl PathStatus {
+impl ShownStatus {
     /// All of them.
-    pub const ALL: [PathStatus; 7] = [
-        PathStatus::Changed,
-        PathStatus::Created,
-        PathStatus::Deleted,
-        PathStatus::Temporary,
-        PathStatus::Unaltered,
-        PathStatus::Read,
-        PathStatus::Existence,
+    pub const ALL: [ShownStatus; 7] = [
+        ShownStatus::Changed,
+        ShownStatus::Created,
+        ShownStatus::Deleted,
+        ShownStatus::Temporary,
+        ShownStatus::Unaltered,
+        ShownStatus::Read,
+        ShownStatus::Existence,
     ];
 
     /// The status of a record.
-    pub fn of(record: &FileRecord) -> PathStatus {
+    pub fn of(record: &FileRecord) -> ShownStatus {
         match PathEffect::of(record) {
-            PathEffect::Changed => PathStatus::Changed,
-            PathEffect::Created => PathStatus::Created,
-            PathEffect::Deleted => PathStatus::Deleted,
-            PathEffect::Temporary => PathStatus::Temporary,
-            PathEffect::Unaltered => PathStatus::Unaltered,
-            PathEffect::None if is_input(record) => PathStatus::Read,
-            PathEffect::None => PathStatus::Existence,
+            PathEffect::Changed => ShownStatus::Changed,
+            PathEffect::Created => ShownStatus::Created,
+            PathEffect::Deleted => ShownStatus::Deleted,
+            PathEffect::Temporary => ShownStatus::Temporary,
+            PathEffect::Unaltered => ShownStatus::Unaltered,
+            PathEffect::None if is_input(record) => ShownStatus::Read,
+            PathEffect::None => ShownStatus::Existence,
         }
     }
 
     /// The word of the JSON.
     pub fn name(self) -> &'static str {
         match self {
-            PathStatus::Changed => "changed",
-            PathStatus::Created => "created",
-            PathStatus::Deleted => "deleted",
-            PathStatus::Temporary => "temporary",
-            PathStatus::Unaltered => "unaltered",
-            PathStatus::Read => "read",
-            PathStatus::Existence => "existence",
+            ShownStatus::Changed => "changed",
+            ShownStatus::Created => "created",
+            ShownStatus::Deleted => "deleted",
+            ShownStatus::Temporary => "temporary",
+            ShownStatus::Unaltered => "unaltered",
+            ShownStatus::Read => "read",
+            ShownStatus::Existence => "existence",
         }
     }
 }
@@ -105,16 +105,16 @@ impl<'a> Filter<'a> {
     /// Whether `record` is asked for.
     pub fn takes(&self, record: &FileRecord) -> bool {
         let by_status = |status| match status {
-            PathStatus::Changed => self.args.changed,
-            PathStatus::Created => self.args.created,
-            PathStatus::Deleted => self.args.deleted,
-            PathStatus::Existence => self.args.existence,
-            PathStatus::Temporary | PathStatus::Unaltered | PathStatus::Read => false,
+            ShownStatus::Changed => self.args.changed,
+            ShownStatus::Created => self.args.created,
+            ShownStatus::Deleted => self.args.deleted,
+            ShownStatus::Existence => self.args.existence,
+            ShownStatus::Temporary | ShownStatus::Unaltered | ShownStatus::Read => false,
         };
         self.selection.contains(&record.path)
             && self.args.process.is_none_or(|process| record.processes.contains(&process))
             && (!self.is_of_status()
-                || by_status(PathStatus::of(record))
+                || by_status(ShownStatus::of(record))
                 || self.args.read && is_input(record))
     }
 }
@@ -158,13 +158,13 @@ impl<'s> PathGroups<'s> {
     pub fn new(snapshot: &'s Snapshot, filter: &Filter, in_full: bool) -> PathGroups<'s> {
         let start = snapshot.header().start_cwd.as_slice();
         let taken: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
-        let origins = taken.iter().map(|record| match PathStatus::of(record) {
-            PathStatus::Created => origin(snapshot, record),
+        let origins = taken.iter().map(|record| match ShownStatus::of(record) {
+            ShownStatus::Created => origin(snapshot, record),
             _ => None,
         });
         let origins: Vec<_> = origins.collect();
         let is_one = |to: &FileRecord, from: &FileRecord| {
-            PathStatus::of(from) == PathStatus::Deleted && filter.takes(from) && !to.inherited
+            ShownStatus::of(from) == ShownStatus::Deleted && filter.takes(from) && !to.inherited
         };
         let mut moved: HashSet<&[u8]> = HashSet::new();
         let mut groups: Vec<(PathGroup, ListedPath)> = Vec::with_capacity(taken.len());
@@ -190,22 +190,22 @@ impl<'s> PathGroups<'s> {
 }
 
 fn group(record: &FileRecord, selection: &Selection) -> PathGroup {
-    let status = PathStatus::of(record);
+    let status = ShownStatus::of(record);
     let is_of_others = record.is_inherited_alone() && !selection.names(&record.path);
     match status {
         // The log that a shell redirects to is not the command's doing.
-        PathStatus::Changed | PathStatus::Created | PathStatus::Deleted | PathStatus::Unaltered
+        ShownStatus::Changed | ShownStatus::Created | ShownStatus::Deleted | ShownStatus::Unaltered
             if is_of_others =>
         {
             PathGroup::Inherited
         }
-        PathStatus::Changed => PathGroup::Changed,
-        PathStatus::Created => PathGroup::Created,
-        PathStatus::Deleted => PathGroup::Deleted,
-        PathStatus::Temporary => PathGroup::Temporary,
-        PathStatus::Unaltered => PathGroup::Unaltered,
-        PathStatus::Read => PathGroup::Read,
-        PathStatus::Existence => PathGroup::Existence,
+        ShownStatus::Changed => PathGroup::Changed,
+        ShownStatus::Created => PathGroup::Created,
+        ShownStatus::Deleted => PathGroup::Deleted,
+        ShownStatus::Temporary => PathGroup::Temporary,
+        ShownStatus::Unaltered => PathGroup::Unaltered,
+        ShownStatus::Read => PathGroup::Read,
+        ShownStatus::Existence => PathGroup::Existence,
     }
 }
 

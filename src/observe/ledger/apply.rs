@@ -3,10 +3,11 @@
 //! System calls, core dumps, inherited and received descriptors all end here. Neighbours: `changes.rs`,
 //! `rename.rs`, `core_dump.rs`, `inherited.rs` and `descriptors.rs` say what has happened.
 
+use super::Ledger;
 use super::inodes::{Content, InodeId, Modified, Stat};
 use super::names::{NameId, ProcessId};
+use super::protect::Protector;
 use crate::fs::{self, FileStat};
-use crate::observe::recorder::State;
 use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};
 
@@ -46,14 +47,13 @@ pub struct Change<'a> {
     pub by: ProcessId,
 }
 
-impl State {
-    /// Applies a change.
-    pub fn apply(&mut self, change: Change<'_>) {
+impl Ledger {
+    /// Applies a change; whether uses of the name are recorded from now on that were left out.
+    #[must_use = "what is known of uses is doubtful then"]
+    pub fn apply(&mut self, change: Change<'_>) -> bool {
         let Change { name, stat, kind, operations, by } = change;
-        let inode = stat.and_then(|stat| self.ledger.inodes.of(stat));
-        if let Some(name) = name {
-            self.apply_to_name(name, kind, operations, by);
-        }
+        let inode = stat.and_then(|stat| self.inodes.of(stat));
+        let is_recorded_now = name.is_some_and(|name| self.apply_to_name(name, kind, operations, by));
         match (kind, inode) {
             (_, None) | (Kind::Used, _) => {}
             (Kind::Bound | Kind::Removed, Some(inode)) => self.lose_name(inode, stat),
@@ -62,16 +62,17 @@ impl State {
                 self.change_in_place(inode, kind, by);
             }
         }
+        is_recorded_now
     }
 
-    fn apply_to_name(&mut self, name: NameId, kind: Kind, operations: Operations, by: ProcessId) {
+    fn apply_to_name(&mut self, name: NameId, kind: Kind, operations: Operations, by: ProcessId) -> bool {
         if matches!(kind, Kind::Removed | Kind::Moved) {
             self.note_gone(name);
         }
-        let known = self.ledger.names.get_mut(name);
+        let known = self.names.get_mut(name);
         known.merge(operations, by);
         match kind {
-            Kind::Used => return,
+            Kind::Used => return false,
             Kind::Bound | Kind::Exchanged => {
                 known.rebound = true;
                 known.removed = false;
@@ -83,12 +84,13 @@ impl State {
             Kind::Written | Kind::Appended | Kind::Attributes => {}
         }
         known.changed_by_name = true;
-        self.count_change(name);
+        known.changes = known.changes.wrapping_add(1);
+        known.foreign && known.changes == 1
     }
 
     /// Notes that the bytes of an inode are needed, which are still where they were.
     fn need_in_place(&mut self, id: InodeId) {
-        let inode = self.ledger.inodes.get_mut(id);
+        let inode = self.inodes.get_mut(id);
         if inode.before.is_regular()
             && matches!(inode.content, Content::Unneeded | Content::Pinned | Content::Digested(_))
         {
@@ -99,13 +101,13 @@ impl State {
     /// Notes that an inode has lost a name: with the last one, its number may be another's.
     fn lose_name(&mut self, inode: InodeId, stat: Option<&FileStat>) {
         if stat.is_some_and(|stat| stat.st_nlink == 1 || resolve::is_directory(stat)) {
-            self.ledger.inodes.forget(inode);
+            self.inodes.forget(inode);
         }
     }
 
     /// Notes that an inode was changed in place; the name that it was first met by is told so, too.
     fn change_in_place(&mut self, id: InodeId, kind: Kind, by: ProcessId) {
-        let inode = self.ledger.inodes.get_mut(id);
+        let inode = self.inodes.get_mut(id);
         inode.threatened = true;
         inode.touched = true;
         inode.modified = Modified::Unknown;
@@ -114,44 +116,36 @@ impl State {
         if writes {
             inode.appended = kind == Kind::Appended && (inode.appended || !inode.written);
             inode.written = true;
-            self.ledger.appends |= inode.appended;
+            self.appends |= inode.appended;
         }
         if let Some(first) = inode.name
-            && self.ledger.is_bound_to(first, id)
+            && self.is_bound_to(first, id)
         {
             let operation = if writes { Operation::Write } else { Operation::Metadata };
-            self.ledger.names.get_mut(first).merge(operation.into(), by);
+            self.names.get_mut(first).merge(operation.into(), by);
         }
     }
 
     /// Notes the modification time that a call has left at `path`, where `before` was.
     pub fn note_times(&mut self, path: &[u8], before: &FileStat) {
-        let Some(id) = self.ledger.inodes.of(before) else { return };
+        let Some(id) = self.inodes.of(before) else { return };
         let Some(now) = fs::lstat(path).ok().flatten() else { return };
-        let inode = self.ledger.inodes.get_mut(id);
+        let inode = self.inodes.get_mut(id);
         let now = inode.as_known(Stat::from(&now));
         if now.identity() == inode.before.identity() {
             let (seconds, nanoseconds) = now.modified();
             inode.modified = Modified::Set(seconds, nanoseconds);
         }
     }
+}
 
-    /// Counts a change of a name, which makes what is known of uses of it doubtful.
-    fn count_change(&mut self, name: NameId) {
-        let known = self.ledger.names.get_mut(name);
-        known.changes = known.changes.wrapping_add(1);
-        if known.foreign && known.changes == 1 {
-            // From now on it is recorded; uses of it were known as left out.
-            self.lookups.forget();
-        }
-    }
-
+impl Protector<'_> {
     /// Notes that a call has let an overlay copy the file at `path` to its upper layer.
     ///
     /// The copy may have another device and inode number, and no other names: where it had some, or where
     /// the layers are on several file systems (the kernel's overlayfs.rst, "Inode properties").
     pub fn note_copy_up(&mut self, path: &[u8], stat: &FileStat, effect: CopyUp) {
-        if !resolve::is_regular(stat) || !self.is_overlay(stat.st_dev, path) {
+        if !resolve::is_regular(stat) || !self.contents.filesystems.is_overlay(stat.st_dev, path) {
             return;
         }
         let Some(id) = self.ledger.inodes.of(stat) else { return };

@@ -4,13 +4,18 @@
 //! is known whether the call succeeds they are held; calls in flight share them. Neighbours: `changes.rs`
 //! says which call threatens what, `capture.rs` stores the bytes.
 
+use std::collections::HashMap;
+
+use super::Ledger;
 use super::inodes::{Attributes, Content, InodeId};
 use super::names::NameId;
 use crate::fs::FileStat;
-use crate::observe::capture::{Held, Source, Ticket};
-use crate::observe::recorder::State;
+use crate::git::Repositories;
+use crate::observe::capture::{Capture, Held, Source, Ticket};
 use crate::observe::resolve;
+use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
+use crate::snapshot::live::Filesystem;
 use crate::snapshot::{BlobOmitted, WarningKind, live};
 
 /// What a call may do to the bytes of an inode.
@@ -44,7 +49,67 @@ pub struct Protected {
     serial: u64,
 }
 
-impl State {
+/// The file systems that were asked about, by device.
+#[derive(Default)]
+pub struct Filesystems(HashMap<u64, Filesystem, foldhash::fast::RandomState>);
+
+impl Filesystems {
+    /// The one of device `dev`, on which `path` is.
+    pub fn of(&mut self, dev: u64, path: &[u8]) -> Filesystem {
+        *self.0.entry(dev).or_insert_with(|| live::filesystem(path).unwrap_or(Filesystem::Local))
+    }
+
+    /// Whether the file system of a path has no files with bytes of their own.
+    pub fn is_pseudo(&mut self, dev: u64, path: &[u8]) -> bool {
+        self.of(dev, path) == Filesystem::Pseudo
+    }
+
+    /// Whether the file system of a path is one of several layers.
+    pub fn is_overlay(&mut self, dev: u64, path: &[u8]) -> bool {
+        self.of(dev, path) == Filesystem::Overlay
+    }
+}
+
+/// What reading and storing bytes takes.
+pub struct Contents {
+    /// The way into the bundle.
+    pub capture: Capture,
+    /// Which file systems have files with bytes of their own.
+    pub filesystems: Filesystems,
+    /// Bytes of a file that was only read are stored up to this size.
+    max_read_bytes: u64,
+    /// Bytes that the tree destroyed or wrote are stored up to this size.
+    max_blob_bytes: Option<u64>,
+    /// How many times bytes were held.
+    next_hold: u64,
+}
+
+impl Contents {
+    /// What stores bytes through `capture` up to these sizes a file.
+    pub fn new(capture: Capture, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> Contents {
+        let filesystems = Filesystems::default();
+        Contents { capture, filesystems, max_read_bytes, max_blob_bytes, next_hold: 0 }
+    }
+
+    /// Whether bytes that the tree destroyed or wrote are stored.
+    pub fn stores(&self, held: &Held) -> bool {
+        self.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit)
+    }
+}
+
+/// The ledger, with all that protecting bytes takes.
+pub struct Protector<'a> {
+    /// Names and inodes.
+    pub ledger: &'a mut Ledger,
+    /// Where bytes go.
+    pub contents: &'a mut Contents,
+    /// What Git has.
+    pub repositories: &'a mut Repositories,
+    /// Where gaps are told.
+    pub warnings: &'a mut Warnings,
+}
+
+impl Protector<'_> {
     /// Makes the bytes of the file at `path`, which lstat(2) says to be `now`, safe from a call; none where
     /// they are safe already, or are none of a before-state.
     pub fn protect(&mut self, path: &[u8], now: &FileStat, threat: Threat) -> Option<Protected> {
@@ -73,16 +138,16 @@ impl State {
             hold.calls += 1;
             return Some(Protected { inode: id, serial: hold.serial });
         }
-        if self.is_pseudo(now.st_dev, path) {
+        if self.contents.filesystems.is_pseudo(now.st_dev, path) {
             return None;
         }
         self.tell_late(id, now);
         // A call in flight may change it while it is read.
         let threatened = self.ledger.inodes.get(id).threatened;
         let threat = if threatened { Threat::Overwrite } else { threat };
-        let held = self.capture.hold(self.source(id, path, now), threat);
-        self.next_hold += 1;
-        let serial = self.next_hold;
+        let held = self.contents.capture.hold(self.source(id, path, now), threat);
+        self.contents.next_hold += 1;
+        let serial = self.contents.next_hold;
         let hold = Hold { serial, held, copied: threatened, calls: 1, needed: false };
         self.ledger.inodes.holds.insert(id, hold);
         Some(Protected { inode: id, serial })
@@ -122,7 +187,7 @@ impl State {
     }
 
     fn store(&mut self, id: InodeId, held: Held) {
-        let store = self.options.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit);
+        let store = self.contents.stores(&held);
         let content = match held {
             Held::Omitted(reason) => {
                 self.tell_omitted(id, reason);
@@ -136,7 +201,7 @@ impl State {
     fn submit(&mut self, id: InodeId, held: Held, store: bool) -> Ticket {
         let key = blob_key(Side::Before, self.path_of(id));
         let identity = self.ledger.inodes.get(id).before.identity();
-        self.capture.submit(key, held, Some(identity), store)
+        self.contents.capture.submit(key, held, Some(identity), store)
     }
 
     /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
@@ -158,14 +223,14 @@ impl State {
             hold.needed = true;
             return;
         }
-        if self.is_pseudo(now.st_dev, path) {
+        if self.contents.filesystems.is_pseudo(now.st_dev, path) {
             return;
         }
         self.tell_late(id, now);
         let threatened = self.ledger.inodes.get(id).threatened;
         let threat = if threatened { Threat::Overwrite } else { Threat::Unlink };
-        let held = self.capture.hold(self.source(id, path, now), threat);
-        let store = held.data_size() <= self.options.max_read_bytes;
+        let held = self.contents.capture.hold(self.source(id, path, now), threat);
+        let store = held.data_size() <= self.contents.max_read_bytes;
         let content = match held {
             Held::Omitted(reason) => {
                 self.tell_omitted(id, reason);
@@ -182,9 +247,9 @@ impl State {
         let inode = self.ledger.inodes.get(id);
         if matches!(inode.content, Content::Unneeded | Content::InPlace | Content::Pinned)
             && inode.before.is_regular()
-            && !self.is_pseudo(now.st_dev, path)
+            && !self.contents.filesystems.is_pseudo(now.st_dev, path)
         {
-            let held = self.capture.hold(self.source(id, path, now), Threat::Unlink);
+            let held = self.contents.capture.hold(self.source(id, path, now), Threat::Unlink);
             self.store(id, held);
         }
     }
@@ -212,16 +277,16 @@ impl State {
     /// its bytes, or the times by which it is known to be unchanged while it is read.
     pub fn threaten(&mut self, now: &FileStat) {
         // By its numbers: what has lost all names that are recorded may still wait to be read.
-        self.capture.settle((now.st_dev, now.st_ino));
+        self.contents.capture.settle((now.st_dev, now.st_ino));
         let Some(id) = self.ledger.inodes.of(now) else { return };
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
-        self.capture.settle(inode.before.identity());
+        self.contents.capture.settle(inode.before.identity());
         if let Some(hold) = self.ledger.inodes.holds.get_mut(&id)
             && !std::mem::replace(&mut hold.copied, true)
         {
             let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
-            hold.held = self.capture.copy_held(held);
+            hold.held = self.contents.capture.copy_held(held);
         }
     }
 
@@ -235,7 +300,7 @@ impl State {
         }
         // An overlay may copy a file up more than once, and give it other numbers each time.
         let path = self.ledger.names.path(name).to_vec();
-        if self.is_overlay(now.st_dev, &path) {
+        if self.contents.filesystems.is_overlay(now.st_dev, &path) {
             return;
         }
         let id = self.ledger.inodes.meet(now);
@@ -295,7 +360,9 @@ impl State {
         }
         let path = String::from_utf8_lossy(self.path_of(id)).into_owned();
         self.warnings.lost(WarningKind::LateBeforeState, None, || {
-            format!("{path} changed between its first sight and the first call that needed its bytes")
+            format!(
+                "{path} changed between its first classification and the first call that needed its bytes"
+            )
         });
     }
 }

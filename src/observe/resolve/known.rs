@@ -79,7 +79,7 @@ impl KnownDirectories {
         }
     }
 
-    /// Trusts none of them until it is seen again: links or mounts have changed.
+    /// Trusts none of them until it is seen again: symlinks or mounts have changed.
     pub(super) fn distrust(&mut self) {
         self.clock += 1;
         self.trusted_since = self.clock;

@@ -1,0 +1,169 @@
+//! Programs that are executed, and the interpreters that the kernel opens for them.
+//!
+//! Neighbours: `program.rs` reads which ones a file names, `changes.rs` has the calls.
+
+use std::fs::File;
+
+use super::ignore::RuleId;
+use super::ledger::names::ProcessId;
+use super::program;
+use super::recording::{Classification, Recording};
+use super::resolve::{self, Resolved};
+use crate::fs::{self, FileStat};
+use crate::snapshot::{Exec, Operation, Operations, WarningKind};
+use crate::trace::memory::{ARGV_LIMIT, Memory};
+use crate::trace::observer::Caller;
+use crate::trace::syscalls::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve};
+
+/// How many interpreters the kernel follows (execve(2)), the last one's own loader included.
+const MAX_INTERPRETERS: usize = 6;
+
+#[derive(Debug)]
+pub(super) struct PendingExec {
+    pub image: Exec,
+    pub interpreters: Vec<Resolved>,
+    /// How many of them scripts name; the one after those is an ELF file's loader.
+    of_scripts: usize,
+}
+
+impl PendingExec {
+    /// The program that runs in the end, where no other format of the kernel takes it.
+    fn runs(&self) -> &[u8] {
+        match self.interpreters[..self.of_scripts].last() {
+            Some(interpreter) => &interpreter.path,
+            None => &self.image.exe,
+        }
+    }
+}
+
+impl Recording {
+    pub fn prepare_exec(
+        &mut self,
+        caller: Caller,
+        decoded: &DecodedSyscall,
+        memory: &dyn Memory,
+        exe: Vec<u8>,
+        file: Option<File>,
+    ) -> PendingExec {
+        let (argv, argv_truncated) =
+            decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
+        let image = Exec { exe, argv, argv_truncated };
+        let (interpreters, of_scripts) = self.interpreters(caller, file);
+        PendingExec { image, interpreters, of_scripts }
+    }
+
+    /// The interpreters that the kernel opens for a program, and how many of them scripts name.
+    pub fn interpreters(&mut self, caller: Caller, program: Option<File>) -> (Vec<Resolved>, usize) {
+        let (mut interpreters, mut of_scripts) = (Vec::new(), 0);
+        let mut next = program;
+        while let Some(file) = next.take()
+            && interpreters.len() < MAX_INTERPRETERS
+            && let Some(path) = program::interpreter(&file)
+        {
+            let Some(resolved) = self.resolve_for_kernel(caller, &path) else { break };
+            // An ELF file's loader is the last; a script's interpreter may have one itself.
+            if program::is_script(&file) {
+                next = fs::open_regular(&resolved.path).ok();
+                of_scripts += 1;
+            }
+            interpreters.push(resolved);
+        }
+        (interpreters, of_scripts)
+    }
+
+    /// Mends the interpreters of a program that was executed: binfmt_misc has others than the files name.
+    pub fn find_what_runs(&mut self, caller: Caller, exec: &mut PendingExec) {
+        let link = format!("/proc/{}/exe", caller.tid).into_bytes();
+        if resolve::read_magic_link(&link).is_ok_and(|runs| runs == exec.runs()) {
+            return;
+        }
+        // Of another mount namespace it may be the same file by another name, or one that has none here.
+        let Ok((path, stat)) = self.resolver.named_object(&link) else { return };
+        let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
+        let expected = fs::lstat(exec.runs()).ok().flatten();
+        if expected.as_ref().map(identity) == Some(identity(&stat)) {
+            return;
+        }
+        exec.interpreters.truncate(exec.of_scripts);
+        let (its, _) = self.interpreters(caller, fs::open_regular(&path).ok());
+        exec.interpreters.push(Resolved::object(path, stat));
+        exec.interpreters.extend(its);
+    }
+
+    /// A program that is executed without having a name, by a descriptor or a magic link: the symlink's text,
+    /// and the file where it may be read.
+    pub fn unnamed_program(&mut self, caller: Caller, access: &Access) -> Option<(Vec<u8>, Option<File>)> {
+        if access.effect != Effect::Execute {
+            return None;
+        }
+        let link = match &access.file {
+            FileRef::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
+            FileRef::Path { .. } => {
+                let link = self.locate(caller, &Access { follow: false, ..access.clone() }).ok()?;
+                let magic = link.stat.as_ref().is_some_and(resolve::is_on_procfs);
+                magic.then_some(link.path)?
+            }
+            FileRef::WorkingDirectory => return None,
+        };
+        let text = resolve::read_magic_link(&link).ok()?;
+        Some((text, fs::open_regular_behind(&link).ok()))
+    }
+
+    /// Resolves a path that the kernel opens by itself for `caller`.
+    pub fn resolve_for_kernel(&mut self, caller: Caller, path: &[u8]) -> Option<Resolved> {
+        let access = Access {
+            file: FileRef::Path { dirfd: Dirfd::Cwd, path: path.to_vec() },
+            effect: Effect::Execute,
+            follow: true,
+            resolve: Resolve::default(),
+        };
+        self.locate(caller, &access).ok()
+    }
+
+    /// Records the interpreters that an execve which failed has searched for.
+    pub fn missed_interpreters(&mut self, process: ProcessId, interpreters: Vec<Resolved>) {
+        for interpreter in interpreters {
+            self.cross(process, &interpreter.crossed);
+            match self.classify(interpreter.path, interpreter.stat.as_ref()) {
+                Classification::Record(record) => {
+                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
+                }
+                Classification::Suppressed(rule, _) => self.suppressed.read(rule),
+                Classification::Own => {}
+            }
+        }
+    }
+
+    pub fn executed_file(
+        &mut self,
+        process: ProcessId,
+        classification: &Classification,
+        path: &[u8],
+        stat: Option<&FileStat>,
+    ) {
+        let operations = Operations::from(Operation::Read).with(Operation::Execute);
+        match classification {
+            Classification::Record(name) if self.is_left_out(*name) => {
+                self.suppressed.read(RuleId::FOREIGN_OWNER)
+            }
+            Classification::Record(name) => {
+                if let Some(stat) = stat {
+                    self.protector().read_content(*name, path, stat);
+                }
+                self.ledger.names.get_mut(*name).merge(operations, process);
+            }
+            Classification::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Classification::Own => {}
+        }
+    }
+
+    /// Under no_new_privs, which our filter needs without privilege, a set-ID bit has no effect.
+    pub fn note_set_id(&mut self, process: ProcessId, path: &[u8], stat: &FileStat) {
+        let set_user = stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != self.uid;
+        if self.uid != 0 && (set_user || stat.st_mode & libc::S_ISGID != 0) {
+            self.warnings.note(WarningKind::Setuid, Some(process), || {
+                format!("{} ran without the privilege of its set-ID bit", String::from_utf8_lossy(path))
+            });
+        }
+    }
+}

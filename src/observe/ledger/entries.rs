@@ -1,0 +1,40 @@
+//! The entries of directories as they were before the tree changed any.
+
+use super::Ledger;
+use super::names::NameId;
+use crate::observe::resolve;
+use crate::snapshot::live;
+
+impl Ledger {
+    /// Takes the digest of the entries that a directory had before the tree changed any, once.
+    pub fn list_entries(&mut self, name: NameId) {
+        let known = self.names.get(name);
+        if known.entries().is_some() || !self.before(name).is_some_and(|inode| inode.before.is_directory()) {
+            return;
+        }
+        let path = self.names.path(name).to_vec();
+        let Ok(mut entries) = live::entries(&path) else { return };
+        let start = path.strip_suffix(b"/").unwrap_or(&path);
+        entries.retain(|entry| {
+            let known = self.names.find(&[start, entry].join(&b'/'));
+            let known = known.map(|known| self.names.get(known));
+            known.is_none_or(|known| known.before.is_some() || known.changes == 0)
+        });
+        entries.extend(self.gone.remove(&path).unwrap_or_default());
+        entries.sort_unstable();
+        entries.dedup();
+        self.names.get_mut(name).extra_mut().entries = Some(live::digest_of_entries(&entries));
+    }
+
+    /// Remembers that a name is gone which was there before, for when its directory is listed.
+    pub fn note_gone(&mut self, name: NameId) {
+        let path = self.names.path(name);
+        let Some(parent) = resolve::parent_of(path) else { return };
+        let listed = self.names.find(parent).map(|parent| self.names.get(parent));
+        if self.names.get(name).before.is_some() && listed.is_none_or(|parent| parent.entries().is_none()) {
+            let name = &path[parent.len()..];
+            let name = name.strip_prefix(b"/").unwrap_or(name).to_vec();
+            self.gone.entry(parent.to_vec()).or_default().push(name);
+        }
+    }
+}

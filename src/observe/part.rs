@@ -1,0 +1,283 @@
+//! One place of a call that can change something: made safe at the entry, applied by the result.
+//!
+//! Neighbours: `effects.rs` says what each effect means, `changes.rs` has the calls that consist of these.
+
+use super::effects::{Meaning, meaning};
+use super::ignore::RuleId;
+use super::ledger::apply::{Change, Kind};
+use super::ledger::in_flight::Footprint;
+use super::ledger::inodes::InodeId;
+use super::ledger::names::{NameId, ProcessId};
+use super::ledger::protect::Protected;
+use super::processes::ProcessTraits;
+use super::recording::{Classification, Recording};
+use super::resolve::{self, Crossed, Resolved};
+use crate::fs::{self, FileStat};
+use crate::snapshot::{Operation, Operations};
+use crate::trace::observer::Caller;
+use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
+
+/// One place of a pending call.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub effect: Effect,
+    pub path: Vec<u8>,
+    pub classification: Classification,
+    pub stat: Option<FileStat>,
+    pub crossed: Vec<Crossed>,
+    /// openat2 may stop at a symlink or a mount before it comes to the path.
+    pub strict: bool,
+    /// Bytes that the call may destroy.
+    pub protected: Option<Protected>,
+    /// The inode whose times the call may set.
+    pub sets_times: Option<InodeId>,
+    /// What lies beneath a directory that moves.
+    pub moved: Vec<Moved>,
+}
+
+/// A path beneath a directory that moves.
+#[derive(Debug)]
+pub(super) struct Moved {
+    /// Its name below the directory, with a slash in front.
+    pub relative: Vec<u8>,
+    pub stat: FileStat,
+    pub classification: Classification,
+    /// That of the name which it gets.
+    pub target: Classification,
+}
+
+impl Part {
+    /// What the call does here, if it succeeds.
+    pub fn meaning(&self) -> Meaning {
+        meaning(self.effect, self.stat.as_ref())
+    }
+}
+
+impl Footprint {
+    /// Adds the working directory that the threads of a process share, or several processes: one may change
+    /// it while another's call starts from it.
+    pub(super) fn add_working_directory(&mut self, caller: Caller, traits: ProcessTraits, access: &Access) {
+        // No path of a file is relative. Few processes share theirs, so which ones is not told apart.
+        let shared = || match traits {
+            ProcessTraits { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
+            _ => format!("working directory of {}", caller.tgid).into_bytes(),
+        };
+        if !traits.shares_paths() {
+            return;
+        }
+        match &access.file {
+            FileRef::Path { dirfd: Dirfd::Cwd, path } if !path.starts_with(b"/") => {
+                self.walked.push(shared())
+            }
+            FileRef::Path { .. } | FileRef::Descriptor(_) | FileRef::WorkingDirectory => {}
+        }
+        if access.effect == Effect::ChangeDirectory {
+            self.walked.push(shared());
+            self.changed.push(shared());
+        }
+    }
+
+    /// Adds what a call does to one place.
+    pub(super) fn add(&mut self, effect: Effect, resolved: &Resolved) {
+        let meaning = meaning(effect, resolved.stat.as_ref());
+        self.walked.push(resolved.path.clone());
+        self.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
+        self.walked.extend(resolved.left.iter().cloned());
+        if effect == Effect::List {
+            self.listed.push(resolved.path.clone());
+        }
+        if meaning.changes_name {
+            self.changed.push(resolved.path.clone());
+        }
+        if let Some(stat) = resolved.stat.as_ref().filter(|_| meaning.changes_link_count) {
+            self.links.push((stat.st_dev, stat.st_ino));
+        }
+    }
+}
+
+impl Recording {
+    pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
+        let Resolved { path, stat, crossed, .. } = resolved;
+        let classification = self.classify_for_write(path.clone(), stat.as_ref());
+        let meaning = meaning(effect, stat.as_ref());
+        if let Classification::Suppressed(RuleId::GIT, _) = classification
+            && meaning.changes
+        {
+            // A repository's first head is the one before any change of ours.
+            self.repositories.note_change(&path);
+        }
+        let (mut protected, mut sets_times) = (None, None);
+        if let (Some(stat), Classification::Record(name), true) = (&stat, &classification, meaning.changes) {
+            self.protector().meet_again(*name, stat);
+        }
+        if let (Some(stat), true) = (&stat, classification != Classification::Own) {
+            if let Classification::Record(name) = classification
+                && (meaning.threat.is_some() || matches!(effect, Effect::RenameFrom { .. }))
+            {
+                self.protector().pin(name, &path, stat);
+            }
+            // By whichever name: the bytes are those of all.
+            let appended =
+                || self.ledger.inodes.of(stat).is_some_and(|id| self.ledger.inodes.get(id).appended);
+            if let Some(threat) = meaning.threat
+                && (effect != Effect::Rewrite || appended())
+            {
+                protected = self.protector().protect(&path, stat, threat);
+            }
+            if matches!(meaning.kind, Kind::Written | Kind::Attributes) {
+                self.protector().threaten(stat);
+            }
+            if meaning.kind == Kind::Attributes {
+                sets_times = self.ledger.inodes.of(stat);
+            }
+            if meaning.changes {
+                self.protector().take_attributes(&path, stat);
+            }
+        }
+        if let Some(id) = sets_times {
+            self.ledger.inodes.get_mut(id).times_in_flight += 1;
+        }
+        Part {
+            effect,
+            path,
+            classification,
+            stat,
+            crossed,
+            strict: false,
+            protected,
+            sets_times,
+            moved: Vec::new(),
+        }
+    }
+
+    /// A change that was refused tells whether something exists, no more.
+    pub fn refused(&mut self, process: ProcessId, part: &Part) {
+        match &part.classification {
+            Classification::Record(record) => {
+                if self.is_left_out(*record) {
+                    self.suppressed.read(RuleId::FOREIGN_OWNER);
+                } else {
+                    self.ledger.names.get_mut(*record).merge(Operation::Existence.into(), process);
+                }
+            }
+            Classification::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Classification::Own => {}
+        }
+    }
+
+    pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
+        let appended = |stat| {
+            let inode = self.ledger.inodes.of(stat).map(|id| self.ledger.inodes.get(id));
+            inode.is_some_and(|inode| inode.appended)
+        };
+        if part.effect == Effect::Rewrite && !part.stat.as_ref().is_some_and(appended) {
+            return;
+        }
+        let Meaning { operations, kind, copy_up, .. } = part.meaning();
+        self.forget_if_led_on(part);
+        let name = match &part.classification {
+            Classification::Record(name) => Some(*name),
+            Classification::Suppressed(rule, topmost) if kind != Kind::Used => {
+                self.suppressed.write(*rule, topmost);
+                None
+            }
+            Classification::Suppressed(rule, _) => return self.suppressed.read(*rule),
+            Classification::Own => return,
+        };
+        if let Some(name) = name {
+            if kind == Kind::Used && self.is_left_out(name) {
+                return self.suppressed.read(RuleId::FOREIGN_OWNER);
+            }
+            if let (Some(effect), Some(stat)) = (copy_up, &part.stat) {
+                self.protector().note_copy_up(&part.path, stat, effect);
+            }
+            if let Effect::Open(open) = part.effect {
+                if (open.write || open.truncate || open.create)
+                    && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
+                {
+                    self.check_opened(caller, process, part, open, fd);
+                }
+                if operations.contains(Operation::Read)
+                    && kind == Kind::Used
+                    && let Some(stat) = &part.stat
+                {
+                    self.protector().read_content(name, &part.path, stat);
+                }
+            }
+        }
+        if kind == Kind::Bound && part.stat.is_none() && makes_inode(part.effect) {
+            self.forget_reused(&part.path);
+        }
+        self.change(process, part, name, kind, operations);
+    }
+
+    /// Notes that what the tree has just made at `path` is no inode of before, whose number it may have.
+    pub fn forget_reused(&mut self, path: &[u8]) {
+        if let Ok(Some(now)) = fs::lstat(path)
+            && let Some(id) = self.ledger.inodes.of(&now)
+        {
+            self.ledger.inodes.forget(id);
+        }
+    }
+
+    /// Applies what has happened to the name of a part, or to what it stands for by a name that is left out.
+    pub fn change(
+        &mut self,
+        by: ProcessId,
+        part: &mut Part,
+        name: Option<NameId>,
+        kind: Kind,
+        operations: Operations,
+    ) {
+        if kind != Kind::Used {
+            if let Some(protected) = part.protected.take() {
+                self.protector().keep(protected);
+            }
+            self.repositories.note_change(&part.path);
+        }
+        self.apply(Change { name, stat: part.stat.as_ref(), kind, operations, by });
+        if kind == Kind::Attributes
+            && let Some(stat) = &part.stat
+        {
+            self.ledger.note_times(&part.path, stat);
+        }
+    }
+
+    /// A symlink that comes or goes may change where any path leads; a directory that goes, where those lead
+    /// that went through it.
+    pub fn forget_if_led_on(&mut self, part: &Part) {
+        match part.effect {
+            Effect::MakeSymlink => self.forget_names(),
+            Effect::Remove | Effect::HardLinkFrom => {
+                if part.stat.as_ref().is_some_and(resolve::is_symlink) {
+                    self.forget_names();
+                }
+            }
+            Effect::RemoveDirectory => {
+                self.resolver.forget_directory(&part.path);
+                self.lookups.forget_turns();
+            }
+            // A rename forgets when it is applied.
+            Effect::Open(_)
+            | Effect::Query
+            | Effect::List
+            | Effect::ChangeDirectory
+            | Effect::ChangeRoot
+            | Effect::Execute
+            | Effect::Truncate
+            | Effect::Rewrite
+            | Effect::MakeDirectory
+            | Effect::MakeNode
+            | Effect::RenameFrom { .. }
+            | Effect::RenameTo { .. }
+            | Effect::HardLinkTo
+            | Effect::Metadata
+            | Effect::MountPoint => {}
+        }
+    }
+}
+
+/// Whether a call with this effect makes a new inode where nothing was.
+fn makes_inode(effect: Effect) -> bool {
+    matches!(effect, Effect::Open(_) | Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink)
+}

@@ -1,0 +1,211 @@
+//! Read-only system calls: judged at their entry, without their result where it can't differ.
+//!
+//! Neighbours: `lookups.rs` remembers what a path came to, `changes.rs` judges by the result where it is
+//! wanted.
+
+use rustix::fs::{Access as Rights, AtFlags, CWD};
+
+use super::changes::Pending;
+use super::effects::meaning;
+use super::ledger::in_flight::Footprint;
+use super::ledger::names::{NameId, ProcessId};
+use super::lookups::Known;
+use super::recording::{Classification, Recording};
+use super::resolve::{self, Resolved};
+use super::view::{self};
+use crate::fs::FileStat;
+use crate::snapshot::{Operation, Operations};
+use crate::trace::observer::{Caller, Decision, SyscallEntry};
+use crate::trace::syscalls::{Access, Effect};
+
+/// What the judgement of a read-only access has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// It is recorded, or left out.
+    Judged,
+    /// The same, and the call may wait for something outside.
+    MayWait,
+    /// A call in flight changes names on its way.
+    Conflicts,
+}
+
+impl Recording {
+    /// Judges a read-only call.
+    ///
+    /// Its result is wanted where the kernel may find something else than we do at its entry: what a thread with other
+    /// rights than ours may open, the kernel says, and another thread may rewrite the path of an open. An
+    /// open that may wait is judged at its entry all the same.
+    pub fn judge_read_only(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        call: &SyscallEntry<'_>,
+    ) -> Decision<Pending> {
+        let traits = self.processes.traits(caller.tgid);
+        let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
+        let reads = call.decoded.accesses.iter().any(reads);
+        if reads && traits.other_rights && !self.reads_may_wait(caller, call) {
+            match self.prepare(caller, call) {
+                Decision::Continue => {}
+                verdict => return verdict,
+            }
+        }
+        let mut may_wait = false;
+        let mut footprint = Footprint::default();
+        for access in &call.decoded.accesses {
+            match self.use_read_only(caller, process, access, call.overdue, &mut footprint) {
+                Use::Judged => {}
+                Use::MayWait => may_wait = true,
+                Use::Conflicts => return Decision::Postpone,
+            }
+        }
+        if may_wait {
+            Decision::MayWait
+        } else if reads && traits.shares_paths() {
+            let id = self.ledger.in_flight.begin(footprint, false);
+            Decision::AwaitResult(Pending::of_read_only_open(call.name, id))
+        } else {
+            Decision::Continue
+        }
+    }
+
+    /// Whether a read-only call may wait for something outside, as far as its paths tell.
+    fn reads_may_wait(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+        call.decoded.accesses.iter().any(|access| match self.locate(caller, access) {
+            Ok(resolved) => self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref()),
+            Err(_) => false,
+        })
+    }
+
+    /// Judges a read-only access at its entry.
+    ///
+    /// What it walks is added to `footprint` where another thread may rewrite its path.
+    fn use_read_only(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        access: &Access,
+        overdue: bool,
+        footprint: &mut Footprint,
+    ) -> Use {
+        let traits = self.processes.traits(caller.tgid);
+        let plain = !self.sees_other_names(caller) && !traits.other_rights;
+        // While a name changes, nothing that is known of names counts.
+        let place = (plain && !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves())
+            .then(|| self.lookups.place(&self.resolver, caller, access))
+            .flatten();
+        if let Some(place) = &place
+            && let Some(known) = self.lookups.find(place, &self.ledger)
+        {
+            for known in known {
+                match known {
+                    Known::Record(name, operations) => {
+                        self.ledger.names.get_mut(*name).merge(*operations, process);
+                        if traits.shares_paths() {
+                            footprint.walked.push(self.ledger.names.path(*name).to_vec());
+                        }
+                    }
+                    Known::Suppressed(rule) => self.suppressed.read(*rule),
+                }
+            }
+            return Use::Judged;
+        }
+        let located = match &place {
+            Some(place) => {
+                let base = place.base.as_deref().unwrap_or(b"/");
+                view::locate_from(&mut self.resolver, caller, base, place.path, access.follow)
+            }
+            None => self.locate(caller, access),
+        };
+        let resolved = match located {
+            Ok(resolved) => resolved,
+            Err(unseen) if !overdue && self.is_doubtful(&unseen) => return Use::Conflicts,
+            Err(unseen) => {
+                let refused = unseen.is_refused();
+                self.unseen(process, unseen);
+                return if refused { Use::Judged } else { Use::MayWait };
+            }
+        };
+        if traits.shares_paths() || self.ledger.in_flight.changes() {
+            footprint.add(access.effect, &resolved);
+            footprint.add_working_directory(caller, traits, access);
+            if !overdue && self.ledger.in_flight.conflicts(footprint) {
+                return Use::Conflicts;
+            }
+        }
+        let may_wait = self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
+        let outcome = if may_wait { Use::MayWait } else { Use::Judged };
+        let mut known = self.cross(process, &resolved.crossed);
+        let Some(operations) = self.read_only_operations(access.effect, &resolved) else { return outcome };
+        let stat = resolved.stat.as_ref();
+        match self.classify(resolved.path.clone(), stat) {
+            Classification::Record(name) => {
+                if let Some(stat) = stat {
+                    self.capture_what_is_read(name, access.effect, operations, &resolved.path, stat);
+                }
+                self.ledger.names.get_mut(name).merge(operations, process);
+                known.push(Known::Record(name, operations));
+            }
+            Classification::Suppressed(rule, _) => {
+                self.suppressed.read(rule);
+                known.push(Known::Suppressed(rule));
+            }
+            Classification::Own => return outcome,
+        }
+        if let Some(place) = place
+            && !may_wait
+            && !resolved.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
+        {
+            self.lookups.learn(place, &self.ledger, known.into(), resolved.stat.is_none());
+        }
+        outcome
+    }
+
+    /// The operations that a read-only access to a resolved path counts as; none where the kernel answers ENOTDIR.
+    fn read_only_operations(&self, effect: Effect, resolved: &Resolved) -> Option<Operations> {
+        let existence = Some(Operation::Existence.into());
+        let Some(stat) = &resolved.stat else { return existence };
+        let directory = resolve::is_directory(stat);
+        if resolved.must_be_directory && !directory {
+            return None;
+        }
+        match effect {
+            Effect::Open(open) if open.directory && !directory => None,
+            // O_PATH, and access mode 3, for ioctl alone.
+            Effect::Open(open) if !open.read => existence,
+            Effect::Open(_) if resolve::is_symlink(stat) || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK => {
+                existence
+            }
+            Effect::Open(_) if !self.may_read(&resolved.path, stat) => existence,
+            Effect::List if !directory => None,
+            Effect::Open(_) | Effect::List if directory => Some(Operation::Directory.into()),
+            Effect::Open(_) => Some(Operation::Read.into()),
+            effect => Some(meaning(effect, Some(stat)).operations),
+        }
+    }
+
+    /// Whether a thread with our own rights may read what is there.
+    fn may_read(&self, path: &[u8], stat: &FileStat) -> bool {
+        // Root may; an owner's own bit decides for an owner; all else is the kernel's to say.
+        (stat.st_uid == self.uid && stat.st_mode & 0o400 != 0)
+            || rustix::fs::accessat(CWD, path, Rights::READ_OK, AtFlags::EACCESS).is_ok()
+    }
+
+    /// Takes the content or the entries that a read-only call needs.
+    fn capture_what_is_read(
+        &mut self,
+        name: NameId,
+        effect: Effect,
+        operations: Operations,
+        path: &[u8],
+        stat: &FileStat,
+    ) {
+        match effect {
+            Effect::Open(_) if operations.contains(Operation::Read) => {
+                self.protector().read_content(name, path, stat)
+            }
+            Effect::List => self.ledger.list_entries(name),
+            _ => {}
+        }
+    }
+}

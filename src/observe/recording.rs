@@ -1,0 +1,330 @@
+//! What a recording knows while the tree runs: which path an access names, and what the rules say of it.
+//!
+//! The other files of this room judge calls with it. Neighbours: `resolve.rs` and `view.rs` find paths, the
+//! ledger keeps what is known of names and inodes.
+
+use std::collections::HashMap;
+
+use rustix::fs::{Access as Rights, AtFlags, CWD};
+
+use super::credentials::Credentials;
+use super::ignore::{Ignore, RuleId};
+use super::ledger::Ledger;
+use super::ledger::apply::Change;
+use super::ledger::names::{Name, NameId, ProcessId};
+use super::ledger::protect::{Contents, Protected, Protector};
+use super::lookups::{Known, Lookups};
+use super::mounts::Mounts;
+use super::processes::ProcessTable;
+use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
+use super::suppressed::Counts;
+use super::view::{self, Unseen};
+use super::warnings::Warnings;
+use crate::fs::{self, FileStat};
+use crate::git::Repositories;
+use crate::snapshot::live::Filesystem;
+use crate::snapshot::{Operation, WarningKind};
+use crate::trace::observer::Caller;
+use crate::trace::sys::Tid;
+use crate::trace::syscalls::{Access, Effect};
+
+/// Everything that a recording knows while the tree runs.
+pub(super) struct Recording {
+    /// Whether io_uring is let through, unseen.
+    pub allow_io_uring: bool,
+    pub ignore: Ignore,
+    /// The snapshot's own directory, which is never recorded.
+    pub own_directory: Vec<u8>,
+    pub uid: u32,
+    /// Our own, which those of the tree are compared with.
+    pub credentials: Option<Credentials>,
+    pub resolver: Resolver,
+    pub lookups: Lookups,
+    pub repositories: Repositories,
+    pub processes: ProcessTable,
+    pub ledger: Ledger,
+    pub contents: Contents,
+    pub warnings: Warnings,
+    pub suppressed: Counts,
+    /// The file that each process may leave as its core dump.
+    pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
+    /// Whether names may have come to mean something else.
+    pub mounts: Mounts,
+}
+
+/// Where a process may leave its core dump, and what was there.
+#[derive(Debug)]
+pub(super) struct ExpectedCoreDump {
+    pub path: Vec<u8>,
+    pub stat: Option<FileStat>,
+    pub classification: Classification,
+    pub protected: Option<Protected>,
+}
+
+/// What the rules say of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Classification {
+    /// It is recorded.
+    Record(NameId),
+    /// A rule leaves it out; the topmost path that the rule covers.
+    Suppressed(RuleId, Vec<u8>),
+    /// It is the snapshot's own.
+    Own,
+}
+
+impl Recording {
+    /// The ledger together with all that reading and storing bytes takes.
+    pub fn protector(&mut self) -> Protector<'_> {
+        Protector {
+            ledger: &mut self.ledger,
+            contents: &mut self.contents,
+            repositories: &mut self.repositories,
+            warnings: &mut self.warnings,
+        }
+    }
+
+    /// Applies a change to the ledger.
+    pub fn apply(&mut self, change: Change<'_>) {
+        if self.ledger.apply(change) {
+            // From now on it is recorded; uses of it were known as left out.
+            self.lookups.forget();
+        }
+    }
+
+    /// Compares the credentials of a thread with ours, after a call that may have changed them.
+    pub fn compare_credentials(&mut self, caller: Caller) {
+        let Some(traits) = self.processes.traits_mut(caller.tgid) else { return };
+        let ours = &self.credentials;
+        // It stays so: another thread may have others still.
+        traits.other_rights = traits.other_rights || ours.is_none() || Credentials::of(caller.tid) != *ours;
+    }
+
+    /// Resolves what an access names, from the caller's own point of view.
+    pub fn locate(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
+        if self.sees_other_names(caller) {
+            view::locate_in_foreign_mount_namespace(&mut self.resolver, caller, access)
+        } else {
+            view::locate(&mut self.resolver, caller, access)
+        }
+    }
+
+    /// Whether a name may mean something else to a process than it does out here.
+    pub fn sees_other_names(&self, caller: Caller) -> bool {
+        self.mounts.moved() || self.processes.traits(caller.tgid).in_foreign_mount_namespace
+    }
+
+    /// Records what an unresolved path still told.
+    pub fn unseen(&mut self, process: ProcessId, unseen: Unseen) {
+        match unseen {
+            Unseen::Elsewhere(path) => {
+                self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
+                    format!(
+                        "{} in another root or mount namespace has no name out here",
+                        String::from_utf8_lossy(&path)
+                    )
+                });
+            }
+            Unseen::Unresolved(Unresolved::Loop(crossed)) => {
+                self.cross(process, &crossed);
+            }
+            Unseen::Unresolved(Unresolved::Denied(directory, crossed)) => {
+                self.cross(process, &crossed);
+                let stat = fs::lstat(&directory).ok().flatten();
+                if let Classification::Record(record) = self.classify(directory, stat.as_ref()) {
+                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
+                }
+            }
+            Unseen::Unresolved(Unresolved::Served(path)) => match self.ignore.covering(&path) {
+                Some((rule, _)) => self.suppressed.read(rule),
+                None => self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
+                    format!(
+                        "{} is on a file system that was mounted meanwhile and is served by a program: nothing \
+                         there is recorded",
+                        String::from_utf8_lossy(&path)
+                    )
+                }),
+            },
+            Unseen::Unresolved(Unresolved::Untold) => {
+                self.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
+                    "the kernel does not tell where a path starts: its process is not dumpable, or the name \
+                     of its directory is too long"
+                        .to_owned()
+                });
+            }
+            Unseen::Unresolved(Unresolved::TooDeep) => {
+                self.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
+                    "a path lies so deep that its whole name is longer than the kernel takes".to_owned()
+                });
+            }
+            Unseen::Unresolved(
+                Unresolved::NotADirectory
+                | Unresolved::TooLong
+                | Unresolved::Nameless
+                | Unresolved::Outside(_),
+            ) => {}
+        }
+    }
+
+    /// Records the symlinks that a path led through, and says what was recorded.
+    pub fn cross(&mut self, process: ProcessId, crossed: &[Crossed]) -> Vec<Known> {
+        let mut known = Vec::new();
+        for link in crossed {
+            match self.classify(link.path.clone(), Some(&link.stat)) {
+                Classification::Record(record) => {
+                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
+                    known.push(Known::Record(record, Operation::Existence.into()));
+                }
+                Classification::Suppressed(rule, _) => {
+                    self.suppressed.read(rule);
+                    known.push(Known::Suppressed(rule));
+                }
+                Classification::Own => {}
+            }
+        }
+        known
+    }
+
+    /// What the rules say of a path; its record, made at first sight.
+    pub fn classify(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
+        if let Some(name) = self.ledger.names.find(&path) {
+            if !self.is_left_out(name) {
+                return Classification::Record(name);
+            }
+            return Classification::Suppressed(RuleId::FOREIGN_OWNER, path);
+        }
+        match self.rule_of(&path, stat) {
+            Some(classification) => classification,
+            None => Classification::Record(self.add_record(path, stat, false)),
+        }
+    }
+
+    /// The record of a path that the held call may change; what a rule of ownership would leave out
+    /// is recorded after all where it does.
+    pub fn classify_for_write(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
+        if let Some(name) = self.ledger.names.find(&path) {
+            return Classification::Record(name);
+        }
+        match self.rule_of(&path, stat) {
+            Some(Classification::Suppressed(RuleId::FOREIGN_OWNER, _)) => {
+                Classification::Record(self.add_record(path, stat, true))
+            }
+            Some(classification) => classification,
+            None => Classification::Record(self.add_record(path, stat, false)),
+        }
+    }
+
+    pub fn rule_of(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Classification> {
+        if is_below(path, &self.own_directory) {
+            return Some(Classification::Own);
+        }
+        if let Some((rule, topmost)) = self.ignore.covering(path) {
+            return Some(Classification::Suppressed(rule, topmost.to_vec()));
+        }
+        let foreign = stat.is_some_and(|stat| stat.st_uid != self.uid && !may_write(path, stat));
+        foreign.then(|| Classification::Suppressed(RuleId::FOREIGN_OWNER, path.to_vec()))
+    }
+
+    pub fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> NameId {
+        let git = self.repositories.classify(&path, stat, false);
+        for directory in self.repositories.take_git_dirs() {
+            self.ignore.add_git_dir(&directory);
+        }
+        let (stat, target) = with_target(&path, stat);
+        let before = stat.as_ref().map(|stat| self.ledger.inodes.meet(stat));
+        let git_epoch = self.repositories.epoch();
+        let name = self.ledger.names.add(path, Name { before, git, git_epoch, foreign, ..Name::default() });
+        if let Some(inode) = before.map(|inode| self.ledger.inodes.get_mut(inode))
+            && inode.name.is_none()
+        {
+            inode.name = Some(name);
+            if target.is_some() {
+                inode.extra_mut().target = target;
+            }
+        }
+        name
+    }
+
+    /// Whether a name is another user's that nobody has changed yet.
+    pub fn is_left_out(&self, name: NameId) -> bool {
+        let name = self.ledger.names.get(name);
+        name.foreign && name.changes == 0
+    }
+
+    /// Forgets what is known of names: a symlink, a directory or a mount has moved.
+    pub fn forget_names(&mut self) {
+        self.resolver.forget();
+        self.lookups.forget();
+    }
+
+    /// Whether a path may have led nowhere only because a call in flight was changing names on its way.
+    pub fn is_doubtful(&self, unseen: &Unseen) -> bool {
+        let changing = self.ledger.in_flight.changes() || self.ledger.in_flight.moves();
+        changing
+            && matches!(unseen, Unseen::Unresolved(unresolved) if !matches!(unresolved, Unresolved::Served(_)))
+    }
+
+    /// Whether a call may wait at what is there: an open for the other end of a FIFO or for a device, a
+    /// connect for room, any call for whoever serves the file system.
+    pub fn may_wait(&mut self, effect: Effect, path: &[u8], stat: Option<&FileStat>) -> bool {
+        /// Null, zero, random and the like (mem(4), null(4)).
+        const MEMORY_DEVICES: u32 = 1;
+        let Some(stat) = stat else { return false };
+        let waits = match (effect, stat.st_mode & libc::S_IFMT) {
+            (Effect::Open(open), _) if open.path_only => false,
+            (Effect::Open(_), libc::S_IFCHR) => libc::major(stat.st_rdev) != MEMORY_DEVICES,
+            // With both ends open it waits for nobody, either (fifo(7)).
+            (Effect::Open(open), libc::S_IFIFO) => !(open.nonblocking || open.read && open.write),
+            (Effect::Open(_), libc::S_IFBLK) => true,
+            (Effect::Query, libc::S_IFSOCK) => true,
+            _ => false,
+        };
+        waits || self.contents.filesystems.of(stat.st_dev, path) == Filesystem::Served
+    }
+}
+
+/// What is at `path`, with its target if it is a symlink: one that another thread removes or replaces while
+/// we ask is what came after it.
+fn with_target(path: &[u8], stat: Option<&FileStat>) -> (Option<FileStat>, Option<Vec<u8>>) {
+    let mut stat = stat.copied();
+    for _ in 0..8 {
+        if !stat.as_ref().is_some_and(resolve::is_symlink) {
+            return (stat, None);
+        }
+        if let Ok(target) = rustix::fs::readlink(path, Vec::new()) {
+            return (stat, Some(target.into_bytes()));
+        }
+        stat = fs::lstat(path).ok().flatten();
+    }
+    (None, None)
+}
+
+/// Whether `path` is `directory` or lies below it.
+pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// Whether we may write what another user owns; a symlink is its owner's.
+fn may_write(path: &[u8], stat: &FileStat) -> bool {
+    !resolve::is_symlink(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
+        || resolve::is_symlink(stat) && nix::unistd::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_gone_or_replaced_meanwhile_is_what_came_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("l");
+        let bytes = path.as_os_str().as_encoded_bytes();
+        std::os::unix::fs::symlink("target", &path).unwrap();
+        let link = fs::lstat(bytes).unwrap();
+        assert_eq!(with_target(bytes, link.as_ref()).1.unwrap(), b"target");
+        std::fs::remove_file(&path).unwrap();
+        assert!(with_target(bytes, link.as_ref()).0.is_none());
+        std::fs::write(&path, "").unwrap();
+        let (stat, target) = with_target(bytes, link.as_ref());
+        assert!(resolve::is_regular(&stat.unwrap()) && target.is_none());
+    }
+}
