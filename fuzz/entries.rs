@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use agent_snapshot::observe::ignore::{Environment, Ignore};
+use agent_snapshot::observe::policy::ignore::{Environment, Ignore};
 use agent_snapshot::observe::program as programs;
 use agent_snapshot::snapshot::Snapshot;
 use agent_snapshot::snapshot::sparse::Nowhere;

@@ -30,7 +30,7 @@
 //! |---|---|
 //! | what the arguments of a system call mean | [`trace::syscalls`], `table.rs` |
 //! | what a system call does to a path and its content | [`observe`], `effects.rs` |
-//! | where a change is recorded | [`observe::ledger::apply`]; of a rename of a directory, `observe/rename.rs` |
+//! | where a change is recorded | [`observe::ledger::apply`]; of a rename of a directory, `observe/calls/rename.rs` |
 //! | what happens to content between the read and Parquet | `docs/internals.md`, "From the read to Parquet" |
 //! | what the notification thread may touch | `docs/internals.md`, the section of that name |
 //! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md` |

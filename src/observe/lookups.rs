@@ -9,11 +9,11 @@
 
 use std::collections::HashMap;
 
-use super::ignore::RuleId;
 use super::ledger::Ledger;
 use super::ledger::names::NameId;
+use super::policy::ignore::RuleId;
 use super::resolve::Resolver;
-use super::view;
+use super::resolve::view;
 use crate::fs;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::observer::Caller;

@@ -7,19 +7,19 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::calls::changes::Pending;
 use super::capture::Capture;
-use super::changes::Pending;
-use super::credentials::Credentials;
-use super::ignore::Ignore;
 use super::ledger::Ledger;
 use super::ledger::names::ProcessId;
 use super::ledger::protect::Contents;
 use super::lookups::Lookups;
 use super::mounts::Mounts;
+use super::policy::ignore::Ignore;
+use super::policy::suppressed::Counts;
 use super::processes::ProcessTable;
 use super::recording::Recording;
 use super::resolve::Resolver;
-use super::suppressed::Counts;
+use super::resolve::credentials::Credentials;
 use super::warnings::Warnings;
 use crate::git::Repositories;
 use crate::snapshot::WarningKind;
@@ -113,7 +113,7 @@ impl Recorder {
     }
 
     /// Notes the regular files on descriptors that the command inherits, before it runs.
-    pub fn inherit(&self, command: Tid, files: &[super::inherited::InheritedFile]) {
+    pub fn inherit(&self, command: Tid, files: &[super::calls::inherited::InheritedFile]) {
         self.guarded((), |state| {
             state.mounts.watch_process(command);
             for file in files {

@@ -7,18 +7,18 @@ use std::collections::HashMap;
 
 use rustix::fs::{Access as Rights, AtFlags, CWD};
 
-use super::credentials::Credentials;
-use super::ignore::{Ignore, RuleId};
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
 use super::ledger::names::{Name, NameId, ProcessId};
 use super::ledger::protect::{Contents, Protected, Protector};
 use super::lookups::{Known, Lookups};
 use super::mounts::Mounts;
+use super::policy::ignore::{Ignore, RuleId};
+use super::policy::suppressed::Counts;
 use super::processes::ProcessTable;
+use super::resolve::credentials::Credentials;
+use super::resolve::view::{self, Unseen};
 use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
-use super::suppressed::Counts;
-use super::view::{self, Unseen};
 use super::warnings::Warnings;
 use crate::fs::{self, FileStat};
 use crate::git::Repositories;
@@ -29,7 +29,7 @@ use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect};
 
 /// Everything that a recording knows while the tree runs.
-pub(super) struct Recording {
+pub struct Recording {
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
     pub ignore: Ignore,
@@ -54,7 +54,7 @@ pub(super) struct Recording {
 
 /// Where a process may leave its core dump, and what was there.
 #[derive(Debug)]
-pub(super) struct ExpectedCoreDump {
+pub struct ExpectedCoreDump {
     pub path: Vec<u8>,
     pub stat: Option<FileStat>,
     pub classification: Classification,
@@ -63,7 +63,7 @@ pub(super) struct ExpectedCoreDump {
 
 /// What the rules say of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Classification {
+pub enum Classification {
     /// It is recorded.
     Record(NameId),
     /// A rule leaves it out; the topmost path that the rule covers.
@@ -299,7 +299,7 @@ fn with_target(path: &[u8], stat: Option<&FileStat>) -> (Option<FileStat>, Optio
 }
 
 /// Whether `path` is `directory` or lies below it.
-pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
+pub fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 

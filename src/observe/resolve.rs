@@ -5,7 +5,9 @@
 //! tracee with another root (or mount namespace) through /proc/TID/root. Neighbours: `view.rs`
 //! says where a thread's paths start; `recorder.rs` records what is found.
 
+pub mod credentials;
 mod known;
+pub mod view;
 
 use std::os::fd::AsRawFd;
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{self, ReportFormat};
 use crate::commands::exit::Exit;
-use crate::observe::ignore::{Environment, Ignore};
 use crate::observe::inherited::Inherited;
+use crate::observe::policy::ignore::{Environment, Ignore};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::attributes::ProcessAttributes;

@@ -14,7 +14,7 @@
 //! 2. [`ROWS`]: its row, below the arguments of its man page. (`the_checklist_and_the_table_agree`)
 //! 3. If no operand of `row.rs` can express an argument: a function in `custom.rs`.
 //! 4. If no `Effect` or `Special` of `decoded.rs` says what it does: a variant, and its meaning for a
-//!    recording in `observe/effects.rs`, whose match has no wildcard.
+//!    recording in `observe/calls/effects.rs`, whose match has no wildcard.
 //! 5. `tests.rs`: what it decodes to, with each flag, an empty path and a null pointer.
 //! 6. `test_programs/`: a case that makes the call and states what is recorded. A new program needs an
 //!    `[[example]]` in Cargo.toml and its name in tests/record/syscalls.rs.

@@ -6,8 +6,8 @@
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
 use crate::fs::{self, FileStat};
+use crate::observe::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 

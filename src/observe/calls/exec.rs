@@ -4,12 +4,12 @@
 
 use std::fs::File;
 
-use super::ignore::RuleId;
-use super::ledger::names::ProcessId;
 use super::program;
-use super::recording::{Classification, Recording};
-use super::resolve::{self, Resolved};
 use crate::fs::{self, FileStat};
+use crate::observe::ledger::names::ProcessId;
+use crate::observe::policy::ignore::RuleId;
+use crate::observe::recording::{Classification, Recording};
+use crate::observe::resolve::{self, Resolved};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::observer::Caller;
@@ -19,7 +19,7 @@ use crate::trace::syscalls::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Res
 const MAX_INTERPRETERS: usize = 6;
 
 #[derive(Debug)]
-pub(super) struct PendingExec {
+pub struct PendingExec {
     pub image: Exec,
     pub interpreters: Vec<Resolved>,
     /// How many of them scripts name; the one after those is an ELF file's loader.

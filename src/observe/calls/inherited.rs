@@ -4,11 +4,11 @@
 
 use rustix::fs::{OFlags, fcntl_getfl};
 
-use super::ledger::apply::{Change, Kind};
-use super::ledger::protect::Threat;
-use super::recording::{Classification, Recording};
-use super::resolve;
 use crate::fs::{self, FileStat};
+use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::ledger::protect::Threat;
+use crate::observe::recording::{Classification, Recording};
+use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::sys::{InheritedFd, Tid};
 

@@ -3,23 +3,23 @@
 //! Neighbours: `effects.rs` says what each effect means, `changes.rs` has the calls that consist of these.
 
 use super::effects::{Meaning, meaning};
-use super::ignore::RuleId;
-use super::ledger::apply::{Change, Kind};
-use super::ledger::in_flight::Footprint;
-use super::ledger::inodes::InodeId;
-use super::ledger::names::{NameId, ProcessId};
-use super::ledger::protect::Protected;
-use super::processes::ProcessTraits;
-use super::recording::{Classification, Recording};
-use super::resolve::{self, Crossed, Resolved};
 use crate::fs::{self, FileStat};
+use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::ledger::in_flight::Footprint;
+use crate::observe::ledger::inodes::InodeId;
+use crate::observe::ledger::names::{NameId, ProcessId};
+use crate::observe::ledger::protect::Protected;
+use crate::observe::policy::ignore::RuleId;
+use crate::observe::processes::ProcessTraits;
+use crate::observe::recording::{Classification, Recording};
+use crate::observe::resolve::{self, Crossed, Resolved};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
 
 /// One place of a pending call.
 #[derive(Debug)]
-pub(super) struct Part {
+pub struct Part {
     pub effect: Effect,
     pub path: Vec<u8>,
     pub classification: Classification,
@@ -37,7 +37,7 @@ pub(super) struct Part {
 
 /// A path beneath a directory that moves.
 #[derive(Debug)]
-pub(super) struct Moved {
+pub struct Moved {
     /// Its name below the directory, with a slash in front.
     pub relative: Vec<u8>,
     pub stat: FileStat,
@@ -56,7 +56,7 @@ impl Part {
 impl Footprint {
     /// Adds the working directory that the threads of a process share, or several processes: one may change
     /// it while another's call starts from it.
-    pub(super) fn add_working_directory(&mut self, caller: Caller, traits: ProcessTraits, access: &Access) {
+    pub fn add_working_directory(&mut self, caller: Caller, traits: ProcessTraits, access: &Access) {
         // No path of a file is relative. Few processes share theirs, so which ones is not told apart.
         let shared = || match traits {
             ProcessTraits { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
@@ -78,7 +78,7 @@ impl Footprint {
     }
 
     /// Adds what a call does to one place.
-    pub(super) fn add(&mut self, effect: Effect, resolved: &Resolved) {
+    pub fn add(&mut self, effect: Effect, resolved: &Resolved) {
         let meaning = meaning(effect, resolved.stat.as_ref());
         self.walked.push(resolved.path.clone());
         self.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));

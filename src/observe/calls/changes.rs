@@ -9,16 +9,16 @@ use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
 use super::exec::PendingExec;
-use super::ledger::apply::{Change, Kind};
-use super::ledger::in_flight::{CallId, Footprint};
-use super::ledger::inodes::{Content, Stat};
-use super::ledger::names::ProcessId;
-use super::ledger::protect::Filesystems;
 use super::part::Part;
-use super::recording::Recording;
-use super::resolve::{self, Resolved, Unresolved};
-use super::view::Unseen;
 use crate::fs;
+use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::ledger::in_flight::{CallId, Footprint};
+use crate::observe::ledger::inodes::{Content, Stat};
+use crate::observe::ledger::names::ProcessId;
+use crate::observe::ledger::protect::Filesystems;
+use crate::observe::recording::Recording;
+use crate::observe::resolve::view::Unseen;
+use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::snapshot::WarningKind;
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;
@@ -27,7 +27,7 @@ use crate::trace::syscalls::{Access, DecodedSyscall, Effect, FileRef, Special};
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
 pub struct Pending {
-    pub(super) parts: SmallVec<[Part; 2]>,
+    pub parts: SmallVec<[Part; 2]>,
     exec: Option<Box<PendingExec>>,
     special: Option<Special>,
     /// The call's name, for messages.
@@ -42,7 +42,7 @@ pub struct Pending {
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
-    pub(super) fn of_read_only_open(name: &'static str, call: CallId) -> Pending {
+    pub fn of_read_only_open(name: &'static str, call: CallId) -> Pending {
         Pending {
             parts: SmallVec::new(),
             exec: None,

@@ -8,13 +8,13 @@ use std::io::Read as _;
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::ledger::names::ProcessId;
 use super::part::Part;
-use super::recording::{Classification, Recording};
-use super::resolve::{self, Unresolved};
+use crate::observe::ledger::names::ProcessId;
+use crate::observe::recording::{Classification, Recording};
+use crate::observe::resolve::{self, Unresolved};
 
-use super::view;
 use crate::fs;
+use crate::observe::resolve::view;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::{Memory, RemoteAddr};
 use crate::trace::observer::Caller;

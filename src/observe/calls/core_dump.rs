@@ -3,11 +3,11 @@
 //! Where it will be is known when the signal is about to be delivered; whether it was written,
 //! when the process has ended.
 
-use super::ledger::apply::{Change, Kind};
-use super::ledger::protect::Threat;
-use super::recording::{Classification, ExpectedCoreDump, Recording};
-use super::resolve::Resolved;
 use crate::fs::{self, FileStat};
+use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::ledger::protect::Threat;
+use crate::observe::recording::{Classification, ExpectedCoreDump, Recording};
+use crate::observe::resolve::Resolved;
 use crate::snapshot::{Operation, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;

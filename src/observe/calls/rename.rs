@@ -10,13 +10,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::ledger::apply::{Change, CopyUp, Kind};
-use super::ledger::names::ProcessId;
-use super::ledger::protect::Threat;
 use super::part::{Moved, Part};
-use super::recording::{Classification, Recording};
-use super::resolve;
 use crate::fs::{self, FileStat};
+use crate::observe::ledger::apply::{Change, CopyUp, Kind};
+use crate::observe::ledger::names::ProcessId;
+use crate::observe::ledger::protect::Threat;
+use crate::observe::recording::{Classification, Recording};
+use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 
@@ -243,7 +243,7 @@ fn kind_of_exchange(other: &Classification) -> Kind {
 fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
     let parent = resolve::parent_of(&to.path).and_then(|parent| fs::lstat(parent).ok().flatten());
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
-    let beneath_itself = super::recording::is_below(&to.path, &from.path);
+    let beneath_itself = crate::observe::recording::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {
         let entries = std::fs::read_dir(OsStr::from_bytes(&to.path));
         !entries.is_ok_and(|mut entries| entries.next().is_none())

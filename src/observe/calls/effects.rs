@@ -2,16 +2,16 @@
 //!
 //! Pure. Neighbour: `changes.rs`, which asks before a call goes on and when it has succeeded.
 
-use super::ledger::apply::{CopyUp, Kind};
-use super::ledger::protect::Threat;
-use super::resolve;
 use crate::fs::FileStat;
+use crate::observe::ledger::apply::{CopyUp, Kind};
+use crate::observe::ledger::protect::Threat;
+use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{Effect, OpenFlags};
 
 /// What a call with an effect does to a place where something, or nothing, is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Meaning {
+pub struct Meaning {
     /// How the place was used, where the call succeeds.
     pub operations: Operations,
     /// What has happened to it then.
@@ -50,7 +50,7 @@ fn named(kind: Kind, operations: Operations) -> Meaning {
 }
 
 /// What a call with `effect` means where lstat(2) says `stat`.
-pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
+pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
     let existence = Operations::from(Operation::Existence);
     let directory = Operations::from(Operation::Directory);
     let write = Operations::from(Operation::Write);
