@@ -19,7 +19,7 @@ use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::run;
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::{self, Snapshot, SnapshotKind, live, printable};
+use crate::snapshot::{self, Snapshot, SnapshotKind, identity, printable};
 
 /// How many changes are printed before the rest is only counted.
 const NAMED: usize = 50;
@@ -70,7 +70,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
 fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> {
     let header = snapshot.header();
     let user = User::effective();
-    let is_of_machine = header.host.machine == live::machine_id_hash().to_string();
+    let is_of_machine = header.host.machine == identity::machine_id_hash().to_string();
     let is_of_user = header.uid == user.uid;
     // Anyone can write any header, but the kernel knows who owns the file.
     let is_own = snapshot.owner() == Some(user.uid);

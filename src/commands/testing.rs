@@ -143,12 +143,12 @@ impl BundleTrees {
 
 fn state(file: &Path, path: &[u8], side: Side, writer: &mut BlobWriter) -> State {
     let bytes = file.as_os_str().as_bytes();
-    let Some(stat) = live::lstat(bytes).unwrap() else { return State::Absent { tombstone: false } };
+    let Some(stat) = crate::fs::lstat(bytes).unwrap() else { return State::Absent { tombstone: false } };
     let mut present = live::present(&stat, bytes).unwrap();
     // The two trees have different times, although one is said to have become the other.
     (present.mtime, present.mtime_nsec) = (1_770_000_000, 0);
     if present.file_type == FileType::File {
-        let file = live::open_regular(bytes).unwrap();
+        let file = crate::fs::open_regular(bytes).unwrap();
         let stored = writer.store_file(&blob_key(side, path), &file, StoreLimit(None)).unwrap();
         present.digest = Some(stored.digest);
         present.blob = stored.blob.map(|key| key.to_string());

@@ -20,6 +20,7 @@ use super::journal::Journal;
 use super::node::RestorePolicy;
 use super::plan::{Action, PlanInput, Step, is_unchanged};
 use super::root::{Dentry, Root};
+use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
@@ -270,7 +271,7 @@ fn store(
 
 /// Opens a regular file; an unreadable one of the user's is made readable for the open.
 fn open_for_reading(path: &[u8], dentry: &Dentry, access: &mut TemporaryAccess) -> io::Result<File> {
-    match live::open_regular(&dentry.proc_path()) {
+    match fs::open_regular(&dentry.proc_path()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let handle = dentry.handle()?.ok_or(io::ErrorKind::NotFound)?;
             if handle.stat().st_mode & libc::S_IFMT != libc::S_IFREG {

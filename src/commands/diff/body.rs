@@ -6,7 +6,7 @@ use super::lines::LineDiff;
 use super::plan::{DiffEntry, DiffSide};
 use crate::git::BlobHasher;
 use crate::snapshot::Error;
-use crate::snapshot::source::{ContentError, Contents, Unavailable};
+use crate::snapshot::source::{Contents, Unavailable};
 
 /// Longer files are not compared by lines but get a binary patch, which needs no memory.
 pub const TEXT_LIMIT: u64 = 8 << 20;
@@ -44,11 +44,11 @@ pub enum DiffError<'s> {
 }
 
 impl<'s> DiffError<'s> {
-    fn with(half: DiffSide<'s>) -> impl FnOnce(ContentError) -> DiffError<'s> {
+    fn with(half: DiffSide<'s>) -> impl FnOnce(Error) -> DiffError<'s> {
         move |error| match error {
-            ContentError::Unavailable(why) => DiffError::Unavailable(half, why),
-            ContentError::Snapshot(error) => DiffError::Snapshot(error),
-            ContentError::Sink(error) => DiffError::Output(error),
+            Error::Unavailable(why) => DiffError::Unavailable(half, why),
+            Error::Sink(error) => DiffError::Output(error),
+            error => DiffError::Snapshot(error),
         }
     }
 }
