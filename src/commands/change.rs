@@ -160,11 +160,11 @@ mod tests {
             differences(|after| after.inode_flags = [InodeFlag::Immutable].into()),
             Differences { inode_flags: true, ..none }
         );
-        let link = |after: &mut Present| {
+        let symlink = |after: &mut Present| {
             (after.file_type, after.mode) = (FileType::Symlink, libc::S_IFLNK | 0o777);
             after.target = Some(b"t".to_vec());
         };
-        assert_eq!(differences(link), Differences { file_type: true, ..none });
+        assert_eq!(differences(symlink), Differences { file_type: true, ..none });
     }
 
     #[test]

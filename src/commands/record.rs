@@ -68,12 +68,12 @@ pub fn run(options: cli::Record) -> Exit {
         made.remove();
     }
     match ending {
-        Ending::Recorded(end, done) => match tell(&done, strict) {
+        Ending::Recorded(end, done) => match report_outcome(&done, strict) {
             Some(exit) => exit,
             None => end_as(end),
         },
         Ending::Detached(end) => end_as(end),
-        Ending::TimedOut(done) => tell(&done, strict).unwrap_or(Exit::TimedOut),
+        Ending::TimedOut(done) => report_outcome(&done, strict).unwrap_or(Exit::TimedOut),
         Ending::Denied(why) if unavailable == IfUnavailable::Run => {
             say(&format!("{why}; the command runs unrecorded"));
             run_unrecorded(&program)
@@ -99,7 +99,7 @@ pub fn run(options: cli::Record) -> Exit {
 }
 
 /// Reports the outcome of the recording; an exit if that is a failure of ours.
-fn tell(done: &RecordingOutcome, strict: bool) -> Option<Exit> {
+fn report_outcome(done: &RecordingOutcome, strict: bool) -> Option<Exit> {
     if let Some(error) = &done.error {
         say(&format!("no snapshot was written: {error}"));
         return Some(Exit::Failure);

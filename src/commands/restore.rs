@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::branch::{BranchRequest, ReasonsJson, build};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style};
-use super::paths::{Selection, shell_word};
+use super::paths::{Selection, number_of_paths, shell_word};
 use super::{json, progress};
 use crate::cli::Restore;
 use crate::restore::node::{RestorePolicy, User};
@@ -60,8 +60,8 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         console.json(&RestoreJson { snapshot: &snapshot, side, dry_run: args.dry_run, outcome: &outcome })?;
     } else {
         print(&outcome, &request, console)?;
-        tell_where_the_rest_is(&snapshot, &outcome, console);
-        tell_suppressed(&snapshot, console);
+        report_where_the_content_is(&snapshot, &outcome, console);
+        report_suppressed(&snapshot, console);
     }
     Ok(if outcome.is_whole() { Exit::Success } else { Exit::Finding })
 }
@@ -143,7 +143,7 @@ impl RestoreProgress for RestoreBar {
 fn print(outcome: &RestoreOutcome, request: &RestoreRequest, console: &mut Console) -> anyhow::Result<()> {
     let dry_run = request.dry_run;
     if outcome.is_refused {
-        tell_objections(outcome, dry_run, console);
+        report_objections(outcome, dry_run, console);
         return Ok(());
     } else if dry_run && !outcome.conflicts.is_empty() {
         console.say(format_args!("--force overwrites what has changed since:{}", lines(&outcome.conflicts)));
@@ -169,12 +169,13 @@ fn print(outcome: &RestoreOutcome, request: &RestoreRequest, console: &mut Conso
         let mark = console.paint(style::CHANGED, format_args!("{:10}", "left")).to_string();
         writeln!(console, "{mark} {}: {why}", printable(path))?;
     }
-    let paths = |count: usize| if count == 1 { "1 path".to_owned() } else { format!("{count} paths") };
     let state = format!("the state {} the command", request.wanted.name());
     match (outcome.changes.len(), dry_run) {
-        (0, _) => writeln!(console, "nothing to do: {} at {state} already", paths(outcome.at_wanted))?,
-        (count, true) => writeln!(console, "{} would be put back to {state}", paths(count))?,
-        (count, false) => writeln!(console, "{} put back to {state}", paths(count))?,
+        (0, _) => {
+            writeln!(console, "nothing to do: {} at {state} already", number_of_paths(outcome.at_wanted))?
+        }
+        (count, true) => writeln!(console, "{} would be put back to {state}", number_of_paths(count))?,
+        (count, false) => writeln!(console, "{} put back to {state}", number_of_paths(count))?,
     }
     for rescue in &outcome.rescues {
         let bytes = rescue.as_os_str().as_encoded_bytes();
@@ -197,7 +198,7 @@ fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
     list.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path))).collect()
 }
 
-fn tell_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Console) {
+fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Console) {
     let start = if dry_run { "nothing would be changed" } else { "nothing was changed" };
     if !outcome.obstacles.is_empty() {
         console.say(format_args!("{start}, since this can't be put back:{}", lines(&outcome.obstacles)));
@@ -214,7 +215,7 @@ fn tell_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Consol
 }
 
 /// If content of a rescue is unavailable, says which snapshot has it.
-fn tell_where_the_rest_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console: &mut Console) {
+fn report_where_the_content_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console: &mut Console) {
     let header = snapshot.header();
     if let (SnapshotKind::Rescue, false, Some(origin)) =
         (header.kind, outcome.unavailable.is_empty(), header.command.get(2))
@@ -225,7 +226,7 @@ fn tell_where_the_rest_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console
 }
 
 /// Reports what the command changed and the ignore rules left out.
-fn tell_suppressed(snapshot: &Snapshot, console: &mut Console) {
+fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
     for rule in &snapshot.header().suppressed {
         for path in &rule.changed {
             console.say(format_args!(

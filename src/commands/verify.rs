@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::exit::{Exit, VerbResult};
 use super::out::{Console, style};
-use super::paths::shell_word;
+use super::paths::{number_of_paths, shell_word};
 use super::{json, progress};
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, DriftKind};
@@ -28,14 +28,14 @@ pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
         console.json(&VerifyJson { snapshot: &snapshot, side, drift: &drift })?;
     } else {
         print(&drift, side, console)?;
-        tell_interrupted(&snapshot, console);
+        report_interrupted(&snapshot, console);
     }
     let strict = args.drift_policy == DriftPolicy::Strict;
     Ok(if strict && !drift.differences.is_empty() { Exit::Finding } else { Exit::Success })
 }
 
 /// Reports interrupted restores of the snapshot.
-fn tell_interrupted(snapshot: &Snapshot, console: &mut Console) {
+fn report_interrupted(snapshot: &Snapshot, console: &mut Console) {
     for rescue in interrupted::interrupted(snapshot.path()) {
         let bytes = rescue.as_os_str().as_encoded_bytes();
         console.say(format_args!(
@@ -58,20 +58,19 @@ fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()>
         let what = console.paint(style::FAINT, what).to_string();
         writeln!(console, "{mark} {path}  {what}")?;
     }
-    let paths = |count: usize| if count == 1 { "1 path".to_owned() } else { format!("{count} paths") };
     let pinned = match drift.pinned {
         0 => String::new(),
-        pinned => format!(", {} pinned in Git", paths(pinned)),
+        pinned => format!(", {} pinned in Git", number_of_paths(pinned)),
     };
     let left_out = match drift.left_out {
         0 => String::new(),
-        count => format!(", {} that output was sent to left out", paths(count)),
+        count => format!(", {} that output was sent to left out", number_of_paths(count)),
     };
     let found = match drift.differences.len() {
         0 => format!("all are at the state {} the command", side.name()),
-        count => format!("{} not at the state {} the command", paths(count), side.name()),
+        count => format!("{} not at the state {} the command", number_of_paths(count), side.name()),
     };
-    writeln!(console, "{} compared{pinned}{left_out}: {found}", paths(drift.compared))?;
+    writeln!(console, "{} compared{pinned}{left_out}: {found}", number_of_paths(drift.compared))?;
     Ok(())
 }
 

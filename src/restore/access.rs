@@ -80,12 +80,12 @@ impl<'a> TemporaryAccess<'a> {
         let handle = handle.ok_or(io::ErrorKind::NotFound)?;
         let (file, flags) = flags::open(&handle)?;
         if flags.intersects(flags::LOCKS) {
-            let entry = JournalRecord::FlagsCleared {
+            let record = JournalRecord::FlagsCleared {
                 path: path.to_vec(),
                 inode: handle.inode(),
                 flags: flags.bits(),
             };
-            self.journal.write(&entry)?;
+            self.journal.write(&record)?;
             self.journal.sync()?;
             rustix::fs::ioctl_setflags(&file, flags - flags::LOCKS)?;
             self.cleared.push((path.to_vec(), file, flags));
@@ -140,9 +140,9 @@ impl<'a> TemporaryAccess<'a> {
 
     /// The original permission bits of everything that is widened.
     pub fn original_modes(&self) -> OriginalModes {
-        let entry =
+        let record =
             |one: &WidenedMode| ((one.handle.stat().st_dev, one.handle.stat().st_ino), one.permissions);
-        self.widened.iter().map(entry).collect()
+        self.widened.iter().map(record).collect()
     }
 
     /// The paths whose modes are widened.

@@ -26,7 +26,7 @@ use super::targets::same_file;
 use super::times::DirectoryTimes;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{Contents, locate};
-use crate::snapshot::{FileRecord, FileType, Present, live};
+use crate::snapshot::{FileRecord, FileType, Present};
 
 /// How many new files are flushed to the disk together.
 const BATCH: usize = 4096;
@@ -88,10 +88,10 @@ pub fn apply(
     };
     applier.make()?;
     applier.remove()?;
-    applier.link()?;
+    applier.make_hard_links()?;
     // While the directories are still accessible.
     applier.check()?;
-    applier.tell(&JournalRecord::Placed)?;
+    applier.log(&JournalRecord::Placed)?;
     applier.finish_directories()?;
     applier.give_flags()?;
     applier.access.revoke().map_err(failed("change back the mode of a directory"))
@@ -149,8 +149,8 @@ impl Applier<'_, '_, '_> {
     }
 
     /// Writes a record to the journal.
-    fn tell(&self, entry: &JournalRecord) -> Result<(), Error> {
-        self.context.journal.write(entry).map_err(failed("write the journal of the restore"))
+    fn log(&self, record: &JournalRecord) -> Result<(), Error> {
+        self.context.journal.write(record).map_err(failed("write the journal of the restore"))
     }
 
     fn changed(&mut self) {
@@ -224,11 +224,11 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    fn link(&mut self) -> Result<(), Error> {
+    fn make_hard_links(&mut self) -> Result<(), Error> {
         let context = self.context;
         for step in &context.plan.steps {
             if let Action::HardLink { to } = step.action {
-                self.link_one(step.record, to)?;
+                self.make_hard_link(step.record, to)?;
             }
         }
         self.place_prepared()
@@ -258,11 +258,7 @@ impl Applier<'_, '_, '_> {
     }
 
     fn present(&self, record: usize, dentry: &Dentry) -> Result<Option<Present>, Error> {
-        let path = self.path(record);
-        let stat = dentry.stat().map_err(failed_at("stat", path))?;
-        stat.map(|stat| live::present(&stat, &dentry.proc_path()))
-            .transpose()
-            .map_err(failed_at("stat", path))
+        dentry.present().map_err(failed_at("stat", self.path(record)))
     }
 
     /// Checks that what is at `dentry` is what was inspected, and says whether anything is there.
@@ -310,7 +306,7 @@ impl Applier<'_, '_, '_> {
 /// The record that has the content of the file of record `index`: its own, or that of another name of the
 /// same file.
 pub fn source<'a>(input: &PlanInput<'a>, index: usize) -> &'a FileRecord {
-    let mut names = same_file(input.files, input.links[0], index);
+    let mut names = same_file(input.files, input.hard_links[0], index);
     let source = names.find(|source| locate(source, input.wanted).is_ok());
     source.unwrap_or(&input.files[index])
 }

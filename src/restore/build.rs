@@ -15,6 +15,7 @@ use super::error::{Error, failed_at};
 use super::node::{self, AttributeChanges, RestorePolicy, Shortfall};
 use super::parallel::Tick;
 use super::root::{Dentry, Root};
+use super::targets::is_in_git_directory;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{Contents, Unavailable};
@@ -74,9 +75,7 @@ pub fn plan<'a, 's: 'a>(
     for record in records {
         let Some(present) = state(record, side).present() else { continue };
         let why = match present.file_type {
-            _ if record.path.split(|byte| *byte == b'/').any(|name| name == b".git") => {
-                Some(Skipped::Repository)
-            }
+            _ if is_in_git_directory(&record.path) => Some(Skipped::Repository),
             FileType::CharDevice | FileType::BlockDevice if !policy.privileges => Some(Skipped::Device),
             FileType::File if present.size > 0 => match contents.check(record, side) {
                 Ok(()) => None,
@@ -112,8 +111,13 @@ impl TreePlan<'_> {
             return Err(Error::NotEmpty(printable(name).into_owned()));
         }
         let root = Root::at(dir).map_err(failed_at("open", name))?;
-        let mut builder =
-            TreeBuilder { root, plan: &self, contents, links: HashMap::new(), built: BuiltTree::default() };
+        let mut builder = TreeBuilder {
+            root,
+            plan: &self,
+            contents,
+            hard_links: HashMap::new(),
+            built: BuiltTree::default(),
+        };
         for record in &self.records {
             if let Some(present) = state(record, self.side).present() {
                 builder.make(record, present)?;
@@ -140,7 +144,7 @@ struct TreeBuilder<'a, 's> {
     plan: &'a TreePlan<'a>,
     contents: &'a Contents<'s>,
     /// The first name of each file with several hard links.
-    links: HashMap<(u64, u64), Dentry>,
+    hard_links: HashMap<(u64, u64), Dentry>,
     built: BuiltTree,
 }
 
@@ -173,7 +177,7 @@ impl TreeBuilder<'_, '_> {
         let path = &record.path;
         let inode = (present.dev, present.ino);
         if present.nlink > 1
-            && let Some(first) = self.links.get(&inode)
+            && let Some(first) = self.hard_links.get(&inode)
         {
             self.built.files += 1;
             let flags = AtFlags::empty();
@@ -194,7 +198,7 @@ impl TreeBuilder<'_, '_> {
         self.built.files += 1;
         self.give(dentry, path, present)?;
         if present.nlink > 1 {
-            self.links.insert(inode, dentry.clone());
+            self.hard_links.insert(inode, dentry.clone());
         }
         Ok(())
     }

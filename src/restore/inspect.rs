@@ -31,7 +31,7 @@ pub struct Inspection {
     /// Whether a regular file has the content of the wanted state.
     pub same_content: bool,
     /// Whether it is a file or directory of the user's that they may not read.
-    pub is_shut: bool,
+    pub is_unreadable: bool,
     /// The state of its parent directory.
     pub parent: ParentState,
     /// Its inode flags forbid changes of it and of its name (chattr(1)).
@@ -80,7 +80,7 @@ pub struct Inspector<'a> {
     /// The records of the snapshot.
     pub files: &'a [FileRecord],
     /// The hard links of the wanted state, and those of the other one.
-    pub links: [&'a HardLinks; 2],
+    pub hard_links: [&'a HardLinks; 2],
     /// The wanted state.
     pub wanted: Side,
     /// What of it is put back.
@@ -105,15 +105,14 @@ impl Inspector<'_> {
             }
             ParentLookup::Blocked => return Ok(self.nothing(record, ParentState::Blocked)),
         };
-        let above = self.above(&dentry)?;
-        let Some(stat) = dentry.stat()? else { return Ok(self.nothing(record, above)) };
+        let above = self.parent_state(&dentry)?;
+        let Some(mut present) = dentry.present()? else { return Ok(self.nothing(record, above)) };
         let proc_path = dentry.proc_path();
-        let mut present = live::present(&stat, &proc_path)?;
         let pseudo = live::is_pseudo_filesystem(&proc_path)?;
         let user = &self.policy.user;
-        let is_shut = !user.is_root()
+        let is_unreadable = !user.is_root()
             && present.uid == user.uid
-            && stat.st_mode & libc::S_IRUSR == 0
+            && present.mode & libc::S_IRUSR == 0
             && matches!(present.file_type, FileType::File | FileType::Directory);
         if !pseudo {
             present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
@@ -136,7 +135,7 @@ impl Inspector<'_> {
         let live = Some(present);
         Ok(Inspection {
             live,
-            is_shut,
+            is_unreadable,
             at_wanted,
             at_other,
             same_content,
@@ -155,7 +154,7 @@ impl Inspector<'_> {
             at_wanted: is_absent(self.wanted),
             at_other: is_absent(opposite(self.wanted)),
             same_content: false,
-            is_shut: false,
+            is_unreadable: false,
             parent,
             immutable: false,
             mount: false,
@@ -211,10 +210,10 @@ impl Inspector<'_> {
 
     /// The recorded state, with the content of another hard link if only that was recorded.
     fn like(&self, index: usize, side: Side) -> Fingerprint {
-        let links = self.links[usize::from(side != self.wanted)];
+        let hard_links = self.hard_links[usize::from(side != self.wanted)];
         let mut like = compare::recorded(&self.files[index], side, Entries::Ignore);
         if let Fingerprint::Present { file_type: FileType::File, content: content @ None, .. } = &mut like {
-            *content = same_file(self.files, links, index).find_map(|record| {
+            *content = same_file(self.files, hard_links, index).find_map(|record| {
                 match compare::recorded(record, side, Entries::Ignore) {
                     Fingerprint::Present { content, .. } => content,
                     Fingerprint::Absent => None,
@@ -238,7 +237,7 @@ impl Inspector<'_> {
         }
     }
 
-    fn above(&self, dentry: &Dentry) -> io::Result<ParentState> {
+    fn parent_state(&self, dentry: &Dentry) -> io::Result<ParentState> {
         let stat = rustix::fs::fstat(dentry.parent())?;
         let is_owner = stat.st_uid == self.policy.user.uid;
         // By its path in /proc, since faccessat(2) takes no O_PATH descriptor.
@@ -285,7 +284,7 @@ fn obstacles(dentry: &Dentry) -> (bool, bool) {
 pub fn inspect(
     request: &RestoreRequest,
     files: &[FileRecord],
-    links: [&HardLinks; 2],
+    hard_links: [&HardLinks; 2],
     indices: &[usize],
     root: &Root,
     access: &mut TemporaryAccess<'_>,
@@ -297,7 +296,7 @@ pub fn inspect(
         let inspector = Inspector {
             root,
             files,
-            links,
+            hard_links,
             wanted: request.wanted,
             policy: request.policy,
             original_modes: &original_modes,
@@ -308,7 +307,7 @@ pub fn inspect(
     // Twice: what is in a directory that has become searchable may be unreadable, too.
     for _ in 0..2 {
         let is_hidden = |inspection: &io::Result<Inspection>| match inspection {
-            Ok(inspection) => inspection.is_shut,
+            Ok(inspection) => inspection.is_unreadable,
             Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
         };
         let mut hidden: Vec<usize> = inspections
@@ -340,7 +339,7 @@ pub fn inspect(
         let _ = access.revoke_on_files();
         for (index, inspection) in &mut inspections {
             if let (Ok(inspection), true) = (inspection, readable.contains(files[*index].path.as_slice())) {
-                inspection.is_shut = false;
+                inspection.is_unreadable = false;
             }
         }
     }

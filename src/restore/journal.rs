@@ -8,15 +8,14 @@
 use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::disk::lock_exclusively;
 use super::error::{self, Error};
 use super::rescue_directory;
 use crate::snapshot::layout::RESTORE_JOURNAL;
@@ -26,9 +25,8 @@ use crate::snapshot::{identity, printable};
 const MAGIC: &str = "agent-snapshot-restore";
 /// The version of the format.
 const VERSION: &str = "1";
-/// How often a locked journal is tried, and the pause after each time.
+/// How often a locked journal is tried.
 const LOCK_TRIES: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// The most bytes of a journal that are read, since they stay in memory; no restore writes more.
 const MOST: u64 = 1 << 30;
 
@@ -191,8 +189,8 @@ impl<'a> Journal<'a> {
     }
 
     /// Appends a record.
-    pub fn write(&self, entry: &JournalRecord) -> io::Result<()> {
-        append(&self.open()?.1, entry)
+    pub fn write(&self, record: &JournalRecord) -> io::Result<()> {
+        append(&self.open()?.1, record)
     }
 
     /// Flushes the records to the disk.
@@ -222,8 +220,8 @@ fn head(id: &str) -> String {
     format!("{MAGIC} {VERSION} {id} {}\n", checksum(id.as_bytes()))
 }
 
-fn append(mut file: &File, entry: &JournalRecord) -> io::Result<()> {
-    let json = serde_json::to_string(entry)?;
+fn append(mut file: &File, record: &JournalRecord) -> io::Result<()> {
+    let json = serde_json::to_string(record)?;
     file.write_all(format!("{} {json}\n", checksum(json.as_bytes())).as_bytes())
 }
 
@@ -254,7 +252,7 @@ pub struct InterruptedJournal {
     /// The identifier in the names of the temporary files of that restore.
     pub id: String,
     /// Its records.
-    pub entries: Vec<JournalRecord>,
+    pub records: Vec<JournalRecord>,
 }
 
 /// The state of the restore of a directory.
@@ -279,31 +277,22 @@ pub fn find(directory: &Path) -> Result<JournalState, Error> {
         Err(Errno::NOENT) => return Ok(JournalState::Missing),
         Err(error) => return Err(failed(error.into())),
     };
-    let about = file.metadata().map_err(failed)?;
-    if !about.is_file() || about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o022 != 0 {
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() || !rescue_directory::is_private(&metadata) {
         // With a journal of their own, another user could claim that our files are half written.
         return Ok(JournalState::Missing);
     }
-    let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     // Whoever only reads it has the lock for a moment.
-    let is_locked = (0..LOCK_TRIES).any(|_| match lock() {
-        Err(Errno::WOULDBLOCK) => {
-            std::thread::sleep(LOCK_PAUSE);
-            false
-        }
-        // On a filesystem without locks nobody can be excluded.
-        _ => true,
-    });
-    if !is_locked {
+    if !lock_exclusively(&file, LOCK_TRIES) {
         return Ok(JournalState::InUse);
     }
     let mut bytes = Vec::new();
     (&file).take(MOST).read_to_end(&mut bytes).map_err(failed)?;
-    let (id, entries, length) = parse(&bytes).map_err(|fault| match fault {
+    let (id, records, length) = parse(&bytes).map_err(|fault| match fault {
         JournalDamage::Version => Error::JournalVersion(name()),
         JournalDamage::Record(number) => Error::JournalDamaged(name(), number),
     })?;
-    Ok(JournalState::Interrupted(InterruptedJournal { file, length: length as u64, id, entries }))
+    Ok(JournalState::Interrupted(InterruptedJournal { file, length: length as u64, id, records }))
 }
 
 impl InterruptedJournal {
@@ -323,7 +312,7 @@ enum JournalDamage {
 
 /// The identifier of a journal, its records, and their length.
 fn parse(bytes: &[u8]) -> Result<(String, Vec<JournalRecord>, usize), JournalDamage> {
-    let (mut id, mut entries, mut length) = (String::new(), Vec::new(), 0);
+    let (mut id, mut records, mut length) = (String::new(), Vec::new(), 0);
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let Some(whole) = line.strip_suffix(b"\n") else { break };
         let text = std::str::from_utf8(whole).unwrap_or_default();
@@ -337,15 +326,15 @@ fn parse(bytes: &[u8]) -> Result<(String, Vec<JournalRecord>, usize), JournalDam
                 _ => return Err(JournalDamage::Record(0)),
             }
         } else {
-            let entry = text.split_once(' ').filter(|(sum, json)| checksum(json.as_bytes()) == *sum);
-            match entry.and_then(|(_, json)| serde_json::from_str(json).ok()) {
-                Some(entry) => entries.push(entry),
+            let record = text.split_once(' ').filter(|(sum, json)| checksum(json.as_bytes()) == *sum);
+            match record.and_then(|(_, json)| serde_json::from_str(json).ok()) {
+                Some(record) => records.push(record),
                 None => return Err(JournalDamage::Record(number)),
             }
         }
         length += line.len();
     }
-    Ok((id, entries, length))
+    Ok((id, records, length))
 }
 
 #[cfg(test)]
@@ -366,7 +355,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = create(directory.path()).unwrap().unwrap();
         (&file).write_all(head("0123").as_bytes()).unwrap();
-        some().iter().for_each(|entry| append(&file, entry).unwrap());
+        some().iter().for_each(|record| append(&file, record).unwrap());
         std::fs::read(directory.path().join(RESTORE_JOURNAL)).unwrap()
     }
 
@@ -374,9 +363,9 @@ mod tests {
     fn a_journal_that_is_cut_anywhere_has_the_records_before_the_cut() {
         let bytes = written();
         for cut in 0..=bytes.len() {
-            let (_, entries, length) = parse(&bytes[..cut]).unwrap();
+            let (_, records, length) = parse(&bytes[..cut]).unwrap();
             let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
-            assert_eq!(entries, some()[..whole.saturating_sub(1)], "cut at {cut}");
+            assert_eq!(records, some()[..whole.saturating_sub(1)], "cut at {cut}");
             assert_eq!(length, bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
         }
     }

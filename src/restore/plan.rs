@@ -13,7 +13,7 @@ use super::flags::has_flags;
 use super::inspect::Inspection;
 use super::node::{AttributeChanges, RestorePolicy};
 use super::root::parent;
-use super::targets::{HardLinks, opposite, own_time};
+use super::targets::{HardLinks, is_in_git_directory, opposite, own_time};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::layout;
@@ -32,7 +32,7 @@ pub struct PlanInput<'a> {
     /// The targets, in order.
     pub targets: &'a [usize],
     /// The hard links of the wanted state, and those of the other one.
-    pub links: [&'a HardLinks; 2],
+    pub hard_links: [&'a HardLinks; 2],
     /// The inspections of the targets and of the other names of their files.
     pub inspections: &'a HashMap<usize, io::Result<Inspection>>,
     /// In a dry run, the paths where something an interrupted restore had begun would be settled first.
@@ -168,7 +168,7 @@ pub fn plan(input: &PlanInput) -> RestorePlan {
     for &index in input.targets {
         planner.decide(index);
     }
-    planner.link();
+    planner.join_and_separate();
     planner.keep_content_of_what_stays();
     planner.keep_unknown_entries();
     planner.make_parents();
@@ -219,7 +219,7 @@ impl<'a> Planner<'a> {
         if inspection.pseudo {
             return;
         }
-        if self.record(index).path.split(|byte| *byte == b'/').any(|name| name == b".git") {
+        if is_in_git_directory(&self.record(index).path) {
             return self.leave(index, LeftReason::Repository);
         }
         if inspection.at_wanted {

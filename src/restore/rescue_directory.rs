@@ -5,7 +5,7 @@
 //! those that were left.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -74,8 +74,12 @@ pub fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
 
 /// Whether `path` is a directory of this user that nobody else may write to.
 pub fn is_own_directory(path: &Path) -> bool {
-    let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
-    stat.is_dir() && stat.uid() == rustix::process::geteuid().as_raw() && stat.mode() & 0o022 == 0
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir() && is_private(&metadata))
+}
+
+/// Whether only this user may change what has the metadata.
+pub fn is_private(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
 /// Creates a directory beside `snap` with the next free number, and `journal` in it; one without a

@@ -143,6 +143,11 @@ impl Dentry {
         format!("/proc/self/fd/{}", self.parent.as_raw_fd())
     }
 
+    /// The metadata of what has the name, in the terms of a record; none if nothing has.
+    pub fn present(&self) -> io::Result<Option<Present>> {
+        self.stat()?.map(|stat| live::present(&stat, &self.proc_path())).transpose()
+    }
+
     /// The metadata of what has the name (lstat(2)); none if nothing has.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {

@@ -5,13 +5,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::Duration;
-
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 
 use super::access::TemporaryAccess;
 use super::apply::{self, Applied, ApplyContext};
+use super::disk::lock_exclusively;
 use super::error::{Error, failed};
 use super::inspect::inspect;
 use super::interrupted::InterruptedRestores;
@@ -32,9 +29,8 @@ use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 /// How many contents are in memory at once, each with up to a row of the bundle.
 const CONTENT_THREADS: usize = 4;
 
-/// How often a locked snapshot is tried, and the pause after each time.
+/// How often a locked snapshot is tried.
 const LOCK_TRIES: u32 = 50;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Puts a state of `snapshot` back in place, or says why it can't.
 pub fn run(
@@ -47,26 +43,26 @@ pub fn run(
     let interrupted = InterruptedRestores::find(snapshot, request)?;
     let begun = interrupted.settle(snapshot, &root, request)?;
     let files = snapshot.files();
-    let links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(files, side));
-    let links = [&links[0], &links[1]];
-    let targets = select(files, links, request.choice);
+    let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(files, side));
+    let hard_links = [&hard_links[0], &hard_links[1]];
+    let targets = select(files, hard_links, request.choice);
 
     let journal = Journal::beside(snapshot.path());
     let mut access = TemporaryAccess::new(&root, &journal);
     let mut indices: Vec<usize> =
-        targets.iter().flat_map(|target| links[0].names(*target)).copied().collect();
-    indices.extend(targets.iter().flat_map(|target| links[1].names(*target)));
+        targets.iter().flat_map(|target| hard_links[0].names(*target)).copied().collect();
+    indices.extend(targets.iter().flat_map(|target| hard_links[1].names(*target)));
     indices.extend(&targets);
     indices.sort_unstable();
     indices.dedup();
-    let inspections = inspect(request, files, links, &indices, &root, &mut access, progress);
+    let inspections = inspect(request, files, hard_links, &indices, &root, &mut access, progress);
     let input = PlanInput {
         files,
         wanted: request.wanted,
         policy: request.policy,
         force: request.force,
         targets: &targets,
-        links,
+        hard_links,
         inspections: &inspections,
         begun: &begun,
     };
@@ -97,7 +93,7 @@ pub fn run(
         outcome.applied = true;
         return Ok(outcome);
     }
-    let kept = what_is_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
+    let kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
     let has_rescue = !kept.is_empty();
     if has_rescue {
         let command = rescue::command(snapshot.path(), request.wanted, request.paths)
@@ -150,13 +146,9 @@ pub fn run(
 /// Locks the snapshot against other restores and recordings for as long as the returned file lives.
 fn lock(snapshot: &Snapshot) -> Result<File, Error> {
     let directory = File::open(snapshot.path()).map_err(failed("open the snapshot"))?;
-    for _ in 0..LOCK_TRIES {
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            // A process forked by a recording that has just ended may still have the lock.
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            // A filesystem without locks is no reason not to restore.
-            _ => return Ok(directory),
-        }
+    // A process forked by a recording that has just ended may still have the lock.
+    if lock_exclusively(&directory, LOCK_TRIES) {
+        return Ok(directory);
     }
     Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
 }
@@ -178,7 +170,7 @@ fn unavailable(input: &PlanInput, plan: &RestorePlan, contents: &Contents) -> Ve
             continue;
         }
         let mut why = None;
-        let found = same_file(input.files, input.links[0], step.record).any(|record| {
+        let found = same_file(input.files, input.hard_links[0], step.record).any(|record| {
             match contents.check(record, input.wanted) {
                 Ok(()) => true,
                 Err(error) => {
@@ -226,7 +218,7 @@ fn check_contents(
 
 /// What has to be kept of everything that is overwritten, without what a rescue of the same command has
 /// already.
-fn what_is_kept(
+fn to_be_kept(
     input: &PlanInput,
     plan: &RestorePlan,
     directories: &BTreeMap<Vec<u8>, Present>,

@@ -23,7 +23,7 @@ use super::plan::is_unchanged;
 use super::root::{Dentry, Handle, Root};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
-use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot, live};
+use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot};
 
 /// Settles interrupted restores.
 pub struct Settler<'a> {
@@ -47,10 +47,10 @@ enum PendingKind {
 }
 
 /// The records whose steps are not known to be done, the latest first.
-fn pending(entries: &[JournalRecord]) -> Vec<&JournalRecord> {
+fn pending(records: &[JournalRecord]) -> Vec<&JournalRecord> {
     let mut latest: HashMap<(PendingKind, &[u8]), usize> = HashMap::new();
-    for (number, entry) in entries.iter().enumerate() {
-        match entry {
+    for (number, record) in records.iter().enumerate() {
+        match record {
             JournalRecord::ModeWidened { path, .. } => {
                 latest.insert((PendingKind::Mode, path), number);
             }
@@ -82,7 +82,7 @@ fn pending(entries: &[JournalRecord]) -> Vec<&JournalRecord> {
     }
     let mut numbers: Vec<_> = latest.into_values().collect();
     numbers.sort_unstable_by(|one, other| other.cmp(one));
-    numbers.into_iter().map(|number| &entries[number]).collect()
+    numbers.into_iter().map(|number| &records[number]).collect()
 }
 
 fn inode(at: &Present) -> (u64, u64) {
@@ -94,9 +94,9 @@ impl Settler<'_> {
     /// half done and would be settled.
     pub fn settle(&self, journal: &InterruptedJournal, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
         let mut found = BTreeSet::new();
-        let pending = pending(&journal.entries);
-        for entry in &pending {
-            let (path, settled) = match entry {
+        let pending = pending(&journal.records);
+        for record in &pending {
+            let (path, settled) = match record {
                 JournalRecord::ModeWidened { path, inode, from, to } => {
                     (path, self.opened(path, *inode, *from, *to))
                 }
@@ -122,7 +122,7 @@ impl Settler<'_> {
             let is_begun =
                 settled.map_err(failed_at("settle what an interrupted restore had begun at", path))?;
             let is_name = matches!(
-                entry,
+                record,
                 JournalRecord::Temporary { .. }
                     | JournalRecord::Placing { .. }
                     | JournalRecord::Removing { .. }
@@ -211,8 +211,7 @@ impl Settler<'_> {
     fn temporary(&self, path: &[u8], id: &str) -> io::Result<Option<(Dentry, Dentry, Present)>> {
         let Some(dentry) = self.dentry(path)? else { return Ok(None) };
         let temporary = dentry.sibling(&temporary(id, dentry.name()));
-        let Some(stat) = temporary.stat()? else { return Ok(None) };
-        let there = live::present(&stat, &temporary.proc_path())?;
+        let Some(there) = temporary.present()? else { return Ok(None) };
         Ok(Some((dentry, temporary, there)))
     }
 

@@ -113,6 +113,11 @@ pub fn is_inherited_alone(record: &FileRecord) -> bool {
     record.is_inherited_alone() && is_same
 }
 
+/// Whether `path` is a `.git` directory or in one; no recording has the content of these.
+pub fn is_in_git_directory(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|name| name == b".git")
+}
+
 /// The user's choice of paths.
 pub trait Choice {
     /// Whether a path is chosen; every one is if no path was named.
@@ -126,14 +131,16 @@ pub trait Choice {
 /// These are the paths that the command changed, limited to the chosen ones. Changes only through a
 /// descriptor from before the launch are left out. A path that was named itself is put back whatever the
 /// command did to it.
-pub fn select(files: &[FileRecord], links: [&HardLinks; 2], choice: &dyn Choice) -> Vec<usize> {
+pub fn select(files: &[FileRecord], hard_links: [&HardLinks; 2], choice: &dyn Choice) -> Vec<usize> {
     let is_changing = |index: usize| files[index].operations.intersects(Operations::CHANGES);
     // A file that was changed through one of its names has changed under all of them.
     let is_changed = |index: usize| {
         is_changing(index)
-            || links.iter().any(|links| links.names(index).iter().any(|other| is_changing(*other)))
+            || hard_links
+                .iter()
+                .any(|hard_links| hard_links.names(index).iter().any(|other| is_changing(*other)))
     };
-    let is_relinked = |index: usize| links[0].names(index) != links[1].names(index);
+    let is_relinked = |index: usize| hard_links[0].names(index) != hard_links[1].names(index);
     let is_target = |index: usize| {
         let record = &files[index];
         choice.names(&record.path)
@@ -148,10 +155,10 @@ pub fn select(files: &[FileRecord], links: [&HardLinks; 2], choice: &dyn Choice)
 /// The records that may have the content of the file of record `index`: itself, and its other names.
 pub fn same_file<'a>(
     files: &'a [FileRecord],
-    links: &HardLinks,
+    hard_links: &HardLinks,
     index: usize,
 ) -> impl Iterator<Item = &'a FileRecord> {
-    let others = links.names(index).iter().copied().filter(move |other| *other != index);
+    let others = hard_links.names(index).iter().copied().filter(move |other| *other != index);
     let indices: Vec<usize> = std::iter::once(index).chain(others).collect();
     indices.into_iter().map(|index| &files[index])
 }

@@ -11,7 +11,7 @@ use super::plan::{PlanInput, RestorePlan, touched};
 use super::root::{Root, parent};
 use super::targets::opposite;
 use crate::snapshot::compare::state;
-use crate::snapshot::{FileRecord, FileType, Present, live};
+use crate::snapshot::{FileRecord, FileType, Present};
 
 /// Modification times by path, in seconds and nanoseconds.
 pub type DirectoryTimes = BTreeMap<Vec<u8>, (i64, u32)>;
@@ -30,8 +30,7 @@ pub fn directories(
     let mut found = BTreeMap::new();
     for path in paths {
         let Some(dentry) = root.dentry(&path)? else { continue };
-        let Some(stat) = dentry.stat()? else { continue };
-        let mut present = live::present(&stat, &dentry.proc_path())?;
+        let Some(mut present) = dentry.present()? else { continue };
         if let Some(mode) = original.get(&(present.dev, present.ino)) {
             present.mode = present.mode & libc::S_IFMT | mode;
         }

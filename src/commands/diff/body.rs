@@ -66,7 +66,7 @@ impl DiffBody {
         if entry.both().is_some_and(|(old, new)| old.known_same(&new) == Some(true)) {
             return Ok(DiffBody { kind: DiffKind::Same, old: None, new: None });
         }
-        if halves.iter().flatten().any(|half| !half.is_link() && half.present.size > TEXT_LIMIT) {
+        if halves.iter().flatten().any(|half| !half.is_symlink() && half.present.size > TEXT_LIMIT) {
             for half in halves.into_iter().flatten() {
                 contents.check(half.record, half.side).map_err(|why| DiffError::Unavailable(half, why))?;
             }

@@ -28,13 +28,13 @@ pub struct DiffSide<'s> {
 
 impl DiffSide<'_> {
     /// Whether it is a symlink.
-    pub fn is_link(&self) -> bool {
+    pub fn is_symlink(&self) -> bool {
         self.present.file_type == FileType::Symlink
     }
 
     /// Whether it has the bytes of `other`; none if they would have to be compared.
     pub fn known_same(&self, other: &DiffSide) -> Option<bool> {
-        if self.is_link() || other.is_link() {
+        if self.is_symlink() || other.is_symlink() {
             return Some(self.present.target == other.present.target);
         }
         let is_other_side = std::ptr::eq(self.record, other.record) && self.side != other.side;
@@ -83,7 +83,7 @@ impl<'s> DiffEntry<'s> {
 
     /// Whether a file became a symlink, or a symlink a file.
     pub fn is_type_change(&self) -> bool {
-        self.both().is_some_and(|(old, new)| old.is_link() != new.is_link())
+        self.both().is_some_and(|(old, new)| old.is_symlink() != new.is_symlink())
     }
 
     /// Whether it has two sides with different modes.
@@ -156,7 +156,8 @@ impl<'s> DiffPlan<'s> {
                     |(name, record)| {
                         let old = half(name, record, Side::Before)?;
                         // patch(1) renames no symlinks.
-                        (record.after.present().is_none() && !old.is_link() && !new.is_link()).then_some(old)
+                        (record.after.present().is_none() && !old.is_symlink() && !new.is_symlink())
+                            .then_some(old)
                     },
                 ),
                 _ => None,

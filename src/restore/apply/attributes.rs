@@ -55,14 +55,14 @@ impl Applier<'_, '_, '_> {
     ) -> Result<(), Error> {
         let path = self.path(record).to_vec();
         let refused = failed_at("set the attributes of", &path);
-        let shortfalls = self.give_xattrs_of_shut(record, attributes, handle).map_err(refused)?;
+        let shortfalls = self.give_with_write_access(record, attributes, handle).map_err(refused)?;
         self.done.shortfalls.extend(shortfalls.into_iter().map(|one| (path.clone(), one)));
         Ok(())
     }
 
     /// Gives attributes; an unwritable file of the user's is made writable while it gets those that need
     /// write permission (xattr(7)).
-    pub(super) fn give_xattrs_of_shut(
+    pub(super) fn give_with_write_access(
         &mut self,
         record: usize,
         attributes: &AttributeChanges,
@@ -106,9 +106,9 @@ impl Applier<'_, '_, '_> {
         handle: &Handle,
     ) -> Result<(), Error> {
         let path = self.path(record).to_vec();
-        self.tell(&JournalRecord::Attributes { path: path.clone(), inode: handle.inode() })?;
+        self.log(&JournalRecord::Attributes { path: path.clone(), inode: handle.inode() })?;
         self.give_to(record, attributes, handle)?;
-        self.tell(&JournalRecord::Done { path })
+        self.log(&JournalRecord::Done { path })
     }
 
     /// Gives directories their attributes and times, the deepest first.
@@ -150,7 +150,7 @@ impl Applier<'_, '_, '_> {
                 }
                 Some(Step { record, .. }) => {
                     self.give_all(*record, &dentry, &handle)?;
-                    self.tell(&JournalRecord::Done { path: path.clone() })?;
+                    self.log(&JournalRecord::Done { path: path.clone() })?;
                     true
                 }
                 None => false,

@@ -57,7 +57,7 @@ impl Applier<'_, '_, '_> {
     pub(super) fn new_file(&mut self, record: usize, own_content: bool) -> Result<PreparedNode, Error> {
         let (dentry, temporary) = self.dentries(record)?;
         let path = self.path(record);
-        self.tell(&JournalRecord::Temporary { path: path.to_vec() })?;
+        self.log(&JournalRecord::Temporary { path: path.to_vec() })?;
         let mut file = node::new_file(&temporary).map_err(failed_at("create a file beside", path))?;
         let written = if own_content {
             let copied = fs::open_regular(&dentry.proc_path()).and_then(|from| {
@@ -120,7 +120,7 @@ impl Applier<'_, '_, '_> {
             rustix::fs::renameat_with(temporary.parent(), from, dentry.parent(), to, flags)
         };
         let refused = |error: Errno| failed_at("replace", &path)(error.into());
-        self.tell(&JournalRecord::Placing { path: path.clone(), inode, cleared: false })?;
+        self.log(&JournalRecord::Placing { path: path.clone(), inode, cleared: false })?;
         let flags = if is_there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rename(flags) {
             Ok(()) if is_there => {
@@ -133,7 +133,7 @@ impl Applier<'_, '_, '_> {
                     Some(Err(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                         rename(RenameFlags::EXCHANGE).map_err(refused)?;
                         self.discard(prepared);
-                        self.someone_put_something_into(record);
+                        self.leave_with_new_entries(record);
                         return Ok(());
                     }
                     Some(Err(error)) => return Err(failed_at("remove what was replaced at", &path)(error)),
@@ -154,12 +154,12 @@ impl Applier<'_, '_, '_> {
             // A filesystem that supports neither flag; what is removed is in the rescue.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 if crosses {
-                    self.tell(&JournalRecord::Placing { path: path.clone(), inode, cleared: true })?;
+                    self.log(&JournalRecord::Placing { path: path.clone(), inode, cleared: true })?;
                     match remove_temporary(&dentry) {
                         Ok(()) => {}
                         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                             self.discard(prepared);
-                            self.someone_put_something_into(record);
+                            self.leave_with_new_entries(record);
                             return Ok(());
                         }
                         Err(error) => return Err(failed_at("remove", &path)(error)),
@@ -173,7 +173,7 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    pub(super) fn someone_put_something_into(&mut self, record: usize) {
+    pub(super) fn leave_with_new_entries(&mut self, record: usize) {
         let path = self.path(record).to_vec();
         self.done.left.push((path, LeftReason::Entries(Vec::new())));
     }
@@ -182,7 +182,7 @@ impl Applier<'_, '_, '_> {
     pub(super) fn make_directory(&mut self, record: usize) -> Result<(), Error> {
         let Some(wanted) = self.wanted(record) else { return Ok(()) };
         let dentry = self.dentry(record)?;
-        self.tell(&JournalRecord::Directory { path: self.path(record).to_vec() })?;
+        self.log(&JournalRecord::Directory { path: self.path(record).to_vec() })?;
         match node::new_node(&dentry, wanted) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(failed_at("create", self.path(record))(error))
@@ -198,14 +198,14 @@ impl Applier<'_, '_, '_> {
     pub(super) fn new_node(&mut self, record: usize) -> Result<PreparedNode, Error> {
         let (_, temporary) = self.dentries(record)?;
         let path = self.path(record).to_vec();
-        self.tell(&JournalRecord::Temporary { path: path.clone() })?;
+        self.log(&JournalRecord::Temporary { path: path.clone() })?;
         if let Some(wanted) = self.wanted(record) {
             node::new_node(&temporary, wanted).map_err(failed_at("create a node beside", &path))?;
         }
         let handle = self.handle(record, &temporary)?;
         let prepared = PreparedNode { record, inode: handle.inode() };
         if self.is_wanted_directory(record) {
-            self.tell(&JournalRecord::Directory { path })?;
+            self.log(&JournalRecord::Directory { path })?;
         } else {
             self.give_all(record, &temporary, &handle).inspect_err(|_| self.discard(prepared))?;
         }
@@ -224,7 +224,7 @@ impl Applier<'_, '_, '_> {
         } else {
             // Renamed before it is removed, so that what is removed is what was inspected, even if
             // another process was quicker.
-            self.tell(&JournalRecord::Removing { path: path.clone() })?;
+            self.log(&JournalRecord::Removing { path: path.clone() })?;
             disk::rename(&dentry, &temporary, RenameFlags::NOREPLACE).map_err(failed_at("remove", &path))?;
             let out = self.present(record, &temporary)?;
             if !out.is_some_and(|out| self.is_as_inspected(record, &out)) {
@@ -241,14 +241,14 @@ impl Applier<'_, '_, '_> {
                 Ok(())
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                self.someone_put_something_into(record);
+                self.leave_with_new_entries(record);
                 Ok(())
             }
             Err(error) => Err(refused(error)),
         }
     }
 
-    pub(super) fn link_one(&mut self, record: usize, to: usize) -> Result<(), Error> {
+    pub(super) fn make_hard_link(&mut self, record: usize, to: usize) -> Result<(), Error> {
         let (dentry, leader) = (self.dentry(record)?, self.dentry(to)?);
         let inode = |dentry: &Dentry| -> io::Result<Option<(u64, u64)>> {
             Ok(dentry.stat()?.map(|stat| (stat.st_dev, stat.st_ino)))
@@ -259,11 +259,11 @@ impl Applier<'_, '_, '_> {
             return Ok(());
         }
         let temporary = self.temporary(&dentry);
-        self.tell(&JournalRecord::Temporary { path: path.to_vec() })?;
+        self.log(&JournalRecord::Temporary { path: path.to_vec() })?;
         let flags = AtFlags::empty();
-        let linked =
+        let made =
             rustix::fs::linkat(leader.parent(), leader.name(), temporary.parent(), temporary.name(), flags);
-        let prepared = match linked {
+        let prepared = match made {
             Ok(()) => {
                 let handle = self.handle(record, &temporary)?;
                 return self.put(PreparedNode { record, inode: handle.inode() });

@@ -7,19 +7,19 @@ use crate::snapshot::FileType;
 
 impl Planner<'_> {
     /// Joins the names that were one file, and separates those that were not.
-    pub(super) fn link(&mut self) {
-        let [wanted_links, other_links] = self.input.links;
+    pub(super) fn join_and_separate(&mut self) {
+        let [wanted_hard_links, other_hard_links] = self.input.hard_links;
         // First, so that of several names that leave a file together one leads and the others follow it.
         for &index in self.input.targets {
             self.separate(index);
         }
-        for members in wanted_links.groups() {
-            self.link_group(members, other_links);
+        for members in wanted_hard_links.groups() {
+            self.join_group(members, other_hard_links);
         }
     }
 
-    fn link_group(&mut self, members: &[usize], other_links: &HardLinks) {
-        let is_relinked = |index: &usize| other_links.names(*index) != members;
+    fn join_group(&mut self, members: &[usize], other_hard_links: &HardLinks) {
+        let is_relinked = |index: &usize| other_hard_links.names(*index) != members;
         let persists = |planner: &Planner, index: usize| {
             let inspection = planner.inspect(index)?;
             let live = inspection.live.as_ref()?;
@@ -66,8 +66,8 @@ impl Planner<'_> {
 
     /// Gives a target a file of its own if the command made it a hard link to another one.
     fn separate(&mut self, index: usize) {
-        let [wanted_links, other_links] = self.input.links;
-        let (names, others) = (wanted_links.names(index), other_links.names(index));
+        let [wanted_hard_links, other_hard_links] = self.input.hard_links;
+        let (names, others) = (wanted_hard_links.names(index), other_hard_links.names(index));
         if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_))) || names == others {
             return;
         }
