@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use agent_snapshot::snapshot::WarningKind;
 
-use crate::support::{BINARY, Place, bytes, is_root, lost};
+use crate::support::{BINARY, Place, bytes, lost, needs_root};
 
 /// What the environment of all processes of one recording has.
 const MARK: &str = "AGENT_SNAPSHOT_TEST_MOUNTS";
 
 /// Whether the test can mount; if not, the reason of a skip is printed.
 fn can_mount(place: &Place) -> bool {
-    if !is_root("a mount") {
+    if !needs_root("a mount") {
         return false;
     }
     let mut command = Command::new("unshare");

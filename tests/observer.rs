@@ -1,12 +1,9 @@
 //! What the loops of the tracer do with an observer's answers, seen from the traced command and from the
 //! observer; test_programs/observer.rs is the tracer.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::record::transparency::program;
-use crate::support::Place;
-
-const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
+use crate::support::{MECHANISMS, Place, program};
 
 /// A look is `test -e`, which the shell does itself, with no other call on that name.
 const LOOK: &str = "test -e second";
@@ -14,8 +11,7 @@ const CHANGE: &str = "mkdir second";
 
 /// Traces `sh -c script` by `rule`.
 fn observe(place: &Place, rule: &str, mechanism: &str, script: &str) -> Output {
-    let mut command = Command::new("timeout");
-    place.isolate(&mut command);
+    let mut command = place.program("timeout");
     command.args(["--kill-after=5", "60"]).arg(program("observer"));
     command.args([rule, mechanism, "/bin/sh", "-c", script]).output().unwrap()
 }
@@ -38,7 +34,7 @@ fn at(lines: &[String], what: &str) -> Option<usize> {
 }
 
 #[test]
-fn a_postponed_call_is_judged_again_until_it_is_overdue() {
+fn postponed_syscall_is_classified_again_until_overdue() {
     for mechanism in MECHANISMS {
         for script in [CHANGE, LOOK] {
             let place = Place::new();
@@ -46,14 +42,14 @@ fn a_postponed_call_is_judged_again_until_it_is_overdue() {
             assert!(judged(&lines, "second") > 2, "{mechanism}: {lines:#?}");
             assert!(lines.last().unwrap().starts_with("overdue: true"), "{mechanism}: {lines:#?}");
             assert!(at(&lines, "second").is_some(), "{mechanism}: {lines:#?}");
-            assert_eq!(place.work.join("second").exists(), script == CHANGE);
-            assert!(place.work.join("third").exists());
+            assert_eq!(place.at("second").exists(), script == CHANGE);
+            assert!(place.at("third").exists());
         }
     }
 }
 
 #[test]
-fn a_postponed_call_goes_on_as_soon_as_its_verdict_is_another() {
+fn postponed_syscall_continues_when_the_verdict_changes() {
     for mechanism in MECHANISMS {
         for script in [CHANGE, LOOK] {
             let place = Place::new();
@@ -65,7 +61,7 @@ fn a_postponed_call_goes_on_as_soon_as_its_verdict_is_another() {
 }
 
 #[test]
-fn a_postponed_call_comes_after_the_one_that_it_waits_for_and_others_are_served_meanwhile() {
+fn postponed_syscall_runs_after_the_one_it_waits_for() {
     for mechanism in MECHANISMS {
         for (second, first) in [
             (CHANGE, "mkdir first"),
@@ -85,7 +81,7 @@ fn a_postponed_call_comes_after_the_one_that_it_waits_for_and_others_are_served_
 }
 
 #[test]
-fn a_thread_that_dies_while_its_call_is_postponed_is_forgotten() {
+fn killed_thread_drops_its_postponed_syscall() {
     for mechanism in MECHANISMS {
         for script in [CHANGE, LOOK] {
             let place = Place::new();
@@ -93,14 +89,14 @@ fn a_thread_that_dies_while_its_call_is_postponed_is_forgotten() {
             let lines = lines(&observe(&place, "killed", mechanism, &script));
             assert!(lines.last().unwrap().contains("killed: 1"), "{mechanism}: {lines:#?}");
             assert_eq!(at(&lines, "second"), None, "{mechanism}: {lines:#?}");
-            assert!(!place.work.join("second").exists());
-            assert!(place.work.join("fourth").exists());
+            assert!(!place.at("second").exists());
+            assert!(place.at("fourth").exists());
         }
     }
 }
 
 #[test]
-fn an_observer_that_panics_leaves_the_command_as_it_is_alone() {
+fn panicking_observer_does_not_affect_the_command() {
     let script = "mkdir first; mkdir second; test -e first || echo lost; test -e second || echo lost
         sh -c 'kill -s TERM $$' & trap 'echo handled' USR1; kill -s USR1 $$; wait; echo alone";
     for mechanism in MECHANISMS {
@@ -109,13 +105,13 @@ fn an_observer_that_panics_leaves_the_command_as_it_is_alone() {
             let lines = lines(&observe(&place, rule, mechanism, script));
             assert_eq!(lines[..2], ["handled", "alone"], "{mechanism}, {rule}: {lines:#?}");
             assert!(lines.last().unwrap().ends_with("failed: true"), "{mechanism}, {rule}: {lines:#?}");
-            assert!(place.work.join("first").exists() && place.work.join("second").exists());
+            assert!(place.at("first").exists() && place.at("second").exists());
         }
     }
 }
 
 #[test]
-fn only_signals_that_end_a_process_with_a_core_dump_are_told() {
+fn observer_sees_only_fatal_core_dumping_signals() {
     let script = "ulimit -c 0; trap : QUIT ABRT; kill -s QUIT $$; kill -s ABRT $$; trap '' QUIT; kill -s QUIT $$
         kill -s WINCH $$; sh -c 'kill -s TERM $$'; sh -c 'kill -s SEGV $$'; sh -c 'trap - QUIT; kill -s QUIT $$'
         sh -c 'kill -s SYS $$'; true";

@@ -7,25 +7,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command};
 
 use agent_snapshot::snapshot::Snapshot;
 
-use crate::truth::{Place, Tree, Who, compare, gaps, scan, told};
+use crate::support::{Place, Tree, program, scan, shown};
+use crate::truth::{compare, gaps};
 
 mod aimed;
 mod fuzz;
 
 type Paths<'a> = BTreeSet<&'a [u8]>;
-
-/// The program of the races.
-fn program() -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("examples/races");
-    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
-    program
-}
 
 /// The mechanism that is chosen for all recordings.
 fn mechanism() -> String {
@@ -68,10 +60,9 @@ impl Drop for Load {
 
 /// Sets up a place, and returns what is there.
 fn set_up(arguments: &[&str]) -> (Place, Tree) {
-    let place = Place::new(Who::Self_);
-    let setup = Command::new(program()).arg("--setup").args(arguments).current_dir(&place.work).output();
-    let setup = setup.unwrap();
-    assert!(setup.status.success(), "{}", told(&setup));
+    let place = Place::new();
+    let setup = place.program(program("races")).arg("--setup").args(arguments).output().unwrap();
+    assert!(setup.status.success(), "{}", shown(&setup));
     let before = scan(&place.work);
     (place, before)
 }
@@ -90,25 +81,18 @@ fn wrong(place: &Place, before: &Tree, after: &Tree, snapshot: &Snapshot) -> Vec
 fn there_and_back(place: &Place, before: &Tree, after: &Tree, recorded: &Paths<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (what, flags, wanted) in [("undo", &["--before"][..], before), ("redo", &[], after)] {
-        let output = restore(place, flags);
-        if output.status.success() {
+        let run = place.verb("restore", flags);
+        if run.status == 0 {
             let differs = different(place, &scan(&place.work), wanted, recorded);
             wrong.extend(differs.into_iter().map(|line| format!("{line} after {what}")));
         } else {
             let root = place.work.to_str().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).replace(&format!("{root}/"), "");
-            wrong.extend(said.lines().map(|line| format!("{} ({what}: {})", line.trim(), output.status)));
+            let said = run.stderr.replace(&format!("{root}/"), "");
+            wrong.extend(said.lines().map(|line| format!("{} ({what}: {})", line.trim(), run.status)));
             return wrong;
         }
     }
     wrong
-}
-
-fn restore(place: &Place, flags: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agent-snapshot"));
-    command.arg("restore").arg(&place.out).args(flags).current_dir(&place.home);
-    command.env("HOME", &place.home).env("XDG_CONFIG_HOME", &place.config).stdin(Stdio::null());
-    command.output().unwrap()
 }
 
 /// What a restore has to give back and has not, a path a line. A file may have names that the recording
@@ -125,7 +109,12 @@ fn different(place: &Place, now: &Tree, wanted: &Tree, recorded: &Paths<'_>) -> 
             lines.push(format!("{shown}: {what}"));
         };
         let (now, wanted) = match (now.get(path), wanted.get(path)) {
-            (Some(now), Some(wanted)) => (now, wanted),
+            (Some(now), Some(wanted)) => {
+                if recorded.contains(path.as_slice()) && now.content != wanted.content {
+                    differ("has other bytes");
+                }
+                (&now.present, &wanted.present)
+            }
             (None, _) => {
                 differ("is not there");
                 continue;
@@ -135,17 +124,14 @@ fn different(place: &Place, now: &Tree, wanted: &Tree, recorded: &Paths<'_>) -> 
                 continue;
             }
         };
-        if now.kind != wanted.kind {
-            differ(&format!("is a {:?}, not a {:?},", now.kind, wanted.kind));
+        if now.file_type != wanted.file_type {
+            differ(&format!("is a {:?}, not a {:?},", now.file_type, wanted.file_type));
             continue;
         }
         if !recorded.contains(path.as_slice()) {
             continue;
         }
-        if now.content != wanted.content {
-            differ("has other bytes");
-        }
-        if now.mode != wanted.mode || now.owner != wanted.owner {
+        if (now.mode, now.uid, now.gid) != (wanted.mode, wanted.uid, wanted.gid) {
             differ("has another mode or owner");
         }
         if now.target != wanted.target || now.rdev != wanted.rdev {
@@ -166,5 +152,5 @@ fn linked<'a>(tree: &'a Tree, recorded: &Paths<'_>) -> BTreeMap<&'a Vec<u8>, &'a
     let mut first = BTreeMap::new();
     let files =
         tree.iter().filter(|(path, found)| found.content.is_some() && recorded.contains(path.as_slice()));
-    files.map(|(path, found)| (path, *first.entry(found.inode).or_insert(path))).collect()
+    files.map(|(path, found)| (path, *first.entry(found.inode()).or_insert(path))).collect()
 }

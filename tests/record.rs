@@ -1,15 +1,52 @@
 //! Recording a command: what the snapshot says, and what the command notices.
 
+mod bundle;
 mod bypass;
 mod content;
+mod descriptors;
+mod directories;
+mod exec;
+mod exit_status;
 mod external_changes;
 mod git;
 mod hard_links;
 mod inherited;
 mod killed;
+mod namespaces;
 mod notifications;
+mod permissions;
+mod rename;
 mod resources;
+mod signals;
 mod suites;
+mod survivors;
+mod symlinks;
 mod syscalls;
 mod terminal;
-pub mod transparency;
+mod transparency;
+
+use agent_snapshot::snapshot::Snapshot;
+
+use crate::support::{Place, SKIPPED, program, shown};
+
+/// Whether a scenario of `test_programs/bypass.rs` can be run here, in a place of its own and outside of
+/// any recording; if not, the reason of a skip is printed.
+fn is_supported(arguments: &[&str], prepare: impl FnOnce(&Place)) -> bool {
+    let place = Place::new();
+    prepare(&place);
+    let alone = place.program(program("bypass")).args(arguments).output().unwrap();
+    let refused = alone.status.code() == Some(SKIPPED) || alone.stdout.starts_with(b"E");
+    if refused {
+        println!("skipped: {arguments:?}: {}", shown(&alone));
+    }
+    assert!(refused || alone.status.success(), "{arguments:?}: {}", shown(&alone));
+    !refused
+}
+
+/// Records a scenario of `test_programs/bypass.rs`, which must succeed; what it printed, and the snapshot.
+#[track_caller]
+fn record_scenario(place: &Place, options: &[&str], arguments: &[&str]) -> (String, Snapshot) {
+    let output = place.recording().args(options).arg(program("bypass")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", shown(&output));
+    (String::from_utf8(output.stdout).unwrap(), place.snapshot())
+}

@@ -5,9 +5,9 @@ use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
-use crate::support::{BINARY, Place, stderr};
+use crate::support::{BINARY, Place, has, stderr};
 
 fn show(place: &Place, flags: &[&str]) -> Output {
     place.command().arg("show").arg(&place.out).args(flags).output().unwrap()
@@ -28,15 +28,15 @@ fn changes(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn what_a_script_did_is_shown_in_its_groups() {
+fn changes_are_shown_in_groups() {
     let place = Place::new();
-    let write = |name: &str, content: &str| fs::write(place.work.join(name), content).unwrap();
-    fs::create_dir_all(place.work.join("src/deep")).unwrap();
+    let write = |name: &str, content: &str| fs::write(place.at(name), content).unwrap();
+    fs::create_dir_all(place.at("src/deep")).unwrap();
     for name in ["src/a", "src/deep/b", "edited", "moved", "input", "mode", "replaced"] {
         write(name, name);
     }
-    symlink("edited", place.work.join("link")).unwrap();
-    fs::set_permissions(place.work.join("mode"), fs::Permissions::from_mode(0o644)).unwrap();
+    symlink("edited", place.at("link")).unwrap();
+    fs::set_permissions(place.at("mode"), fs::Permissions::from_mode(0o644)).unwrap();
     place.record(
         "rm -r src; echo longer content > edited; mv moved renamed; cat input; chmod 755 mode; \
          rm link; ln -s input link; mkdir dir; echo x > dir/made; echo t > temporary; rm temporary; \
@@ -70,7 +70,7 @@ fn what_a_script_did_is_shown_in_its_groups() {
 }
 
 #[test]
-fn names_of_any_bytes_are_one_visible_line() {
+fn names_of_any_bytes_take_one_printable_line() {
     let place = Place::new();
     place.record(
         r#"printf x > "$(printf 'a\033[2J\nb')"; printf x > "$(printf 'caf\351')"; printf x > '"q" \'"#,
@@ -86,7 +86,7 @@ fn names_of_any_bytes_are_one_visible_line() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_fault() {
+fn closed_pipe_ends_show_without_a_message() {
     let place = Place::new();
     place.record(
         "mkdir d; i=0; while [ $i -lt 3000 ]; do : > d/a-rather-long-name-of-a-file-$i; i=$((i+1)); done",
@@ -104,7 +104,7 @@ fn a_reader_that_goes_away_is_no_fault() {
 }
 
 #[test]
-fn the_processes_of_a_script_are_a_tree() {
+fn processes_are_shown_as_a_tree() {
     let place = Place::new();
     place.record("sh -c 'cat /etc/passwd > copy; exit 3'; true");
     let output = show(&place, &["--processes"]);
@@ -134,16 +134,8 @@ fn search_path(more: &Path) -> String {
     format!("{binary}:{}:{}", more.display(), std::env::var("PATH").unwrap_or_default())
 }
 
-fn has(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if found.is_err() {
-        println!("skipped: {program} is not here");
-    }
-    found.is_ok()
-}
-
 #[test]
-fn the_recipe_for_an_agents_shell_records_each_command_once() {
+fn agent_shell_recipe_records_each_command_once() {
     if !has("bash") {
         return;
     }
@@ -153,11 +145,10 @@ fn the_recipe_for_an_agents_shell_records_each_command_once() {
     let shell = bin.join("agent-shell");
     fs::write(&shell, recipe("agent-shell")).unwrap();
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(place.work.join("precious"), "mine").unwrap();
+    place.write("precious", "mine");
     let snapshots = place.base().join("snapshots");
     let sh = |script: &str| {
-        let mut command = Command::new(&shell);
-        place.isolate(&mut command);
+        let mut command = place.program(&shell);
         command.env("PATH", search_path(&bin)).env("AGENT_SNAPSHOTS", &snapshots).env("SHELL", &shell);
         command.args(["-c", script]).output().unwrap()
     };
@@ -186,23 +177,22 @@ fn the_recipe_for_an_agents_shell_records_each_command_once() {
         let output = place.command().args(["restore", "--before"]).arg(&snapshot).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
     }
-    assert_eq!(fs::read_to_string(place.work.join("precious")).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(place.at("precious")).unwrap(), "mine");
     assert_eq!(fs::read_dir(&place.work).unwrap().count(), 1);
 }
 
 #[test]
-fn the_recipe_for_a_ci_job_fails_where_a_script_writes_elsewhere() {
+fn ci_recipe_fails_if_the_script_writes_elsewhere() {
     if !has("jq") {
         return;
     }
     let place = Place::new();
-    let build = place.work.join("build.sh");
+    let build = place.at("build.sh");
     let log = place.base().join("log");
     let check = |script: &str| {
         fs::write(&build, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&build, fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = Command::new("sh");
-        place.isolate(&mut command);
+        let mut command = place.program("sh");
         command.env("PATH", search_path(place.base())).env("SNAP", &place.out);
         // The log of the job is outside, and is not of the script's making.
         command.args(["-ec", recipe("ci")]).stderr(fs::File::create(&log).unwrap());
@@ -229,13 +219,13 @@ fn the_recipe_for_a_ci_job_fails_where_a_script_writes_elsewhere() {
 }
 
 #[test]
-fn the_log_that_output_was_sent_to_is_no_input() {
+fn output_log_is_not_verified_as_an_input() {
     let place = Place::new();
-    fs::write(place.work.join("input"), "in").unwrap();
+    place.write("input", "in");
     let log = place.base().join("log");
-    let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", "cat; echo out; echo x > made; rm made"]);
-    command.stdin(fs::File::open(place.work.join("input")).unwrap()).stdout(fs::File::create(&log).unwrap());
+    let mut command = place.recording();
+    command.args(["sh", "-c", "cat; echo out; echo x > made; rm made"]);
+    command.stdin(fs::File::open(place.at("input")).unwrap()).stdout(fs::File::create(&log).unwrap());
     assert!(command.stderr(std::process::Stdio::null()).status().unwrap().success());
     let verify = |flags: &[&str]| {
         let output = place.command().arg("verify").arg(&place.out).args(flags).output().unwrap();
@@ -245,7 +235,7 @@ fn the_log_that_output_was_sent_to_is_no_input() {
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains(", 1 path that output was sent to left out: "), "{said}");
     // What came in through a descriptor is an input all the same; the log goes on to grow.
-    fs::write(place.work.join("input"), "other").unwrap();
+    place.write("input", "other");
     fs::write(&log, "more").unwrap();
     let paths = |said: &str| said.lines().filter(|line| line.starts_with("drift")).count();
     let ((status, before), (_, after)) = (verify(&["--before"]), verify(&[]));
@@ -253,16 +243,16 @@ fn the_log_that_output_was_sent_to_is_no_input() {
 }
 
 #[test]
-fn the_json_is_one_document_that_names_each_path_once() {
+fn json_is_one_document_with_each_path_once() {
     let place = Place::new();
-    fs::write(place.work.join("old"), "x").unwrap();
+    place.write("old", "x");
     let snapshot = place.record("cat old; rm old; echo y > new; test ! -e missing");
     let output = show(&place, &["--json"]);
     let json: serde_json::Value = serde_json::from_str(text(&output)).unwrap();
     let files = json["files"].as_array().unwrap();
     assert_eq!(files.len(), snapshot.files().len());
     let status = |name: &str| {
-        let path = place.work.join(name).display().to_string();
+        let path = place.at(name).display().to_string();
         files.iter().find(|file| file["path"] == path.as_str()).map(|file| file["status"].clone())
     };
     assert_eq!(status("old"), Some("deleted".into()));
@@ -274,9 +264,9 @@ fn the_json_is_one_document_that_names_each_path_once() {
 }
 
 #[test]
-fn a_restore_that_was_interrupted_is_hinted_at() {
+fn show_mentions_an_interrupted_restore() {
     let place = Place::new();
-    fs::write(place.work.join("f"), "old\n").unwrap();
+    place.write("f", "old\n");
     place.record("echo new >f");
     let restored = place.command().arg("restore").arg(&place.out).arg("--before").output().unwrap();
     assert!(restored.status.success(), "{restored:?}");

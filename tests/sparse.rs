@@ -3,17 +3,17 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, StoreLimit};
 
-use crate::support::{Place, stderr};
+use crate::support::{BINARY, Place, stderr};
 
 const GIB: u64 = 1 << 30;
 
 /// Makes `name` a file of `size` bytes with 4 KiB of data in it.
 fn make(place: &Place, name: &str, size: u64, offset: u64) {
-    let file = File::create(place.work.join(name)).unwrap();
+    let file = File::create(place.at(name)).unwrap();
     file.set_len(size).unwrap();
     file.write_all_at(&[7; 4096], offset).unwrap();
 }
@@ -48,16 +48,16 @@ fn places() -> Vec<Place> {
 const NAMES: [&str; 8] = ["removed", "overwritten", "cut", "grown", "read", "renamed", "punched", "one"];
 
 #[test]
-fn an_undo_of_sparse_files_reads_and_writes_their_data_alone() {
+fn undo_of_sparse_files_reads_and_writes_data_only() {
     for place in places() {
         for name in NAMES {
             make(&place, name, 20 * GIB, 5 * GIB);
         }
         make(&place, "linked", 20 * GIB, GIB);
-        fs::hard_link(place.work.join("linked"), place.work.join("link")).unwrap();
+        fs::hard_link(place.at("linked"), place.at("link")).unwrap();
         // It stays the file that it is, and is written in place.
-        fs::hard_link(place.work.join("one"), place.work.join("other")).unwrap();
-        let before: Vec<u64> = NAMES.map(|name| blocks(&place.work.join(name))).into();
+        fs::hard_link(place.at("one"), place.at("other")).unwrap();
+        let before: Vec<u64> = NAMES.map(|name| blocks(&place.at(name))).into();
         let output = place.record_with(
             &[],
             "rm removed link; printf new | dd of=overwritten bs=1 seek=1G conv=notrunc
@@ -80,15 +80,15 @@ fn an_undo_of_sparse_files_reads_and_writes_their_data_alone() {
         let undone = run(&place, &["restore", out, "--before"]);
         assert!(undone.status.success(), "{}", stderr(&undone));
         for (name, before) in NAMES.into_iter().zip(before) {
-            let path = place.work.join(name);
+            let path = place.at(name);
             let mut data = [0; 4096];
             File::open(&path).unwrap().read_exact_at(&mut data, 5 * GIB).unwrap();
             assert_eq!((fs::metadata(&path).unwrap().len(), data), (20 * GIB, [7; 4096]), "{name}");
             assert!(blocks(&path) <= before + 64, "{name}: {} blocks, {before} before", blocks(&path));
         }
-        let inode = |name: &str| fs::metadata(place.work.join(name)).unwrap().ino();
+        let inode = |name: &str| fs::metadata(place.at(name)).unwrap().ino();
         assert_eq!(inode("one"), inode("other"));
-        assert!(!place.work.join("made").exists());
+        assert!(!place.at("made").exists());
         let verified = run(&place, &["verify", out, "--before"]);
         assert!(verified.status.success(), "{verified:?}");
         let mut made = fs::read_dir(place.base()).unwrap().map(|entry| entry.unwrap().path());
@@ -97,19 +97,19 @@ fn an_undo_of_sparse_files_reads_and_writes_their_data_alone() {
 
         let redone = run(&place, &["restore", rescue.to_str().unwrap(), "--before"]);
         assert!(redone.status.success(), "{}", stderr(&redone));
-        assert_eq!(fs::metadata(place.work.join("made")).unwrap().len(), 9 * GIB + 4);
-        assert!(blocks(&place.work.join("made")) < 64);
+        assert_eq!(fs::metadata(place.at("made")).unwrap().len(), 9 * GIB + 4);
+        assert!(blocks(&place.at("made")) < 64);
     }
 }
 
 #[test]
-fn one_byte_at_another_place_of_a_sparse_file_is_a_difference() {
+fn one_moved_byte_of_a_sparse_file_is_a_difference() {
     let place = Place::new();
     make(&place, "file", 20 * GIB, 5 * GIB);
     place.record("printf x | dd of=file bs=1 seek=7G conv=notrunc 2>/dev/null");
     let out = place.out.to_str().unwrap();
     assert_eq!(run(&place, &["verify", out]).status.code(), Some(0));
-    let file = File::options().write(true).open(place.work.join("file")).unwrap();
+    let file = File::options().write(true).open(place.at("file")).unwrap();
     let modified = file.metadata().unwrap().modified().unwrap();
     file.write_all_at(b"x", 8 * GIB).unwrap();
     file.set_modified(modified).unwrap();
@@ -120,16 +120,15 @@ fn one_byte_at_another_place_of_a_sparse_file_is_a_difference() {
 }
 
 #[test]
-fn cat_gives_zeros_to_a_pipe_and_holes_to_a_file() {
+fn cat_writes_zeros_to_a_pipe_and_holes_to_a_file() {
     let place = Place::new();
     let size = (64 << 20) + 4097;
     make(&place, "file", size, 1 << 20);
     place.record("rm file");
     let cat = |redirected: &str| {
         let script = format!("\"$0\" cat --before \"$1\" file {redirected}");
-        let mut command = Command::new("sh");
-        place.isolate(&mut command);
-        let args = [crate::support::BINARY, place.out.to_str().unwrap()];
+        let mut command = place.program("sh");
+        let args = [BINARY, place.out.to_str().unwrap()];
         let output = command.args(["-c", &script]).args(args).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         output.stdout
@@ -138,7 +137,7 @@ fn cat_gives_zeros_to_a_pipe_and_holes_to_a_file() {
     expected[1 << 20..(1 << 20) + 4096].fill(7);
     assert!(cat("") == expected);
     assert!(cat("| cat") == expected);
-    let path = place.work.join("to");
+    let path = place.at("to");
     cat("> to");
     assert!(fs::read(&path).unwrap() == expected);
     assert!(blocks(&path) < 64, "{}", blocks(&path));
@@ -152,10 +151,10 @@ fn cat_gives_zeros_to_a_pipe_and_holes_to_a_file() {
 }
 
 #[test]
-fn a_diff_names_a_sparse_file_and_writes_no_patch_of_its_holes() {
+fn diff_names_a_sparse_file_without_a_patch() {
     let place = Place::new();
     make(&place, "file", 20 * GIB, GIB);
-    fs::write(place.work.join("text"), "old\n").unwrap();
+    place.write("text", "old\n");
     place.record("printf x | dd of=file bs=1 seek=7G conv=notrunc 2>/dev/null; echo new >text");
     let out = place.out.to_str().unwrap();
     let diff = run(&place, &["diff", out]);
@@ -175,9 +174,9 @@ fn code_block(word: &str) -> &'static str {
 }
 
 #[test]
-fn the_documented_expressions_give_whole_contents() {
+fn documented_expressions_return_complete_contents() {
     let place = Place::new();
-    let path = place.work.join("blobs.parquet");
+    let path = place.at("blobs.parquet");
     let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     let mut writer = BlobWriter::new(file, Compression::Snappy).unwrap();
     let size = (64 << 20) + 4097;
@@ -189,7 +188,7 @@ fn the_documented_expressions_give_whole_contents() {
         ("before:/none", vec![0; 65 << 20]),
     ];
     make(&place, "file", size, 1 << 20);
-    contents.push(("before:/sparse", fs::read(place.work.join("file")).unwrap()));
+    contents.push(("before:/sparse", fs::read(place.at("file")).unwrap()));
     for (key, content) in &contents {
         let file = tempfile::tempfile().unwrap();
         file.set_len(content.len() as u64).unwrap();
@@ -226,8 +225,7 @@ fn the_documented_expressions_give_whole_contents() {
         let code = code.replace("out/blobs.parquet", "blobs.parquet");
         let script =
             format!("import hashlib\ntry: import {module}\nexcept ImportError: exit(77)\n{code}\n{show}");
-        let mut python = Command::new("python3");
-        place.isolate(&mut python);
+        let mut python = place.program("python3");
         match python.args(["-c", &script]).output() {
             Ok(output) if output.status.code() == Some(77) => println!("skipped: no {module}"),
             Ok(output) => {

@@ -1,102 +1,67 @@
-//! A place of its own for each test, and the built binary run in it.
+//! What the tests share: a directory of its own for each, programs to run in it, trees to compare.
 
+mod bundle;
+mod place;
+mod process;
+mod tree;
+mod user;
+
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
 
-use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot, WarningKind};
+use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 
-/// A directory to work in, with a home, a configuration and a snapshot directory beside it.
-pub struct Place {
-    base: tempfile::TempDir,
-    /// Where the command runs.
-    pub work: PathBuf,
-    /// Where the snapshot goes.
-    pub out: PathBuf,
-}
+pub use bundle::{States, commit, file_record, header, make_bundle, records};
+pub use place::{Place, Run};
+pub use process::{children, descendants, kill, trace_restore, wait};
+pub use tree::{Entry, Tree, assert_same, describe, describe_recorded, scan};
+pub use user::{NOBODY, User, give_away, is_root, needs_root};
 
 /// The built binary.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_agent-snapshot");
 
-impl Place {
-    pub fn new() -> Place {
-        Place::in_directory(&std::env::temp_dir())
-    }
+/// The exit status of a test program that can't do here what it is for.
+pub const SKIPPED: i32 = 77;
 
-    /// A place below `directory`.
-    pub fn in_directory(directory: &Path) -> Place {
-        let base = tempfile::tempdir_in(directory).unwrap();
-        let path = base.path().canonicalize().unwrap();
-        for name in ["work", "home", "config"] {
-            std::fs::create_dir(path.join(name)).unwrap();
-        }
-        Place { work: path.join("work"), out: path.join("out"), base }
-    }
+/// The mechanisms that a recording can be made with.
+pub const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
 
-    /// The directory that holds all of it.
-    pub fn base(&self) -> &Path {
-        self.base.path()
-    }
+/// A program of `test_programs/`, by the name of its example in Cargo.toml.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples").join(name);
+    // A run of all tests builds them, a run of this target alone does not.
+    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
+    program
+}
 
-    /// The binary, in this place, without the developer's own settings.
-    pub fn command(&self) -> Command {
-        let mut command = Command::new(BINARY);
-        self.isolate(&mut command);
-        command
+/// Whether a program is in the search path; if not, the reason of a skip is printed.
+pub fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|directory| directory.join(program).is_file());
+    if !found {
+        println!("skipped: {program} is missing");
     }
+    found
+}
 
-    /// Another program, in this place.
-    pub fn isolate(&self, command: &mut Command) {
-        let home = self.work.with_file_name("home");
-        command
-            .current_dir(&self.work)
-            .env("HOME", &home)
-            .env("XDG_CONFIG_HOME", self.work.with_file_name("config"))
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env_remove("AGENT_SNAPSHOT_SESSION")
-            .stdin(Stdio::null());
+/// Whether a command succeeds here; if not, the reason of a skip is printed.
+pub fn works(command: &mut Command) -> bool {
+    let works = command.output().is_ok_and(|output| output.status.success());
+    if !works {
+        println!("skipped: {command:?} does not work here");
     }
+    works
+}
 
-    /// Records `sh -c script` with more options, and returns what it printed.
-    pub fn record_with(&self, options: &[&str], script: &str) -> Output {
-        let mut command = self.command();
-        command.arg("--snapshot-dir").arg(&self.out).args(options).args(["sh", "-c", script]);
-        command.output().unwrap()
-    }
-
-    /// Records `sh -c script`, which must succeed, and reads the snapshot.
-    pub fn record(&self, script: &str) -> Snapshot {
-        let output = self.record_with(&[], script);
-        assert!(output.status.success(), "{output:?}");
-        self.snapshot()
-    }
-
-    /// Reads the snapshot.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot::open(&self.out).unwrap()
-    }
-
-    /// The path of `name` below `work`, in bytes.
-    pub fn path(&self, name: impl AsRef<Path>) -> Vec<u8> {
-        self.work.join(name).into_os_string().into_encoded_bytes()
-    }
-
-    /// The record of `name` below `work`.
-    pub fn file<'s>(&self, snapshot: &'s Snapshot, name: impl AsRef<Path>) -> &'s FileRecord {
-        let path = self.path(&name);
-        snapshot.find(&path).unwrap_or_else(|| panic!("{} is not recorded", name.as_ref().display()))
-    }
-
-    /// The names below `work` that have records, with their operations.
-    pub fn recorded(&self, snapshot: &Snapshot) -> Vec<String> {
-        let root = self.path("");
-        let below = snapshot.files().iter().filter_map(|file| {
-            let name = file.path.strip_prefix(root.as_slice())?;
-            let operations: Vec<_> = file.operations.iter().map(Operation::name).collect();
-            Some(format!("{} {}", String::from_utf8_lossy(name), operations.join("+")))
-        });
-        below.collect()
-    }
+/// Whether root can mount in a namespace of its own; if not, the reason of a skip is printed.
+pub fn can_mount() -> bool {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    needs_root("a mount")
+        && *WORKS
+            .get_or_init(|| works(Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "x", "/tmp"])))
 }
 
 /// The stored bytes of the state before or after.
@@ -109,7 +74,7 @@ pub fn bytes(snapshot: &Snapshot, file: &FileRecord, before: bool) -> Vec<u8> {
     content
 }
 
-/// The warnings that something was lost.
+/// The warnings of a loss.
 pub fn lost(snapshot: &Snapshot) -> Vec<WarningKind> {
     let warnings = snapshot.header().warnings.iter();
     warnings.filter(|warning| warning.lost).map(|warning| warning.kind).collect()
@@ -120,11 +85,38 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether the test runs as root; if not, the reason of a skip is printed.
-pub fn is_root(what: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        println!("skipped: {what} needs root");
+/// The status and the output of a command, for the message of a failure.
+pub fn shown(output: &Output) -> String {
+    format!("{}\n{}{}", output.status, String::from_utf8_lossy(&output.stdout), stderr(output))
+}
+
+/// Sentences as the lines of one message.
+pub fn lines(sentences: &[String]) -> String {
+    sentences.iter().map(|sentence| format!("\n    {sentence}")).collect()
+}
+
+/// The content of `file`, read as JSON.
+pub fn json(file: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+/// The exit code of a command, or 1000 and the number of the signal that ended it.
+pub fn status(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| 1000 + output.status.signal().unwrap())
+}
+
+/// Numbers that follow from a seed (xorshift64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed | 1)
     }
-    root
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap() % limit
+    }
 }

@@ -8,6 +8,7 @@ mod branch;
 mod commands;
 mod concurrent;
 mod full_disk;
+mod git;
 
 mod killed;
 mod malicious_bundle;
@@ -15,6 +16,4 @@ mod random;
 
 mod restore;
 mod resumed;
-#[allow(dead_code, reason = "what restores need comes with them")]
-mod support;
 mod verify;

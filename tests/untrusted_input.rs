@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_arguments_of_any_call_are_decoded_or_refused(number: u8, words in words(), memory: Vec<u8>) {
+    fn any_syscall_arguments_are_decoded_or_refused(number: u8, words in words(), memory: Vec<u8>) {
         entries::call(&[&[number], words.as_slice(), &memory].concat());
     }
 
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn any_ignore_list_is_taken_or_refused(text in json(), noise: Vec<u8>) {
+    fn any_ignore_list_is_accepted_or_refused(text in json(), noise: Vec<u8>) {
         entries::ignore(text.as_bytes());
         entries::ignore(&noise);
     }

@@ -1,4 +1,4 @@
-//! `cat`: the recorded bytes of one path. Neighbour: `snapshot::source`, which has them.
+//! `cat`: writes the recorded bytes of one path. Neighbour: `snapshot::source`, which has them.
 
 use std::io;
 
@@ -16,10 +16,10 @@ use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{Error, FileRecord, Present, Snapshot};
 
-/// Writes the content of `args.path` to the result as it streams; holes of a sparse file are zeros, but
-/// stay holes where the result is a file.
+/// Streams the content of `args.path` to the result; holes of a sparse file become zeros, unless the
+/// result is a regular file.
 ///
-/// Where the bytes turn out to be bad in the midst, the result ends there and the outcome says it.
+/// If the bytes turn out to be bad in the middle, the result ends there, with an error.
 pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let side = if args.before { Side::Before } else { Side::After };
@@ -48,7 +48,8 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
                 _ => "",
             };
             let (path, side) = (quoted(&record.path), side.name());
-            console.say(format_args!("cat {path}: its content {side} the command can't be had: {why}{hint}"));
+            console
+                .say(format_args!("cat {path}: its content {side} the command is unavailable: {why}{hint}"));
             Ok(Exit::Finding)
         }
         Err(Error::Sink(error)) => Err(OutputError::from(error).into()),
@@ -66,7 +67,7 @@ fn raw(contents: &Contents, record: &FileRecord, side: Side, console: &mut Conso
     .map(drop)
 }
 
-/// One JSON object, its last key made while the content streams.
+/// Writes one JSON object, whose last value is streamed.
 fn object(contents: &Contents, record: &FileRecord, side: Side, console: &mut Console) -> Result<(), Error> {
     contents.check(record, side)?;
     let head = serde_json::to_string(&CatJson { record, side, unavailable: None });
@@ -82,7 +83,7 @@ fn object(contents: &Contents, record: &FileRecord, side: Side, console: &mut Co
     write(sink, "\"}\n")
 }
 
-/// The object of `--json` but its `content`.
+/// The object of `--json` without its `content`.
 struct CatJson<'a> {
     record: &'a FileRecord,
     side: Side,

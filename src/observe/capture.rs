@@ -6,6 +6,7 @@
 //! bounded: whoever adds too much waits for the worker. Small contents go there in batches, since
 //! waking the worker costs more than storing one.
 
+use crate::fs;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +19,6 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::ledger::protect::Threat;
 
-use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;

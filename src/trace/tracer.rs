@@ -30,7 +30,7 @@ const UNFAIR_TURNS: u32 = 16;
 
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
 
-/// What becomes of a tracee once its stop was handled.
+/// What becomes of a tracee after its stop.
 enum Next {
     /// It is resumed so that its next stop is the one that matters, with a signal delivered (0: none).
     Resume(i32),
@@ -88,7 +88,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Follows the tree until its last thread has ended.
     ///
-    /// A panic while a stop is handled, here or in the observer, costs only what that stop would have told:
+    /// A panic while a stop is handled, here or in the observer, loses only what that stop would have told:
     /// the tracee is resumed all the same, since the tree dies with this loop.
     pub fn run(mut self) {
         let mut waited = VecDeque::new();
@@ -157,7 +157,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         done.map_err(|panic| failed(self.observer, &*panic)).ok()
     }
 
-    /// Does with a tracee what the handling of its stop came to; its syscall was first postponed at `since`.
+    /// Carries out what becomes of a tracee; its syscall was first postponed at `since`.
     fn proceed(&mut self, tracee: Stopped, next: Next, since: Option<Instant>) {
         match next {
             Next::Resume(signal) => self.resume(tracee, signal),

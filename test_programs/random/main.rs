@@ -4,7 +4,7 @@
 //! call on stderr. What it does follows from the seed alone, as far as threads and processes that run
 //! at once let it: it knows the tree from the seed and from its own calls, and never looks around, so
 //! that a recorder's first sight of a path is the call that matters. `SEED race` lets several of them
-//! use the same names at once. `tests/truth_random.rs` compares the tree with what was recorded.
+//! use the same names at once. `tests/truth/random.rs` compares the tree with what was recorded.
 
 #[path = "../support.rs"]
 #[macro_use]

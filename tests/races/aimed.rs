@@ -10,8 +10,8 @@ use std::process::Stdio;
 
 use agent_snapshot::snapshot::{FileRecord, Operation, Operations, Snapshot, State};
 
-use super::{Load, mechanism, mechanisms, number, program, set_up};
-use crate::truth::{Place, Tree, Who, scan, told};
+use super::{Load, mechanism, mechanisms, number, set_up};
+use crate::support::{Place, Tree, program, scan, shown};
 
 /// How many tries one recording holds.
 const BATCH: usize = 200;
@@ -52,8 +52,8 @@ fn try_of(sentence: &str) -> Option<usize> {
 /// Makes one recording; what is wrong in it.
 fn record(name: &str, tries: usize, mechanism: &str) -> Vec<String> {
     let (place, before) = set_up(&[name, &tries.to_string()]);
-    let mut command = place.recorder(Who::Self_, mechanism);
-    command.arg(program()).args([name, &tries.to_string()]);
+    let mut command = place.recorder(mechanism);
+    command.arg(program("races")).args([name, &tries.to_string()]);
     let served = name == "served_rename";
     let reads = served || name == "renamed_working_directory";
     let output = if served {
@@ -67,8 +67,8 @@ fn record(name: &str, tries: usize, mechanism: &str) -> Vec<String> {
     } else {
         command.output().unwrap()
     };
-    assert!(output.status.success(), "{name}: {}", told(&output));
-    let snapshot = Snapshot::open(&place.out).unwrap_or_else(|error| panic!("{error}: {}", told(&output)));
+    assert!(output.status.success(), "{name}: {}", shown(&output));
+    let snapshot = Snapshot::open(&place.out).unwrap_or_else(|error| panic!("{error}: {}", shown(&output)));
     let mut wrong = if reads { misplaced(&place, &snapshot, tries) } else { Vec::new() };
     if served {
         // What others change is no one's to undo.

@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use agent_snapshot::snapshot::{Operations, Snapshot, WarningKind};
 
-use super::{Load, mechanism, mechanisms, number, program, set_up, wrong};
-use crate::truth::{Place, Who, compare, lines, scan, told};
+use super::{Load, mechanism, mechanisms, number, set_up, wrong};
+use crate::support::{Place, lines, program, scan, shown};
+use crate::truth::compare;
 
 /// The components that paths below the tree have.
 const COMPONENTS: [&str; 12] = ["a", "b", "c", "d", "e", "n", "repo", "v", "w", "x", "y", "nowhere"];
@@ -23,10 +24,10 @@ const MAPPED: &[u8] = b"write to a mapping";
 fn check(seed: usize, mechanism: &str) -> Result<(), String> {
     let seed = seed.to_string();
     let (place, before) = set_up(&["fuzz", &seed]);
-    let mut command = place.recorder(Who::Self_, mechanism);
-    let output = command.arg(program()).args(["fuzz", &seed]).output().unwrap();
+    let mut command = place.recorder(mechanism);
+    let output = command.arg(program("races")).args(["fuzz", &seed]).output().unwrap();
     let after = scan(&place.work);
-    let failed = |what: String| format!("{what}\n{}", told(&output));
+    let failed = |what: String| format!("{what}\n{}", shown(&output));
     if !output.status.success() {
         return Err(failed("the program failed".to_owned()));
     }
@@ -108,19 +109,19 @@ fn check_each(from: usize, load: bool) {
 }
 
 #[test]
-fn a_few_random_races_are_recorded_truly() {
+fn random_races_are_recorded_correctly() {
     let failures = check_all(0, 20, &mechanism(), false);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
 #[ignore = "slow: hundreds of programs"]
-fn slow_random_races_are_recorded_truly() {
+fn slow_random_races_are_recorded_correctly() {
     check_each(1000, false);
 }
 
 #[test]
 #[ignore = "slow: hundreds of programs"]
-fn slow_random_races_under_load_are_recorded_truly() {
+fn slow_random_races_under_load_are_recorded_correctly() {
     check_each(2000, true);
 }

@@ -1,20 +1,20 @@
-//! What programs outside of the tree change while a command is recorded: told, since it can't be known.
+//! Changes that other programs make while a command is recorded: reported, since they can't be known.
 
 use std::fs;
-use std::io::Read;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Stdio;
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use agent_snapshot::snapshot::WarningKind;
+use agent_snapshot::snapshot::{Snapshot, WarningKind};
 
-use crate::support::{Place, lost};
+use crate::support::{Place, Random, lost, program};
 
 /// Records `script`, and has `change` done once it has written a line; it goes on when its own standard
 /// input ends.
 fn record_while(place: &Place, script: &str, change: impl FnOnce()) {
-    let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", script]);
+    let mut command = place.recording();
+    command.args(["sh", "-c", script]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     change();
@@ -23,15 +23,15 @@ fn record_while(place: &Place, script: &str, change: impl FnOnce()) {
 }
 
 #[test]
-fn a_directory_that_somebody_else_replaces_by_a_link_is_told() {
+fn directory_replaced_by_a_symlink_is_reported() {
     let place = Place::new();
-    let directory = place.work.join("d");
+    let directory = place.at("d");
     fs::create_dir(&directory).unwrap();
     record_while(&place, "test -e d/x; echo; read line; echo new >d/new", || {
-        fs::rename(&directory, place.work.join("other")).unwrap();
+        fs::rename(&directory, place.at("other")).unwrap();
         symlink("other", &directory).unwrap();
     });
-    assert!(place.work.join("other/new").exists());
+    assert!(place.at("other/new").exists());
     let snapshot = place.snapshot();
     assert_eq!(lost(&snapshot), [WarningKind::ExternalChange]);
     let detail = &snapshot.header().warnings[0].detail;
@@ -39,7 +39,7 @@ fn a_directory_that_somebody_else_replaces_by_a_link_is_told() {
 }
 
 #[test]
-fn directories_that_the_tree_itself_moves_and_makes_again_are_no_change_from_outside() {
+fn directories_moved_and_recreated_by_the_command_are_no_external_change() {
     let place = Place::new();
     let snapshot = place.record(
         "mkdir -p a/b/c x/y; echo 1 >a/b/c/f; cat a/b/c/f x/y/none; mv a/b b; cat b/c/f; mkdir a/b; echo 2 >a/b/g
@@ -50,17 +50,17 @@ fn directories_that_the_tree_itself_moves_and_makes_again_are_no_change_from_out
 }
 
 #[test]
-fn a_link_or_a_mode_that_somebody_else_changes_is_told() {
+fn external_change_of_a_symlink_or_mode_is_reported() {
     let change_mode =
         |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     for name in ["link", "file", "dir"] {
         let place = Place::new();
-        symlink("file", place.work.join("link")).unwrap();
-        fs::create_dir(place.work.join("dir")).unwrap();
-        fs::write(place.work.join("file"), "content\n").unwrap();
-        change_mode(&place.work.join("file"), 0o644);
-        change_mode(&place.work.join("dir"), 0o755);
-        let path = place.work.join(name);
+        symlink("file", place.at("link")).unwrap();
+        fs::create_dir(place.at("dir")).unwrap();
+        place.write("file", "content\n");
+        change_mode(&place.at("file"), 0o644);
+        change_mode(&place.at("dir"), 0o755);
+        let path = place.at(name);
         record_while(
             &place,
             "cat link >/dev/null; ls -l file dir link >/dev/null; echo; read line; true",
@@ -81,14 +81,115 @@ fn a_link_or_a_mode_that_somebody_else_changes_is_told() {
 }
 
 #[test]
-fn what_the_tree_does_to_a_file_by_another_name_is_no_change_from_outside() {
+fn change_through_another_name_is_no_external_change() {
     let place = Place::new();
-    fs::write(place.work.join("f"), "content\n").unwrap();
-    fs::hard_link(place.work.join("f"), place.work.join("g")).unwrap();
-    symlink("f", place.work.join("link")).unwrap();
-    fs::hard_link(place.work.join("link"), place.work.join("alias")).unwrap();
+    place.write("f", "content\n");
+    fs::hard_link(place.at("f"), place.at("g")).unwrap();
+    symlink("f", place.at("link")).unwrap();
+    fs::hard_link(place.at("link"), place.at("alias")).unwrap();
     let snapshot = place.record(
         "cat f g; readlink link alias; chmod 600 g; rm alias; chown -h $(id -u) link; exec 3<f; cat f",
     );
     assert_eq!(lost(&snapshot), []);
+}
+
+#[test]
+fn directory_replaced_by_a_file_is_reported_and_left_out() {
+    let place = Place::new();
+    fs::create_dir(place.at("d")).unwrap();
+    place.write("d/f", "beneath\n");
+    let mut command = place.recording();
+    command.args(["sh", "-c", "cat d/f; read line; cat d; cat other"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut seen = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut seen).unwrap();
+    fs::remove_dir_all(place.at("d")).unwrap();
+    place.write("d", "instead\n");
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"instead\n");
+    let snapshot = place.snapshot();
+    assert_eq!(place.recorded(&snapshot), ["d/f read", "other existence"]);
+    assert_eq!(lost(&snapshot), [WarningKind::ExternalChange]);
+}
+
+/// What lies below a directory, and a few names that may not be there.
+fn names(work: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = walkdir::WalkDir::new(work)
+        .min_depth(1)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.into_path())
+        .collect();
+    found.extend(["a", "b", "a/x", "b/x/y"].map(|name| work.join(name)));
+    found
+}
+
+/// Does to the tree what nobody sees: changes, moves, replaces and removes whatever is there.
+fn meddle(work: &Path, random: &mut Random) {
+    let all = names(work);
+    let path = &all[random.below(all.len())];
+    let other = &all[random.below(all.len())];
+    // A link may lead out, by /proc/self/cwd for one, to where this process is; and the program may have
+    // removed the directory itself.
+    let Ok(root) = work.canonicalize() else { return };
+    let within = |path: &Path| {
+        path.parent()
+            .and_then(|parent| parent.canonicalize().ok())
+            .is_some_and(|parent| parent.starts_with(&root))
+    };
+    if !within(path) || !within(other) {
+        return;
+    }
+    let is_free_or_file = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
+    // Whatever of it fails, fails.
+    let _ = match random.below(9) {
+        0 => fs::remove_file(path),
+        1 => fs::remove_dir_all(path),
+        2 => fs::rename(path, other),
+        3 => fs::create_dir(path),
+        4 => symlink(other, path),
+        5 => fs::hard_link(path, other),
+        6 if !path.is_dir() => fs::remove_file(path).and_then(|()| fs::create_dir(path)),
+        7 => fs::remove_dir_all(path).and_then(|()| fs::write(path, "outside\n")),
+        _ if is_free_or_file => fs::write(path, vec![b'x'; random.below(1 << 17)]),
+        _ => Ok(()),
+    };
+}
+
+/// Records a random program while somebody else works in the same directory; the manifest must be one
+/// that we read, whatever it says.
+fn record_meddled(seed: u64) {
+    let place = Place::new();
+    let program = program("random");
+    let setup = Command::new(&program).args(["--setup", &seed.to_string()]).current_dir(&place.work).status();
+    assert!(setup.unwrap().success());
+    let mut command = place.recording();
+    command.arg("--quiet");
+    command.args(["sh", "-c", r#""$@"; find . -type f -exec cat {} + ; ls -lR; rm -rf a; cp -r b c; mv b d; find . -exec stat {} +"#, "sh"]);
+    command.arg(&program).args([&seed.to_string(), "race"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let status = loop {
+        meddle(&place.work, &mut random);
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert_ne!(status.code(), Some(125), "seed {seed}");
+    if let Err(error) = Snapshot::open(&place.out) {
+        panic!("seed {seed}: {error}");
+    }
+}
+
+#[test]
+fn manifest_is_readable_whatever_other_processes_do() {
+    (0..12).for_each(record_meddled);
+}
+
+#[test]
+#[ignore = "slow: hundreds of recordings"]
+fn slow_manifest_is_readable_whatever_other_processes_do() {
+    (1000..1300).for_each(record_meddled);
 }

@@ -1,33 +1,24 @@
 //! Files of a Git repository: what is left to Git, and what is stored.
 
-use std::process::Command;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
-use agent_snapshot::snapshot::Snapshot;
+use agent_snapshot::snapshot::{GitState, Snapshot};
 
-use crate::support::{BINARY, Place, bytes, lost};
-
-/// Runs a script in the place, outside of any recording.
-fn prepare(place: &Place, script: &str) {
-    let mut command = Command::new("sh");
-    place.isolate(&mut command);
-    for (name, value) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
-        command.env(format!("GIT_{name}_NAME"), value);
-        command.env(format!("GIT_{name}_EMAIL"), format!("{value}@example.com"));
-    }
-    let output = command.args(["-euc", script]).output().unwrap();
-    assert!(output.status.success(), "{script}: {output:?}");
-}
+use crate::support::{BINARY, Place, bytes, has, json, lost};
 
 fn pin(place: &Place, snapshot: &Snapshot, name: &str) -> Option<String> {
     place.file(snapshot, name).git.as_ref().unwrap().oid.clone()
 }
 
 #[test]
-fn a_file_of_a_filter_whose_configuration_is_gone_is_stored() {
+fn file_of_a_removed_filter_is_stored() {
+    if !has("git") {
+        return;
+    }
     let place = Place::new();
     // It keeps the length, and Git believes the stat data in its index.
-    prepare(
-        &place,
+    place.prepare(
         "git init -q; git config filter.rot.clean 'tr a-z n-za-m'; echo '*.txt filter=rot' >.gitattributes
          echo hello >f.txt; echo plain >plain; git add .; git commit -qm 1
          git config --remove-section filter.rot; touch -d '+1 minute' .git/index; git diff --quiet",
@@ -39,13 +30,15 @@ fn a_file_of_a_filter_whose_configuration_is_gone_is_stored() {
 }
 
 #[test]
-fn a_repository_is_dirty_only_where_a_dirty_path_was_observed() {
+fn repository_is_dirty_only_if_a_dirty_path_was_observed() {
+    if !has("git") {
+        return;
+    }
     let place = Place::new();
-    prepare(&place, "git init -q; echo 1 >a; echo 1 >b; git add .; git commit -qm 1; echo 2 >b");
+    place.prepare("git init -q; echo 1 >a; echo 1 >b; git add .; git commit -qm 1; echo 2 >b");
     for (script, dirty) in [("cat a", serde_json::Value::Null), ("cat a b", true.into())] {
         place.record(script);
-        let manifest = std::fs::read(place.out.join("manifest.json")).unwrap();
-        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let manifest = json(&place.out.join("manifest.json"));
         let root = place.work.to_str().unwrap();
         let mut repositories = manifest["git_repositories"].as_array().unwrap().iter();
         let repository = repositories.find(|repository| repository["root"] == root).unwrap();
@@ -54,16 +47,17 @@ fn a_repository_is_dirty_only_where_a_dirty_path_was_observed() {
 }
 
 #[test]
-fn an_index_of_any_size_costs_no_memory_and_nothing_but_what_git_knows() {
+fn huge_index_is_not_read_into_memory() {
+    if !has("git") {
+        return;
+    }
     let place = Place::new();
-    prepare(
-        &place,
+    place.prepare(
         "git init -q; echo 1 >a; git add .; git commit -qm 1; echo new >b; truncate -s 40G .git/index",
     );
     // What is read whole shall not fill the machine's memory before it is noticed.
     let script = "cat a b >c; grep VmHWM /proc/$PPID/status";
-    let mut command = Command::new("sh");
-    place.isolate(&mut command);
+    let mut command = place.program("sh");
     command.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh", BINARY, "--snapshot-dir"]).arg(&place.out);
     let output = command.args(["sh", "-c", script]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -79,4 +73,132 @@ fn an_index_of_any_size_costs_no_memory_and_nothing_but_what_git_knows() {
     for (name, before, content) in [("a", true, "1\n"), ("b", true, "new\n"), ("c", false, "1\nnew\n")] {
         assert_eq!(bytes(&snapshot, place.file(&snapshot, name), before), content.as_bytes());
     }
+}
+
+#[test]
+fn clean_tracked_files_are_pinned_and_destroyed_ones_stored() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new();
+    let oid = place.prepare(
+        "git init -q; for f in read deleted changed dirty; do echo $f > $f; done; git add .; git commit -qm one
+         echo more >> dirty; git rev-parse HEAD:read",
+    );
+    let snapshot = place.record("cat read dirty; rm deleted; echo new > changed");
+    let pinned = place.file(&snapshot, "read");
+    assert_eq!(pinned.git.as_ref().unwrap().oid.as_deref(), Some(oid.trim()));
+    assert_eq!(pinned.before.present().unwrap().blob, None);
+    assert_eq!(pinned.after.present().unwrap().blob, None);
+    for name in ["deleted", "changed"] {
+        let file = place.file(&snapshot, name);
+        assert!(file.git.as_ref().unwrap().oid.is_some(), "{name}");
+        assert_eq!(bytes(&snapshot, file, true), format!("{name}\n").as_bytes());
+    }
+    let dirty = place.file(&snapshot, "dirty");
+    assert_eq!(dirty.git.as_ref().map(|git| (git.oid.is_some(), git.dirty)), Some((false, true)));
+    assert_eq!(bytes(&snapshot, dirty, true), b"dirty\nmore\n");
+    let root = place.work.as_os_str().as_bytes();
+    // Programs that were looked for may lie in repositories, too.
+    let repository = snapshot.header().git_repositories.iter().find(|repository| repository.root == root);
+    assert!(repository.is_some_and(|repository| repository.dirty));
+}
+
+#[test]
+fn attributes_and_ignore_rules_written_during_the_run_apply() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new();
+    // The index is written well after the file, so that its stat data proves what it is the data of.
+    place.prepare(
+        "git init -q; git config filter.rot.clean 'tr a-z n-za-m'; git config filter.rot.smudge 'tr a-z n-za-m'
+         echo '*.txt filter=rot' > .gitattributes; cp .gitattributes attributes; echo '*.log' > rules
+         echo hello > f.txt; sleep 0.1; git add .; git commit -qm one; sleep 0.1; touch .git/index",
+    );
+    let snapshot = place
+        .record("cat attributes > .gitattributes; cat f.txt; cat rules > .gitignore; echo hello > x.log");
+    let file = place.file(&snapshot, "f.txt");
+    let git = file.git.as_ref().unwrap();
+    assert_eq!((git.tracked, git.dirty, git.oid.as_deref()), (true, false, None));
+    assert_eq!(bytes(&snapshot, file, true), b"hello\n");
+    assert!(place.file(&snapshot, "x.log").git.as_ref().unwrap().ignored);
+    // The same by a descriptor from before the launch.
+    for name in [".gitignore", ".git/info/exclude"] {
+        fs::create_dir_all(place.at(".git/info")).unwrap();
+        place.write(".gitignore", "");
+        let rules = fs::File::create(place.at(name)).unwrap();
+        let mut command = place.recording();
+        command.args(["sh", "-c", "cat rules; echo hello > x.log"]);
+        assert!(command.stdout(rules).status().unwrap().success());
+        let snapshot = place.snapshot();
+        assert!(place.file(&snapshot, "x.log").git.as_ref().unwrap().ignored, "{name}");
+    }
+}
+
+#[test]
+fn git_state_at_the_end_covers_unchanged_files() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new();
+    place.prepare(
+        "git init -q; for f in kept added excluded dropped; do echo $f > $f; done; git add kept dropped
+         git commit -qm one",
+    );
+    let known = |script: &str, names: &[&str]| -> Vec<_> {
+        let snapshot = place.record(script);
+        let of = |git: &Option<GitState>| git.as_ref().map(|git| (git.tracked, git.ignored));
+        let file = |name: &&str| {
+            let file = place.file(&snapshot, name);
+            (of(&file.git), of(&file.git_after))
+        };
+        names.iter().map(file).collect()
+    };
+    let (tracked, untracked, ignored) = (Some((true, false)), Some((false, false)), Some((false, true)));
+    assert_eq!(
+        known("cat kept added excluded; echo excluded > .gitignore", &["kept", "added", "excluded"]),
+        [(tracked, None), (untracked, None), (untracked, ignored)]
+    );
+    assert_eq!(
+        known(
+            "cat kept added dropped; git add added; git rm -q --cached dropped",
+            &["kept", "added", "dropped"]
+        ),
+        [(tracked, None), (untracked, tracked), (tracked, untracked)]
+    );
+    // Read, and so asked for a pin, when the index has changed.
+    let script = "stat kept added dropped; git add dropped; git rm -q --cached added; cat kept added dropped";
+    assert_eq!(
+        known(script, &["kept", "added", "dropped"]),
+        [(tracked, None), (tracked, untracked), (untracked, tracked)]
+    );
+    // As long as before, and with its time put back.
+    let snapshot = place.record("touch -r kept t; printf K 1<> kept; touch -r t kept");
+    let file = place.file(&snapshot, "kept");
+    let dirty = |git: &Option<GitState>| git.as_ref().map(|git| git.dirty);
+    assert_eq!((dirty(&file.git), dirty(&file.git_after)), (Some(false), Some(true)));
+}
+
+#[test]
+fn new_repository_covers_paths_observed_before_it() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new();
+    for name in ["r/added", "r/d/untracked", "r/ignored", "outside"] {
+        place.write(name, name);
+    }
+    let snapshot = place.record(
+        "cat r/added r/d/untracked r/ignored outside; git init -q r; cd r; echo ignored > .git/info/exclude; git add added",
+    );
+    let after = |name: &str| {
+        let file = place.file(&snapshot, name);
+        assert_eq!(file.git, None, "{name}");
+        file.git_after.as_ref().map(|git| (git.tracked, git.ignored))
+    };
+    assert_eq!(after("r/added"), Some((true, false)));
+    assert_eq!(after("r/d/untracked"), Some((false, false)));
+    assert_eq!(after("r/ignored"), Some((false, true)));
+    assert_eq!(after("outside"), None);
 }

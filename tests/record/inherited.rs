@@ -1,21 +1,51 @@
 //! Files on descriptors from before the launch: what is destroyed of them is kept, what is only appended is
 //! not copied.
 
-use std::fs::{self, File};
+use std::fs;
+use std::fs::File;
 use std::process::Command;
 
 use agent_snapshot::snapshot::Snapshot;
 
 use crate::support::{Place, bytes, lost, stderr};
 
+#[test]
+fn inherited_descriptors_are_recorded_from_the_launch() {
+    let place = Place::new();
+    for (name, content) in [("input", "in"), ("log", "old\n"), ("overwritten", "before")] {
+        fs::write(place.at(name), content).unwrap();
+    }
+    let mut command = place.recording();
+    command.args(["sh", "-c", "cat; echo err >&2"]);
+    command.stdin(fs::File::open(place.at("input")).unwrap());
+    command.stdout(fs::OpenOptions::new().append(true).open(place.at("log")).unwrap());
+    command.stderr(fs::OpenOptions::new().write(true).open(place.at("overwritten")).unwrap());
+    assert!(command.status().unwrap().success());
+    let snapshot = place.snapshot();
+    assert_eq!(place.recorded(&snapshot), ["input read", "log write", "overwritten write"]);
+    assert!(
+        snapshot
+            .files()
+            .iter()
+            .filter(|file| file.path.starts_with(&place.path("")))
+            .all(|file| file.inherited)
+    );
+    let log = place.file(&snapshot, "log");
+    assert_eq!(log.before.present().unwrap().size, 4);
+    assert_eq!(log.before.present().unwrap().blob, None);
+    let overwritten = place.file(&snapshot, "overwritten");
+    assert_eq!(bytes(&snapshot, overwritten, true), b"before");
+    assert_eq!(bytes(&snapshot, overwritten, false), b"err\nre");
+}
+
 const OLD: &[u8] = b"precious\n";
 
 /// Records `script` with its standard output appended to `log`, which has `OLD` in it.
 fn record_appending(place: &Place, script: &str) -> Snapshot {
-    fs::write(place.work.join("log"), OLD).unwrap();
-    let log = File::options().append(true).open(place.work.join("log")).unwrap();
-    let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", script]);
+    place.write("log", OLD);
+    let log = File::options().append(true).open(place.at("log")).unwrap();
+    let mut command = place.recording();
+    command.args(["sh", "-c", script]);
     let output = command.stdout(log).output().unwrap();
     assert!(output.status.success(), "{script}: {}", stderr(&output));
     place.snapshot()
@@ -42,7 +72,7 @@ const WAYS: [&str; 14] = [
 ];
 
 #[test]
-fn bytes_of_a_file_that_was_opened_for_appending_are_kept_before_they_are_destroyed() {
+fn destroyed_content_of_an_appended_file_is_kept() {
     if Command::new("python3").arg("--version").output().is_err() {
         println!("skipped: python3 is missing");
         return;
@@ -54,7 +84,7 @@ fn bytes_of_a_file_that_was_opened_for_appending_are_kept_before_they_are_destro
         let log = place.file(&snapshot, "log");
         assert!(log.inherited, "{script}");
         let before = log.before.present().unwrap();
-        if fs::read(place.work.join("log")).is_ok_and(|now| now.starts_with(OLD)) {
+        if fs::read(place.at("log")).is_ok_and(|now| now.starts_with(OLD)) {
             assert!(script.contains("pwritev"), "{script}: nothing was destroyed");
             continue;
         }
@@ -64,7 +94,7 @@ fn bytes_of_a_file_that_was_opened_for_appending_are_kept_before_they_are_destro
 }
 
 #[test]
-fn what_is_only_appended_is_not_copied() {
+fn appended_file_is_not_copied() {
     let place = Place::new();
     let snapshot = record_appending(&place, "echo a; echo b >> log; cat log > /dev/null");
     let log = place.file(&snapshot, "log");
@@ -80,12 +110,12 @@ fn what_is_only_appended_is_not_copied() {
 }
 
 #[test]
-fn an_input_that_is_renamed_by_name_has_its_bytes_at_both_names() {
+fn renamed_input_has_its_content_at_both_names() {
     let place = Place::new();
-    fs::write(place.work.join("list"), OLD).unwrap();
-    let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", "mv list list.bak"]);
-    let output = command.stdin(File::open(place.work.join("list")).unwrap()).output().unwrap();
+    place.write("list", OLD);
+    let mut command = place.recording();
+    command.args(["sh", "-c", "mv list list.bak"]);
+    let output = command.stdin(File::open(place.at("list")).unwrap()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let snapshot = place.snapshot();
     assert_eq!(lost(&snapshot), []);

@@ -7,36 +7,21 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use crate::support::{Place, Random, children, descendants, kill, program};
 use agent_snapshot::snapshot::Snapshot;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::transparency::program;
-use crate::support::Place;
 
 /// Longer than any round takes on a busy machine: what takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Numbers that a failure can be repeated with: the seed is printed (xorshift64).
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let seed = std::env::var("STORM_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| {
-            let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-            u64::from(now.subsec_nanos()) << 20 | now.as_secs() & 0xf_ffff
-        });
-        println!("STORM_SEED={seed}");
-        Random(seed | 1)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 16).unwrap() % limit
-    }
+/// Numbers that a failure can be repeated with: the seed is printed.
+fn random() -> Random {
+    let seed = std::env::var("KILLS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        u64::from(now.subsec_nanos()) << 20 | now.as_secs() & 0xf_ffff
+    });
+    println!("KILLS_SEED={seed}");
+    Random::new(seed)
 }
 
 /// Work of many processes and threads, which ends by itself whoever is killed.
@@ -59,36 +44,13 @@ const TREE: &str = r#"
 "#;
 
 fn start(place: &Place) -> Child {
-    let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).args(["sh", "-c", TREE]);
+    let mut command = place.recording();
+    command.args(["sh", "-c", TREE]);
     command
         .env("processes", program("processes"))
         .stdout(Stdio::piped())
         .stderr(fs::File::create(place.base().join("said")).unwrap());
     command.spawn().unwrap()
-}
-
-pub fn children(pid: i32) -> Vec<i32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
-        .flat_map(|pids| pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
-}
-
-/// All processes below `pid`.
-fn descendants(pid: i32) -> Vec<i32> {
-    let mut all = children(pid);
-    let mut at = 0;
-    while at < all.len() {
-        all.extend(children(all[at]));
-        at += 1;
-    }
-    all
-}
-
-fn end(pid: i32) -> bool {
-    kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
 }
 
 /// Runs `disturb` until the last process of the tree has closed its output and the front has ended;
@@ -118,9 +80,9 @@ fn until_gone(child: &mut Child, mut disturb: impl FnMut(&mut Child)) {
                     format!("{pid} {} {}", line("stat"), line("wchan"))
                 })
                 .collect();
-            end(i32::try_from(child.id()).unwrap());
+            kill(i32::try_from(child.id()).unwrap());
             for pid in &tree {
-                end(*pid);
+                kill(*pid);
             }
             panic!("it hangs:\n{}", shown.join("\n"));
         }
@@ -144,7 +106,7 @@ fn kill_in_the_tree(random: &mut Random, wanted: usize) -> usize {
             // A command that is killed before it executes was not started.
             if kills < wanted && tree.len() > 1 {
                 let victim = tree[spared + random.below(tree.len() - spared)];
-                kills += usize::from(end(victim));
+                kills += usize::from(kill(victim));
             }
         });
         let status = child.wait().unwrap();
@@ -169,7 +131,7 @@ fn kill_ours(random: &mut Random, rounds: usize) {
         until_gone(&mut child, |child| {
             if !killed && Instant::now() >= due {
                 let victim = if round % 2 == 0 { Some(front) } else { children(front).first().copied() };
-                killed = victim.is_some_and(end) || child.try_wait().unwrap().is_some();
+                killed = victim.is_some_and(kill) || child.try_wait().unwrap().is_some();
             }
         });
         if place.out.join("manifest.json").exists() {
@@ -183,23 +145,23 @@ fn kill_ours(random: &mut Random, rounds: usize) {
 }
 
 #[test]
-fn a_kill_of_any_process_of_the_tree_is_ordinary() {
-    kill_in_the_tree(&mut Random::new(), 100);
+fn killing_any_tracee_leaves_a_complete_snapshot() {
+    kill_in_the_tree(&mut random(), 100);
 }
 
 #[test]
 #[ignore = "slow: thousands of kills"]
-fn thousands_of_kills_are_ordinary() {
-    kill_in_the_tree(&mut Random::new(), 2000);
+fn slow_killing_any_tracee_leaves_a_complete_snapshot() {
+    kill_in_the_tree(&mut random(), 2000);
 }
 
 #[test]
-fn a_kill_of_ours_leaves_nothing_running() {
-    kill_ours(&mut Random::new(), 12);
+fn killing_the_recorder_leaves_nothing_running() {
+    kill_ours(&mut random(), 12);
 }
 
 #[test]
 #[ignore = "slow: hundreds of recordings"]
-fn hundreds_of_kills_of_ours_leave_nothing_running() {
-    kill_ours(&mut Random::new(), 300);
+fn slow_killing_the_recorder_leaves_nothing_running() {
+    kill_ours(&mut random(), 300);
 }

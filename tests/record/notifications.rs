@@ -8,32 +8,30 @@ use agent_snapshot::snapshot::WarningKind;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::killed::children;
-use super::transparency::program;
-use crate::support::Place;
+use crate::support::{Place, children, program};
 
 /// Whatever lane the other tests are run on.
 const LANE: [&str; 2] = ["--mechanism", "auto"];
 
 /// A recording of the program that looks, whose arguments are still to come.
 fn record_looks(place: &Place) -> Command {
-    let mut command = place.command();
-    command.arg("--snapshot-dir").arg(&place.out).args(LANE).arg(program("looks"));
+    let mut command = place.recording();
+    command.args(LANE).arg(program("read_only"));
     command
 }
 
 #[test]
-fn a_look_is_not_interrupted_by_a_signal_that_would_not_interrupt_it_alone() {
+fn signal_does_not_interrupt_a_read_only_syscall() {
     let place = Place::new();
     let output = record_looks(&place).args(["interrupted", "3000"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "EINTR 0, other 0\n", "{output:?}");
 }
 
 #[test]
-fn a_supervisor_of_the_commands_own_is_told_or_refused_and_noted() {
+fn listener_of_the_command_is_refused_or_reported() {
     for mechanism in ["auto", "stops"] {
         let place = Place::new();
-        let script = format!("{} supervise", program("looks").display());
+        let script = format!("{} supervise", program("read_only").display());
         let output = place.record_with(&["--mechanism", mechanism], &script);
         let snapshot = place.snapshot();
         let told = snapshot.header().warnings.iter().find(|warning| warning.kind == WarningKind::Listener);
@@ -72,23 +70,23 @@ fn check_kills(rounds: usize) {
 }
 
 #[test]
-fn no_look_goes_astray_when_a_process_of_ours_is_killed() {
+fn killing_the_recorder_fails_no_read_only_syscall() {
     check_kills(20);
 }
 
 #[test]
 #[ignore = "slow: hundreds of kills"]
-fn no_look_goes_astray_in_hundreds_of_kills() {
+fn slow_killing_the_recorder_fails_no_read_only_syscall() {
     check_kills(400);
 }
 
 #[test]
-fn no_look_goes_astray_when_the_tracing_process_is_killed_in_the_background() {
+fn killing_the_background_tracer_fails_no_read_only_syscall() {
     let place = Place::new();
     let report = place.base().join("report");
     let script = format!(
         "{} forever {} > {} 2>&1 & echo started",
-        program("looks").display(),
+        program("read_only").display(),
         report.display(),
         place.base().join("said").display()
     );

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::Snapshot;
 
-use crate::truth::{Place, Who, as_who, gaps, is_root, lines, told};
+use crate::support::{Place, User, has, lines, shown};
+use crate::truth::gaps;
 
 const VERDICTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/verdicts.py");
 
@@ -23,39 +24,39 @@ type Verdicts = BTreeMap<String, String>;
 const AGAIN: usize = 3;
 
 /// A Python that has its own tests, and that `who` can run.
-fn python(who: Who) -> Option<PathBuf> {
+fn python(place: &Place) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("python3"));
     ["/usr/bin/python3".into()].into_iter().chain(found).find(|python: &PathBuf| {
-        let tried = as_who(who, python).args(["-c", "import test.support, os; os.stat(os.path.join(os.path.dirname(test.__file__), \"test_os.py\"))"]).current_dir("/").output();
+        let tried = place.program(python).args(["-c", "import test.support, os; os.stat(os.path.join(os.path.dirname(test.__file__), \"test_os.py\"))"]).output();
         tried.is_ok_and(|tried| tried.status.success())
     })
 }
 
 /// Runs tests in a place of their own; their verdicts, and what was said.
-fn run(python: &Path, who: Who, recorded: bool, module: &str, tests: &[String]) -> (Verdicts, String) {
-    let place = Place::new(who);
-    let base = place.work.parent().unwrap();
+fn run(python: &Path, user: User, recorded: bool, module: &str, tests: &[String]) -> (Verdicts, String) {
+    let place = Place::of(user);
+    let base = place.base();
     fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
     let script = base.join("verdicts.py");
     fs::copy(VERDICTS, &script).unwrap();
     let output = base.join("verdicts.json");
     let mut command = if recorded {
-        let mut command = place.recorder(who, "auto");
+        let mut command = place.recorder("auto");
         command.arg(python);
         command
     } else {
-        as_who(who, python)
+        place.program(python)
     };
-    command.current_dir(&place.work).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
     command.env("HOME", &place.home).env("XDG_CONFIG_HOME", &place.config).env("LC_ALL", "C.UTF-8");
     command.env("TMPDIR", &place.work).stdin(Stdio::null());
     let said = command.arg(&script).arg(&output).arg(module).args(tests).output().unwrap();
-    let said = told(&said);
+    let said = shown(&said);
     let verdicts = fs::read(&output).unwrap_or_else(|error| panic!("{module}: {error}\n{said}"));
     if recorded {
         let snapshot = Snapshot::open(&place.out).unwrap();
-        println!("{module} as {who:?}: {} paths{}", snapshot.files().len(), lines(&gaps(&snapshot)));
+        println!("{module} as {user:?}: {} paths{}", snapshot.files().len(), lines(&gaps(&snapshot)));
     }
     (serde_json::from_slice(&verdicts).unwrap(), said)
 }
@@ -67,12 +68,13 @@ fn different(one: &Verdicts, other: &Verdicts) -> Vec<String> {
 }
 
 /// What the tests that differ say when they are run again; those that never agree.
-fn compare(python: &Path, who: Who, module: &str) -> Vec<String> {
+fn compare(python: &Path, user: User, module: &str) -> Vec<String> {
     let (bare, recorded) = std::thread::scope(|scope| {
-        let bare = scope.spawn(|| run(python, who, false, module, &[]));
-        (bare.join().unwrap(), run(python, who, true, module, &[]))
+        let bare = scope.spawn(|| run(python, user, false, module, &[]));
+        (bare.join().unwrap(), run(python, user, true, module, &[]))
     });
-    println!("{module} as {who:?}: {} tests", bare.0.len());
+    println!("{module} as {user:?}: {} tests", bare.0.len());
+    assert!(!bare.0.is_empty(), "{module} has no tests: {}", bare.1);
     let mut wrong = Vec::new();
     for test in different(&bare.0, &recorded.0) {
         let verdict = |verdicts: &Verdicts| verdicts.get(&test).cloned().unwrap_or_default();
@@ -80,7 +82,7 @@ fn compare(python: &Path, who: Who, module: &str) -> Vec<String> {
         let mut watched = BTreeSet::from([verdict(&recorded.0)]);
         let mut said = recorded.1.clone();
         for _ in 0..AGAIN {
-            let again = |recorded| run(python, who, recorded, module, std::slice::from_ref(&test));
+            let again = |recorded| run(python, user, recorded, module, std::slice::from_ref(&test));
             alone.insert(verdict(&again(false).0));
             let (verdicts, now) = again(true);
             watched.insert(verdict(&verdicts));
@@ -88,23 +90,22 @@ fn compare(python: &Path, who: Who, module: &str) -> Vec<String> {
         }
         println!("{test}: alone {alone:?}, recorded {watched:?}");
         if alone.is_disjoint(&watched) {
-            wrong.push(format!("{test} as {who:?}: alone {alone:?}, recorded {watched:?}\n{said}"));
+            wrong.push(format!("{test} as {user:?}: alone {alone:?}, recorded {watched:?}\n{said}"));
         }
     }
     wrong
 }
 
 fn compare_suites(modules: &[&str]) {
-    let everyone: &[Who] = if is_root() { &[Who::Self_, Who::Nobody] } else { &[Who::Self_] };
     let only = std::env::var("SUITE").ok();
     let mut wrong = Vec::new();
-    for who in everyone {
-        let Some(python) = python(*who) else {
-            println!("skipped as {who:?}: no Python with its own tests (Debian: libpython3-testsuite)");
+    for &user in User::all() {
+        let Some(python) = python(&Place::of(user)) else {
+            println!("skipped as {user:?}: no Python with its own tests (Debian: libpython3-testsuite)");
             continue;
         };
         for module in modules.iter().filter(|module| only.as_ref().is_none_or(|only| only == *module)) {
-            wrong.extend(compare(&python, *who, module));
+            wrong.extend(compare(&python, user, module));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -112,28 +113,25 @@ fn compare_suites(modules: &[&str]) {
 
 #[test]
 #[ignore = "slow: CPython's own tests"]
-fn slow_python_finds_files_and_processes_as_alone() {
+fn slow_python_file_and_process_tests_pass_as_alone() {
     compare_suites(&["test_os", "test_posix", "test_shutil", "test_pty", "test_subprocess"]);
 }
 
 #[test]
 #[ignore = "slow: CPython's own tests"]
-fn slow_python_finds_signals_as_alone() {
+fn slow_python_signal_tests_pass_as_alone() {
     compare_suites(&["test_signal"]);
 }
 
 #[test]
 #[ignore = "slow: CPython's own tests"]
-fn slow_python_finds_streams_as_alone() {
+fn slow_python_stream_tests_pass_as_alone() {
     compare_suites(&["test_io"]);
 }
 
 /// The methods of some of stress-ng's classes.
 fn stressors(class: &str) -> Vec<String> {
-    let Ok(list) = Command::new("stress-ng").args(["--class", &format!("{class}?")]).output() else {
-        println!("skipped: stress-ng is not here");
-        return Vec::new();
-    };
+    let list = Command::new("stress-ng").args(["--class", &format!("{class}?")]).output().unwrap();
     // They take every processor at real-time priority, or all space of the disk, from the rest of the
     // machine, too.
     let starving = ["softlockup", "forkheavy"];
@@ -144,17 +142,17 @@ fn stressors(class: &str) -> Vec<String> {
 
 /// How one of them ends, alone or recorded, and what it says.
 fn stress(name: &str, recorded: bool) -> (Option<i32>, String) {
-    let place = Place::new(Who::Self_);
+    let place = Place::new();
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "60"]);
     if recorded {
-        let recorder = place.recorder(Who::Self_, "auto");
+        let recorder = place.recorder("auto");
         command.arg(recorder.get_program()).args(recorder.get_args());
     }
     command.args(["stress-ng", "--timeout", "1s", &format!("--{name}"), "1", "--temp-path", "."]);
     command.current_dir(&place.work).env("HOME", &place.home).env("XDG_CONFIG_HOME", &place.config);
     let output = command.stdin(Stdio::null()).output().unwrap();
-    let mut said = told(&output);
+    let mut said = shown(&output);
     if recorded {
         match Snapshot::open(&place.out) {
             Ok(snapshot) => println!("{name}: {} paths{}", snapshot.files().len(), lines(&gaps(&snapshot))),
@@ -168,6 +166,9 @@ fn stress(name: &str, recorded: bool) -> (Option<i32>, String) {
 }
 
 fn compare_class(class: &str) {
+    if !has("stress-ng") {
+        return;
+    }
     let only = std::env::var("STRESSOR").ok();
     let mut wrong = Vec::new();
     for name in stressors(class).into_iter().filter(|name| only.as_ref().is_none_or(|only| only == name)) {
@@ -187,12 +188,12 @@ fn compare_class(class: &str) {
 
 #[test]
 #[ignore = "slow: a second for each method"]
-fn slow_stress_of_file_systems_ends_as_alone() {
+fn slow_filesystem_stressors_end_as_alone() {
     compare_class("filesystem");
 }
 
 #[test]
 #[ignore = "slow: a second for each method"]
-fn slow_stress_of_the_scheduler_ends_as_alone() {
+fn slow_scheduler_stressors_end_as_alone() {
     compare_class("scheduler");
 }

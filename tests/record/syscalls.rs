@@ -3,24 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::{env, fs};
 
-/// The exit status of a case that can't be run here.
-const SKIPPED: i32 = 77;
-/// Who root becomes to be an ordinary user.
-const NOBODY: u32 = 65534;
-
-/// Who runs a case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
-    Root,
-    User,
-}
+use crate::support::{Place, SKIPPED, User, program};
 
 /// One case of a program.
 struct Case {
@@ -38,49 +27,18 @@ struct Observations {
     lost: Vec<String>,
 }
 
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|this| std::os::unix::fs::MetadataExt::uid(&this) == 0)
-}
-
-/// Those as whom cases can be run.
-fn everyone() -> Vec<Who> {
-    if !is_root() {
-        println!("skipped: the cases that need root");
-        return vec![Who::User];
-    }
-    // The programs may lie where an ordinary user can't go.
-    let reachable = as_who(Who::User, &program("open")).arg("--list").output();
-    if reachable.is_ok_and(|output| output.status.success()) {
-        vec![Who::Root, Who::User]
-    } else {
-        println!("skipped: the cases of an ordinary user, who can't execute the programs where they are");
-        vec![Who::Root]
-    }
-}
-
-fn as_who(who: Who, program: &Path) -> Command {
-    let mut command = Command::new(program);
-    if who == Who::User && is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
-}
-
-fn program(name: &str) -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("calls_{name}"));
-    // A run of all tests builds them, a run of this target alone does not.
-    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
-    program
-}
-
 fn text(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+fn executable(name: &str) -> PathBuf {
+    program(&format!("syscall_{name}"))
+}
+
 fn cases(name: &str) -> Vec<Case> {
-    let list = text(&Command::new(program(name)).arg("--list").output().unwrap());
+    let list = text(&Command::new(executable(name)).arg("--list").output().unwrap());
+    assert!(!list.is_empty(), "{name} has no cases");
     let fields = list.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     fields
         .map(|fields| Case {
@@ -91,33 +49,8 @@ fn cases(name: &str) -> Vec<Case> {
         .collect()
 }
 
-/// A directory for one case: `work`, where it runs, and what must lie outside of it.
-struct Place {
-    _base: tempfile::TempDir,
-    work: PathBuf,
-    home: PathBuf,
-    config: PathBuf,
-    out: PathBuf,
-}
-
-fn place(who: Who) -> Place {
-    let base = tempfile::tempdir().unwrap();
-    let path = base.path().canonicalize().unwrap();
-    let [work, home, config, out] = ["work", "home", "config", "out"].map(|name| path.join(name));
-    for dir in [&work, &home, &config] {
-        fs::create_dir(dir).unwrap();
-    }
-    if who == Who::User && is_root() {
-        for dir in [&path, &work, &home, &config] {
-            std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-    }
-    Place { _base: base, work, home, config, out }
-}
-
-fn setup(program: &Path, case: &Case, who: Who, place: &Place) {
-    let output = as_who(who, program).args(["--setup", &case.name]).current_dir(&place.work).output();
-    text(&output.unwrap());
+fn setup(program: &Path, case: &Case, place: &Place) {
+    text(&place.program(program).args(["--setup", &case.name]).output().unwrap());
 }
 
 fn expected(program: &Path, case: &Case) -> Observations {
@@ -136,16 +69,16 @@ fn expected(program: &Path, case: &Case) -> Observations {
 }
 
 /// Runs each case of a program as everyone who can, and shows what went wrong, all of it.
-fn check_each(name: &str, check: fn(&Path, &Case, Who) -> Result<(), String>) {
-    let program = program(name);
+fn check_each(name: &str, check: fn(&Path, &Case, User) -> Result<(), String>) {
+    let program = executable(name);
     let mut wrong = String::new();
-    for who in everyone() {
+    for &user in User::all() {
         for case in cases(name) {
-            if case.needs == "root" && who == Who::User || case.needs == "user" && who == Who::Root {
+            if case.needs == "root" && !user.is_root() || case.needs == "user" && user.is_root() {
                 continue;
             }
-            if let Err(how) = check(&program, &case, who) {
-                let _ = writeln!(wrong, "{name} {} as {who:?}: {how}", case.name);
+            if let Err(how) = check(&program, &case, user) {
+                let _ = writeln!(wrong, "{name} {} as {user:?}: {how}", case.name);
             }
         }
     }
@@ -180,22 +113,22 @@ fn type_of(path: &Path) -> String {
 }
 
 /// Everything below a directory, by its relative path.
-fn tree(root: &Path) -> BTreeMap<String, String> {
+fn types_below(root: &Path) -> BTreeMap<String, String> {
     let entries = walkdir::WalkDir::new(root).min_depth(1).into_iter().filter_map(Result::ok);
     let relative = |path: &Path| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
     entries.map(|entry| (relative(entry.path()), type_of(entry.path()))).collect()
 }
 
 /// Without the recorder: the case succeeds, and what it expects of types before and after is so.
-fn alone(program: &Path, case: &Case, who: Who) -> Result<(), String> {
-    let place = place(who);
-    setup(program, case, who, &place);
-    let before = tree(&place.work);
-    let output = as_who(who, program).arg(&case.name).current_dir(&place.work).output().unwrap();
+fn alone(program: &Path, case: &Case, user: User) -> Result<(), String> {
+    let place = Place::of(user);
+    setup(program, case, &place);
+    let before = types_below(&place.work);
+    let output = place.program(program).arg(&case.name).output().unwrap();
     if !outcome(case, &output)? {
         return Ok(());
     }
-    let after = tree(&place.work);
+    let after = types_below(&place.work);
     let expected = expected(program, case);
     let absent = "absent".to_owned();
     for (path, [_, type_before, type_after]) in expected.paths.iter().filter(|(path, _)| *path != ".") {
@@ -241,22 +174,17 @@ fn recorded(manifest: &serde_json::Value, work: &Path) -> Observations {
 }
 
 /// With the recorder: the case succeeds as it does alone, and the manifest says what it expects.
-fn traced(program: &Path, case: &Case, who: Who) -> Result<(), String> {
-    let place = place(who);
-    setup(program, case, who, &place);
-    let output = as_who(who, Path::new(env!("CARGO_BIN_EXE_agent-snapshot")))
-        .arg("--snapshot-dir")
-        .arg(&place.out)
-        .args(["--quiet", "--"])
-        .arg(program)
-        .arg(&case.name)
-        .current_dir(&place.work)
-        .env("HOME", &place.home)
-        .env("XDG_CONFIG_HOME", &place.config)
-        .output()
-        .unwrap();
-    if !outcome(case, &output)? {
-        return Ok(());
+fn traced(program: &Path, case: &Case, user: User) -> Result<(), String> {
+    let place = Place::of(user);
+    setup(program, case, &place);
+    let mut command = place.recording();
+    command.args(["--quiet", "--"]).arg(place.executable(program)).arg(&case.name);
+    if !outcome(case, &command.output().unwrap())? {
+        // What the recorder alone makes impossible is not to be skipped.
+        let place = Place::of(user);
+        setup(program, case, &place);
+        let alone = outcome(case, &place.program(program).arg(&case.name).output().unwrap())?;
+        return if alone { Err("it can only be run without the recorder".to_owned()) } else { Ok(()) };
     }
     let manifest =
         fs::read(place.out.join("manifest.json")).map_err(|error| format!("no manifest: {error}"))?;
@@ -280,7 +208,7 @@ fn traced(program: &Path, case: &Case, who: Who) -> Result<(), String> {
 
 /// Every call that has a row is made by some program.
 #[test]
-fn every_line_of_the_checklist_has_a_program() {
+fn every_path_syscall_has_a_test_program() {
     let made: Vec<String> =
         PROGRAMS.iter().flat_map(|name| cases(name)).flat_map(|case| case.calls).collect();
     let checklist = include_str!("../../testdata/path_syscalls.txt");

@@ -4,14 +4,13 @@ use std::fs;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::transparency::program;
-use crate::support::{BINARY, Place, bytes};
+use crate::support::{BINARY, MECHANISMS, Place, bytes, has, program, wait};
 
 /// Longer than any answer takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,26 +70,10 @@ fn is_stopped(group: i32) -> bool {
     })
 }
 
-/// Waits for the end of a process that should end.
-pub fn wait(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "{} does not end", child.id());
-        std::thread::yield_now();
-    }
-}
-
 impl Terminal {
     /// A shell in which `$r` starts a recording, or is nothing; none where there is no such shell.
     fn new(recorded: Option<&str>) -> Option<Terminal> {
-        let tools = [&["setsid", "--version"], &["bash", "--version"]];
-        if !tools.iter().all(|tool| {
-            Command::new(tool[0]).arg(tool[1]).output().is_ok_and(|output| output.status.success())
-        }) {
-            println!("skipped: there is no setsid, or no bash");
+        if !has("setsid") || !has("bash") {
             return None;
         }
         let place = Place::new();
@@ -99,13 +82,12 @@ impl Terminal {
             let out = place.out.display();
             format!("{BINARY} --snapshot-dir {out} --report none --mechanism {mechanism} --")
         });
-        let mut command = Command::new("setsid");
-        place.isolate(&mut command);
+        let mut command = place.program("setsid");
         command
             .args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"])
             .envs([("PS1", "$ "), ("TERM", "dumb"), ("HISTFILE", "")])
             .env("r", record.unwrap_or_default())
-            .env("ways", program("ways"))
+            .env("bypass", program("bypass"))
             .stdin(Stdio::from(slave.try_clone().unwrap()))
             .stdout(Stdio::from(slave.try_clone().unwrap()))
             .stderr(Stdio::from(slave));
@@ -219,7 +201,7 @@ fn compare(ways: &[Option<&str>], steps: impl Fn(&mut Terminal), check: impl Fn(
 }
 
 #[test]
-fn ctrl_c_ends_a_command_and_the_loop_around_it() {
+fn ctrl_c_ends_the_command_and_the_loop_around_it() {
     let steps = |terminal: &mut Terminal| {
         terminal.line("$r sh -c 'echo up; echo here; exec sleep 1000'", "here\r");
         terminal.keys("\x03");
@@ -237,10 +219,10 @@ fn ctrl_c_ends_a_command_and_the_loop_around_it() {
 }
 
 #[test]
-fn a_command_that_handles_ctrl_c_goes_on() {
+fn command_that_handles_ctrl_c_continues() {
     let steps = |terminal: &mut Terminal| {
         // bash itself may sleep through a key that comes between two of its looks at signals.
-        terminal.line("$r $ways catches; ", "up\r");
+        terminal.line("$r $bypass catches; ", "up\r");
         for _ in 0..3 {
             terminal.keys("\x03");
             terminal.until("caught\r");
@@ -261,7 +243,7 @@ fn a_command_that_handles_ctrl_c_goes_on() {
 }
 
 #[test]
-fn ctrl_z_fg_and_bg_are_as_alone() {
+fn ctrl_z_fg_and_bg_work_as_alone() {
     let steps = |terminal: &mut Terminal| {
         terminal.line("$r sh -c 'echo up; read line; echo $line > file; tr a-z A-Z'", "up\r");
         for _ in 0..3 {
@@ -295,7 +277,7 @@ fn ctrl_z_fg_and_bg_are_as_alone() {
 }
 
 #[test]
-fn an_interactive_shell_inside_has_its_own_jobs() {
+fn inner_interactive_shell_has_its_own_jobs() {
     let steps = |terminal: &mut Terminal| {
         terminal.line("PS1='in> ' $r bash --norc --noprofile -i", "in> ");
         terminal.line("sh -c 'echo up; exec sleep 1000'", "up\r");
@@ -316,13 +298,12 @@ fn an_interactive_shell_inside_has_its_own_jobs() {
 }
 
 #[test]
-fn an_editor_that_stops_itself_comes_back() {
-    if !Command::new("vim").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: there is no vim");
+fn editor_that_stops_itself_is_continued() {
+    if !has("vim") {
         return;
     }
     let steps = |terminal: &mut Terminal| {
-        fs::write(terminal.place.work.join("f"), "one\n").unwrap();
+        fs::write(terminal.place.at("f"), "one\n").unwrap();
         terminal.line("TERM=vt100 $r vim -u NONE -i NONE -n -N f", "one");
         terminal.keys("otwo\x1b");
         terminal.until("two");
@@ -335,7 +316,7 @@ fn an_editor_that_stops_itself_comes_back() {
         terminal.keys("othree\x1b:wq\n");
         terminal.until("$ ");
         terminal.status(0);
-        assert_eq!(fs::read(terminal.place.work.join("f")).unwrap(), b"one\ntwo\nthree\n");
+        assert_eq!(fs::read(terminal.place.at("f")).unwrap(), b"one\ntwo\nthree\n");
     };
     at_a_terminal(steps, |place| {
         let snapshot = place.snapshot();
@@ -346,8 +327,8 @@ fn an_editor_that_stops_itself_comes_back() {
 }
 
 #[test]
-fn a_terminal_that_goes_away_ends_the_command() {
-    for mechanism in ["auto", "stops", "every-call"] {
+fn closed_terminal_ends_the_command() {
+    for mechanism in MECHANISMS {
         let Some(mut terminal) = Terminal::new(Some(mechanism)) else { return };
         terminal.line("$r sh -c 'echo x > file; echo up; exec sleep 1000'", "up\r");
         let Terminal { master, mut shell, place, .. } = terminal;

@@ -1,27 +1,10 @@
 //! What a command can't notice: the same scenario run alone and recorded, by either mechanism, with the
 //! same output and the same end.
 
-use std::env;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
-
-use super::terminal::wait;
-use crate::support::{BINARY, Place, is_root, stderr};
-
-/// A test program.
-pub fn program(name: &str) -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("same_{name}"));
-    // A run of all tests builds them, a run of this target alone does not.
-    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
-    program
-}
+use crate::support::{BINARY, MECHANISMS, Place, has, needs_root, program, stderr};
 
 /// A command that is ended where it hangs, with status 124.
 fn limited(program: &str) -> Command {
@@ -55,7 +38,7 @@ fn compare(what: &str, prepare: impl Fn(&Place, &mut Command), command: &[&str])
     place.isolate(alone.process_group(0));
     prepare(&place, &mut alone);
     let alone = seen(&alone.args(&command[1..]).output().unwrap());
-    for mechanism in ["auto", "stops", "every-call"] {
+    for mechanism in MECHANISMS {
         let place = Place::new();
         let mut recorded = limited(BINARY);
         place.isolate(recorded.process_group(0));
@@ -79,6 +62,7 @@ fn compare_all(name: &str) {
     let program = program.to_str().unwrap();
     let list = Command::new(program).arg("--list").output().unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
+    assert!(!list.is_empty(), "{program} has no scenarios");
     let differences: Vec<String> = list
         .lines()
         .filter_map(|scenario| compare(scenario, |_, _| {}, &[program, scenario]).err())
@@ -87,18 +71,18 @@ fn compare_all(name: &str) {
 }
 
 #[test]
-fn signals_and_stops_are_as_alone() {
+fn signals_and_stops_work_as_alone() {
     compare_all("signals");
 }
 
 #[test]
-fn processes_and_threads_are_as_alone() {
+fn processes_and_threads_run_as_alone() {
     compare_all("processes");
 }
 
 /// Runs a script in which `$record` is nothing, or the start of a recording.
 fn compare_launch(script: &str) {
-    for mechanism in ["auto", "stops", "every-call"] {
+    for mechanism in MECHANISMS {
         let run = |recorded: bool| {
             let place = Place::new();
             let record =
@@ -106,7 +90,7 @@ fn compare_launch(script: &str) {
             let mut command = limited("sh");
             place.isolate(&mut command);
             command.env("record", if recorded { &record } else { "" });
-            for name in ["signals", "processes", "inherits"] {
+            for name in ["signals", "processes", "inherited"] {
                 command.env(name, program(name));
             }
             let output = seen(&command.args(["-c", script]).output().unwrap());
@@ -124,25 +108,24 @@ fn compare_launch(script: &str) {
 }
 
 #[test]
-fn what_a_command_inherits_is_what_we_inherit() {
-    compare_launch("$record $inherits identity one '' 'two three'");
+fn command_inherits_the_recorders_attributes() {
+    compare_launch("$record $inherited identity one '' 'two three'");
     compare_launch(
-        "umask 027; ulimit -n 77; ulimit -c 0; ulimit -s 4096; nice -n 7 $record $inherits identity",
+        "umask 027; ulimit -n 77; ulimit -c 0; ulimit -s 4096; nice -n 7 $record $inherited identity",
     );
-    compare_launch("trap '' INT TERM USR1 HUP CHLD PIPE; cd /; exec $record $inherits identity");
-    if !is_root("an oom score below its own, another group and session") {
+    compare_launch("trap '' INT TERM USR1 HUP CHLD PIPE; cd /; exec $record $inherited identity");
+    if !needs_root("an oom score below its own, another group and session") {
         return;
     }
-    compare_launch("echo 500 > /proc/self/oom_score_adj; $record $inherits identity");
-    compare_launch("setsid --wait sh -c '$record $inherits identity' | grep -v -e ^group -e ^NS");
-    compare_launch("chrt --batch 0 ionice -c 3 $record $inherits identity");
-    compare_launch("taskset 1 $record $inherits identity");
+    compare_launch("echo 500 > /proc/self/oom_score_adj; $record $inherited identity");
+    compare_launch("setsid --wait sh -c '$record $inherited identity' | grep -v -e ^group -e ^NS");
+    compare_launch("chrt --batch 0 ionice -c 3 $record $inherited identity");
+    compare_launch("taskset 1 $record $inherited identity");
 }
 
 #[test]
-fn the_death_of_our_parent_reaches_the_command() {
-    if !Command::new("setpriv").arg("true").status().is_ok_and(|status| status.success()) {
-        println!("skipped: there is no setpriv");
+fn parent_death_signal_reaches_the_command() {
+    if !has("setpriv") {
         return;
     }
     compare_launch(
@@ -154,10 +137,10 @@ fn the_death_of_our_parent_reaches_the_command() {
 }
 
 #[test]
-fn descriptors_are_inherited_as_they_are() {
-    compare_launch("$record $inherits descriptors");
+fn descriptors_are_inherited_unchanged() {
+    compare_launch("$record $inherited descriptors");
     compare_launch(
-        "exec 9> high 8< /dev/null 7<> both; echo text >&9; $record $inherits descriptors < high 2>> log; cat log",
+        "exec 9> high 8< /dev/null 7<> both; echo text >&9; $record $inherited descriptors < high 2>> log; cat log",
     );
     compare_launch("$record sh -c 'ls -l /proc/self/fd | wc -l; echo x >&8' 8> high; cat high");
     for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"] {
@@ -170,7 +153,7 @@ fn descriptors_are_inherited_as_they_are() {
 }
 
 #[test]
-fn pipes_end_when_the_command_ends_them() {
+fn pipes_end_when_the_command_closes_them() {
     compare_launch("$record yes | head -n 3");
     compare_launch("$record sh -c 'yes; echo $? >&2' | head -n 1");
     compare_launch("echo one | $record cat");
@@ -188,11 +171,11 @@ fn pipes_end_when_the_command_ends_them() {
 }
 
 #[test]
-fn a_program_without_a_libc_is_as_alone() {
+fn program_without_a_libc_runs_as_alone() {
     let place = Place::new();
-    let source = place.work.join("tiny.s");
+    let source = place.at("tiny.s");
     std::fs::write(&source, include_str!("../../testdata/tiny.s")).unwrap();
-    let tiny = place.work.join("tiny");
+    let tiny = place.at("tiny");
     let built = Command::new("cc").args(["-nostdlib", "-static", "-o"]).args([&tiny, &source]).output();
     if !built.is_ok_and(|output| output.status.success()) {
         println!("skipped: there is no C compiler that links a program of its own");
@@ -200,31 +183,10 @@ fn a_program_without_a_libc_is_as_alone() {
     }
     compare("tiny", |_, _| {}, &[tiny.to_str().unwrap()]).unwrap();
     let snapshot = {
-        let mut command = place.command();
-        command.arg("--snapshot-dir").arg(&place.out).arg(&tiny);
+        let mut command = place.recording();
+        command.arg(&tiny);
         assert_eq!(command.output().unwrap().status.code(), Some(42));
         place.snapshot()
     };
     assert_eq!(place.recorded(&snapshot), ["made write", "tiny read+execute"]);
-}
-
-#[test]
-fn a_command_that_is_killed_while_it_is_stopped_has_ended() {
-    for signal in ["STOP", "TSTP"] {
-        let place = Place::new();
-        let mut command = place.command();
-        let script = format!("echo $$; kill -{signal} $$");
-        command.args(["--snapshot-dir", place.out.to_str().unwrap(), "sh", "-c", &script]);
-        // Its group has a leader whose parent is in another group of the session: it is no orphan.
-        let mut front = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(front.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let shell: i32 = line.trim().parse().unwrap();
-        let stops = WaitPidFlag::WUNTRACED;
-        let stopped = waitpid(Pid::from_raw(front.id().cast_signed()), Some(stops)).unwrap();
-        assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
-        kill(Pid::from_raw(shell), Signal::SIGKILL).unwrap();
-        assert_eq!(wait(&mut front).signal(), Some(Signal::SIGKILL as i32));
-        assert_eq!(place.snapshot().header().exit_signal.as_deref(), Some("SIGKILL"));
-    }
 }

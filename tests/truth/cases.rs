@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::truth::{Place, told};
+use crate::support::{Place, shown};
 
 /// A command, and the tree that it works on.
 #[derive(Debug, Clone, Copy)]
@@ -383,5 +383,5 @@ pub fn prepare(place: &Place, case: &Case) {
     let mut command = Command::new("bash");
     isolate(place, &mut command);
     let output = command.args(["-ec", case.setup]).output().unwrap();
-    assert!(output.status.success(), "the setup of {}: {}", case.name, told(&output));
+    assert!(output.status.success(), "the setup of {}: {}", case.name, shown(&output));
 }

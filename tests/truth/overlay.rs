@@ -16,7 +16,8 @@ use std::process::Command;
 use agent_snapshot::snapshot::{FileRecord, Operations, Snapshot, State};
 
 use super::cases::{CASES, Case, isolate, possible, prepare};
-use crate::truth::{Place, Tree, Who, compare, gaps, is_root, lines, scan, told};
+use super::{Inodes, compare_inodes, gaps};
+use crate::support::{Place, Tree, lines, needs_root, program, scan, shown};
 
 /// How an overlay is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,12 @@ enum Layers {
     Plain,
     /// Of two file systems: each file gets another number when it is copied up.
     Apart,
+}
+
+impl Layers {
+    fn inodes(self) -> Inodes {
+        if self == Layers::Indexed { Inodes::Stay } else { Inodes::Move }
+    }
 }
 
 /// An overlay on the directory of a place, which is taken away in the end.
@@ -158,10 +165,10 @@ fn claims_change(record: &FileRecord) -> bool {
 
 /// Records one command inside an overlay; what is wrong, a sentence each.
 fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, String> {
-    let place = Place::new(Who::Self_);
+    let place = Place::new();
     prepare(&place, case);
     let overlay = Overlay::over(&place.work, layers)?;
-    let shown = |path: &[u8]| {
+    let name = |path: &[u8]| {
         Path::new(OsStr::from_bytes(path))
             .strip_prefix(&place.work)
             .unwrap_or(Path::new("?"))
@@ -169,16 +176,13 @@ fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, St
             .to_string()
     };
     let mut before = scan(&place.work);
-    let mut command = place.recorder(Who::Self_, mechanism);
+    let mut command = place.recorder(mechanism);
     isolate(&place, &mut command);
     let output = command.args(["bash", "-c", case.script]).output().unwrap();
     if !output.status.success() {
-        return Ok(vec![format!("it fails: {}", told(&output))]);
+        return Ok(vec![format!("it fails: {}", shown(&output))]);
     }
     let mut after = scan(&place.work);
-    for found in before.values_mut().chain(after.values_mut()) {
-        found.moves = layers != Layers::Indexed;
-    }
     let Changed { mut whole, perhaps } = overlay.changed(&before, &after);
     let snapshot = Snapshot::open(&place.out).unwrap();
     let mut wrong = gaps(&snapshot);
@@ -198,9 +202,10 @@ fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, St
         let record = snapshot.find(path);
         let changes = record.is_some_and(|record| record.operations.intersects(Operations::CHANGES));
         // Another name of a changed file is copied up with it; `compare` looks at those.
-        let linked = [&before, &after].iter().any(|tree| tree.get(path).is_some_and(|found| found.nlink > 1));
+        let linked =
+            [&before, &after].iter().any(|tree| tree.get(path).is_some_and(|found| found.present.nlink > 1));
         if !(changes || linked && record.is_some()) {
-            wrong.push(format!("{}: in the upper directory without a record of a change", shown(path)));
+            wrong.push(format!("{}: in the upper directory without a record of a change", name(path)));
         }
     }
     let root = place.work.as_os_str().as_bytes();
@@ -216,43 +221,40 @@ fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, St
         if !whole.contains(&record.path) && !perhaps.contains(&record.path) && !linked {
             wrong.push(format!(
                 "{}: a change is recorded, but the upper directory has none",
-                shown(&record.path)
+                name(&record.path)
             ));
         }
     }
     println!("{} by {mechanism}, {layers:?}: {} changes, {claimed} recorded", case.name, whole.len());
-    wrong.extend(compare(&place.work, &before, &after, &snapshot));
+    wrong.extend(compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes()));
     Ok(wrong)
 }
 
 /// Records the random program of a seed inside an overlay; what is wrong, a sentence each.
 fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>, String> {
-    let place = Place::new(Who::Self_);
+    let place = Place::new();
     let seed = seed.to_string();
     let setup = Command::new(program).args(["--setup", &seed]).current_dir(&place.work).output().unwrap();
-    assert!(setup.status.success(), "{}", told(&setup));
+    assert!(setup.status.success(), "{}", shown(&setup));
     let _overlay = Overlay::over(&place.work, layers)?;
-    let mut before = scan(&place.work);
-    let output = place.recorder(Who::Self_, "auto").arg(program).arg(&seed).output().unwrap();
-    let mut after = scan(&place.work);
-    for found in before.values_mut().chain(after.values_mut()) {
-        found.moves = layers != Layers::Indexed;
-    }
-    let snapshot = Snapshot::open(&place.out).map_err(|error| format!("{error}: {}", told(&output)))?;
-    let mut wrong = compare(&place.work, &before, &after, &snapshot);
+    let before = scan(&place.work);
+    let output = place.recorder("auto").arg(program).arg(&seed).output().unwrap();
+    let after = scan(&place.work);
+    let snapshot = Snapshot::open(&place.out).map_err(|error| format!("{error}: {}", shown(&output)))?;
+    let mut wrong = compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes());
     wrong.extend(gaps(&snapshot));
     if !output.status.success() {
         wrong.push("the program fails".to_owned());
     }
     if !wrong.is_empty() {
-        wrong.push(told(&output));
+        wrong.push(shown(&output));
     }
     Ok(wrong)
 }
 
 fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str)]) {
-    if !is_root() {
-        return println!("skipped: an overlay needs root");
+    if !needs_root("an overlay") {
+        return;
     }
     let only = std::env::var("TRUTH_CASE").ok();
     let mut wrong = Vec::new();
@@ -271,13 +273,13 @@ fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str)]
 }
 
 #[test]
-fn the_upper_directory_of_cheap_commands_is_what_is_recorded() {
+fn upper_directory_of_quick_commands_matches_the_recording() {
     check_all(CASES.iter().filter(|case| case.quick), &[(Layers::Plain, "auto")]);
 }
 
 #[test]
 #[ignore = "slow: compilers and package managers"]
-fn slow_the_upper_directory_of_real_commands_is_what_is_recorded() {
+fn slow_upper_directory_of_real_commands_matches_the_recording() {
     let ways = [
         (Layers::Indexed, "auto"),
         (Layers::Indexed, "every-call"),
@@ -289,11 +291,11 @@ fn slow_the_upper_directory_of_real_commands_is_what_is_recorded() {
 
 #[test]
 #[ignore = "slow: hundreds of programs"]
-fn slow_random_programs_on_overlays_are_recorded_truly() {
-    if !is_root() {
-        return println!("skipped: an overlay needs root");
+fn slow_random_programs_on_overlays_are_recorded_correctly() {
+    if !needs_root("an overlay") {
+        return;
     }
-    let program = super::random::program();
+    let program = program("random");
     let only = std::env::var("TRUTH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let count = std::env::var("TRUTH_SEEDS").ok().map_or(100, |count| count.parse().unwrap());
     let seeds = only.map_or(5000..5000 + count, |seed| seed..seed + 1);

@@ -15,7 +15,8 @@ use std::process::Command;
 use agent_snapshot::snapshot::{Operations, Snapshot};
 
 use super::cases::{CASES, Case, find, isolate, possible, prepare};
-use crate::truth::{Place, Who, gaps, lines, told};
+use super::gaps;
+use crate::support::{Place, lines, shown};
 
 type Bytes = Vec<u8>;
 
@@ -435,7 +436,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 
 /// Compares one command; what is wrong, a sentence each.
 fn check(case: &Case) -> Vec<String> {
-    let place = Place::new(Who::Self_);
+    let place = Place::new();
     let base = place.work.parent().unwrap();
     let trace = base.join("trace");
     prepare(&place, case);
@@ -447,7 +448,7 @@ fn check(case: &Case) -> Vec<String> {
     command.args(["-f", "-y", "-xx", "-s", "65535", "-e", class, "-o"]).arg(&trace);
     let traced = command.args(["bash", "-c", case.script]).output().unwrap();
     if !traced.status.success() {
-        return vec![format!("it fails under strace: {}", told(&traced))];
+        return vec![format!("it fails under strace: {}", shown(&traced))];
     }
     links_below(&place.work, &mut links);
     let expected = expect(&fs::read_to_string(&trace).unwrap(), &place.work, &links);
@@ -462,11 +463,11 @@ fn check(case: &Case) -> Vec<String> {
     }
 
     prepare(&place, case);
-    let mut command = place.recorder(Who::Self_, "auto");
+    let mut command = place.recorder("auto");
     isolate(&place, &mut command);
     let recorded = command.args(["bash", "-c", case.script]).output().unwrap();
     if !recorded.status.success() || recorded.stdout != traced.stdout && case.varying.is_empty() {
-        return vec![format!("it differs recorded: {}\nunder strace: {}", told(&recorded), told(&traced))];
+        return vec![format!("it differs recorded: {}\nunder strace: {}", shown(&recorded), shown(&traced))];
     }
     let snapshot = Snapshot::open(&place.out).unwrap();
     let mut wrong = gaps(&snapshot);
@@ -519,12 +520,12 @@ fn check_all(cases: impl Iterator<Item = &'static Case>) {
 }
 
 #[test]
-fn what_strace_sees_of_cheap_commands_has_records() {
+fn strace_names_of_quick_commands_are_recorded() {
     check_all(CASES.iter().filter(|case| case.quick));
 }
 
 #[test]
 #[ignore = "slow: compilers and package managers"]
-fn what_strace_sees_of_real_commands_has_records() {
+fn slow_strace_names_of_real_commands_are_recorded() {
     check_all(CASES.iter().filter(|case| !case.quick));
 }

@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use agent_snapshot::snapshot::*;
 use nix::sys::stat::Mode;
 
-use super::support::*;
+use crate::support::*;
 
-fn branch(scene: &Scene, name: &str, flags: &[&str]) -> (Run, PathBuf) {
-    let dir = scene.dir().join(name);
-    let snap = scene.snap();
-    let args = [OsStr::new("branch"), snap.as_os_str(), dir.as_os_str()];
-    (run(args.into_iter().chain(flags.iter().map(OsStr::new))), dir)
+fn branch(place: &Place, name: &str, flags: &[&str]) -> (Run, PathBuf) {
+    let dir = place.base().join(name);
+    let flags = [&[dir.to_str().unwrap()], flags].concat();
+    (place.verb("branch", &flags), dir)
 }
 
 /// What stands under `dir` for the live `path`.
@@ -29,88 +28,81 @@ fn branched(dir: &Path, root: &Path) -> Tree {
     scan(&under(dir, root)).into_iter().map(|(path, entry)| (path[prefix..].to_vec(), entry)).collect()
 }
 
-fn rich_tree(scene: &Scene) {
-    scene.write("dir/inner/file", "one");
-    scene.write("empty", "");
-    scene.write("large", vec![7; 20 << 20]);
-    scene.write("script", "#!/bin/sh\n");
-    fs::set_permissions(scene.at("script"), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::hard_link(scene.at("script"), scene.at("dir/same")).unwrap();
-    symlink("../no/such", scene.at("dir/dangling")).unwrap();
-    symlink("/etc", scene.at("dir/outside")).unwrap();
-    nix::unistd::mkfifo(&scene.at("fifo"), Mode::from_bits_truncate(0o640)).unwrap();
-    fs::write(scene.root().join(OsStr::from_bytes(b"n\xff\n")), "odd name").unwrap();
-    fs::create_dir(scene.at("shut")).unwrap();
-    scene.write("shut/inside", "kept");
-    fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o500)).unwrap();
+fn rich_tree(place: &Place) {
+    place.write("dir/inner/file", "one");
+    place.write("empty", "");
+    place.write("large", vec![7; 20 << 20]);
+    place.write("script", "#!/bin/sh\n");
+    fs::set_permissions(place.at("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::hard_link(place.at("script"), place.at("dir/same")).unwrap();
+    symlink("../no/such", place.at("dir/dangling")).unwrap();
+    symlink("/etc", place.at("dir/outside")).unwrap();
+    nix::unistd::mkfifo(&place.at("fifo"), Mode::from_bits_truncate(0o640)).unwrap();
+    fs::write(place.work.join(OsStr::from_bytes(b"n\xff\n")), "odd name").unwrap();
+    fs::create_dir(place.at("shut")).unwrap();
+    place.write("shut/inside", "kept");
+    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o500)).unwrap();
 }
 
 #[test]
-fn both_states_are_built_whole_and_the_live_files_are_not_touched() {
-    let scene = Scene::new();
-    rich_tree(&scene);
-    let before = scan(&scene.root());
-    record_with(
-        &scene.root(),
-        &scene.snap(),
+fn both_states_are_built_beside_unchanged_live_files() {
+    let place = Place::new();
+    rich_tree(&place);
+    let states = States::with(
+        &place,
         |_| true,
         || {
-            fs::remove_file(scene.at("dir/dangling")).unwrap();
-            scene.write("dir/inner/file", "two");
-            fs::remove_file(scene.at("large")).unwrap();
-            fs::create_dir(scene.at("large")).unwrap();
+            fs::remove_file(place.at("dir/dangling")).unwrap();
+            place.write("dir/inner/file", "two");
+            fs::remove_file(place.at("large")).unwrap();
+            fs::create_dir(place.at("large")).unwrap();
         },
     );
-    let after = scan(&scene.root());
-    for (flags, expected) in [(&["--before"][..], &before), (&[], &after)] {
-        let (run, dir) = branch(&scene, &format!("branch{}", flags.len()), flags);
+    for (flags, expected) in [(&["--before"][..], &states.before), (&[], &states.after)] {
+        let (run, dir) = branch(&place, &format!("branch{}", flags.len()), flags);
         run.expect(0);
-        assert_eq!(told(&branched(&dir, &scene.root()), |_| true), told(expected, |_| true));
+        assert_eq!(describe(&branched(&dir, &place.work), |_| true), describe(expected, |_| true));
     }
-    let now = scan(&scene.root());
-    assert_eq!(now.len(), after.len());
-    for (path, entry) in &now {
-        assert_eq!(entry.present, after[path].present, "{}", printable(path));
-    }
+    assert_eq!(scan(&place.work), states.after);
 }
 
 #[test]
-fn a_directory_that_is_not_empty_is_refused() {
-    let scene = Scene::new();
-    scene.write("file", "x");
-    scene.record(|| scene.write("file", "y"));
-    let target = scene.dir().join("b");
+fn target_directory_that_is_not_empty_is_refused() {
+    let place = Place::new();
+    place.write("file", "x");
+    place.make_bundle(|| place.write("file", "y"));
+    let target = place.base().join("b");
     fs::create_dir(&target).unwrap();
-    branch(&scene, "b", &[]).0.expect(0);
-    let run = branch(&scene, "b", &[]).0.expect(2);
+    branch(&place, "b", &[]).0.expect(0);
+    let run = branch(&place, "b", &[]).0.expect(2);
     assert!(run.stderr.contains("is not empty"), "{}", run.stderr);
 }
 
 #[test]
-fn set_id_bits_come_with_preserve_only() {
-    let scene = Scene::new();
-    scene.write("tool", "x");
-    scene.record(|| {
-        fs::set_permissions(scene.at("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
+fn set_id_bits_need_preserve() {
+    let place = Place::new();
+    place.write("tool", "x");
+    place.make_bundle(|| {
+        fs::set_permissions(place.at("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
     });
-    let mode = |dir: &Path| fs::metadata(under(dir, &scene.at("tool"))).unwrap().mode() & 0o7777;
-    let (run, dir) = branch(&scene, "plain", &[]);
+    let mode = |dir: &Path| fs::metadata(under(dir, &place.at("tool"))).unwrap().mode() & 0o7777;
+    let (run, dir) = branch(&place, "plain", &[]);
     run.expect(0);
     assert_eq!(mode(&dir), 0o755);
-    let (run, dir) = branch(&scene, "whole", &["--preserve"]);
+    let (run, dir) = branch(&place, "whole", &["--preserve"]);
     run.expect(0);
     assert_eq!(mode(&dir), 0o6755);
 }
 
 #[test]
-fn content_that_was_never_needed_is_left_out_and_that_which_is_missing_is_named() {
-    let scene = Scene::new();
-    scene.write("asked", "only its existence");
-    scene.write("kept", "x");
-    scene.write("lost", "too large");
-    let tree = scan(&scene.root());
-    commit(&scene.snap(), &header(), |writer| {
-        let mut records = records(writer, &tree, &tree, |path| !path.ends_with(b"tree"));
+fn unneeded_content_is_left_out_and_missing_content_named() {
+    let place = Place::new();
+    place.write("asked", "only its existence");
+    place.write("kept", "x");
+    place.write("lost", "too large");
+    let tree = scan(&place.work);
+    commit(&place.out, &header(), |writer| {
+        let mut records = records(writer, &tree, &tree, |path| !path.ends_with(b"work"));
         for record in &mut records {
             for state in [&mut record.before, &mut record.after] {
                 let State::Present(present) = state else { continue };
@@ -124,18 +116,18 @@ fn content_that_was_never_needed_is_left_out_and_that_which_is_missing_is_named(
         }
         records
     });
-    let (run, dir) = branch(&scene, "b", &[]);
+    let (run, dir) = branch(&place, "b", &[]);
     let run = run.expect(1);
     assert!(
-        run.stdout.contains("left out") && run.stdout.contains("/tree/lost: it was larger than the limit")
+        run.stdout.contains("left out") && run.stdout.contains("/work/lost: it was larger than the limit")
     );
-    assert_eq!(fs::read_to_string(under(&dir, &scene.at("kept"))).unwrap(), "x");
-    assert!(!under(&dir, &scene.at("lost")).exists() && !under(&dir, &scene.at("asked")).exists());
+    assert_eq!(fs::read_to_string(under(&dir, &place.at("kept"))).unwrap(), "x");
+    assert!(!under(&dir, &place.at("lost")).exists() && !under(&dir, &place.at("asked")).exists());
 
-    let (run, dir) = branch(&scene, "one", &[scene.at("kept").to_str().unwrap()]);
+    let (run, dir) = branch(&place, "one", &[place.at("kept").to_str().unwrap()]);
     run.expect(0);
-    assert!(under(&dir, &scene.at("kept")).exists());
-    let (run, dir) = branch(&scene, "none", &[scene.at("nosuch").to_str().unwrap()]);
+    assert!(under(&dir, &place.at("kept")).exists());
+    let (run, dir) = branch(&place, "none", &[place.at("nosuch").to_str().unwrap()]);
     let run = run.expect(1);
     assert!(run.stderr.contains("the snapshot knows nothing of") && !dir.exists(), "{run:#?}");
 }

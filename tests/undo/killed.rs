@@ -6,12 +6,12 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use nix::sys::signal::{Signal, kill};
 
 use super::random::cases;
-use super::support::*;
+use crate::support::*;
 
 /// Runs a restore and kills it at the system call number `at` of its first thread; how many calls it
 /// made, and its exit status where it came to its end before.
-fn run_until(scene: &Scene, flags: &[&str], at: u64) -> (u64, Option<i32>) {
-    trace_restore(scene, flags, |pid, calls| {
+fn run_until(place: &Place, flags: &[&str], at: u64) -> (u64, Option<i32>) {
+    trace_restore(place, flags, |pid, calls| {
         if calls >= at {
             let _ = kill(pid, Signal::SIGKILL);
         }
@@ -19,49 +19,49 @@ fn run_until(scene: &Scene, flags: &[&str], at: u64) -> (u64, Option<i32>) {
 }
 
 /// Something of everything that a restore does.
-fn scene() -> (Scene, States) {
-    let scene = Scene::new();
-    let store = scene.dir().join("store");
+fn prepared() -> (Place, States) {
+    let place = Place::new();
+    let store = place.base().join("store");
     fs::write(&store, "of the store").unwrap();
-    fs::hard_link(&store, scene.at("in-place")).unwrap();
+    fs::hard_link(&store, place.at("in-place")).unwrap();
     for number in 0..10 {
-        scene.write(&format!("edited-{number}"), format!("old {number}"));
-        scene.write(&format!("gone/{number}/file"), format!("gone {number}"));
+        place.write(&format!("edited-{number}"), format!("old {number}"));
+        place.write(&format!("gone/{number}/file"), format!("gone {number}"));
     }
-    scene.write("large", vec![1; 3 << 20]);
-    scene.write("linked", "linked");
-    fs::hard_link(scene.at("linked"), scene.at("also-linked")).unwrap();
-    scene.write("directory-to-file/inner/file", "x");
-    scene.write("file-to-directory", "x");
-    scene.write("shut/file", "old");
-    scene.write("modes", "x");
-    fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o555)).unwrap();
-    let states = States::of(&scene, || {
-        fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
-        scene.write("shut/file", "new");
-        scene.write("shut/made", "new");
-        fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o555)).unwrap();
-        scene.write("in-place", "written through another name, and longer");
+    place.write("large", vec![1; 3 << 20]);
+    place.write("linked", "linked");
+    fs::hard_link(place.at("linked"), place.at("also-linked")).unwrap();
+    place.write("directory-to-file/inner/file", "x");
+    place.write("file-to-directory", "x");
+    place.write("shut/file", "old");
+    place.write("modes", "x");
+    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o555)).unwrap();
+    let states = States::of(&place, || {
+        fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+        place.write("shut/file", "new");
+        place.write("shut/made", "new");
+        fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o555)).unwrap();
+        place.write("in-place", "written through another name, and longer");
         for number in 0..10 {
-            scene.write(&format!("edited-{number}"), format!("new {number}"));
-            scene.write(&format!("made/{number}/file"), format!("made {number}"));
+            place.write(&format!("edited-{number}"), format!("new {number}"));
+            place.write(&format!("made/{number}/file"), format!("made {number}"));
         }
-        fs::remove_dir_all(scene.at("gone")).unwrap();
-        scene.write("large", vec![2; 2 << 20]);
-        fs::remove_file(scene.at("linked")).unwrap();
-        fs::remove_file(scene.at("also-linked")).unwrap();
-        symlink("elsewhere", scene.at("linked")).unwrap();
-        fs::remove_dir_all(scene.at("directory-to-file")).unwrap();
-        scene.write("directory-to-file", "now a file");
-        fs::remove_file(scene.at("file-to-directory")).unwrap();
-        scene.write("file-to-directory/inner/file", "now a directory");
-        fs::set_permissions(scene.at("modes"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::remove_dir_all(place.at("gone")).unwrap();
+        place.write("large", vec![2; 2 << 20]);
+        fs::remove_file(place.at("linked")).unwrap();
+        fs::remove_file(place.at("also-linked")).unwrap();
+        symlink("elsewhere", place.at("linked")).unwrap();
+        fs::remove_dir_all(place.at("directory-to-file")).unwrap();
+        place.write("directory-to-file", "now a file");
+        fs::remove_file(place.at("file-to-directory")).unwrap();
+        place.write("file-to-directory/inner/file", "now a directory");
+        fs::set_permissions(place.at("modes"), fs::Permissions::from_mode(0o600)).unwrap();
     });
-    (scene, states)
+    (place, states)
 }
 
 /// At every moment each file holds what it held or what is put back.
-fn expect_nothing_half_written(scene: &Scene, states: &States) {
+fn expect_nothing_half_written(states: &States) {
     for (path, before) in &states.before {
         let (Some(old), Some(after)) = (&before.content, states.after.get(path)) else { continue };
         let Some(new) = &after.content else { continue };
@@ -72,16 +72,15 @@ fn expect_nothing_half_written(scene: &Scene, states: &States) {
             String::from_utf8_lossy(path)
         );
     }
-    let _ = scene;
 }
 
 #[test]
-fn a_second_run_completes_what_a_killed_one_began() {
-    let (scene, states) = scene();
-    let (calls, status) = run_until(&scene, &["--before"], u64::MAX);
+fn second_restore_completes_a_killed_one() {
+    let (place, states) = prepared();
+    let (calls, status) = run_until(&place, &["--before"], u64::MAX);
     assert_eq!(status, Some(0));
-    verb("restore", &scene.snap(), &[]).expect(0);
-    states.expect(&scene, false);
+    place.verb("restore", &[]).expect(0);
+    states.expect(&place, false);
 
     let rounds = u64::from(cases(30));
     let mut completed = 0;
@@ -90,52 +89,53 @@ fn a_second_run_completes_what_a_killed_one_began() {
         let at = calls * (round * 618 % 1000) / 1000 + round % 3;
         let is_before = round % 2 == 0;
         let flags: &[&str] = if is_before { &["--before"] } else { &[] };
-        run_until(&scene, flags, at);
-        expect_nothing_half_written(&scene, &states);
-        let run = verb("restore", &scene.snap(), flags).expect(0);
+        run_until(&place, flags, at);
+        expect_nothing_half_written(&states);
+        let run = place.verb("restore", flags).expect(0);
         completed += u64::from(run.stderr.contains("had been interrupted"));
-        states.expect(&scene, is_before);
-        for entry in fs::read_dir(scene.dir()).unwrap() {
+        states.expect(&place, is_before);
+        for entry in fs::read_dir(place.base()).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             assert!(!name.ends_with(".unfinished"), "{name} after a kill at call {at}");
         }
-        let again = verb("restore", &scene.snap(), flags).expect(0);
+        let again = place.verb("restore", flags).expect(0);
         assert!(again.stdout.starts_with("nothing to do"), "{again:#?} after a kill at call {at}");
     }
     println!("{calls} calls, {rounds} kills, {completed} restores completed");
     assert!(completed > 0);
-    fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
-fn a_killed_restore_can_be_undone_by_its_rescue() {
-    let (scene, states) = scene();
-    let (calls, _) = run_until(&scene, &["--before"], u64::MAX);
-    verb("restore", &scene.snap(), &[]).expect(0);
+fn killed_restore_is_undone_by_its_rescue() {
+    let (place, states) = prepared();
+    let (calls, _) = run_until(&place, &["--before"], u64::MAX);
+    place.verb("restore", &[]).expect(0);
     for part in 1..8 {
-        run_until(&scene, &["--before"], calls * part / 8);
-        let unfinished = fs::read_dir(scene.dir()).unwrap().map(|entry| entry.unwrap().path()).find(|path| {
-            path.to_str().unwrap().ends_with(".unfinished") && path.join("manifest.json").exists()
-        });
+        run_until(&place, &["--before"], calls * part / 8);
+        let unfinished =
+            fs::read_dir(place.base()).unwrap().map(|entry| entry.unwrap().path()).find(|path| {
+                path.to_str().unwrap().ends_with(".unfinished") && path.join("manifest.json").exists()
+            });
         if let Some(unfinished) = unfinished {
-            verb("restore", &unfinished, &["--before"]).expect(0);
+            place.verb_on("restore", &unfinished, &["--before"]).expect(0);
             assert!(!unfinished.exists());
         } else {
             // It was killed before it began to change anything, or after it had come to its end.
-            verb("restore", &scene.snap(), &[]).expect(0);
+            place.verb("restore", &[]).expect(0);
         }
-        states.expect(&scene, false);
+        states.expect(&place, false);
     }
-    fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
-fn what_was_killed_twice_is_completed_without_leftovers() {
-    let (scene, states) = scene();
-    let (calls, _) = run_until(&scene, &["--before"], u64::MAX);
-    verb("restore", &scene.snap(), &[]).expect(0);
-    let unfinished = |scene: &Scene| {
-        let names = fs::read_dir(scene.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+fn restore_killed_repeatedly_completes_without_leftovers() {
+    let (place, states) = prepared();
+    let (calls, _) = run_until(&place, &["--before"], u64::MAX);
+    place.verb("restore", &[]).expect(0);
+    let unfinished = |place: &Place| {
+        let names = fs::read_dir(place.base()).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_str().unwrap().ends_with(".unfinished")).count()
     };
     let mut several = 0;
@@ -143,45 +143,45 @@ fn what_was_killed_twice_is_completed_without_leftovers() {
         let is_before = round % 2 == 0;
         let flags: &[&str] = if is_before { &["--before"] } else { &[] };
         for part in [40 + round * 7 % 50, 45 + round * 11 % 50, 50 + round * 13 % 45] {
-            run_until(&scene, flags, calls * part / 100);
+            run_until(&place, flags, calls * part / 100);
         }
-        several += u32::from(unfinished(&scene) > 1);
-        verb("restore", &scene.snap(), flags).expect(0);
-        states.expect(&scene, is_before);
-        assert_eq!(unfinished(&scene), 0, "in round {round}");
+        several += u32::from(unfinished(&place) > 1);
+        place.verb("restore", flags).expect(0);
+        states.expect(&place, is_before);
+        assert_eq!(unfinished(&place), 0, "in round {round}");
         let left = |path: &&Vec<u8>| path.windows(16).any(|part| part == b".agent-snapshot-");
-        assert_eq!(scan(&scene.root()).keys().find(left), None, "in round {round}");
-        let again = verb("restore", &scene.snap(), flags).expect(0);
+        assert_eq!(scan(&place.work).keys().find(left), None, "in round {round}");
+        let again = place.verb("restore", flags).expect(0);
         assert!(again.stdout.starts_with("nothing to do"), "{again:#?} in round {round}");
     }
     println!("{several} times several rescues were unfinished");
     assert!(several > 0);
-    fs::set_permissions(scene.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// A restore of a few paths of every kind, with as few calls as possible.
-fn small_scene() -> (Scene, States) {
-    let scene = Scene::new();
+fn small_scene() -> (Place, States) {
+    let place = Place::new();
     // Long enough to be written in several pieces.
-    fs::write(scene.dir().join("store"), vec![b'o'; (2 << 20) + 5000]).unwrap();
-    fs::hard_link(scene.dir().join("store"), scene.at("in-place")).unwrap();
-    scene.write("edited", "old");
-    scene.write("gone/file", "gone");
-    scene.write("directory-to-socket/inner", "x");
-    scene.write("modes", "x");
-    drop(std::os::unix::net::UnixListener::bind(scene.at("socket")).unwrap());
-    let states = States::of(&scene, || {
-        scene.write("in-place", vec![b'n'; (3 << 20) + 7000]);
-        scene.write("edited", "new");
-        scene.write("made", "new");
-        fs::remove_dir_all(scene.at("gone")).unwrap();
-        fs::remove_file(scene.at("socket")).unwrap();
-        scene.write("socket/inner", "now a directory");
-        fs::remove_dir_all(scene.at("directory-to-socket")).unwrap();
-        drop(std::os::unix::net::UnixListener::bind(scene.at("directory-to-socket")).unwrap());
-        fs::set_permissions(scene.at("modes"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(place.base().join("store"), vec![b'o'; (2 << 20) + 5000]).unwrap();
+    fs::hard_link(place.base().join("store"), place.at("in-place")).unwrap();
+    place.write("edited", "old");
+    place.write("gone/file", "gone");
+    place.write("directory-to-socket/inner", "x");
+    place.write("modes", "x");
+    drop(std::os::unix::net::UnixListener::bind(place.at("socket")).unwrap());
+    let states = States::of(&place, || {
+        place.write("in-place", vec![b'n'; (3 << 20) + 7000]);
+        place.write("edited", "new");
+        place.write("made", "new");
+        fs::remove_dir_all(place.at("gone")).unwrap();
+        fs::remove_file(place.at("socket")).unwrap();
+        place.write("socket/inner", "now a directory");
+        fs::remove_dir_all(place.at("directory-to-socket")).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(place.at("directory-to-socket")).unwrap());
+        fs::set_permissions(place.at("modes"), fs::Permissions::from_mode(0o600)).unwrap();
     });
-    (scene, states)
+    (place, states)
 }
 
 /// The calls of a restore between the first and the last that matter: `AGENT_SNAPSHOT_CASES` above them
@@ -192,50 +192,53 @@ fn kills(first: u64, last: u64, few: u32) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn a_second_run_completes_what_was_killed_at_any_call() {
-    let (scene, states) = small_scene();
-    let (calls, status) = run_until(&scene, &["--before"], u64::MAX);
+fn second_restore_completes_one_killed_at_any_syscall() {
+    let (place, states) = small_scene();
+    let (calls, status) = run_until(&place, &["--before"], u64::MAX);
     assert_eq!(status, Some(0));
-    states.expect(&scene, true);
+    states.expect(&place, true);
     for at in kills(calls / 4, calls, 40) {
-        verb("restore", &scene.snap(), &[]).expect(0);
-        run_until(&scene, &["--before"], at);
-        let planned = verb("restore", &scene.snap(), &["--before", "--dry-run"]);
+        place.verb("restore", &[]).expect(0);
+        run_until(&place, &["--before"], at);
+        let planned = place.verb("restore", &["--before", "--dry-run"]);
         assert_eq!(planned.status, 0, "{planned:#?} after a kill at call {at}");
-        let run = verb("restore", &scene.snap(), &["--before"]);
+        let run = place.verb("restore", &["--before"]);
         assert_eq!(run.status, 0, "{run:#?} after a kill at call {at}");
-        states.expect(&scene, true);
-        let again = verb("restore", &scene.snap(), &["--before"]).expect(0);
+        states.expect(&place, true);
+        let again = place.verb("restore", &["--before"]).expect(0);
         assert!(again.stdout.starts_with("nothing to do"), "{again:#?} after a kill at call {at}");
-        let left = fs::read_dir(scene.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left = fs::read_dir(place.base()).unwrap().map(|entry| entry.unwrap().file_name());
         let left: Vec<_> = left.filter(|name| name.to_str().unwrap().ends_with(".unfinished")).collect();
         assert!(left.is_empty(), "{left:?} after a kill at call {at}");
     }
 }
 
 #[test]
-fn an_edit_after_a_kill_at_any_call_is_never_lost() {
-    let (scene, _) = small_scene();
-    let (calls, _) = run_until(&scene, &["--before"], u64::MAX);
+fn edit_after_a_kill_at_any_syscall_is_never_lost() {
+    let (place, _) = small_scene();
+    let (calls, _) = run_until(&place, &["--before"], u64::MAX);
     let names = ["in-place", "edited", "made", "gone/file", "modes"];
+    let mut edits = 0;
     for (number, at) in kills(calls / 2, calls, 25).enumerate() {
-        let (scene, _) = small_scene();
-        run_until(&scene, &["--before"], at);
-        let path = scene.at(names[number % names.len()]);
+        let (place, _) = small_scene();
+        run_until(&place, &["--before"], at);
+        let path = place.at(names[number % names.len()]);
         use std::os::unix::fs::FileExt as _;
         let Ok(file) = fs::File::options().write(true).open(&path) else { continue };
         file.write_all_at(b"my own work", 0).unwrap();
-        let run = verb("restore", &scene.snap(), &["--before"]);
+        edits += 1;
+        let run = place.verb("restore", &["--before"]);
         let found = fs::read(&path).unwrap();
         assert!(found.starts_with(b"my own work"), "{} at call {at}: {run:#?}", path.display());
         assert!(run.status == 1, "{} at call {at}: {run:#?}", path.display());
-        verb("restore", &scene.snap(), &["--before", "--force"]).expect(0);
-        let is_kept = fs::read_dir(scene.dir()).unwrap().any(|entry| {
+        place.verb("restore", &["--before", "--force"]).expect(0);
+        let is_kept = fs::read_dir(place.base()).unwrap().any(|entry| {
             let rescue = entry.unwrap().path();
-            let is_rescue = rescue.to_str().unwrap().contains("snap-rescue-");
-            let kept = || verb("cat", &rescue, &["--before", path.to_str().unwrap()]).stdout;
+            let is_rescue = rescue.to_str().unwrap().contains("out-rescue-");
+            let kept = || place.verb_on("cat", &rescue, &["--before", path.to_str().unwrap()]).stdout;
             is_rescue && kept().starts_with("my own work")
         });
         assert!(is_kept, "{} at call {at}", path.display());
     }
+    assert!(edits > 0);
 }

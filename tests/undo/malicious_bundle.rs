@@ -8,45 +8,41 @@ use std::process::Command;
 use agent_snapshot::snapshot::*;
 use serde_json::{Value, json};
 
-use super::support::*;
+use crate::support::*;
 
 /// A bundle that deletes, edits and makes files, and the file outside that the hostile ones aim at.
-fn scene() -> Scene {
-    let scene = Scene::new();
-    scene.write("dir/edited", "old");
-    scene.write("dir/gone", "x");
-    scene.record(|| {
-        scene.write("dir/edited", "new");
-        fs::remove_file(scene.at("dir/gone")).unwrap();
-        scene.write("dir/made", "y");
-        symlink("edited", scene.at("dir/link")).unwrap();
+fn prepared() -> Place {
+    let place = Place::new();
+    place.write("dir/edited", "old");
+    place.write("dir/gone", "x");
+    place.make_bundle(|| {
+        place.write("dir/edited", "new");
+        fs::remove_file(place.at("dir/gone")).unwrap();
+        place.write("dir/made", "y");
+        symlink("edited", place.at("dir/link")).unwrap();
     });
-    fs::create_dir(scene.dir().join("outside")).unwrap();
-    fs::write(scene.dir().join("outside/victim"), "precious").unwrap();
-    scene
+    fs::create_dir(place.base().join("outside")).unwrap();
+    fs::write(place.base().join("outside/victim"), "precious").unwrap();
+    place
 }
 
-fn manifest(scene: &Scene) -> std::path::PathBuf {
-    scene.snap().join("manifest.json")
+fn manifest(place: &Place) -> std::path::PathBuf {
+    place.out.join("manifest.json")
 }
 
 /// Runs the binary in little memory.
-fn run_small(args: &[&std::ffi::OsStr]) -> Run {
+fn run_small(place: &Place, args: &[&std::ffi::OsStr]) -> Run {
     let script = "ulimit -v 600000; exec \"$0\" \"$@\"";
-    let output = Command::new("sh")
-        .args(["-c", script, env!("CARGO_BIN_EXE_agent-snapshot")])
-        .args(args)
-        .env("NO_COLOR", "1")
-        .output()
-        .unwrap();
-    output.into()
+    let output =
+        place.program("sh").args(["-c", script, BINARY]).args(args).current_dir(&place.home).output();
+    output.unwrap().into()
 }
 
 /// Sees that every verb refuses the bundle and that nothing outside has changed.
 #[track_caller]
-fn expect_refused(scene: &Scene, what: &str, status: i32) {
-    let before = scan(&scene.root());
-    let (snap, into) = (scene.snap(), scene.dir().join("into"));
+fn expect_refused(place: &Place, what: &str, status: i32) {
+    let before = scan(&place.work);
+    let (snap, into) = (&place.out, place.base().join("into"));
     let runs: [&[&std::ffi::OsStr]; 4] = [
         &["verify".as_ref(), snap.as_os_str()],
         &[
@@ -60,19 +56,19 @@ fn expect_refused(scene: &Scene, what: &str, status: i32) {
         &["branch".as_ref(), snap.as_os_str(), into.as_os_str(), "--before".as_ref(), "--preserve".as_ref()],
     ];
     for args in runs {
-        let run = run_small(args);
+        let run = run_small(place, args);
         assert_eq!(run.status, status, "{what}: {args:?}: {run:#?}");
         assert!(!run.stderr.contains("panicked"), "{what}: {run:#?}");
         assert!(run.stderr.len() < 10_000, "{what}: a message of {} bytes", run.stderr.len());
     }
-    assert_eq!(fs::read_to_string(scene.dir().join("outside/victim")).unwrap(), "precious");
-    assert_eq!(fs::read_dir(scene.dir().join("outside")).unwrap().count(), 1, "{what}");
-    let after = scan(&scene.root());
-    assert_eq!(told(&before, |_| true), told(&after, |_| true), "{what}");
-    assert!(!scene.dir().join("snap-rescue-1").exists(), "{what}");
+    assert_eq!(fs::read_to_string(place.base().join("outside/victim")).unwrap(), "precious");
+    assert_eq!(fs::read_dir(place.base().join("outside")).unwrap().count(), 1, "{what}");
+    let after = scan(&place.work);
+    assert_eq!(describe(&before, |_| true), describe(&after, |_| true), "{what}");
+    assert!(!place.rescue(1).exists(), "{what}");
 }
 
-type Harm = Box<dyn Fn(&Scene, &mut Value)>;
+type Harm = Box<dyn Fn(&Place, &mut Value)>;
 
 /// Finds the record whose path ends in `name`.
 fn file<'a>(manifest: &'a mut Value, name: &str) -> &'a mut Value {
@@ -89,7 +85,7 @@ fn in_state(side: &'static str, name: &'static str, change: fn(&mut Value)) -> H
 }
 
 fn harms() -> Vec<(&'static str, Harm)> {
-    let record = |harm: fn(&Scene, &mut Value)| -> Harm { Box::new(harm) };
+    let record = |harm: fn(&Place, &mut Value)| -> Harm { Box::new(harm) };
     vec![
         ("a parent directory", set_path("/tmp/../etc/passwd")),
         ("a dot", set_path("/tmp/./x")),
@@ -116,8 +112,8 @@ fn harms() -> Vec<(&'static str, Harm)> {
         ("rows out of order", record(|_, manifest| manifest["files"].as_array_mut().unwrap().reverse())),
         (
             "a path beneath a symbolic link",
-            record(|scene, manifest| {
-                let outside = scene.dir().join("outside").into_os_string().into_string().unwrap();
+            record(|place, manifest| {
+                let outside = place.base().join("outside").into_os_string().into_string().unwrap();
                 let link = file(manifest, "/link");
                 link["after"]["target"] = json!(outside);
                 link["before"] = link["after"].clone();
@@ -212,24 +208,24 @@ fn harms() -> Vec<(&'static str, Harm)> {
 }
 
 #[test]
-fn a_manifest_that_lies_is_refused() {
-    let scene = scene();
-    let honest = fs::read(manifest(&scene)).unwrap();
+fn invalid_manifest_is_refused() {
+    let place = prepared();
+    let honest = fs::read(manifest(&place)).unwrap();
     for (what, harm) in harms() {
         let mut value: Value = serde_json::from_slice(&honest).unwrap();
-        harm(&scene, &mut value);
-        fs::write(manifest(&scene), serde_json::to_vec(&value).unwrap()).unwrap();
-        expect_refused(&scene, what, 3);
+        harm(&place, &mut value);
+        fs::write(manifest(&place), serde_json::to_vec(&value).unwrap()).unwrap();
+        expect_refused(&place, what, 3);
     }
-    fs::write(manifest(&scene), &honest).unwrap();
-    verb("restore", &scene.snap(), &["--before"]).expect(0);
+    fs::write(manifest(&place), &honest).unwrap();
+    place.verb("restore", &["--before"]).expect(0);
 }
 
 #[test]
-fn bytes_that_are_no_bundle_are_refused() {
-    let scene = scene();
-    let honest = fs::read(manifest(&scene)).unwrap();
-    let blobs = scene.snap().join("blobs.parquet");
+fn invalid_bundle_files_are_refused() {
+    let place = prepared();
+    let honest = fs::read(manifest(&place)).unwrap();
+    let blobs = place.out.join("blobs.parquet");
     let content = fs::read(&blobs).unwrap();
     for (what, bytes) in [
         ("nothing", Vec::new()),
@@ -240,10 +236,10 @@ fn bytes_that_are_no_bundle_are_refused() {
         ("one long string", [b"{\"id\":\"".to_vec(), vec![b'a'; 64 << 20]].concat()),
         ("zeros", vec![0; 1 << 20]),
     ] {
-        fs::write(manifest(&scene), bytes).unwrap();
-        expect_refused(&scene, what, 3);
+        fs::write(manifest(&place), bytes).unwrap();
+        expect_refused(&place, what, 3);
     }
-    fs::write(manifest(&scene), &honest).unwrap();
+    fs::write(manifest(&place), &honest).unwrap();
     for (what, bytes) in [
         ("no content", Vec::new()),
         ("half the content", content[..content.len() / 2].to_vec()),
@@ -251,55 +247,55 @@ fn bytes_that_are_no_bundle_are_refused() {
         ("content that is text", b"PAR1 not at all PAR1".to_vec()),
     ] {
         fs::write(&blobs, bytes).unwrap();
-        expect_refused(&scene, what, 3);
+        expect_refused(&place, what, 3);
     }
     fs::remove_file(&blobs).unwrap();
-    expect_refused(&scene, "content that is missing", 3);
+    expect_refused(&place, "content that is missing", 3);
     fs::create_dir(&blobs).unwrap();
-    let status = verb("verify", &scene.snap(), &[]).status;
+    let status = place.verb("verify", &[]).status;
     assert!(status == 3 || status == 125, "{status}");
 }
 
 #[test]
-fn a_manifest_of_a_gibibyte_of_brackets_is_refused_at_its_start() {
-    let scene = scene();
+fn gibibyte_of_brackets_is_refused_at_its_start() {
+    let place = prepared();
     let mut command = Command::new("sh");
     let script =
         "yes '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[' | head -c 1073741824 > \"$0\"";
-    let made = command.args(["-c", script]).arg(manifest(&scene)).status();
+    let made = command.args(["-c", script]).arg(manifest(&place)).status();
     if !made.is_ok_and(|status| status.success()) {
         return println!("skipped: no room for a gibibyte");
     }
-    expect_refused(&scene, "a gibibyte of brackets", 3);
+    expect_refused(&place, "a gibibyte of brackets", 3);
 }
 
 #[test]
-fn a_bundle_of_links_and_pipes_is_refused_and_does_not_block() {
-    let scene = scene();
-    let honest = fs::read(manifest(&scene)).unwrap();
-    let elsewhere = scene.dir().join("elsewhere.json");
+fn bundle_of_symlinks_and_fifos_is_refused_without_blocking() {
+    let place = prepared();
+    let honest = fs::read(manifest(&place)).unwrap();
+    let elsewhere = place.base().join("elsewhere.json");
     fs::write(&elsewhere, &honest).unwrap();
-    fs::remove_file(manifest(&scene)).unwrap();
-    symlink(&elsewhere, manifest(&scene)).unwrap();
-    assert_ne!(verb("verify", &scene.snap(), &[]).status, 0);
-    fs::remove_file(manifest(&scene)).unwrap();
-    nix::unistd::mkfifo(&manifest(&scene), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert_ne!(verb("restore", &scene.snap(), &["--before"]).status, 0);
-    assert_eq!(fs::read_to_string(scene.at("dir/edited")).unwrap(), "new");
+    fs::remove_file(manifest(&place)).unwrap();
+    symlink(&elsewhere, manifest(&place)).unwrap();
+    assert_ne!(place.verb("verify", &[]).status, 0);
+    fs::remove_file(manifest(&place)).unwrap();
+    nix::unistd::mkfifo(&manifest(&place), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_ne!(place.verb("restore", &["--before"]).status, 0);
+    assert_eq!(fs::read_to_string(place.at("dir/edited")).unwrap(), "new");
 }
 
 #[test]
-fn content_that_is_not_as_the_manifest_says_is_refused_and_nothing_takes_its_place() {
-    let scene = Scene::new();
-    let store = scene.dir().join("store");
+fn content_that_contradicts_the_manifest_is_refused() {
+    let place = Place::new();
+    let store = place.base().join("store");
     fs::write(&store, "old").unwrap();
-    fs::hard_link(&store, scene.at("in-place")).unwrap();
-    scene.write("file", "old content");
-    scene.record(|| {
-        scene.write("in-place", "new");
-        scene.write("file", "new");
+    fs::hard_link(&store, place.at("in-place")).unwrap();
+    place.write("file", "old content");
+    place.make_bundle(|| {
+        place.write("in-place", "new");
+        place.write("file", "new");
     });
-    let honest = fs::read_to_string(manifest(&scene)).unwrap();
+    let honest = fs::read_to_string(manifest(&place)).unwrap();
     let lies = |content: &str| {
         let digest = Digest::of(content.as_bytes()).to_string();
         let wrong = Digest::of(b"something else").to_string();
@@ -308,120 +304,123 @@ fn content_that_is_not_as_the_manifest_says_is_refused_and_nothing_takes_its_pla
         [honest.replace(&digest, &wrong), other_length]
     };
     for lie in [lies("old"), lies("old content")].concat() {
-        fs::write(manifest(&scene), lie).unwrap();
-        let run = verb("restore", &scene.snap(), &["--before", "--force"]);
+        fs::write(manifest(&place), lie).unwrap();
+        let run = place.verb("restore", &["--before", "--force"]);
         assert_eq!(run.status, 3, "{run:#?}");
         assert!(run.stderr.contains("that the manifest says"), "{run:#?}");
-        assert!(!scene.dir().join("snap-rescue-1.unfinished").exists());
-        assert_eq!(fs::read_to_string(scene.at("in-place")).unwrap(), "new");
+        assert!(!place.base().join("out-rescue-1.unfinished").exists());
+        assert_eq!(fs::read_to_string(place.at("in-place")).unwrap(), "new");
         assert_eq!(fs::read_to_string(&store).unwrap(), "new");
-        assert_eq!(fs::read_to_string(scene.at("file")).unwrap(), "new");
-        let run = verb("branch", &scene.snap(), &[scene.dir().join("b").to_str().unwrap(), "--before"]);
+        assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "new");
+        let run = place.verb("branch", &[place.base().join("b").to_str().unwrap(), "--before"]);
         assert_eq!(run.status, 3, "{run:#?}");
-        fs::remove_dir_all(scene.dir().join("b")).unwrap();
+        fs::remove_dir_all(place.base().join("b")).unwrap();
     }
 }
 
 #[test]
-fn a_record_inside_a_repositorys_own_directory_is_left_out() {
-    let scene = Scene::new();
-    scene.write("repo/.git/hooks/keep", "x");
-    scene.write("repo/file", "x");
-    scene.record(|| {
-        scene.write("repo/.git/hooks/post-commit", "evil");
-        scene.write("repo/file", "y");
+fn record_in_a_git_directory_is_left_out() {
+    let place = Place::new();
+    place.write("repo/.git/hooks/keep", "x");
+    place.write("repo/file", "x");
+    place.make_bundle(|| {
+        place.write("repo/.git/hooks/post-commit", "evil");
+        place.write("repo/file", "y");
     });
-    fs::remove_file(scene.at("repo/.git/hooks/post-commit")).unwrap();
-    scene.write("repo/file", "x");
-    let run = verb("restore", &scene.snap(), &[]).expect(1);
+    fs::remove_file(place.at("repo/.git/hooks/post-commit")).unwrap();
+    place.write("repo/file", "x");
+    let run = place.verb("restore", &[]).expect(1);
     assert!(run.stdout.contains("post-commit: it is inside a repository's own directory"), "{}", run.stdout);
-    assert!(!scene.at("repo/.git/hooks/post-commit").exists());
-    assert_eq!(fs::read_to_string(scene.at("repo/file")).unwrap(), "y");
-    let dir = scene.dir().join("b");
-    verb("branch", &scene.snap(), &[dir.to_str().unwrap()]).expect(0);
+    assert!(!place.at("repo/.git/hooks/post-commit").exists());
+    assert_eq!(fs::read_to_string(place.at("repo/file")).unwrap(), "y");
+    let dir = place.base().join("b");
+    place.verb("branch", &[dir.to_str().unwrap()]).expect(0);
     assert!(scan(&dir).keys().all(|path| !path.ends_with(b"post-commit")));
 }
 
 /// Swaps a directory for a link to one outside at the system call number `at` of a restore.
-fn swap_at(scene: &Scene, at: u64) -> bool {
+fn swap_at(place: &Place, at: u64) -> bool {
     let mut swapped = false;
-    trace_restore(scene, &["--before"], |_, calls| {
+    trace_restore(place, &["--before"], |_, calls| {
         if calls >= at && !swapped {
             swapped = true;
-            fs::rename(scene.at("dir"), scene.dir().join("moved")).unwrap();
-            symlink(scene.dir().join("outside"), scene.at("dir")).unwrap();
+            fs::rename(place.at("dir"), place.base().join("moved")).unwrap();
+            symlink(place.base().join("outside"), place.at("dir")).unwrap();
         }
     });
     swapped
 }
 
 #[test]
-fn a_link_swapped_in_while_the_restore_runs_is_not_followed() {
+fn symlink_swapped_in_during_a_restore_is_not_followed() {
+    let mut swaps = 0;
     for part in 0..30 {
-        let scene = scene();
-        fs::write(scene.dir().join("outside/edited"), "new").unwrap();
-        let before = scan(&scene.dir().join("outside"));
-        if !swap_at(&scene, 300 + part * 25) {
+        let place = prepared();
+        fs::write(place.base().join("outside/edited"), "new").unwrap();
+        let before = scan(&place.base().join("outside"));
+        if !swap_at(&place, 300 + part * 25) {
             break;
         }
-        let after = scan(&scene.dir().join("outside"));
-        assert_eq!(told(&before, |_| true), told(&after, |_| true), "swapped at part {part}");
+        swaps += 1;
+        let after = scan(&place.base().join("outside"));
+        assert_eq!(describe(&before, |_| true), describe(&after, |_| true), "swapped at part {part}");
     }
+    assert!(swaps > 0);
 }
 
 #[test]
-fn a_rescue_that_someone_else_planted_is_not_believed() {
-    let scene = scene();
-    scene.write("dir/edited", "mine");
-    let path = scene.at("dir/edited").as_os_str().as_bytes().to_vec();
+fn planted_rescue_is_not_trusted() {
+    let place = prepared();
+    place.write("dir/edited", "mine");
+    let path = place.at("dir/edited").as_os_str().as_bytes().to_vec();
     let mut planted = header();
     planted.kind = SnapshotKind::Rescue;
     planted.host.machine = "sha256:elsewhere".to_owned();
-    let id = Snapshot::open(&scene.snap()).unwrap().header().id.clone();
+    let id = Snapshot::open(&place.out).unwrap().header().id.clone();
     planted.name = Some(format!("rescue of {id}"));
-    let tree = scan(&scene.root());
-    commit(&scene.dir().join("snap-rescue-1.unfinished"), &planted, |writer| {
+    let tree = scan(&place.work);
+    commit(&place.base().join("out-rescue-1.unfinished"), &planted, |writer| {
         records(writer, &tree, &tree, |other| other == path)
     });
-    let run = verb("restore", &scene.snap(), &["--before"]).expect(1);
+    let run = place.verb("restore", &["--before"]).expect(1);
     assert!(run.stderr.contains("dir/edited: a file of 4 bytes"), "{}", run.stderr);
 }
 
 #[test]
-fn a_rescue_is_written_into_no_directory_that_someone_else_planted() {
-    let scene = scene();
-    let elsewhere = scene.dir().join("elsewhere");
+fn rescue_is_not_written_into_a_planted_directory() {
+    let place = prepared();
+    let elsewhere = place.base().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    let planted = |number: u32| scene.dir().join(format!("snap-rescue-{number}.unfinished"));
+    let planted = |number: u32| place.base().join(format!("out-rescue-{number}.unfinished"));
     symlink(&elsewhere, planted(1)).unwrap();
-    symlink(scene.dir().join("nowhere"), planted(2)).unwrap();
+    symlink(place.base().join("nowhere"), planted(2)).unwrap();
     fs::create_dir(planted(3)).unwrap();
     let is_theirs = is_root();
     if is_theirs {
         std::os::unix::fs::chown(planted(3), Some(65534), Some(65534)).unwrap();
     }
-    let run = verb("restore", &scene.snap(), &["--before"]).expect(0);
+    let run = place.verb("restore", &["--before"]).expect(0);
     // One of our own is what a run that was killed early has left.
-    let rescue = scene.dir().join(if is_theirs { "snap-rescue-4" } else { "snap-rescue-3" });
+    let rescue = place.base().join(if is_theirs { "out-rescue-4" } else { "out-rescue-3" });
     assert!(run.stdout.contains(rescue.to_str().unwrap()), "{run:#?}");
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
-    assert!(!scene.dir().join("nowhere").exists());
+    assert!(!place.base().join("nowhere").exists());
     assert!(!is_theirs || fs::read_dir(planted(3)).unwrap().count() == 0);
-    verb("restore", &rescue, &["--before"]).expect(0);
-    assert_eq!(fs::read_to_string(scene.at("dir/edited")).unwrap(), "new");
+    place.verb_on("restore", &rescue, &["--before"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("dir/edited")).unwrap(), "new");
 }
 
 #[test]
-fn a_snapshot_that_another_user_can_have_written_is_foreign_whatever_its_header_says() {
+fn snapshot_writable_by_another_user_is_foreign() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
-    let scene = scene();
-    let snap = scene.snap();
-    let paths = [snap.clone(), manifest(&scene), snap.join("blobs.parquet")];
+    let place = prepared();
+    let snap = &place.out;
+    let paths = [snap.clone(), manifest(&place), snap.join("blobs.parquet")];
     let expect_foreign = |why: &str| {
-        let run = verb("restore", &snap, &["--before"]).expect(3);
+        let run = place.verb("restore", &["--before"]).expect(3);
         let told = format!("{} {why}: it is restored in place with --foreign only", snap.display());
         assert!(run.stderr.contains(&told), "{run:#?}");
-        assert_eq!(fs::read_to_string(scene.at("dir/edited")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(place.at("dir/edited")).unwrap(), "new");
     };
     let chmod = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let own = format!("may have been written by others than user {}", nix::unistd::geteuid());
@@ -441,32 +440,29 @@ fn a_snapshot_that_another_user_can_have_written_is_foreign_whatever_its_header_
         }
         paths.iter().for_each(|path| chown(path, Some(65534), None).unwrap());
         expect_foreign("belongs to user 65534");
-        verb("restore", &snap, &["--before", "--foreign", "--dry-run"]).expect(0);
+        place.verb("restore", &["--before", "--foreign", "--dry-run"]).expect(0);
         paths.iter().for_each(|path| chown(path, Some(0), None).unwrap());
     }
-    verb("restore", &snap, &["--before"]).expect(0);
+    place.verb("restore", &["--before"]).expect(0);
 }
 
 #[test]
-fn nothing_is_recorded_into_a_directory_of_another_user() {
+fn snapshot_directory_of_another_user_is_refused() {
     if !needs_root("to give a directory away") {
         return;
     }
-    let scene = Scene::new();
-    let home = scene.dir().join("home");
-    let theirs = home.join("theirs");
-    fs::create_dir_all(&theirs).unwrap();
-    for path in [&home, &theirs] {
-        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
-    }
+    let place = Place::new();
+    let theirs = place.home.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    give_away(&place.home);
     let record = |dir: &std::path::Path| {
-        run(["--snapshot-dir".as_ref(), dir.as_os_str(), "--quiet".as_ref(), "true".as_ref()])
+        place.run(["--snapshot-dir".as_ref(), dir.as_os_str(), "--quiet".as_ref(), "true".as_ref()])
     };
     let refused = record(&theirs).expect(125);
     let told = "theirs belongs to user 65534: name a new directory or your own";
     assert!(refused.stderr.contains(told), "{refused:#?}");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
     // One that is new is ours, whoever has its parent.
-    record(&home.join("new")).expect(0);
-    verb("restore", &home.join("new"), &["--before"]).expect(0);
+    record(&place.home.join("new")).expect(0);
+    place.verb_on("restore", &place.home.join("new"), &["--before"]).expect(0);
 }

@@ -1,4 +1,5 @@
-//! Descriptors that we were started with: they are the command's, and ours for a while.
+//! The inherited descriptors, which are the command's and are closed here when it has them; waiting for
+//! others.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -9,8 +10,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::trace::sys::InheritedFd;
 
-/// Drops the inherited descriptors that would only delay the end of a pipe, once the command has
-/// its own; standard error too if `all`.
+/// Closes the inherited descriptors once the command has its own, since they would delay the end of a
+/// pipe; standard error only if `all`.
 pub fn drop_inherited(descriptors: Vec<InheritedFd>, all: bool) {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     for fd in descriptors {
@@ -24,13 +25,13 @@ pub fn drop_inherited(descriptors: Vec<InheritedFd>, all: bool) {
 
 /// Opens /dev/null for standard streams that are closed, so that no file of ours gets their numbers.
 ///
-/// They close again in the command.
+/// They are close-on-exec, so they are closed in the command again.
 pub fn fill_standard_streams() {
     for fd in 0..3 {
         if !is_open(fd) {
             let flags = OFlags::RDWR | OFlags::CLOEXEC;
             if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty()) {
-                // The lowest free number, which is `fd`; it stays open for the life of this process.
+                // It has the lowest free number, which is `fd`, and stays open until this process ends.
                 std::mem::forget(null);
             }
         }

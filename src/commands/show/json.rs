@@ -1,4 +1,4 @@
-//! The JSON of `show`: the keys and records of the manifest, with what `show` makes of them.
+//! The JSON of `show`: the keys and records of the manifest, with a status and counts.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -8,14 +8,14 @@ use super::list::{Filter, ShownStatus};
 use crate::commands::change::Differences;
 use crate::snapshot::{FileRecord, Header, Snapshot};
 
-/// The one document: the manifest's own keys but `files`, then `seconds`, `counts`, `files`.
+/// The keys of the manifest without `files`, then `seconds`, `counts` and `files`.
 #[derive(Serialize)]
 pub struct ShowJson<'s> {
     #[serde(flatten)]
     header: &'s Header,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
-    /// How many of the records that were asked for have which status.
+    /// The number of selected records with each status.
     counts: Map<String, Value>,
     #[serde(serialize_with = "each")]
     files: Vec<&'s FileRecord>,

@@ -1,4 +1,4 @@
-//! What tests/ways.rs needs of a program: one way around a list of path calls each.
+//! Ways to reach a file that bypass the path syscalls, and other programs that tests/record/ needs.
 
 #[macro_use]
 mod scenario;
@@ -72,10 +72,10 @@ fn race() {
         thread = Some(std::thread::spawn(|| rewrite(std::ptr::null_mut())));
     }
     let [mut a, mut b] = [false; 2];
-    // Until both were opened, and often enough for the kernel to have seen another path than anyone else.
-    let mut left = 3000;
-    while left > 0 && !(a && b && left < 1000) {
-        left -= 1;
+    // Until both were opened, and often enough for the kernel to have read another path than the recorder.
+    let mut opens = 0;
+    while !(a && b && opens >= 2000) {
+        opens += 1;
         let fd = if argument(2) == "how" {
             let how = [0u64; 3]; // struct open_how: for reading
             i32::try_from(c!(syscall(SYS_openat2, AT_FDCWD, RACED.as_ptr(), how.as_ptr(), 24))).unwrap()

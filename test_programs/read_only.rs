@@ -1,4 +1,4 @@
-//! Calls that only look, under the conditions in which their fast lane could show.
+//! Read-only syscalls under the conditions in which a tracee could notice their notification path.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,250 @@
+//! A directory of its own for each test, and the built binary run in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot};
+
+use super::{BINARY, NOBODY, User, give_away, works};
+
+/// A directory to work in, with a home, a configuration and a snapshot directory beside it.
+pub struct Place {
+    _base: tempfile::TempDir,
+    base: PathBuf,
+    /// Where the command runs.
+    pub work: PathBuf,
+    /// Where the snapshot goes.
+    pub out: PathBuf,
+    /// The home directory.
+    pub home: PathBuf,
+    /// The configuration directory.
+    pub config: PathBuf,
+    user: User,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place::in_directory(&std::env::temp_dir())
+    }
+
+    /// A place below `directory`.
+    pub fn in_directory(directory: &Path) -> Place {
+        let guard = tempfile::tempdir_in(directory).unwrap();
+        let base = guard.path().canonicalize().unwrap();
+        let [work, home, config, out] = ["work", "home", "config", "out"].map(|name| base.join(name));
+        for directory in [&work, &home, &config] {
+            fs::create_dir(directory).unwrap();
+        }
+        Place { _base: guard, base, work, out, home, config, user: User::Current }
+    }
+
+    /// A place that belongs to `user`, who runs the commands in it.
+    pub fn of(user: User) -> Place {
+        let place = Place { user, ..Place::new() };
+        if user == User::Nobody {
+            give_away(&place.base);
+        }
+        place
+    }
+
+    /// The directory that holds all of it.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// A path below `work`.
+    pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.work.join(name)
+    }
+
+    /// A path below `work`, in bytes.
+    pub fn path(&self, name: impl AsRef<Path>) -> Vec<u8> {
+        self.at(name).into_os_string().into_encoded_bytes()
+    }
+
+    /// Writes a file below `work`, with its parents.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        if self.user == User::Nobody {
+            give_away(&self.work);
+        }
+    }
+
+    /// A program as the user of this place, with nothing of the developer's own settings.
+    pub fn program(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(self.executable(program.as_ref()));
+        self.isolate(&mut command);
+        if self.user == User::Nobody {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+
+    /// The built binary as the user of this place.
+    pub fn command(&self) -> Command {
+        self.program(BINARY)
+    }
+
+    /// A program where the user of this place can execute it: a copy if it lies in a private directory.
+    pub fn executable(&self, program: &Path) -> PathBuf {
+        if self.user == User::Current || !program.is_absolute() {
+            return program.to_owned();
+        }
+        let mut test = Command::new("test");
+        let reachable = test.arg("-x").arg(program).uid(NOBODY).gid(NOBODY).status().unwrap().success();
+        let copy = self.base.join(program.file_name().unwrap());
+        if reachable {
+            return program.to_owned();
+        }
+        if !copy.exists() {
+            fs::copy(program, &copy).unwrap();
+        }
+        copy
+    }
+
+    /// Gives a command this place, and nothing of the developer's own settings.
+    pub fn isolate(&self, command: &mut Command) {
+        command
+            .current_dir(&self.work)
+            .env("HOME", &self.home)
+            .env("XDG_CONFIG_HOME", &self.config)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("NO_COLOR", "1")
+            .env_remove("AGENT_SNAPSHOT_SESSION")
+            .stdin(Stdio::null());
+    }
+
+    /// Runs a shell script here, outside of any recording; it must succeed. What it printed.
+    #[track_caller]
+    pub fn prepare(&self, script: &str) -> String {
+        let mut command = self.program("sh");
+        for (name, value) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
+            command.env(format!("GIT_{name}_NAME"), value);
+            command.env(format!("GIT_{name}_EMAIL"), format!("{value}@example.org"));
+        }
+        let output = command.args(["-euc", script]).output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The binary, ready for the command that is to be recorded by `mechanism`.
+    pub fn recorder(&self, mechanism: &str) -> Command {
+        let mut command = self.command();
+        // What hangs is a failure, not the end of the tests.
+        let options = ["--quiet", "--timeout", "300s", "--mechanism", mechanism, "--"];
+        command.arg("--snapshot-dir").arg(&self.out).args(options);
+        command
+    }
+
+    /// The binary, ready for more options and the command that is to be recorded.
+    pub fn recording(&self) -> Command {
+        let mut command = self.command();
+        command.arg("--snapshot-dir").arg(&self.out);
+        command
+    }
+
+    /// Records `sh -c script` with more options, and returns what it printed.
+    pub fn record_with(&self, options: &[&str], script: &str) -> Output {
+        self.recording().args(options).args(["sh", "-c", script]).output().unwrap()
+    }
+
+    /// Records `sh -c script`, which must succeed, and reads the snapshot.
+    #[track_caller]
+    pub fn record(&self, script: &str) -> Snapshot {
+        let output = self.record_with(&[], script);
+        assert!(output.status.success(), "{output:?}");
+        self.snapshot()
+    }
+
+    /// Records `sh -c script`, which may fail, and reads the snapshot.
+    #[track_caller]
+    pub fn record_any(&self, script: &str) -> (Output, Snapshot) {
+        let output = self.record_with(&[], script);
+        (output, self.snapshot())
+    }
+
+    /// Whether a command succeeds here outside of any recording; if not, the reason of a skip is printed.
+    pub fn can_run(&self, command: &[&str]) -> bool {
+        works(self.program(command[0]).args(&command[1..]))
+    }
+
+    /// Runs the binary in the home directory.
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Run {
+        self.command().current_dir(&self.home).args(arguments).output().unwrap().into()
+    }
+
+    /// Runs a script in a mount namespace of its own, with the directory that holds all as `$1` and the
+    /// binary as `$2`.
+    pub fn run_unshared(&self, script: &str) -> Run {
+        let mut command = self.program("unshare");
+        command.args(["-m", "sh", "-c", script, "sh"]).arg(&self.base).arg(BINARY).current_dir(&self.home);
+        command.output().unwrap().into()
+    }
+
+    /// Runs a verb on the snapshot with flags.
+    pub fn verb(&self, verb: &str, flags: &[&str]) -> Run {
+        self.verb_on(verb, &self.out, flags)
+    }
+
+    /// Runs a verb on another snapshot with flags.
+    pub fn verb_on(&self, verb: &str, snapshot: &Path, flags: &[&str]) -> Run {
+        self.run([verb.as_ref(), snapshot.as_os_str()].into_iter().chain(flags.iter().map(OsStr::new)))
+    }
+
+    /// Reads the snapshot.
+    #[track_caller]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::open(&self.out).unwrap()
+    }
+
+    /// The record of `name` below `work`.
+    #[track_caller]
+    pub fn file<'s>(&self, snapshot: &'s Snapshot, name: impl AsRef<Path>) -> &'s FileRecord {
+        let path = self.path(&name);
+        snapshot.find(&path).unwrap_or_else(|| panic!("{} is not recorded", name.as_ref().display()))
+    }
+
+    /// The names below `work` that have records, with their operations.
+    pub fn recorded(&self, snapshot: &Snapshot) -> Vec<String> {
+        let root = self.path("");
+        let below = snapshot.files().iter().filter_map(|file| {
+            let name = file.path.strip_prefix(root.as_slice())?;
+            let operations: Vec<_> = file.operations.iter().map(Operation::name).collect();
+            Some(format!("{} {}", String::from_utf8_lossy(name), operations.join("+")))
+        });
+        below.collect()
+    }
+}
+
+/// What a run of the binary printed and how it ended.
+#[derive(Debug)]
+pub struct Run {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Run {
+        Run {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Run {
+    /// Sees that the run ended with `status`.
+    #[track_caller]
+    pub fn expect(self, status: i32) -> Run {
+        assert_eq!(self.status, status, "{self:#?}");
+        self
+    }
+}

@@ -1,0 +1,87 @@
+//! Other processes: to find, to wait for, and to stop at their system calls.
+
+use std::fs;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::{self, Signal};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::{BINARY, Place};
+
+/// Longer than any answer takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The children of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|pids| pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// All processes below `pid`.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let mut all = children(pid);
+    let mut at = 0;
+    while at < all.len() {
+        all.extend(children(all[at]));
+        at += 1;
+    }
+    all
+}
+
+/// Sends SIGKILL to a process; whether there was one.
+pub fn kill(pid: i32) -> bool {
+    signal::kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
+}
+
+/// Waits for the end of a process that should end.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{} does not end", child.id());
+        std::thread::yield_now();
+    }
+}
+
+/// Runs a restore with `flags` and calls `each` at every stop of its first thread, with the process and
+/// how many system calls it has made; how many it made in all, and its exit status unless it was killed.
+pub fn trace_restore(place: &Place, flags: &[&str], mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
+    // It waits for a line on its standard input.
+    let mut command = place.program("sh");
+    command.args(["-c", r#"read _; exec "$0" "$@""#]).arg(place.executable(BINARY.as_ref()));
+    command.arg("restore").arg(&place.out).args(flags).current_dir(&place.home);
+    #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    // Refused for a moment while the child becomes the program.
+    while let Err(error) = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
+        assert_eq!(error, Errno::EPERM);
+    }
+    ptrace::interrupt(pid).unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+    let mut stops = 0;
+    loop {
+        match waitpid(pid, None).unwrap() {
+            WaitStatus::Exited(_, status) => return (stops / 2, Some(status)),
+            WaitStatus::Signaled(..) => return (stops / 2, None),
+            WaitStatus::PtraceSyscall(_) => stops += 1,
+            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
+                let _ = ptrace::syscall(pid, signal);
+                continue;
+            }
+            _ => {}
+        }
+        each(pid, stops / 2);
+        let _ = ptrace::syscall(pid, None);
+    }
+}
