@@ -7,9 +7,9 @@
 //! - [`blobs`]: writes `blobs.parquet` while the recording runs.
 //! - [`reader`]: opens a bundle that may come from anyone.
 //! - [`source`]: the content of a recorded state, from the bundle or from Git.
-//! - [`live`]: looks at the filesystem as it is now; [`compare`] holds that against a record.
-//! - [`identity`]: what tells a snapshot, a program and a machine from others.
-//! - [`digest`]: what makes two contents the same; [`sparse`]: files with holes.
+//! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`stat`]: from stat(2) to a state.
+//! - [`identity`]: identifies a snapshot, the program and the machine.
+//! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
 
 pub mod blobs;
 pub mod compare;

@@ -2,10 +2,10 @@
 //!
 //! Rows are `key`, `offset`, `content`; a content longer than [`CHUNK`] continues in further rows of
 //! its key. Those of a sparse file are its runs of blocks that are not all zero, with gaps between them;
-//! where it ends in a hole, an empty row says where. Identical content is stored once. A buffer of [`CHUNK`] bytes holds all pending rows; while
-//! a thread compresses and writes it, a second one is filled and hashed. Both are used again and
-//! again: fresh pages would cost more than the copying (measured: 0.77 against 2.8 GB/s). Neighbours:
-//! `groups.rs` writes the row groups, `layout.rs` gives the file, `reader.rs` reads it back.
+//! if it ends in a hole, an empty row marks the end. Identical content is stored once. A buffer of [`CHUNK`] bytes
+//! has all pending rows; while a thread compresses and writes it, a second one is filled and hashed. Both are
+//! reused: fresh pages would cost more than the copying (measured: 0.77 against 2.8 GB/s). Neighbours:
+//! `groups.rs` writes the row groups, `layout.rs` makes the file, `reader.rs` reads it back.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -26,16 +26,16 @@ use crate::fs::Signature;
 
 mod groups;
 
-/// What is read of a sparse file at once, a multiple of the block.
+/// How much is read of a sparse file at once, a multiple of the block.
 const SPARSE_STEP: usize = 1 << 20;
 
-/// What the magic numbers, the schema and the other facts of the file take, at most.
+/// The most that the magic numbers, the schema and the other metadata of the file take.
 const END_BYTES: u64 = 4 << 10;
-/// Bytes that can't be compressed become longer by less than one in so many; a group of few rows has
-/// large ones, so that this is enough for its headers, too.
+/// Compression lengthens bytes by less than one part in so many. A row group with few rows has long ones, so this
+/// is enough for its headers, too.
 const POOR_COMPRESSION: u64 = 64;
 
-/// What a row takes beside its content, at most.
+/// The most that a row takes beside its content.
 fn row_bytes(key: &str) -> u64 {
     128 + 2 * key.len() as u64
 }
@@ -61,11 +61,11 @@ impl Side {
 /// The key of the content that `path` had on `side`: `before:/path`.
 ///
 /// A path that is not UTF-8 is shown through Latin-1 and adds `#` and the hexadecimal digits of its
-/// bytes. So does the rare UTF-8 path that looks like such a key, hence no two paths share one: of a
-/// key with the addition the digits tell the path, and no key without it has its shape.
+/// bytes. So does the rare UTF-8 path whose key would have that shape. Hence no two paths share a key: the digits
+/// identify the path, and no key without them has the shape.
 pub fn blob_key(side: Side, path: &[u8]) -> String {
     let text = super::wire::shown(path);
-    if std::str::from_utf8(path).is_ok() && !looks_marked(&text) {
+    if std::str::from_utf8(path).is_ok() && !has_hex_suffix(&text) {
         format!("{}:{text}", side.name())
     } else {
         format!("{}:{text}#{}", side.name(), hex(path))
@@ -73,7 +73,7 @@ pub fn blob_key(side: Side, path: &[u8]) -> String {
 }
 
 /// Whether `text` ends in `#` and the hexadecimal digits of bytes that are shown as what precedes it.
-fn looks_marked(text: &str) -> bool {
+fn has_hex_suffix(text: &str) -> bool {
     text.rsplit_once('#').is_some_and(|(shown, digits)| {
         digits.len() >= shown.len() && {
             let exact = hex(shown.as_bytes());
@@ -101,15 +101,15 @@ impl StoreLimit {
     pub const NONE: StoreLimit = StoreLimit(None);
 }
 
-/// What became of a content.
+/// The outcome of storing a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     /// Its digest.
     pub digest: Digest,
     /// Its length.
     pub size: u64,
-    /// The key that holds it, which is another's where identical content was there already; none
-    /// where it is longer than the [`StoreLimit`].
+    /// The key of its blob, which has another path if identical content was stored before; none if the content is
+    /// longer than the [`StoreLimit`].
     pub blob: Option<Arc<str>>,
 }
 
@@ -119,20 +119,20 @@ pub struct BlobWriter {
     /// The rows that are pending; their contents fill the buffer without gaps.
     group: RowGroup,
     filled: usize,
-    /// What the file may come to, all rows and its end included.
+    /// An upper bound of the length of the file, with all rows and its end.
     length: u64,
     keys: std::collections::HashMap<Digest, Arc<str>, RandomState>,
-    /// Hashes of the keys that have rows: a false match only costs a key its plain form.
+    /// Hashes of the keys that have rows. A false match only adds a number to a key.
     taken: HashSet<u64, RandomState>,
     /// The lengths of stored contents of more than one row.
     long: HashSet<u64, RandomState>,
-    /// The write error that ended all writing.
+    /// The first write error; nothing is written after it.
     failed: Option<(io::ErrorKind, String)>,
 }
 
 impl BlobWriter {
-    /// Starts to write to `file`, which is empty. A content may fail to be written after it was stored:
-    /// then all later ones are refused, and so is the end.
+    /// Starts writing to `file`, which is empty. Rows are written later than they are stored; if that fails, all
+    /// later contents and `finish` fail.
     pub fn new(file: File, compression: Compression) -> io::Result<BlobWriter> {
         Ok(BlobWriter {
             groups: RowGroupWriter::new(file, compression)?,
@@ -160,8 +160,8 @@ impl BlobWriter {
 
     /// Stores the whole content of `file` under `key` unless it is stored already.
     ///
-    /// The offset of `file` is not used, and stays where it is. Beyond `limit` nothing is stored, but the
-    /// digest is taken. Where the file changes meanwhile, what was written stays unreferenced.
+    /// The offset of `file` is neither used nor moved. Of a content longer than `limit` only the digest is taken. If
+    /// the file changes during the read, the rows that were written stay unreferenced.
     pub fn store_file(&mut self, key: &str, file: &File, limit: StoreLimit) -> Result<Stored, Error> {
         self.check_alive()?;
         let before = signature(file)?;
@@ -178,7 +178,7 @@ impl BlobWriter {
         }
     }
 
-    /// How long the file may come to be, at most, with a content of `size` bytes more under `key`.
+    /// An upper bound of the length of the file with `size` more bytes of content under `key`.
     pub fn length_with(&self, key: &str, size: u64) -> u64 {
         let rows = 1 + size / CHUNK as u64;
         self.length
@@ -192,7 +192,7 @@ impl BlobWriter {
         self.keys.get(digest).cloned()
     }
 
-    /// Ends the file and gives it back, or nothing if no row was written.
+    /// Finishes the file and returns it; none if no row was written.
     pub fn finish(self) -> io::Result<Option<File>> {
         self.check_alive()?;
         self.groups.finish(self.group)
@@ -206,7 +206,7 @@ impl BlobWriter {
         len: usize,
     ) -> Result<Stored, Error> {
         self.make_room(len)?;
-        // One byte more than expected shows that the file has grown.
+        // One byte more is read to detect that the file has grown.
         let room = &mut self.group.buffer[self.filled..=self.filled + len];
         let read = read_at(file, room, 0).map_err(Error::Read)?;
         if read != len {
@@ -237,7 +237,7 @@ impl BlobWriter {
         is_sparse: bool,
     ) -> Result<Stored, Error> {
         if self.long.contains(&before.size) {
-            // Likely the same content again: a second reading is cheaper than a second copy on disk.
+            // Likely the same content again: reading it twice is cheaper than storing it twice.
             let (digest, size) = digest_unchanged(file, before)?;
             if let Some(blob) = self.keys.get(&digest) {
                 return Ok(Stored { digest, size, blob: Some(Arc::clone(blob)) });
@@ -248,7 +248,7 @@ impl BlobWriter {
         let stored =
             if is_sparse { self.stream_data(&key, file, before) } else { self.stream(&key, file, before) };
         if stored.is_err() {
-            // Of a content that is not whole nothing more is written.
+            // The content is incomplete: nothing more of it is written.
             self.group.rows.clear();
             self.filled = 0;
         }
@@ -396,8 +396,8 @@ fn check_unchanged(file: &File, before: &Signature, digest: &Digest) -> Result<(
     if (now.size, now.mtime) != (before.size, before.mtime) {
         return Err(Error::Changed);
     }
-    // The change time alone moves at an unlink, a rename or a chmod too, which the tree may do
-    // while we read; but also when a writer puts the modification time back. The bytes decide.
+    // The change time alone moves at an unlink, a rename or a chmod, too, which the tree may do
+    // during the read; but also when a writer resets the modification time. The bytes decide.
     match digest_file_like(file, digest) {
         Ok((again, size)) if again == *digest && size == before.size => Ok(()),
         Ok(_) => Err(Error::Changed),

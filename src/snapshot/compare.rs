@@ -1,7 +1,7 @@
-//! Holds the live filesystem against a record: what `verify` reports and `restore` decides by.
+//! Compares a live path with a record: what `verify` reports and `restore` decides by.
 //!
 //! Both sides are put into the same [`Fingerprint`], and equal fingerprints are the same state. Times
-//! don't count. Neighbours: `live.rs` looks, `manifest.rs` remembers.
+//! don't count. Neighbours: `live.rs` has the state of a path now, `manifest.rs` the recorded one.
 
 use std::fmt;
 use std::fs::File;
@@ -53,7 +53,7 @@ pub enum Fingerprint {
         file_type: FileType,
         /// Its permission bits, those of set-ID and sticky included.
         permissions: u32,
-        /// The target of a symbolic link.
+        /// The target of a symlink.
         target: Option<Vec<u8>>,
         /// The device that a device node stands for.
         rdev: Option<u64>,
@@ -112,7 +112,7 @@ pub fn state(record: &FileRecord, side: Side) -> &State {
 }
 
 /// What the record says of the content on `side`: its digest, or the Git blob that was proved to be
-/// it; none where it is no regular file or its content was never looked at.
+/// it; none where it is no regular file or its content was never read.
 ///
 /// An after-state that is the before-state untouched has the content of that.
 pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
@@ -134,11 +134,12 @@ pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
     }
 }
 
-/// Whether two states are of one inode that was not written to between them. One whose content alone could
-/// not be had is what is known of it from before.
+/// Whether two states are of one inode that was not written to between them. A content that is unavailable after
+/// must have been unavailable before, for the same reason.
 pub(crate) fn is_untouched(before: &Present, after: &Present) -> bool {
-    let look = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
-    look(before) == look(after) && (after.blob_omitted.is_none() || after.blob_omitted == before.blob_omitted)
+    let identity = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
+    identity(before) == identity(after)
+        && (after.blob_omitted.is_none() || after.blob_omitted == before.blob_omitted)
 }
 
 /// The fingerprint of the state that `record` has on `side`.

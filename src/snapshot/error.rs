@@ -10,7 +10,7 @@ use crate::git;
 /// Why a bundle can't be read or written, or a content can't be handed over; each message is one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no bundle, or one of a format that this build does not read.
+    /// It is no bundle, or of a format version that this build does not read.
     #[error("{0}")]
     Format(String),
     /// It contradicts itself: content is missing, cut, or has another digest.
@@ -19,7 +19,7 @@ pub enum Error {
     /// Its paths could lead out of the place that is being written.
     #[error("{0}")]
     Unsafe(String),
-    /// A directory holds what is not ours, or somebody else is using it.
+    /// A directory has foreign files, or another process is using it.
     #[error("{0}")]
     Refused(String),
     /// The operating system refused an operation.
@@ -39,10 +39,10 @@ pub enum Error {
     /// A file whose content is to be stored can't be read.
     #[error("read: {0}")]
     Read(#[source] io::Error),
-    /// `blobs.parquet` can't be written; so are all later contents refused.
+    /// `blobs.parquet` can't be written; storing all later contents fails, too.
     #[error("write blobs: {0}")]
     Write(#[source] io::Error),
-    /// Whoever takes a content refused it.
+    /// A sink could not take a content.
     #[error("{0}")]
     Sink(#[source] io::Error),
 }
@@ -68,9 +68,9 @@ pub enum Unavailable {
     #[error("it is a {}", .0.name().replace('_', " "))]
     NoFile(FileType),
     /// Content was needed and is not stored.
-    #[error("{}", told(*.0))]
+    #[error("{}", reason(*.0))]
     Omitted(BlobOmitted),
-    /// The file was only asked about, so its content was never needed.
+    /// The file was only stat'ed, so its content was never needed.
     #[error("it was not recorded, since the command did not use it")]
     NotRecorded,
     /// Git was to supply it and does not.
@@ -85,8 +85,8 @@ pub enum Unavailable {
     },
 }
 
-fn told(reason: BlobOmitted) -> &'static str {
-    match reason {
+fn reason(omitted: BlobOmitted) -> &'static str {
+    match omitted {
         BlobOmitted::TooLarge => "it was larger than the limit of the recording (too_large)",
         BlobOmitted::Unreadable => "it could not be read at the recording (unreadable)",
         BlobOmitted::ChangedWhileReading => "it changed while it was recorded (changed_while_reading)",
@@ -96,7 +96,7 @@ fn told(reason: BlobOmitted) -> &'static str {
 }
 
 impl Error {
-    /// Wraps an error of the operating system with the operation on `path` that met it.
+    /// Wraps an error of the operating system with the operation on `path` that failed.
     pub(crate) fn io<P: AsRef<std::ffi::OsStr>>(
         operation: &str,
         path: P,

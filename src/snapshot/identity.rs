@@ -1,4 +1,4 @@
-//! What tells one snapshot, one build of the program and one machine from others.
+//! Identifies a snapshot, the program that wrote it, and the machine.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -30,8 +30,7 @@ impl Host {
     }
 }
 
-/// A hash that tells this machine from others without telling its id: of the machine id, or of the
-/// host's name where there is none.
+/// Identifies this machine without disclosing its machine id: a hash of that, or of the host name if there is none.
 pub fn machine_id_hash() -> Digest {
     let id = std::fs::read("/etc/machine-id").unwrap_or_default();
     let id = match id.trim_ascii() {

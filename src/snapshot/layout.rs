@@ -19,15 +19,14 @@ use rustix::io::Errno;
 use super::error::{Error, printable};
 use super::manifest::FORMAT_VERSION;
 
-/// The name of the manifest; its presence is the commit point.
+/// The name of the manifest; it exists exactly if the snapshot is committed.
 pub const MANIFEST: &str = "manifest.json";
 /// The name of the stored content.
 pub const BLOBS: &str = "blobs.parquet";
 /// The name of the journal of a restore, in the directory of its rescue.
 pub const RESTORE_JOURNAL: &str = ".agent-snapshot-restore";
 
-/// Names of this shape are ours: output on its way on a filesystem without O_TMPFILE, or at the
-/// moment of a commit.
+/// The prefix and suffix of temporary files: output on a filesystem without O_TMPFILE, or during a commit.
 const TEMPORARY: (&str, &str) = (".agent-snapshot-", ".tmp");
 
 /// The filesystem counts as nearly full with less than this left ...
@@ -35,13 +34,13 @@ const RESERVE_BYTES: u64 = 256 << 20;
 /// ... or less than one part in so many, whichever is less.
 const RESERVE_PART: u64 = 50;
 
-/// How far into a manifest the keys are that tell it from another program's JSON.
+/// The first bytes of a manifest, whose keys distinguish it from the JSON of other programs.
 const HEAD: u64 = 4096;
 
-/// A directory that takes a snapshot, locked for as long as this lives.
+/// The directory of a new snapshot, locked while this value lives.
 ///
-/// Whatever the command puts in its place, all is written relative to descriptors that were opened
-/// before the command ran, and no symlink is followed from there.
+/// Everything is written relative to descriptors that were opened before the command ran, and no symlink is
+/// followed from there, whatever the command puts in the place of the directory.
 #[derive(Debug)]
 pub struct SnapshotDir {
     dir: OwnedFd,
@@ -78,26 +77,25 @@ impl Made {
 }
 
 impl SnapshotDir {
-    /// Makes `path` with its parents, or takes it over where it is empty or holds a snapshot of ours,
-    /// and locks it. Nothing in it is changed before [`SnapshotDir::commit`].
+    /// Makes `path` with its parents, or takes it over if it is empty or has a snapshot, and locks it. Nothing in it is changed before [`SnapshotDir::commit`].
     pub fn create(path: &Path) -> Result<SnapshotDir, Error> {
         let directory = open_locked(path)?;
         directory.take_over()?;
         Ok(directory)
     }
 
-    /// Accepts what is in it, and makes it its owner's alone.
+    /// Checks what is in it, and makes it accessible to its owner only.
     fn take_over(&self) -> Result<(), Error> {
         check_contents(&self.dir, &self.path)?;
         make_private(&self.dir).map_err(Error::io("set the mode of", &self.path))
     }
 
-    /// What was made for it: to be removed again where nothing is recorded.
+    /// The directories that were made for it, which are removed if nothing is recorded.
     pub fn made(&self) -> &Made {
         &self.made
     }
 
-    /// The directory's absolute path, free of symbolic links.
+    /// The directory's absolute path, free of symlinks.
     pub fn real_path(&self) -> &Path {
         &self.path
     }
@@ -144,7 +142,7 @@ impl SnapshotDir {
         let sync_dir = || if sync { rustix::fs::fsync(&home.dir).map_err(io::Error::from) } else { Ok(()) };
 
         sync_dir().map_err(failed("sync"))?;
-        // From here to the last line there is no snapshot rather than a wrong one.
+        // From here to the last line a crash leaves no snapshot rather than a wrong one.
         remove(&home.dir, MANIFEST).map_err(failed("remove the old manifest in"))?;
         sync_dir().map_err(failed("sync"))?;
         // A rename over an old file would have ext4 write all of the new one to the disk at once
@@ -158,13 +156,13 @@ impl SnapshotDir {
         names.put(&manifest, MANIFEST).map_err(failed("put manifest.json into"))?;
         sync_dir().map_err(failed("sync"))?;
         if sync {
-            // The descriptor that is held is one of a path alone (O_PATH).
+            // `parent` is an O_PATH descriptor, which can't be synced.
             let parent = rustix::fs::openat(&home.dir, c"..", DIRECTORY, Mode::empty());
             parent.and_then(rustix::fs::fsync).map_err(io::Error::from).map_err(failed("sync what holds"))?;
         }
         remove_stale(&home.dir);
-        // A child that another thread is just making has the descriptor until its execve, and the lock
-        // with it: whoever wants the directory next need not wait for that.
+        // A child that another thread is forking has the descriptor, and with it the lock, until its execve: the
+        // next process that wants the directory need not wait for that.
         let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
         Ok(home.path)
     }
@@ -175,7 +173,7 @@ impl SnapshotDir {
             self.path = path;
             return Ok(self);
         }
-        // What is in its place may be a symlink, or another's directory.
+        // A symlink or a foreign directory may be in its place.
         let failed = || Error::io("make the snapshot's directory again at", &self.path);
         let parent = match path_of(&self.parent) {
             Some(_) => self.parent,
@@ -200,17 +198,16 @@ impl SnapshotDir {
         Ok(again)
     }
 
-    /// Locks it, for its owner alone.
+    /// Locks it. Fails if another recording has locked it, or another user owns it.
     fn lock(&self) -> Result<(), Error> {
-        // The lock protects from ourselves; a filesystem without locks (NFS, say) is no reason not to
-        // record.
+        // The lock only excludes other recordings; on a filesystem without locks (some NFS) there is none.
         if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive)
         {
             return Err(refused(&self.path, "is being written by another recording"));
         }
         let stat =
             rustix::fs::fstat(&self.dir).map_err(|error| Error::io("stat", &self.path)(error.into()))?;
-        // Its owner could put another snapshot into its place, or read this one.
+        // Another owner could replace this snapshot, or read it.
         if stat.st_uid != rustix::process::geteuid().as_raw() {
             let reason = format!("belongs to user {}: name a new directory or your own", stat.st_uid);
             return Err(refused(&self.path, &reason));
@@ -280,7 +277,7 @@ fn open_locked(path: &Path) -> Result<SnapshotDir, Error> {
     }
 }
 
-/// `mkdir -p` of the parents, and the directory itself for its owner alone.
+/// Makes the parents as `mkdir -p` does, and the directory itself with mode 0700.
 fn make(path: &Path) -> io::Result<Made> {
     let absolute = std::path::absolute(path)?;
     let mut missing: Vec<_> = absolute.ancestors().take_while(|path| !path.exists()).collect();
@@ -371,14 +368,14 @@ fn entries(dir: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Whether `name` is that of output on its way.
+/// Whether `name` is that of a temporary file.
 pub fn is_temporary(name: &[u8]) -> bool {
     name.strip_prefix(TEMPORARY.0.as_bytes()).is_some_and(|rest| rest.ends_with(TEMPORARY.1.as_bytes()))
 }
 
-/// What a killed run of a filesystem without O_TMPFILE, or a killed commit, has left behind.
+/// Removes temporary files of a killed commit, or of a killed run on a filesystem without O_TMPFILE.
 fn remove_stale(dir: &OwnedFd) {
-    // Harmless leftovers: a failure to remove one is no failure of the snapshot that is in place.
+    // The snapshot is complete without this, so that errors do not matter.
     for name in entries(dir).unwrap_or_default().into_iter().filter(|name| is_temporary(name)) {
         let _ = rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::empty());
     }
@@ -405,7 +402,7 @@ fn unnamed_in(dir: &OwnedFd) -> io::Result<File> {
     unnamed(dir).or_else(|_| unlinked(dir))
 }
 
-/// The next best thing to a file without a name: one whose name is gone at once.
+/// A file whose name is removed at once.
 fn unlinked(dir: &OwnedFd) -> io::Result<File> {
     let (name, file) = named(dir)?;
     rustix::fs::unlinkat(dir, name.as_str(), AtFlags::empty())?;
@@ -417,7 +414,7 @@ fn named(dir: &OwnedFd) -> io::Result<(String, File)> {
     free_name(|name| Ok(File::from(rustix::fs::openat(dir, name, flags, PRIVATE)?)))
 }
 
-/// Calls `take` with new names of ours until one is free.
+/// Calls `take` with random temporary names until one is free.
 fn free_name<T>(mut take: impl FnMut(&str) -> io::Result<T>) -> io::Result<(String, T)> {
     loop {
         // RandomState draws its keys from the system: unpredictable enough for a name in a
@@ -431,14 +428,14 @@ fn free_name<T>(mut take: impl FnMut(&str) -> io::Result<T>) -> io::Result<(Stri
     }
 }
 
-/// The names that a commit has given and not yet made final; removed where it fails.
+/// The temporary names of a commit, removed if it fails.
 struct Temporaries<'a> {
     dir: &'a OwnedFd,
     names: Vec<String>,
 }
 
 impl Temporaries<'_> {
-    /// Gives `file` a temporary name, by a link where that is possible and else by a copy.
+    /// Gives `file` a temporary name, by a hard link if possible and else by a copy.
     fn give(&mut self, file: File, sync: bool) -> io::Result<String> {
         let proc = format!("/proc/self/fd/{}", file.as_raw_fd());
         // AT_EMPTY_PATH would need a capability (linkat(2)), the path through /proc does not.

@@ -1,7 +1,7 @@
-//! The live filesystem, looked at without disturbing it: nothing blocks, no final symlink is
-//! followed, and no access time moves where the kernel lets us avoid that.
+//! The state of a path now, its attributes, and the holes of a file.
 //!
-//! Neighbours: `compare.rs` holds what is seen here against a record.
+//! Nothing blocks, no final symlink is followed, and access times stay where the kernel allows it. Neighbours: `fs`
+//! opens and stats, `compare.rs` compares with a record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -20,9 +20,8 @@ use super::sparse::{self, BLOCK, Extents, Sink};
 use super::stat::Stat;
 use crate::fs::{FileStat, open_quietly};
 
-/// What `stat` says of `path` in the terms of the manifest, with the target of a symbolic link.
-///
-/// Content, entries, extended attributes and inode flags are not looked at.
+/// The state of `path` by its `stat`, with the target of a symlink. Content, entries, extended attributes and
+/// inode flags are not read.
 pub fn present(stat: &FileStat, path: &[u8]) -> io::Result<Present> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a file of no known type");
     let file_type = manifest::FileType::from_mode(stat.st_mode).ok_or_else(invalid)?;
@@ -84,7 +83,7 @@ impl From<UnreadableXattrs> for io::Error {
     }
 }
 
-/// The extended attributes of what is at `path`, a symbolic link's own included; empty where the
+/// The extended attributes of what is at `path`, a symlink's own included; empty where the
 /// filesystem has none.
 ///
 /// # Errors
@@ -120,7 +119,7 @@ pub fn xattrs(path: &[u8]) -> Result<Xattrs, UnreadableXattrs> {
     }
 }
 
-/// The inode flags of what is at `path`, a symbolic link's own included; empty where the filesystem
+/// The inode flags of what is at `path`, a symlink's own included; empty where the filesystem
 /// has none.
 pub fn inode_flags(path: &[u8]) -> io::Result<BTreeSet<InodeFlag>> {
     const FLAGS: [(StatxAttributes, InodeFlag); 4] = [
@@ -239,7 +238,7 @@ pub fn data_size(file: &File) -> io::Result<u64> {
         .try_fold(0, |sum, extent| extent.map(|extent| sum + (extent.end - extent.start)))
 }
 
-/// Who answers for the files of a filesystem.
+/// What provides the files of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filesystem {
     /// The kernel, from a disk or from memory.

@@ -1,7 +1,7 @@
 //! What `manifest.json` says: the types of every record, in bytes and numbers.
 //!
-//! Paths, arguments and link targets are bytes here, and text only on the wire
-//! (`wire.rs`). Nothing in this file touches a file; `writer.rs` and `reader.rs` do.
+//! Paths, arguments and symlink targets are bytes here, and text only on the wire (`wire.rs`). Nothing here
+//! touches a file; `layout.rs`, `blobs.rs` and `reader.rs` do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,7 +44,7 @@ pub struct Header {
     pub started_at: String,
     /// When the last process of its tree ended, RFC 3339.
     pub finished_at: String,
-    /// False when a warning says that something was lost sight of.
+    /// False if a warning says that something was not recorded.
     pub complete: bool,
     /// What the user should know of the recording.
     pub warnings: Vec<Warning>,
@@ -122,7 +122,7 @@ pub enum WarningKind {
 pub struct Warning {
     /// What happened.
     pub kind: WarningKind,
-    /// Whether something that the format promises was lost sight of.
+    /// Whether something is missing that the format promises.
     pub lost: bool,
     /// How often.
     pub count: u64,
@@ -137,7 +137,7 @@ pub struct Warning {
 pub struct Suppressed {
     /// The rule: `.git`, `foreign owner`, or an ignored path as written.
     pub rule: String,
-    /// How many observations only looked.
+    /// How many observations read only.
     pub reads: u64,
     /// How many changed something.
     pub writes: u64,
@@ -152,7 +152,7 @@ pub struct GitRepository {
     pub root: Vec<u8>,
     /// The commit at the first observation, none when unborn.
     pub head: Option<String>,
-    /// Whether some observed tracked path was dirty at first sight; of those that were not observed, nothing
+    /// Whether some observed tracked path was dirty when first observed; of those that were not observed, nothing
     /// is said.
     pub dirty: bool,
     /// The commit at the end, where it moved.
@@ -302,9 +302,9 @@ pub struct FileRecord {
     pub before: State,
     /// Its state after the tree had ended.
     pub after: State,
-    /// How Git knew it at first sight.
+    /// What Git knew of it when it was first observed.
     pub git: Option<GitState>,
-    /// How Git knew it at the end, where that differs.
+    /// What Git knew of it at the end, where that differs.
     pub git_after: Option<GitState>,
 }
 
@@ -383,7 +383,7 @@ pub struct Present {
     pub ino: u64,
     /// Number of names.
     pub nlink: u64,
-    /// The target of a symbolic link.
+    /// The target of a symlink.
     pub target: Option<Vec<u8>>,
     /// The device that a device node stands for.
     pub rdev: Option<u64>,
@@ -461,7 +461,7 @@ impl FileType {
     }
 }
 
-/// A flag of an inode that chattr(1) sets and statx(2) tells.
+/// An inode flag that chattr(1) sets and statx(2) reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the words of the format")]
 pub enum InodeFlag {
@@ -509,7 +509,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// How Git knows a path.
+/// What Git knows of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitState {
     /// The root of the innermost working tree.

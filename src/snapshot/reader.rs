@@ -1,6 +1,6 @@
-//! Opens a bundle that may come from anyone, and checks it before a verb trusts it.
+//! Opens and checks a bundle, which is not trusted.
 //!
-//! What `open` promises: the format version, all required keys, sorted unique clean absolute paths,
+//! What `open` guarantees: the format version, all required keys, sorted unique clean absolute paths,
 //! and rows in `blobs.parquet` for the whole of every blob that is named. Lengths and digests of
 //! content are checked while it is read. `blob_reader.rs` knows the parquet file, `checks.rs` the rules of
 //! a manifest, `json.rs` guards the parser against hostile JSON.
@@ -40,8 +40,8 @@ pub struct Snapshot {
 impl Snapshot {
     /// Opens and checks the bundle in the directory `path`.
     pub fn open(path: &Path) -> Result<Snapshot, Error> {
-        // A commit may replace the bundle under our eyes: the manifest that we parsed must still be
-        // in place when the blobs have been opened, else we look again.
+        // A commit may replace the bundle meanwhile: if the manifest is no longer in place once the blobs
+        // are open, both are opened again.
         loop {
             let dir = open_dir(path)?;
             let manifest_file = open_in(&dir, MANIFEST)
@@ -116,7 +116,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
     })
 }
 
-/// The owner of a directory and of its files if nobody else may write to them.
+/// The owner of a directory and of its files, if no other user may write to them.
 fn only_writer(dir: &rustix::fs::Stat, files: &[rustix::fs::Stat]) -> Option<u32> {
     let of_others = libc::S_IWGRP | libc::S_IWOTH;
     // In a sticky directory only their owners, and its own, rename and remove files.
@@ -133,7 +133,7 @@ fn no_manifest(path: &Path) -> Error {
     Error::Format(format!("{} holds no manifest.json: it is no snapshot, or an unfinished one", shown(path)))
 }
 
-/// Puts the directory before a message that knows only what is in it.
+/// Puts the path of the directory before a message.
 fn with_path(error: Error, path: &Path) -> Error {
     let at = |message: String| format!("{}: {message}", shown(path));
     match error {
@@ -145,7 +145,7 @@ fn with_path(error: Error, path: &Path) -> Error {
     }
 }
 
-/// Opens a regular file of the directory; a link or a FIFO in its place is not followed or waited for.
+/// Opens a regular file of the directory; a symlink in its place is not followed, a FIFO not waited for.
 fn open_in(dir: &OwnedFd, name: &str) -> std::io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
@@ -178,7 +178,7 @@ fn parse(file: File, path: &Path) -> Result<Manifest, Error> {
 fn open_blobs(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<Option<BlobReader>, Error> {
     match blobs {
         Some(file) if !wanted.is_empty() => BlobReader::open(file, wanted).map(Some),
-        // Whatever is in a file that no record refers to is of no concern.
+        // No record refers to the file, so it is not read.
         Some(_) => Ok(None),
         None => wanted.keys().next().map_or(Ok(None), |key| Err(blob_reader::missing(key))),
     }

@@ -1,7 +1,7 @@
 //! The content of a recorded state, wherever it is: in the bundle, or in Git as the pinned blob.
 //!
-//! [`locate`] says where, without a look at any file; [`Contents`] goes there and proves what it
-//! finds: lengths, digests and object ids. Neighbours: `reader.rs` has the blobs, `git` the objects,
+//! [`locate`] says where, without reading any file; [`Contents`] reads it there and checks lengths, digests and
+//! object ids. Neighbours: `reader.rs` has the blobs, `git` the objects,
 //! `compare.rs` the identity of a content.
 
 use std::fs::File;
@@ -35,13 +35,13 @@ pub enum ContentSource<'a> {
         /// The digest of the content, where the record says it.
         digest: Option<&'a Digest>,
     },
-    /// In the record itself: the target of a symbolic link.
+    /// In the record itself: the target of a symlink.
     Target(&'a [u8]),
     /// Nowhere, and nothing is missing: the digest is that of no bytes at all.
     Empty,
 }
 
-/// Says where the content of `record` on `side` is; of a symbolic link that is its target.
+/// Says where the content of `record` on `side` is; of a symlink that is its target.
 ///
 /// An after-state that is the before-state untouched has the content of that.
 pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unavailable> {
@@ -103,7 +103,7 @@ impl<'s> Contents<'s> {
         }
     }
 
-    /// Writes the content of `record` on `side` to `sink`, the target of a symbolic link as it is,
+    /// Writes the content of `record` on `side` to `sink`, the target of a symlink as it is,
     /// and counts its bytes.
     ///
     /// A blob streams, a row at a time; an object of Git is decoded in memory. What the sink has

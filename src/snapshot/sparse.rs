@@ -25,11 +25,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::manifest::Digest;
 
-/// What is all zero or not.
+/// The unit of data and holes.
 pub const BLOCK: usize = 4096;
 /// Up to this size a file is read as a whole, holes and all.
 pub const SPARSE_ABOVE: u64 = 64 << 20;
-/// What zeros are written from.
+/// The source of zeros.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Whether `file`, of `size` bytes, is long enough to be sparse and has a hole.
@@ -42,11 +42,11 @@ pub fn is_sparse(file: &File, size: u64) -> io::Result<bool> {
     Ok(hole.is_some_and(|hole| hole < size))
 }
 
-/// The data of a file in ranges of whole blocks, as SEEK_DATA and SEEK_HOLE of lseek(2) tell it; what
+/// The data of a file in ranges of whole blocks, as SEEK_DATA and SEEK_HOLE of lseek(2) report it; what
 /// is between them is a hole. A range may well hold blocks of zeros.
 ///
-/// A filesystem that knows no holes has one range. The offset of the file is put back at the end, so
-/// that nobody else may use it meanwhile.
+/// A filesystem that knows no holes has one range. The offset of the file is restored at the end; no other
+/// code may use it until then.
 #[derive(Debug)]
 pub struct Extents<'a> {
     file: &'a File,
@@ -174,7 +174,7 @@ pub trait Sink {
     fn hole(&mut self, len: u64) -> io::Result<()>;
 }
 
-/// Whoever takes bytes alone gets the zeros of a hole.
+/// A writer of plain bytes gets the zeros of a hole.
 impl<W: Write> Sink for W {
     fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
@@ -190,7 +190,7 @@ impl<W: Write> Sink for W {
     }
 }
 
-/// Takes what nobody wants but for its checks.
+/// Discards a content that is only read to be checked.
 pub struct Nowhere;
 
 impl Sink for Nowhere {

@@ -163,8 +163,8 @@ fn edit() -> impl Strategy<Value = Edit> {
 }
 
 #[test]
-fn after_any_edits_all_is_told_as_git_tells_it() {
-    alone(concat!(module_path!(), "::after_any_edits_all_is_told_as_git_tells_it"), |fixture| {
+fn after_any_edits_the_answers_are_those_of_git() {
+    alone(concat!(module_path!(), "::after_any_edits_the_answers_are_those_of_git"), |fixture| {
         let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12);
         let config = Config { cases, max_shrink_iters: 60, failure_persistence: None, ..Config::default() };
         let edits = proptest::collection::vec((edit(), 0..FILES.len(), 0u32..12), 1..14);
@@ -257,7 +257,7 @@ facts! {
         }
     }
 
-    fn an_empty_file_whose_entry_is_to_be_looked_at_again_is_dirty(fixture) {
+    fn an_empty_file_with_a_smudged_entry_is_dirty(fixture) {
         // Git writes a size of zero for what may have changed; the file can have been emptied then.
         fixture.sh("git init -q r; cd r; : >e; echo a >a; git add .; git commit -qm 1; git update-index --refresh");
         let index = fixture.path("r/.git/index");
@@ -272,7 +272,7 @@ facts! {
         assert!(said.dirty && said.oid.is_none(), "{said:?}");
     }
 
-    fn dirty_is_told_against_the_first_head(fixture) {
+    fn dirty_is_relative_to_the_first_head(fixture) {
         fixture.sh("git init -q r; cd r; echo a >a; echo b >b; git add .; git commit -qm 1");
         let mut all = Repositories::new();
         let first = ask(&mut all, &fixture.path("r/a")).unwrap();
@@ -291,7 +291,7 @@ facts! {
         assert_eq!(all.observed()[0].head_after, None, "it has moved back");
     }
 
-    fn a_head_in_a_pack_that_came_later_is_told(fixture) {
+    fn a_head_in_a_newer_pack_is_found(fixture) {
         fixture.sh("git init -q o; cd o; echo a >a; git add .; git commit -qm 1; cd ..; git clone -q o r; cd o; echo b >a; git commit -qam 2");
         let mut all = Repositories::new();
         ask(&mut all, &fixture.path("r/a"));
@@ -470,7 +470,7 @@ facts! {
         }
     }
 
-    fn what_is_written_in_the_clock_tick_of_a_look_is_noticed(fixture) {
+    fn a_write_in_the_clock_tick_of_a_stat_is_detected(fixture) {
         fixture.sh("git init -q r; cd r; touch a.log b.log; git add a.log; git commit -qm 1");
         let path = fixture.path("r/.gitignore");
         let mut all = Repositories::new();

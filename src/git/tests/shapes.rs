@@ -3,7 +3,7 @@
 use super::{Fixture, Repositories, ask, compare, compare_all, facts};
 
 facts! {
-    fn every_state_of_a_path_is_told_as_git_does(fixture) {
+    fn every_state_of_a_path_is_classified_as_by_git(fixture) {
         let base = "mkdir d; for f in a b c d/e d/f; do echo $f >$f; done; git add .; git commit -qm 1";
         compare_all(fixture, &[
             ("unborn", "touch a b; git add a; echo x >>a"),
@@ -82,7 +82,7 @@ facts! {
         compare(fixture, &mut all, "r", "widened");
     }
 
-    fn flags_that_tell_git_not_to_look_are_not_believed(fixture) {
+    fn assume_unchanged_and_skip_worktree_are_not_trusted(fixture) {
         fixture.sh(
             "git init -q r; cd r; for f in a b c d; do echo $f >$f; done; git add .; git commit -qm 1
              git update-index --assume-unchanged a; git update-index --skip-worktree b c; echo x >a; echo x >b; rm c",
@@ -170,7 +170,7 @@ facts! {
         assert!(absent.tracked && absent.dirty);
     }
 
-    fn git_directories_elsewhere_are_told_once(fixture) {
+    fn git_directories_elsewhere_are_reported_once(fixture) {
         fixture.sh(
             "git init -q --separate-git-dir store plain; echo a >plain/a
              git clone -q --bare plain bare 2>/dev/null; cd bare; git config user.name x; git worktree add -q --orphan -b w tree 2>/dev/null || git worktree add -q tree

@@ -1,5 +1,4 @@
-//! PendingRow groups on their way into the parquet file: one is compressed and written by a thread while the
-//! next is filled.
+//! Writes row groups: a thread compresses and writes one while the next is filled.
 //!
 //! Knows rows and their bytes, nothing of digests. Neighbour: `blobs.rs` fills the groups.
 
@@ -35,7 +34,7 @@ pub enum Compression {
     None,
 }
 
-/// A row but for its bytes.
+/// A row without its bytes.
 pub(super) struct PendingRow {
     pub key: Arc<str>,
     pub offset: u64,
@@ -45,7 +44,7 @@ pub(super) struct PendingRow {
 /// The rows of a group, and their bytes one after the other.
 pub(super) struct RowGroup {
     pub rows: Vec<PendingRow>,
-    /// [`CHUNK`] bytes, and one to see that a file has grown.
+    /// [`CHUNK`] bytes, and one to detect that a file has grown.
     pub buffer: Vec<u8>,
 }
 
@@ -63,7 +62,7 @@ pub(super) struct RowGroupWriter(GroupWriter);
 type Parquet = Box<SerializedFileWriter<File>>;
 
 enum GroupWriter {
-    /// No group had to make room for another yet, or no thread can be started.
+    /// On the calling thread: there was one group so far, or no thread can be started.
     Inline(Parquet),
     Threaded(WriterThread),
 }
@@ -79,7 +78,7 @@ impl RowGroupWriter {
         Ok(RowGroupWriter(GroupWriter::Inline(Box::new(start(file, compression)?))))
     }
 
-    /// Hands a group over to be written, in exchange for an empty one.
+    /// Passes a group to be written, and returns an empty one.
     ///
     /// # Errors
     /// The group before could not be written.
@@ -142,7 +141,8 @@ fn gone() -> io::Error {
     io::Error::other("the thread that writes contents failed")
 }
 
-/// Starts a thread that first waits for what it writes with: that is not lost where none can be started.
+/// Starts a thread that receives the writer as its first message: the writer is not lost if no thread can be
+/// started.
 fn spawn() -> io::Result<(SyncSender<Parquet>, WriterThread)> {
     let (writers, writer) = sync_channel::<Parquet>(1);
     let (groups, queue) = sync_channel::<RowGroup>(1);
@@ -190,13 +190,13 @@ fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<Fi
         .set_statistics_enabled(EnabledStatistics::None)
         .set_column_statistics_enabled(ColumnPath::from(COLUMNS[0]), EnabledStatistics::Chunk)
         .set_max_row_group_row_count(None)
-        // The size of a page is looked at after each batch: pages of 1 MiB, not of 16.
+        // The size of a page is checked after each batch: pages of 1 MiB, not of 16.
         .set_write_batch_size(1)
         .build();
     SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
 }
 
-/// Writes a row group, lending its buffer to the writer meanwhile; gives it back empty.
+/// Writes a row group and returns it empty, with the same buffer.
 fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> WriteOutcome {
     let keys: Vec<ByteArray> = group.rows.iter().map(|row| ByteArray::from(&*row.key)).collect();
     let lent = Bytes::from(group.buffer);
@@ -229,11 +229,11 @@ fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> Write
     })();
     drop(contents);
     group.rows.clear();
-    // With the slices gone this is the very same memory again, not a copy.
+    // The slices are dropped, so this is the same memory and not a copy.
     (RowGroup { rows: group.rows, buffer: Vec::from(lent) }, written)
 }
 
-/// The operating system's own error where there is one below parquet's.
+/// The operating system's error if there is one behind parquet's.
 fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {

@@ -182,7 +182,7 @@ fn the_offset_of_the_file_is_neither_used_nor_moved() {
 }
 
 #[test]
-fn a_file_written_to_between_the_looks_has_changed() {
+fn a_file_written_to_between_two_stats_has_changed() {
     let handle = file(b"before");
     let before = signature(&handle).unwrap();
     handle.write_at(b"after!", 0).unwrap();
@@ -234,7 +234,7 @@ fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
 }
 
 #[test]
-fn an_unreadable_file_is_told_apart() {
+fn an_unreadable_file_is_a_read_error() {
     let directory = File::open("/").unwrap();
     let error = writer().store_file("before:/", &directory, StoreLimit::NONE).unwrap_err();
     assert!(matches!(error, Error::Read(_)), "{error}");
@@ -424,7 +424,7 @@ fn the_rows_of_a_sparse_file_are_its_runs() {
 }
 
 #[test]
-fn a_sparse_file_that_changes_while_it_is_read_is_told() {
+fn a_sparse_file_that_changes_while_it_is_read_is_detected() {
     let mut writer = writer();
     let file = sparse_file(1 << 30, &[(0, b"x")]);
     let before = signature(&file).unwrap();

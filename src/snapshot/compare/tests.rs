@@ -124,7 +124,7 @@ fn content_of_another_length_is_not_read() {
 }
 
 #[test]
-fn content_that_was_never_looked_at_is_not_compared() {
+fn content_that_was_never_read_is_not_compared() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     fs::write(&path, "text").unwrap();

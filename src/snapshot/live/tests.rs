@@ -14,7 +14,7 @@ fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-fn look(path: &Path) -> Present {
+fn state_of(path: &Path) -> Present {
     present(&lstat(bytes(path)).unwrap().unwrap(), bytes(path)).unwrap()
 }
 
@@ -37,18 +37,18 @@ fn every_type_is_seen_without_being_opened() {
     nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let _socket = UnixListener::bind(at("socket")).unwrap();
 
-    let file = look(&at("file"));
+    let file = state_of(&at("file"));
     let stat = fs::metadata(at("file")).unwrap();
     assert_eq!((file.file_type, file.size, file.rdev, &file.target), (Kind::File, 5, None, &None));
     assert_eq!((file.mode, file.uid, file.ino, file.dev), (stat.mode(), stat.uid(), stat.ino(), stat.dev()));
     assert_eq!((file.mtime, i64::from(file.mtime_nsec)), (stat.mtime(), stat.mtime_nsec()));
-    let link = look(&at("link"));
+    let link = state_of(&at("link"));
     assert_eq!(link.file_type, Kind::Symlink);
     assert_eq!(link.target.as_deref(), Some("nowhere/\u{e9}".as_bytes()));
-    assert_eq!(look(&at("fifo")).file_type, Kind::Fifo);
-    assert_eq!(look(&at("socket")).file_type, Kind::Socket);
-    assert_eq!(look(dir.path()).file_type, Kind::Directory);
-    let null = look(Path::new("/dev/null"));
+    assert_eq!(state_of(&at("fifo")).file_type, Kind::Fifo);
+    assert_eq!(state_of(&at("socket")).file_type, Kind::Socket);
+    assert_eq!(state_of(dir.path()).file_type, Kind::Directory);
+    let null = state_of(Path::new("/dev/null"));
     assert_eq!((null.file_type, null.rdev), (Kind::CharDevice, Some(libc::makedev(1, 3))));
 }
 
@@ -147,7 +147,7 @@ fn as_ordinary_user<T: Send>(work: impl FnOnce(&Path) -> T + Send) -> T {
 }
 
 #[test]
-fn an_extended_attribute_that_may_not_be_read_is_told_from_none() {
+fn an_extended_attribute_that_may_not_be_read_is_an_error() {
     as_ordinary_user(|dir| {
         let path = dir.join("file");
         fs::write(&path, "").unwrap();
@@ -185,7 +185,7 @@ fn the_extended_attributes_of_a_symlink_are_its_own() {
 }
 
 #[test]
-fn extended_attributes_beyond_the_longest_list_are_told_from_none() {
+fn extended_attributes_beyond_the_longest_list_are_an_error() {
     // Few filesystems take so many; tmpfs does.
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: no /dev/shm") };
     let path = dir.path().join("file");
@@ -235,7 +235,7 @@ fn inode_flags_are_those_of_chattr() {
 }
 
 #[test]
-fn what_the_kernel_makes_up_is_told_from_files() {
+fn files_of_pseudo_filesystems_are_recognised() {
     let dir = tempfile::tempdir().unwrap();
     for (path, pseudo) in [
         (b"/proc/self/status".as_slice(), true),

@@ -1,5 +1,5 @@
-//! `blobs.parquet`, read by key. The file may be hostile: sizes are checked against its length before
-//! anything is allocated, and where the parquet library panics all the same, that is a corrupt file.
+//! Reads `blobs.parquet` by key. The file is not trusted: sizes are checked against its length before anything
+//! is allocated, and a panic of the parquet library means a corrupt file.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use super::checks::Wanted;
 const MAX_PAGE: u64 = 64 << 20;
 /// How many keys are decoded at once.
 const BATCH: usize = 1024;
-/// How many decoded windows are kept, and as many readers that can go on behind one.
+/// How many decoded windows are kept, and how many readers that can continue behind one.
 const KEPT_WINDOWS: usize = 4;
 /// The most bytes of a window that is kept.
 const KEPT_BYTES: usize = 2 * CHUNK;
@@ -39,8 +39,8 @@ pub struct BlobReader {
     file: Arc<BlobFile>,
     metadata: ParquetMetaData,
     blobs: HashMap<Box<str>, Blob>,
-    /// What was decoded last: who reads one small content mostly reads its neighbours next, and a page is
-    /// decompressed as a whole in any case.
+    /// What was decoded last: after one small content its neighbours are often read, and a page is decompressed as
+    /// a whole in any case.
     decoded: Mutex<DecodedRows>,
 }
 
@@ -59,8 +59,8 @@ struct Window {
     contents: Arc<[ByteArray]>,
 }
 
-/// Reads on in a group whose rows were too many for one window: to start again for each would take time
-/// with the square of their number.
+/// Continues in a group with too many rows for one window: starting again for each window would take quadratic
+/// time.
 struct Cursor {
     group: u32,
     next: usize,
@@ -131,7 +131,7 @@ impl BlobReader {
         })
     }
 
-    /// Hands the content of `key` to `sink`, a gap between the rows of a sparse one as a hole.
+    /// Writes the content of `key` to `sink`, a gap between the rows of a sparse one as a hole.
     pub fn read(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
         let blob = self.blobs.get(key).ok_or_else(|| missing(key))?;
         let broken = |why: &str| corrupt(format!("the content of {} {why}", printable(key.as_bytes())));
@@ -142,7 +142,7 @@ impl BlobReader {
             let end = rows.peek().map_or(blob.size, |next| next.offset);
             let bytes = guarded(|| self.row(row))?;
             if !blob.takes(bytes.len(), end - row.offset, rows.peek().is_none()) {
-                return Err(broken("has not the length that the manifest says"));
+                return Err(broken("does not have the length that the manifest says"));
             }
             if row.offset > position {
                 sink.hole(row.offset - position).map_err(Error::Sink)?;
@@ -155,7 +155,7 @@ impl BlobReader {
         }
         match (hasher.map(ContentHasher::finish), expected) {
             (Some(digest), Some(expected)) if digest != *expected => {
-                Err(broken("has not the digest that the manifest says"))
+                Err(broken("does not have the digest that the manifest says"))
             }
             _ => Ok(blob.size),
         }
@@ -381,7 +381,7 @@ fn fit<N, T: TryFrom<N>>(number: N) -> Result<T, Error> {
     T::try_from(number).map_err(|_| corrupt("a number is negative or too large"))
 }
 
-/// Runs parquet code on a file that nobody vouches for; its panic is an error like any other.
+/// Runs parquet code on a file that is not trusted; a panic becomes an error.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     thread_local! {
         static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -410,7 +410,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 struct BlobFile {
     file: Arc<File>,
     len: u64,
-    /// Whether what is asked for are pages, no longer the footer.
+    /// Whether pages are read, and no longer the footer.
     pages: bool,
     /// How many bytes were asked for.
     #[cfg(test)]
@@ -463,7 +463,7 @@ impl ChunkReader for BlobFile {
     }
 }
 
-/// The uncompressed size that the header of a page says, which parquet allocates without a look.
+/// The uncompressed size in the header of a page, which parquet allocates without a check.
 ///
 /// Thrift's compact protocol: fields 1 (the type) and 2 (the size), both i32, start every header.
 fn page_size(header: &[u8]) -> Option<u64> {

@@ -1,7 +1,6 @@
 //! The rules of a manifest that JSON alone does not state.
 //!
-//! A path of a snapshot becomes a path that a restore writes to; here is decided that it can't be one
-//! that leads elsewhere.
+//! A restore writes to the paths of a snapshot: these checks reject paths that could lead elsewhere.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -112,13 +111,13 @@ fn check_present(
         return corrupt("has more than a second of nanoseconds");
     }
     if present.target.is_some() != (present.file_type == FileType::Symlink) {
-        return corrupt("has a target and is no symbolic link, or is one without a target");
+        return corrupt("has a target and is no symlink, or is one without a target");
     }
     if present.target.as_ref().is_some_and(|target| target.contains(&0)) {
         return Err(unsafe_path("the target of", path, "contains a NUL byte"));
     }
     if present.target.as_ref().is_some_and(|target| target.is_empty() || target.len() > MAX_TARGET) {
-        return corrupt("has a target that no symbolic link can have");
+        return corrupt("has a target that no symlink can have");
     }
     let is_device = matches!(present.file_type, FileType::CharDevice | FileType::BlockDevice);
     if present.rdev.is_some() != is_device {

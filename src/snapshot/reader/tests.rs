@@ -274,7 +274,7 @@ fn a_link_or_a_fifo_in_the_place_of_a_file_is_not_opened() {
 }
 
 #[test]
-fn a_newer_format_is_told_as_such() {
+fn a_newer_format_is_reported_as_such() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(MANIFEST), r#"{"format_version": 3, "paths": {}}"#).unwrap();
     let message = format_message(Snapshot::open(dir.path()));

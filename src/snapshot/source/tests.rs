@@ -152,7 +152,7 @@ fn a_blob_comes_first_and_a_wrong_digest_is_a_bad_snapshot() {
 }
 
 #[test]
-fn a_sink_that_refuses_is_told_apart_from_a_bad_snapshot() {
+fn a_sink_that_fails_is_no_bad_snapshot() {
     struct Closed;
     impl Write for Closed {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -64,7 +64,7 @@ through!(FileRecord, FileWire);
 through!(State, StateWire);
 through!(GitState, GitWire);
 
-/// A version that this build reads; another is told at once, before any other key can be missed.
+/// A version that this build reads. Any other is rejected before a key can be missing.
 struct SupportedVersion;
 
 impl<'de> Deserialize<'de> for SupportedVersion {
@@ -342,7 +342,7 @@ impl StateWire {
         fn owner(value: Option<u32>, key: &str) -> Result<u32, String> {
             match need(value, key)? {
                 // To chown(2) it means to leave the owner as it is.
-                u32::MAX => Err(format!("`{key}` is the number of nobody")),
+                u32::MAX => Err(format!("`{key}` is no valid owner")),
                 number => Ok(number),
             }
         }

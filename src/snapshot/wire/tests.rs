@@ -306,7 +306,7 @@ fn a_repository_is_dirty_or_nothing_is_said_of_it() {
 }
 
 #[test]
-fn another_format_version_is_told_before_anything_else() {
+fn another_format_version_is_reported_before_anything_else() {
     let error = serde_json::from_str::<Manifest>(r#"{"format_version":3,"other":[]}"#).unwrap_err();
     assert!(error.to_string().contains("format version 3"), "{error}");
 }

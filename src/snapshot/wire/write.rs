@@ -44,7 +44,7 @@ where
 
 struct ManifestDocument<'a, I> {
     header: &'a Header,
-    /// serde asks a value for its text through `&self`, and an iterator gives it only once.
+    /// serde borrows a value to write it, and an iterator can be used only once.
     files: RefCell<Option<I>>,
     /// Whether a file that was written is sparse.
     is_sparse: Cell<bool>,
@@ -113,7 +113,7 @@ impl Formatter for LinePerRecord {
     }
 }
 
-/// An object under way, here or in a verb, with the rules of the format for what is left out.
+/// A JSON object that is being written, with the rules of the format for what is left out.
 pub(crate) struct JsonObject<M>(pub(crate) M);
 
 impl<M: SerializeMap> JsonObject<M> {
