@@ -7,13 +7,14 @@ mod attributes;
 mod branch;
 mod commands;
 mod concurrent;
+mod conflicts;
 mod full_disk;
 mod git;
-
+mod hard_links;
 mod killed;
 mod malicious_bundle;
+mod permissions;
 mod random;
-
 mod restore;
 mod resumed;
 mod verify;

@@ -11,7 +11,7 @@ use nix::sys::signal;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use crate::support::{BINARY, Place, bytes, stderr};
+use crate::support::{BINARY, Place, bytes, chmod, stderr};
 
 #[test]
 fn snapshot_directory_in_use_is_refused() {
@@ -52,7 +52,7 @@ fn replaced_snapshot_directory_is_not_followed() {
         let place = Place::new();
         let victim = place.base().join("victim");
         fs::create_dir(&victim).unwrap();
-        fs::set_permissions(&victim, fs::Permissions::from_mode(0o755)).unwrap();
+        chmod(&victim, 0o755);
         let mut command = place.command();
         command.env("victim", &victim).env("work", &place.work);
         let output = command.args(["--snapshot-dir", "out", "sh", "-c", script]).output().unwrap();

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 
-use crate::support::{Place, Random, lost, program};
+use crate::support::{Place, Random, chmod, lost, program};
 
 /// Records `script`, and has `change` done once it has written a line; it goes on when its own standard
 /// input ends.
@@ -51,8 +51,7 @@ fn directories_moved_and_recreated_by_the_command_are_no_external_change() {
 
 #[test]
 fn external_change_of_a_symlink_or_mode_is_reported() {
-    let change_mode =
-        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let change_mode = |path: &Path, mode| chmod(path, mode);
     for name in ["link", "file", "dir"] {
         let place = Place::new();
         symlink("file", place.at("link")).unwrap();

@@ -6,13 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::Snapshot;
 
-use crate::support::{Place, User, has, lines, shown};
+use crate::support::{Place, User, chmod, has, lines, shown};
 use crate::truth::gaps;
 
 const VERDICTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/verdicts.py");
@@ -37,7 +36,7 @@ fn python(place: &Place) -> Option<PathBuf> {
 fn run(python: &Path, user: User, recorded: bool, module: &str, tests: &[String]) -> (Verdicts, String) {
     let place = Place::of(user);
     let base = place.base();
-    fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(base, 0o755);
     let script = base.join("verdicts.py");
     fs::copy(VERDICTS, &script).unwrap();
     let output = base.join("verdicts.json");

@@ -422,7 +422,7 @@ fn snapshot_writable_by_another_user_is_foreign() {
         assert!(run.stderr.contains(&told), "{run:#?}");
         assert_eq!(fs::read_to_string(place.at("dir/edited")).unwrap(), "new");
     };
-    let chmod = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let chmod = |path, mode| chmod(path, mode);
     let own = format!("may have been written by others than user {}", nix::unistd::geteuid());
     for path in &paths {
         let mode = fs::metadata(path).unwrap().permissions().mode();
