@@ -120,7 +120,7 @@ fn processes_are_shown_as_a_tree() {
     );
 }
 
-/// The script of the README beneath the mark of its name.
+/// The script in the README below the mark of its name.
 fn recipe(name: &str) -> &'static str {
     let readme = include_str!("../README.md");
     let (_, rest) =
@@ -213,7 +213,7 @@ fn ci_recipe_fails_if_the_script_writes_elsewhere() {
         (Some(1), "<>config.ini\n<>new\n<>new/result\nfalse\n".to_owned())
     );
     assert_eq!(check("rm ../config.ini"), (Some(1), "<>config.ini\nfalse\n".to_owned()));
-    // What a rule leaves out is told all the same.
+    // A change that a rule leaves out is reported all the same.
     assert_eq!(check("mkdir -p $HOME/.cache/x"), (Some(1), "<>home/.cache\nfalse\n".to_owned()));
     assert_eq!(check("exit 7").0, Some(7));
 }

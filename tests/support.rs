@@ -1,4 +1,4 @@
-//! What the tests share: a directory of its own for each, programs to run in it, trees to compare.
+//! The helpers of all tests: a directory for each test, programs to run in it, trees to compare.
 
 mod bundle;
 mod place;

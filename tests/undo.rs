@@ -1,7 +1,7 @@
 //! `verify`, `restore` and `branch`.
 //!
-//! Most bundles here are not recorded but made: a tree is looked at before and after a change, and
-//! the bundle is what a perfect recorder would have written. So a fault is one of these verbs alone.
+//! Most bundles here are not recorded but made: of a tree before and after a change, as a perfect recorder
+//! would have written them. A failure is then one of these verbs alone.
 
 mod attributes;
 mod branch;

@@ -1,4 +1,4 @@
-//! The snapshot directory: who may write it, and what is in it when a recording ends early.
+//! The snapshot directory: which are refused, and what is in it if a recording ends early.
 
 use std::fs;
 use std::io::{BufReader, Read as _, Write as _};
@@ -59,7 +59,7 @@ fn replaced_snapshot_directory_is_not_followed() {
         assert_eq!(output.status.code(), Some(end), "{script}: {}", stderr(&output));
         assert!(!victim.join("manifest.json").exists() && !victim.join("out/manifest.json").exists());
         assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o755, "{script}");
-        // The snapshot is where its directory is now, which is said.
+        // The snapshot is in its directory, wherever that was moved, and the message names the path.
         let moved = [place.at("other"), place.base().join("work.moved/out")];
         match moved.iter().find(|path| path.exists()) {
             Some(path) => {
@@ -103,7 +103,7 @@ fn killed_recording_leaves_no_process_and_no_manifest() {
         signal::kill(Pid::from_raw(target), Signal::SIGKILL).unwrap();
         let status = child.wait().unwrap();
         assert_eq!(status.code(), (victim == "tracer").then_some(125));
-        // The pipe ends when the last process of the tree is gone.
+        // The pipe ends with the last tracee.
         stdout.read_to_string(&mut line).unwrap();
         assert!(!place.out.join("manifest.json").exists());
     }

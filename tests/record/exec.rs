@@ -1,4 +1,4 @@
-//! Programs: their interpreters, their arguments and their privileges.
+//! Executed programs: their interpreters, arguments and privileges.
 
 use std::fs;
 

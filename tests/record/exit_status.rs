@@ -103,7 +103,7 @@ fn command_that_does_not_start_leaves_no_directory() {
         assert_eq!(output.status.code(), Some(127), "{output:?}");
         assert!(!place.base().join("a").exists(), "{command}");
     }
-    // What was there stays, and so does what somebody has put there meanwhile.
+    // A directory that was there before stays.
     fs::create_dir_all(&deep).unwrap();
     let output = place.command().arg("--snapshot-dir").arg(&deep).arg("./script").output().unwrap();
     assert_eq!(output.status.code(), Some(127));

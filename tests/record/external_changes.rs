@@ -1,4 +1,4 @@
-//! Changes that other programs make while a command is recorded: reported, since they can't be known.
+//! Changes that other programs make while a command is recorded: they are reported, since their content is unknown.
 
 use std::fs;
 use std::io::Read as _;
@@ -124,13 +124,13 @@ fn names(work: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Does to the tree what nobody sees: changes, moves, replaces and removes whatever is there.
+/// Makes one untraced change: writes, renames, replaces or removes something in the tree.
 fn meddle(work: &Path, random: &mut Random) {
     let all = names(work);
     let path = &all[random.below(all.len())];
     let other = &all[random.below(all.len())];
-    // A link may lead out, by /proc/self/cwd for one, to where this process is; and the program may have
-    // removed the directory itself.
+    // A symlink may lead out, through /proc/self/cwd for one; and the program may have removed the
+    // directory itself.
     let Ok(root) = work.canonicalize() else { return };
     let within = |path: &Path| {
         path.parent()
@@ -156,8 +156,7 @@ fn meddle(work: &Path, random: &mut Random) {
     };
 }
 
-/// Records a random program while somebody else works in the same directory; the manifest must be one
-/// that we read, whatever it says.
+/// Records a random program while this process changes the same directory; the manifest must be readable.
 fn record_meddled(seed: u64) {
     let place = Place::new();
     let program = program("random");

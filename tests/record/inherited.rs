@@ -1,5 +1,4 @@
-//! Files on descriptors from before the launch: what is destroyed of them is kept, what is only appended is
-//! not copied.
+//! Descriptors that the command inherits: destroyed content is kept, a file that is only appended to is not copied.
 
 use std::fs;
 use std::fs::File;
@@ -51,7 +50,7 @@ fn record_appending(place: &Place, script: &str) -> Snapshot {
     place.snapshot()
 }
 
-/// Every way in which a file that was opened for appending can lose the bytes that it had.
+/// Scripts in which a file that was opened for appending loses the content that it had.
 const WAYS: [&str; 14] = [
     "echo a; : > log",
     "echo a; mv log gone; : > gone",

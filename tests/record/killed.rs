@@ -1,4 +1,4 @@
-//! SIGKILL at random moments: of any process of the tree, and of either process of ours.
+//! SIGKILL at random moments: to any tracee, and to either process of the recorder.
 
 use std::fs;
 use std::io::Read;
@@ -24,7 +24,7 @@ fn random() -> Random {
     Random::new(seed)
 }
 
-/// Work of many processes and threads, which ends by itself whoever is killed.
+/// Work of many processes and threads, which ends by itself whichever of them is killed.
 const TREE: &str = r#"
     for worker in 1 2 3 4; do
         (

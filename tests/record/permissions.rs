@@ -1,4 +1,4 @@
-//! What permissions keep from the command, or from the recorder.
+//! Files that the command, or the recorder, may not read.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -21,7 +21,7 @@ fn unreadable_file_is_recorded_as_existence() {
 #[test]
 fn root_without_capabilities_reads_nothing_of_others() {
     let place = Place::new();
-    // Dropped from the bounding set, they are gone after the exec: prctl(2), PR_CAPBSET_DROP.
+    // Capabilities dropped from the bounding set are lost at the exec: prctl(2), PR_CAPBSET_DROP.
     let drop = "syscall(157, 24, 1, 0, 0, 0); syscall(157, 24, 2, 0, 0, 0); exec";
     if !needs_root("capabilities") || !place.can_run(&["perl", "-e", "exit"]) {
         return;

@@ -106,7 +106,7 @@ fn file_size_limit_applies_to_the_command_alone() {
             assert_eq!(lost(&snapshot), []);
             assert!(bytes(&snapshot, place.file(&snapshot, "big"), true) == noise);
         } else {
-            // The limit is ours, too.
+            // The limit applies to the recorder, too.
             assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
             assert_eq!(big.blob_omitted, Some(BlobOmitted::NoSpace));
             assert!(big.digest.is_some());
@@ -157,7 +157,7 @@ fn memory_does_not_grow_with_stored_content() {
 #[test]
 #[ignore = "slow"]
 fn slow_a_million_paths_take_less_than_400_bytes_each() {
-    // Of all children that a process has waited for, the kernel tells the largest: it has none but ours.
+    // The kernel reports the largest of the children that a process has waited for: so it has only the recorder.
     if env::var_os("AGENT_SNAPSHOT_TEST_PEAK").is_none() {
         let itself = "record::resources::slow_a_million_paths_take_less_than_400_bytes_each";
         let mut alone = Command::new(env::current_exe().unwrap());

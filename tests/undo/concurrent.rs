@@ -1,4 +1,4 @@
-//! What others do while a restore runs, and what it had opened when it was killed.
+//! Edits by other processes while a restore runs, and directories that a killed restore had opened.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -38,7 +38,7 @@ fn edited_scene() -> Place {
 
 #[test]
 fn edit_at_any_syscall_is_in_the_file_or_the_rescue() {
-    // Counted from the call by which the rescue is whole: from there on files are changed.
+    // Counted from the syscall that completes the rescue: files are changed only after it.
     let is_begun = |place: &Place| place.base().join("out-rescue-1.unfinished/manifest.json").exists();
     let place = edited_scene();
     let mut first = None;

@@ -1,4 +1,4 @@
-//! A restore that is killed at any of its system calls, and the second run that completes it.
+//! A restore that is killed at any of its syscalls, and the second one that completes it.
 
 use std::fs;
 use std::os::unix::fs::symlink;

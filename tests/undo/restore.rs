@@ -1,4 +1,4 @@
-//! `restore` in place: what it changes, what it refuses and what it says.
+//! `restore` in place: what it changes and reports.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -64,7 +64,7 @@ fn make(place: &Place, path: &Path, kind: &str, which: &str) {
         "to_directory" => symlink(place.base(), path).unwrap(),
         "dangling" => symlink(format!("no/such/{which}"), path).unwrap(),
         "fifo" => nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o600)).unwrap(),
-        // A name of a file of which nobody knows another one, as in the stores of package managers.
+        // A file with another name outside of the tree, as in the stores of package managers.
         "hard_link" => fs::hard_link(anchor, path).unwrap(),
         "known_link" => fs::hard_link(place.at(format!("known-{which}")), path).unwrap(),
         other => panic!("{other}"),
