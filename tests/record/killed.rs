@@ -120,7 +120,7 @@ fn kill_in_the_tree(random: &mut Random, wanted: usize) -> usize {
 }
 
 /// Kills one of our own processes a while after the start.
-fn kill_ours(random: &mut Random, rounds: usize) {
+fn kill_recorder(random: &mut Random, rounds: usize) {
     let mut whole = 0;
     for round in 0..rounds {
         let place = Place::new();
@@ -157,11 +157,11 @@ fn slow_killing_any_tracee_leaves_a_complete_snapshot() {
 
 #[test]
 fn killing_the_recorder_leaves_nothing_running() {
-    kill_ours(&mut random(), 12);
+    kill_recorder(&mut random(), 12);
 }
 
 #[test]
 #[ignore = "slow: hundreds of recordings"]
 fn slow_killing_the_recorder_leaves_nothing_running() {
-    kill_ours(&mut random(), 300);
+    kill_recorder(&mut random(), 300);
 }

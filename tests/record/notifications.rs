@@ -31,13 +31,13 @@ fn signal_does_not_interrupt_a_read_only_syscall() {
 fn listener_of_the_command_is_refused_or_reported() {
     for mechanism in ["auto", "stops"] {
         let place = Place::new();
-        let script = format!("{} supervise", program("read_only").display());
+        let script = format!("{} listen", program("read_only").display());
         let output = place.record_with(&["--mechanism", mechanism], &script);
         let snapshot = place.snapshot();
-        let told = snapshot.header().warnings.iter().find(|warning| warning.kind == WarningKind::Listener);
+        let warning = snapshot.header().warnings.iter().find(|warning| warning.kind == WarningKind::Listener);
         match String::from_utf8_lossy(&output.stdout).as_ref() {
-            "supervises\n" => assert!(told.is_some_and(|warning| warning.lost), "{mechanism}"),
-            "busy\n" if mechanism == "auto" => assert!(told.is_some_and(|warning| !warning.lost)),
+            "listener\n" => assert!(warning.is_some_and(|warning| warning.lost), "{mechanism}"),
+            "busy\n" if mechanism == "auto" => assert!(warning.is_some_and(|warning| !warning.lost)),
             other => panic!("{mechanism}: {other}"),
         }
     }
@@ -45,7 +45,7 @@ fn listener_of_the_command_is_refused_or_reported() {
 
 /// Kills one process of the recorder while two tracees make read-only syscalls alone; how many of these had
 /// another result than without a recorder.
-fn kill_ours(tracer: bool) -> usize {
+fn kill_recorder(tracer: bool) -> usize {
     let place = Place::new();
     let report = place.base().join("report");
     let mut child =
@@ -66,7 +66,7 @@ fn kill_ours(tracer: bool) -> usize {
 
 fn check_kills(rounds: usize) {
     for round in 0..rounds {
-        assert_eq!(kill_ours(round % 2 == 0), 0, "round {round}");
+        assert_eq!(kill_recorder(round % 2 == 0), 0, "round {round}");
     }
 }
 
