@@ -1,7 +1,7 @@
-//! The command line, as plain options. Knows no other room.
+//! The command line, as plain options. Uses no other room.
 //!
-//! A recording option first makes all that follows the command; a bare subcommand first is a
-//! subcommand. Help, completions and the man page come from the one definition here.
+//! If a recording option comes first, what follows the options is the command to record, even if it is
+//! named like a subcommand. Help, completions and the man page are made from this definition.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct Record {
     /// Directory for the snapshot: new, empty, or one that holds a snapshot
     #[arg(long, visible_alias = "output", value_name = "DIR", required = true)]
     pub snapshot_dir: Option<PathBuf>,
-    /// Leave out PATH and all beneath it, as the ignore list does (repeatable)
+    /// Leave out PATH and everything beneath it, as the ignore list does (repeatable)
     #[arg(long, value_name = "PATH")]
     pub ignore: Vec<OsString>,
     /// Name of the snapshot, kept in the manifest
@@ -50,10 +50,10 @@ pub struct Record {
     /// End everything after this time, such as 90s or 5m, and exit with 124
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// Largest file whose bytes are stored though it was only read, such as 64MiB
+    /// Size up to which files are stored that were only read, such as 64MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub max_read_bytes: u64,
-    /// Largest file whose bytes are stored though the command destroyed or wrote it [default: none]
+    /// Size up to which files are stored that the command wrote or destroyed [default: any]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_blob_bytes: Option<u64>,
     /// Compression of the stored bytes
@@ -62,22 +62,22 @@ pub struct Record {
     /// Flush the snapshot to the disk before it counts as written
     #[arg(long)]
     pub sync: bool,
-    /// Let io_uring through, whose operations are not seen
+    /// Allow io_uring, whose operations are not recorded
     #[arg(long)]
     pub allow_io_uring: bool,
-    /// What to do where tracing is impossible
+    /// What to do if tracing is impossible
     #[arg(long, value_enum, default_value_t = IfUnavailable::Fail)]
     pub if_unavailable: IfUnavailable,
-    /// Exit with 125 when the recording is incomplete
+    /// Exit with 125 if the recording is incomplete
     #[arg(long)]
     pub strict: bool,
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(long)]
     pub quiet: bool,
-    /// Report on standard error at the end [default: summary on a terminal, else none]
+    /// Report on standard error at the end [default: summary on a terminal, otherwise none]
     #[arg(long, value_enum)]
     pub report: Option<ReportFormat>,
-    /// How calls are caught
+    /// How system calls are intercepted
     #[arg(
         long,
         value_enum,
@@ -98,7 +98,7 @@ pub enum Survivors {
     Wait,
     /// Return when the command ends; the recording goes on until the last process ends
     Background,
-    /// End them: SIGTERM, and SIGKILL after 5 s
+    /// End them with SIGTERM, and with SIGKILL after 5 s
     Kill,
 }
 
@@ -109,11 +109,11 @@ pub enum CompressionChoice {
     Snappy,
     /// Smaller
     Zstd,
-    /// None at all
+    /// No compression
     None,
 }
 
-/// What to do where tracing is impossible.
+/// What to do if tracing is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IfUnavailable {
     /// Exit with 125 before the command starts
@@ -127,20 +127,20 @@ pub enum IfUnavailable {
 pub enum ReportFormat {
     /// Nothing
     None,
-    /// A few lines for people
+    /// A few lines to read
     Summary,
     /// One JSON object
     Json,
 }
 
-/// How calls are caught.
+/// How system calls are intercepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mechanism {
-    /// By the cheapest one that the kernel allows
+    /// By the fastest mechanism that the kernel permits: seccomp notifications, or else stops
     Auto,
-    /// By a stop at every call that matters, which a seccomp filter finds
+    /// By a ptrace stop at every call that matters, selected by a seccomp filter
     Stops,
-    /// By a stop at every call
+    /// By a ptrace stop at every call
     EveryCall,
 }
 
@@ -149,14 +149,13 @@ pub enum Mechanism {
 pub enum Verb {
     /// Show what the command did
     Show(Show),
-    /// Write the recorded bytes of a path to standard output: of a file from the snapshot or from Git,
-    /// of a symbolic link its target
+    /// Write the recorded bytes of a file, or the target of a symlink, to standard output
     Cat(Cat),
     /// Show what the command changed as a diff that `git apply` takes
     Diff(Diff),
     /// Check whether the live files are still as recorded
     Verify(Verify),
-    /// Put the recorded state back, after the command or (--before) before it
+    /// Put the recorded state back: after the command, or with --before the one before it
     Restore(Restore),
     /// Build the recorded state under a new directory
     Branch(Branch),
@@ -176,7 +175,7 @@ pub enum Verb {
 pub struct Show {
     /// The snapshot
     pub snap: PathBuf,
-    /// Only these paths and what is beneath them
+    /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
     /// Only paths that were changed
     #[arg(long)]
@@ -190,7 +189,7 @@ pub struct Show {
     /// Only paths that were read
     #[arg(long)]
     pub read: bool,
-    /// Only paths whose existence was asked for
+    /// Only paths whose existence was checked
     #[arg(long)]
     pub existence: bool,
     /// Only paths that this process used
@@ -227,18 +226,18 @@ pub struct Cat {
 pub struct Diff {
     /// The snapshot
     pub snap: PathBuf,
-    /// Only these paths and what is beneath them
+    /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
-    /// All paths, relative to /
+    /// Include paths outside the working directory; names are relative to /
     #[arg(long)]
     pub root: bool,
     /// Lines added and removed for each path
     #[arg(long)]
     pub stat: bool,
-    /// One letter and the name for each path
+    /// Status letter and name of each path
     #[arg(long)]
     pub name_status: bool,
-    /// Exit with 1 when there are differences
+    /// Exit with 1 if there are differences
     #[arg(long)]
     pub exit_code: bool,
     /// One JSON object
@@ -251,10 +250,10 @@ pub struct Diff {
 pub struct Verify {
     /// The snapshot
     pub snap: PathBuf,
-    /// Compare with the state before: would the command see the same inputs?
+    /// Compare with the state before the command: would it see the same inputs?
     #[arg(long)]
     pub before: bool,
-    /// Whether a difference is a finding
+    /// Whether a difference makes the exit status 1
     #[arg(long, value_enum, default_value_t = DriftPolicy::Strict)]
     pub drift_policy: DriftPolicy,
     /// One JSON object
@@ -262,12 +261,12 @@ pub struct Verify {
     pub json: bool,
 }
 
-/// Whether a difference is a finding.
+/// Whether a difference makes the exit status 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DriftPolicy {
-    /// It is: exit with 1
+    /// Exit with 1
     Strict,
-    /// It is told, and the exit status is 0
+    /// Report it, and exit with 0
     Off,
 }
 
@@ -276,24 +275,24 @@ pub enum DriftPolicy {
 pub struct Restore {
     /// The snapshot
     pub snap: PathBuf,
-    /// Only these paths and what is beneath them
+    /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
-    /// Undo: the state before the command
+    /// Undo: put back the state before the command
     #[arg(long)]
     pub before: bool,
     /// Build the state under DIR (new or empty) and touch no live file
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
-    /// Overwrite what has changed since
+    /// Overwrite what has been changed since
     #[arg(long)]
     pub force: bool,
-    /// Print what would be done
+    /// Print what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Allow a snapshot of another machine or user
+    /// Allow a snapshot from another machine or user
     #[arg(long)]
     pub foreign: bool,
-    /// With --into: set-ID bits and ownership, too
+    /// With --into: also put back ownership and set-ID bits
     #[arg(long)]
     pub preserve: bool,
     /// One JSON object
@@ -306,14 +305,14 @@ pub struct Restore {
 pub struct Branch {
     /// The snapshot
     pub snap: PathBuf,
-    /// The directory to build it under: new or empty
+    /// The directory to build it in: new or empty
     pub dir: PathBuf,
-    /// Only these paths and what is beneath them
+    /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
     /// The state before the command
     #[arg(long)]
     pub before: bool,
-    /// Set-ID bits and ownership, too
+    /// Also put back ownership and set-ID bits
     #[arg(long)]
     pub preserve: bool,
     /// One JSON object

@@ -1,4 +1,4 @@
-//! The verbs, one a file, and what their outcomes mean to the shell.
+//! The verbs, one a file.
 //!
 //! The only place that prints. A verb is a function from its options and a [`Console`] to a
 //! [`VerbResult`]. Neighbours: `cli` has the options, `exit.rs` the exit statuses; `restore`, `observe` and
@@ -25,7 +25,7 @@ use crate::cli::{Cli, Verb};
 use exit::{Exit, VerbResult};
 use out::Console;
 
-/// Does what the command line says.
+/// Runs what the command line asks for.
 pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
     let cli = match parsed {
         Ok(cli) => cli,
@@ -53,7 +53,7 @@ fn is_verb(first: Option<std::ffi::OsString>) -> bool {
         .is_some_and(|first| Cli::command().get_subcommands().any(|verb| verb.get_name() == first))
 }
 
-/// Runs a verb and tells what went wrong.
+/// Runs a verb and reports its error.
 fn run_verb(verb: Verb, console: &mut Console) -> Exit {
     let result = dispatch(verb, console).and_then(|exit| {
         console.flush()?;
@@ -68,7 +68,7 @@ fn run_verb(verb: Verb, console: &mut Console) -> Exit {
     })
 }
 
-/// The error and its causes; one that is told in the sentence already is not told again.
+/// The error and its causes, without those that its message ends with already.
 fn sentence(error: &anyhow::Error) -> String {
     let mut causes = error.chain().map(ToString::to_string);
     let first = causes.next().unwrap_or_default();
@@ -91,6 +91,30 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The checklist of CONTRIBUTING.md, as far as the compiler does not enforce it.
+    #[test]
+    fn every_verb_is_where_the_checklist_says() {
+        use clap::CommandFactory;
+        let readme = include_str!("../README.md");
+        let usage = Cli::command().render_usage().to_string();
+        let (completions, page) = (testing::run(&["completions", "bash"]), testing::run(&["man"]));
+        for verb in Cli::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let name = verb.get_name();
+            assert!(verb.get_about().is_some(), "{name}: no help text");
+            let file = format!("{}/src/commands/{name}.rs", env!("CARGO_MANIFEST_DIR"));
+            assert!(std::path::Path::new(&file).is_file(), "{name}: no file of its own");
+            assert!(
+                completions.text().contains(&format!("agent__snapshot__subcmd__{name}")),
+                "{name}: completions"
+            );
+            assert!(page.text().contains(&format!("agent\\-snapshot\\-{name}(1)")), "{name}: man page");
+            assert!(readme.contains(&format!("agent-snapshot {name} ")), "{name}: README");
+            let takes_snapshot = verb.get_arguments().any(|argument| argument.get_id() == "snap");
+            let is_in_usage = usage.split(['<', '|', '>']).any(|word| word == name);
+            assert_eq!(is_in_usage, takes_snapshot, "{name}: usage");
+        }
+    }
 
     #[test]
     fn a_cause_is_told_once() {

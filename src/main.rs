@@ -1,7 +1,7 @@
 //! Parses, runs, and turns the outcome into an exit status.
 //!
-//! `main` is C's: Rust's own start would ignore SIGPIPE and open /dev/null on closed standard
-//! streams, and the recorded command must inherit what we were started with.
+//! This is the `main` of C, since Rust's runtime would ignore SIGPIPE and open /dev/null for closed
+//! standard streams, and the recorded command has to inherit both as they were.
 #![no_main]
 
 use agent_snapshot::cli::Cli;

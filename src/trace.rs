@@ -18,7 +18,6 @@
 
 pub mod attributes;
 pub mod filter;
-mod foreign_filter;
 pub mod launch;
 pub mod memory;
 pub mod notifications;
@@ -30,6 +29,7 @@ pub mod syscalls;
 pub mod tracer;
 pub mod wait_status;
 
+mod foreign_filter;
 mod postponed;
 mod signal_delivery;
 mod tracees;

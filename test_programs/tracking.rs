@@ -1,5 +1,5 @@
 //! The calls that change what later calls mean, or could hide them: what comes after is seen all the
-//! same. clone, clone3, unshare, setns, ptrace, seccomp, io_uring_setup, the setuid family, capset,
+//! same. clone, clone3, unshare, setns, ptrace, seccomp, prctl, io_uring_setup, the setuid family, capset,
 //! landlock_restrict_self, process_vm_writev.
 
 mod support;
@@ -161,6 +161,26 @@ const OTHERS: &[Case] = &[
         .given(|| file("f"))
         .when(|| {
             refused(sys!(SYS_ptrace, PTRACE_ATTACH, 0, 0, 0));
+            read();
+        })
+        .then("f | read | file | file"),
+    case("has_a_filter", &["prctl", "seccomp"])
+        .given(|| file("f"))
+        .when(|| {
+            let [load, compare, ret] = [0x20, 0x15, 0x06];
+            let number = u32::try_from(SYS_getppid).unwrap();
+            let steps = [
+                sock_filter { code: load, jt: 0, jf: 0, k: 0 },
+                sock_filter { code: compare, jt: 0, jf: 1, k: number },
+                sock_filter { code: ret, jt: 0, jf: 0, k: SECCOMP_RET_TRACE },
+                sock_filter { code: ret, jt: 0, jf: 0, k: SECCOMP_RET_ALLOW },
+            ];
+            let program = sock_fprog { len: 4, filter: steps.as_ptr().cast_mut() };
+            ok(sys!(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+            ok(sys!(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program));
+            ok(sys!(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program));
+            // There is no tracer, as far as the program knows.
+            fails(ENOSYS, sys!(SYS_getppid));
             read();
         })
         .then("f | read | file | file"),

@@ -1,4 +1,4 @@
-//! `branch`, and `restore --into`: the recorded state under a directory of its own.
+//! `branch` and `restore --into`: build the recorded state under a directory of its own.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
 use crate::snapshot::{FileRecord, Snapshot, printable};
 
-/// How many paths of one kind are named to a person before the rest is counted.
+/// How many left-out paths are printed before the rest is only counted.
 const NAMED: usize = 10;
 
 /// Runs `branch`.
@@ -34,19 +34,19 @@ pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
     build(&snapshot, chosen, &request, console)
 }
 
-/// What to build, and how.
+/// What `branch` or `restore --into` is to build.
 pub struct BranchRequest<'a> {
     /// The state.
     pub side: Side,
     /// The directory.
     pub dir: &'a Path,
-    /// Whether set-ID bits and ownership are put back.
+    /// Whether ownership and set-ID bits are put back.
     pub preserve: bool,
-    /// Whether the answer is JSON.
+    /// Whether the outcome is printed as JSON.
     pub json: bool,
 }
 
-/// Builds the state of `records` and tells what was built.
+/// Builds the state of `records` and reports what was built.
 pub fn build<'s>(
     snapshot: &'s Snapshot,
     records: impl Iterator<Item = &'s FileRecord>,
@@ -87,7 +87,7 @@ fn print(built: &BuiltTree, request: &BranchRequest, console: &mut Console) -> a
         built.bytes,
     )?;
     let is_missing = |why: &Skipped| matches!(why, Skipped::Unavailable(_));
-    // Of what is missing each is named.
+    // Every path with missing content is printed.
     let (missing, rest): (Vec<_>, Vec<_>) = built.skipped.iter().partition(|(_, why)| is_missing(why));
     for (path, why) in missing.iter().chain(rest.iter().take(NAMED)) {
         let left = console.paint(style::CHANGED, "left out").to_string();
@@ -102,7 +102,7 @@ fn print(built: &BuiltTree, request: &BranchRequest, console: &mut Console) -> a
     Ok(())
 }
 
-/// The JSON of the whole answer.
+/// The JSON of the outcome.
 struct BranchJson<'a> {
     snapshot: &'a Snapshot,
     request: &'a BranchRequest<'a>,

@@ -1,4 +1,4 @@
-//! `cat`: the recorded bytes of one path. Neighbour: `snapshot::source`, which has them.
+//! `cat`: writes the recorded bytes of one path. Neighbour: `snapshot::source`, which has them.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use super::paths::{self, quoted};
 use crate::cli::Cat;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
-use crate::snapshot::source::{ContentError, ContentSource, Contents, Unavailable, locate};
+use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::wire::JsonObject;
-use crate::snapshot::{FileRecord, Present, Snapshot};
+use crate::snapshot::{Error, FileRecord, Present, Snapshot};
 
-/// Writes the content of `args.path` to the result as it streams; holes of a sparse file are zeros, but
-/// stay holes where the result is a file.
+/// Streams the content of `args.path` to the result; holes of a sparse file become zeros, unless the
+/// result is a regular file.
 ///
-/// Where the bytes turn out to be bad in the midst, the result ends there and the outcome says it.
+/// If the bytes turn out to be bad in the middle, the result ends there, with an error.
 pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     let side = if args.before { Side::Before } else { Side::After };
@@ -39,7 +39,7 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     };
     match written {
         Ok(()) => Ok(Exit::Success),
-        Err(ContentError::Unavailable(why)) => {
+        Err(Error::Unavailable(why)) => {
             if args.json {
                 console.json(&CatJson { record, side, unavailable: Some(&why) })?;
             }
@@ -48,22 +48,18 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
                 _ => "",
             };
             let (path, side) = (quoted(&record.path), side.name());
-            console.say(format_args!("cat {path}: its content {side} the command can't be had: {why}{hint}"));
+            console
+                .say(format_args!("cat {path}: its content {side} the command is unavailable: {why}{hint}"));
             Ok(Exit::Finding)
         }
-        Err(ContentError::Snapshot(error)) => Err(error.into()),
-        Err(ContentError::Sink(error)) => Err(OutputError::from(error).into()),
+        Err(Error::Sink(error)) => Err(OutputError::from(error).into()),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn raw(
-    contents: &Contents,
-    record: &FileRecord,
-    side: Side,
-    console: &mut Console,
-) -> Result<(), ContentError> {
+fn raw(contents: &Contents, record: &FileRecord, side: Side, console: &mut Console) -> Result<(), Error> {
     let is_sparse = state(record, side).present().is_some_and(Present::is_sparse);
-    let file = if is_sparse { console.regular_file().map_err(ContentError::Sink)? } else { None };
+    let file = if is_sparse { console.regular_file().map_err(Error::Sink)? } else { None };
     match file {
         Some(file) => contents.copy_to_file(record, side, &file),
         None => contents.copy(record, side, console.sink()),
@@ -71,29 +67,23 @@ fn raw(
     .map(drop)
 }
 
-/// One JSON object, its last key made while the content streams.
-fn object(
-    contents: &Contents,
-    record: &FileRecord,
-    side: Side,
-    console: &mut Console,
-) -> Result<(), ContentError> {
+/// Writes one JSON object, whose last value is streamed.
+fn object(contents: &Contents, record: &FileRecord, side: Side, console: &mut Console) -> Result<(), Error> {
     contents.check(record, side)?;
     let head = serde_json::to_string(&CatJson { record, side, unavailable: None });
-    let head = head.map_err(|error| ContentError::Sink(error.into()))?;
+    let head = head.map_err(|error| Error::Sink(error.into()))?;
     let sink = console.sink();
-    let write =
-        |sink: &mut dyn io::Write, text: &str| sink.write_all(text.as_bytes()).map_err(ContentError::Sink);
+    let write = |sink: &mut dyn io::Write, text: &str| sink.write_all(text.as_bytes()).map_err(Error::Sink);
     write(sink, head.strip_suffix('}').unwrap_or(&head))?;
     write(sink, ",\"content\":\"")?;
     let mut encoder = EncoderWriter::new(&mut *sink, &BASE64);
     contents.copy(record, side, &mut encoder)?;
-    encoder.finish().map_err(ContentError::Sink)?;
+    encoder.finish().map_err(Error::Sink)?;
     drop(encoder);
     write(sink, "\"}\n")
 }
 
-/// The object of `--json` but its `content`.
+/// The object of `--json` without its `content`.
 struct CatJson<'a> {
     record: &'a FileRecord,
     side: Side,

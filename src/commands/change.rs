@@ -1,6 +1,6 @@
-//! What became of a path, in the words that `show` and `diff` share.
+//! What became of a path, for `show` and `diff`.
 //!
-//! A change is one that a restore would put back: times alone are none. Neighbour:
+//! Only what a restore would put back counts as a change, so other times alone do not. Neighbour:
 //! `snapshot::compare`, which compares with the live files.
 
 use std::collections::HashSet;
@@ -12,17 +12,17 @@ use crate::snapshot::{FileRecord, FileType, Operations, Present, Snapshot, State
 /// What became of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PathEffect {
-    /// It was there and is another now.
+    /// It existed before and after, and is different.
     Changed,
-    /// It was not there and is now.
+    /// It did not exist before.
     Created,
-    /// It was there and is not now.
+    /// It does not exist any more.
     Deleted,
-    /// It was made and removed again.
+    /// It was created and removed again.
     Temporary,
-    /// It was opened for writing, rewritten, or touched, and is as before.
+    /// It was written or touched, and is as before.
     Unaltered,
-    /// Nothing was done to it.
+    /// It was not written or touched.
     None,
 }
 
@@ -54,9 +54,9 @@ pub struct Differences {
     pub file_type: bool,
     pub permissions: bool,
     pub owner: bool,
-    /// Of a file, or where one of the two states has a content that nobody knows.
+    /// Of a file; also if one of its contents is unknown.
     pub content: bool,
-    /// Of a symbolic link, or the device of a device node.
+    /// The target of a symlink, or the device number of a device.
     pub target: bool,
     pub xattrs: bool,
     pub inode_flags: bool,
@@ -71,7 +71,7 @@ impl Differences {
         let ids = || (content_id(record, Side::Before), content_id(record, Side::After));
         Differences {
             file_type: !same_type,
-            // A symbolic link has none of its own.
+            // A symlink has none of its own.
             permissions: same_type
                 && before.file_type != FileType::Symlink
                 && (before.mode ^ after.mode) & 0o7777 != 0,
@@ -80,7 +80,7 @@ impl Differences {
                 && !is_untouched(before, after)
                 && !has_same_content((before.size, &ids().0), (after.size, &ids().1)),
             target: same_type && (&before.target, before.rdev) != (&after.target, after.rdev),
-            // They are taken of a path that the tree changes, and of no other.
+            // They are recorded only of paths that the tree changes.
             xattrs: acted && before.xattrs != after.xattrs,
             inode_flags: acted && before.inode_flags != after.inode_flags,
         }
@@ -92,13 +92,13 @@ impl Differences {
     }
 }
 
-/// The record of the path that was there before and came to be that of `record` by renames.
+/// The record of the path whose file came to the path of `record` by renames.
 pub fn origin<'s>(snapshot: &'s Snapshot, record: &'s FileRecord) -> Option<&'s FileRecord> {
     let mut seen: HashSet<&[u8]> = HashSet::new();
     let mut at = record;
     while at.before.present().is_none() {
         let from = at.renamed_from.as_deref()?;
-        // A snapshot that was made to lead us in circles does so once.
+        // A malicious snapshot may have a cycle of renames.
         at = snapshot.find(from).filter(|_| seen.insert(from))?;
     }
     (!std::ptr::eq(at, record)).then_some(at)

@@ -1,4 +1,4 @@
-//! `completions` and `man`: both made from the one definition in `cli`.
+//! `completions` and `man`: both are made from the definition in `cli`.
 
 use std::io::Write as _;
 
@@ -12,14 +12,14 @@ const NAME: &str = "agent-snapshot";
 
 /// Writes the completions of `shell`.
 pub fn completions(shell: clap_complete::Shell, console: &mut Console) -> VerbResult {
-    // clap_complete panics where a write fails: into memory none does.
+    // clap_complete panics if a write fails, which one to memory does not.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), NAME, &mut script);
     console.bytes(&script)?;
     Ok(Exit::Success)
 }
 
-/// Writes the man page: of the recording, and a section for each verb.
+/// Writes the man page: the options of the recording and a list of the verbs.
 pub fn man(console: &mut Console) -> VerbResult {
     let page = || -> std::io::Result<Vec<u8>> {
         let mut page = Vec::new();

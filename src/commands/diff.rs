@@ -1,7 +1,7 @@
-//! `diff`: what the command changed, as a patch that `git apply` and `patch -p1` take.
+//! `diff`: writes what the command changed as a patch for `git apply` and `patch -p1`.
 //!
-//! `plan.rs` says of which paths, `body.rs` has their bytes, `lines.rs` and `binary.rs` compare and
-//! encode them, `patch.rs` writes one entry, `summary.rs` the shorter forms and the JSON.
+//! `plan.rs` selects the paths, `body.rs` has their bytes, `lines.rs` and `binary.rs` compare and encode
+//! them, `patch.rs` writes one entry, `summary.rs` the shorter forms and the JSON.
 
 mod binary;
 mod body;
@@ -29,10 +29,10 @@ enum Form {
     NameStatus,
 }
 
-/// A renamed text that has less than this in common with what it was, in percent, is another file.
+/// A renamed text with a lower similarity than this, in percent, is a deleted and a new file.
 const RENAME_SIMILARITY: u64 = 50;
 
-/// Writes the difference that the command made, of all paths or those of `args`.
+/// Writes the changes of the paths that `args` selects.
 pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     let form = match (args.stat, args.name_status) {
         (false, false) => Form::Patch,
@@ -83,7 +83,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
             inherited,
         );
         let untold = plan.untold.iter().map(|(path, what)| format!("{}: {what}", shown(path, start)));
-        console.say_list(format_args!("diff: changed in a way that a diff has no words for:"), untold);
+        console.say_list(format_args!("diff: changed in a way that a patch can't express:"), untold);
     }
     for (path, why) in &lost {
         console.say(format_args!("diff {}: {why}", shown(path, start)));
@@ -97,15 +97,15 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     Ok(if finding { Exit::Finding } else { Exit::Success })
 }
 
-/// Writes entries in the form that was asked for.
+/// Writes entries in one of the forms.
 struct DiffWriter<'s, 'c> {
     contents: &'c Contents<'s>,
     form: Form,
     json: bool,
-    /// How many differences there were.
+    /// How many entries differ.
     count: usize,
     stat: DiffStat<'s>,
-    /// The paths whose bytes can't be had, and why.
+    /// The paths whose bytes are unavailable, and why.
     lost: Vec<(&'s [u8], String)>,
 }
 
@@ -115,8 +115,10 @@ impl<'s> DiffWriter<'s, '_> {
             Ok(()) => Ok(()),
             Err(DiffError::Unavailable(half, why)) => {
                 let side = half.side.name();
-                self.lost
-                    .push((&half.record.path, format!("its content {side} the command can't be had: {why}")));
+                self.lost.push((
+                    &half.record.path,
+                    format!("its content {side} the command is unavailable: {why}"),
+                ));
                 Ok(())
             }
             Err(DiffError::Snapshot(error)) => Err(error.into()),
@@ -170,7 +172,7 @@ impl<'s> DiffWriter<'s, '_> {
         DiffBody::of(entry, self.contents)
     }
 
-    /// Writes one difference: `parts` are what its patch is made of.
+    /// Writes one entry, whose patch consists of `parts`.
     fn write(
         &mut self,
         status: DiffStatus,
@@ -183,7 +185,7 @@ impl<'s> DiffWriter<'s, '_> {
         for (entry, body) in parts {
             let lines = body.lines();
             row.add(body.kind, lines.as_ref().map(LineDiff::counts));
-            // The bytes of a binary file are `cat`'s to give: an object is to fit into memory.
+            // JSON has no binary patches, since an object has to fit into memory; `cat` gives the bytes.
             let is_wanted = self.form == Form::Patch && !(self.json && body.kind == DiffKind::Binary);
             let is_sparse = entry.old.iter().chain(&entry.new).any(|half| half.present.is_sparse());
             if is_wanted && is_sparse && body.kind != DiffKind::Same {

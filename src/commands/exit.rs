@@ -1,7 +1,7 @@
 //! What a run of the program comes to, and the exit status that says so.
 //!
-//! Every status is decided here: verbs and recordings end with an [`Exit`], and [`Exit::status`] makes the
-//! number of it.
+//! Every exit status is decided here: verbs and recordings end with an [`Exit`], and [`Exit::status`]
+//! returns its number.
 
 use super::out::OutputError;
 use crate::{restore, snapshot};
@@ -19,19 +19,19 @@ pub struct UsageError(pub String);
 pub enum Exit {
     /// All is well.
     Success,
-    /// A finding: drift, a conflict, content that is unavailable, a difference that was asked for.
+    /// A finding: drift, a conflict, unavailable content, or a difference with `--exit-code`.
     Finding,
     /// The command line of a verb is wrong.
     Usage,
     /// The snapshot is invalid or unsafe.
     BadSnapshot,
-    /// Any other failure of ours; of a recording, a wrong command line, too.
+    /// Any other failure of ours; for a recording, also a wrong command line.
     Failure,
     /// `--timeout` ended the recorded command.
     TimedOut,
     /// The command to record is not executable.
     NotExecutable,
-    /// There is no such command to record.
+    /// The command to record does not exist.
     NotFound,
     /// The recorded command ended with this status, as a shell shows it.
     Command(i32),
@@ -75,7 +75,7 @@ impl Exit {
             Some(snapshot::Error::Format(_) | snapshot::Error::Corrupt(_) | snapshot::Error::Unsafe(_)) => {
                 Exit::BadSnapshot
             }
-            // Where nothing is, no snapshot is.
+            // If nothing is there, it is no snapshot.
             Some(snapshot::Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 Exit::BadSnapshot
             }

@@ -1,4 +1,4 @@
-//! What the JSON of the verbs shares with that of the manifest: bytes as text.
+//! Bytes as text in the JSON of the verbs, as in the manifest.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -6,7 +6,7 @@ use serde::ser::SerializeMap;
 
 use crate::snapshot::wire::shown;
 
-/// Puts `bytes` into `object` as text, and in base64 under `key_bytes` where they are not UTF-8.
+/// Puts `bytes` into `object` as text, and also in base64 under `key_bytes` if they are not UTF-8.
 pub fn put_text<M: SerializeMap>(object: &mut M, key: &str, bytes: &[u8]) -> Result<(), M::Error> {
     object.serialize_entry(key, &shown(bytes))?;
     if std::str::from_utf8(bytes).is_err() {

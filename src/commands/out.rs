@@ -1,7 +1,7 @@
-//! Where a verb writes: the result to standard output, messages to standard error.
+//! The streams of a verb: its result goes to standard output, messages go to standard error.
 //!
-//! Knows what a terminal is: its width, whether it wants colour, and that nothing from a snapshot may
-//! move its cursor.
+//! Also what a terminal needs: its width, colours, and escapes for whatever from a snapshot could move
+//! its cursor.
 
 use std::fmt;
 use std::fs::File;
@@ -19,25 +19,25 @@ use super::paths::must_be_quoted;
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Whether nobody reads the output any more, which is no fault.
+    /// Whether the reader has closed the pipe, which is no error.
     pub fn is_closed_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
-/// What the result is shown on.
+/// How the result is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputFormat {
-    /// Whether it is a terminal.
+    /// Whether it goes to a terminal.
     pub terminal: bool,
     /// Whether to use colours.
     pub colour: bool,
-    /// Columns to fill; none where nothing is to be cut to a width.
+    /// The number of columns; none if nothing is cut to a width.
     pub width: Option<usize>,
 }
 
 impl OutputFormat {
-    /// Neither colour nor width: a pipe or a file.
+    /// For a pipe or a file: no colour, no width.
     pub const PLAIN: OutputFormat = OutputFormat { terminal: false, colour: false, width: None };
 
     /// `value` between the escapes of `style`, where colours are on.
@@ -50,11 +50,11 @@ impl OutputFormat {
         writeln!(out, "{}", self.paint(style, text))
     }
 
-    /// What standard output is, honouring NO_COLOR, CLICOLOR and a terminal that is dumb.
+    /// The format for standard output, which depends on NO_COLOR, CLICOLOR and TERM, too.
     pub fn of_standard_output() -> OutputFormat {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
-        // A width that the terminal does not tell is the one of old.
+        // If the terminal does not tell its width, it is the traditional one.
         let columns = || terminal_size::terminal_size_of(&stdout).map_or(80, |(width, _)| width.0);
         OutputFormat {
             terminal,
@@ -64,7 +64,7 @@ impl OutputFormat {
     }
 }
 
-/// The colours of the verbs: of the sixteen that every terminal theme defines, for light and dark.
+/// The colours of the verbs: some of the sixteen that every terminal theme defines.
 pub mod style {
     use super::{AnsiColor, Style};
 
@@ -74,16 +74,16 @@ pub mod style {
     pub const ADDED: Style = AnsiColor::Green.on_default();
     /// What was taken away.
     pub const REMOVED: Style = AnsiColor::Red.on_default();
-    /// What was changed, and what asks for attention.
+    /// What was changed, and warnings.
     pub const CHANGED: Style = AnsiColor::Magenta.on_default();
-    /// Where in a file.
+    /// The position of a hunk.
     pub const HUNK: Style = AnsiColor::Cyan.on_default();
-    /// What matters less.
+    /// Details.
     pub const FAINT: Style = Style::new().dimmed();
 }
 
-/// A line of a recorded file for a terminal: control characters become visible, and so do bytes that
-/// are no text and characters that turn a line around.
+/// A line of a recorded file for a terminal, with control characters, bidirectional controls and bytes
+/// that are not UTF-8 escaped.
 pub fn visible(line: &[u8]) -> String {
     let mut out = String::with_capacity(line.len());
     for chunk in line.utf8_chunks() {
@@ -112,7 +112,7 @@ pub struct Console<'a> {
 impl Console<'static> {
     /// Standard output and standard error.
     pub fn standard() -> Console<'static> {
-        // Rust's own buffer flushes at each line; the lock keeps it out of the way of ours.
+        // The buffer of std flushes at each line; with the lock held, only ours does.
         let result: Box<dyn Write> = Box::new(io::stdout().lock());
         Console {
             result: BufWriter::with_capacity(64 << 10, result),
@@ -124,7 +124,7 @@ impl Console<'static> {
 }
 
 impl<'a> Console<'a> {
-    /// Two streams of the caller's.
+    /// Writes to the given streams.
     pub fn new(result: impl Write + 'a, messages: impl Write + 'a, format: OutputFormat) -> Console<'a> {
         let (result, messages) = (BufWriter::new(Box::new(result) as Box<dyn Write>), Box::new(messages));
         Console { result, messages, is_standard: false, format }
@@ -140,12 +140,12 @@ impl<'a> Console<'a> {
         Ok(self.result.write_all(bytes)?)
     }
 
-    /// The result as a sink for what streams.
+    /// The result as a writer.
     pub fn sink(&mut self) -> &mut dyn Write {
         &mut self.result
     }
 
-    /// Standard output as a file, where it is a regular one and the result goes to its end.
+    /// Standard output as a file, if it is a regular file and the result is appended to it.
     pub fn regular_file(&mut self) -> io::Result<Option<File>> {
         if !self.is_standard {
             return Ok(None);
@@ -159,7 +159,7 @@ impl<'a> Console<'a> {
         Ok(is_at_end.then_some(file))
     }
 
-    /// Writes `value` as one JSON object and a line feed: indented on a terminal.
+    /// Writes `value` as one JSON object and a line feed; indented on a terminal.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), OutputError> {
         let written = if self.format.terminal {
             serde_json::to_writer_pretty(&mut self.result, value)
@@ -175,24 +175,24 @@ impl<'a> Console<'a> {
         self.format.paint(style, value)
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the result.
     pub fn flush(&mut self) -> Result<(), OutputError> {
         Ok(self.result.flush()?)
     }
 
-    /// A message, as a sentence, on standard error; after what was written of the result so far.
+    /// Writes a message to standard error, after the result so far.
     pub fn say(&mut self, message: fmt::Arguments<'_>) {
         self.tell(format!("agent-snapshot: {message}\n"));
     }
 
-    /// Writes a message in one piece: what others write to the terminal stays apart from it.
+    /// Writes a message with one call, so that it is not mixed with the output of other processes.
     fn tell(&mut self, message: String) {
-        // If neither stream takes anything there is nobody left to tell.
+        // If neither stream can be written, nobody can be told.
         let _ = self.result.flush();
         let _ = self.messages.write_all(message.as_bytes());
     }
 
-    /// A message with a list beneath it, cut where it gets long; nothing where the list is empty.
+    /// A message with a list beneath it, which is cut if it is long; nothing if it is empty.
     pub fn say_list(
         &mut self,
         message: fmt::Arguments<'_>,

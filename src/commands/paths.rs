@@ -1,7 +1,7 @@
-//! Paths between the snapshot and a person: which ones an argument means, and how one is shown.
+//! Paths of a snapshot on the command line and in the output: which ones an argument selects, and how one
+//! is quoted.
 //!
-//! What is shown is quoted as Git quotes it, so that no name moves the cursor of a terminal, and a
-//! shown name is one line.
+//! A path is quoted as Git quotes it, so that it is one line and moves no cursor.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use anyhow::Context as _;
 
 use crate::snapshot::{Snapshot, is_hidden};
 
-/// The paths that arguments name: each with all that is beneath it, or everything where there are no
+/// The paths that arguments select: each with everything beneath it, or all paths if there are no
 /// arguments.
 #[derive(Debug)]
 pub struct Selection {
@@ -26,9 +26,9 @@ pub struct Selection {
 impl Selection {
     /// Finds what `args` mean in `snapshot`.
     ///
-    /// An argument is absolute or relative to the current directory, taken as written and as its
-    /// parent resolves. Where the snapshot knows nothing of either, a relative argument is taken from
-    /// the directory that the command was started in, as `show` prints it.
+    /// An argument is absolute, or relative to the current directory; it is taken as written and with its
+    /// parent resolved. If the snapshot has neither, a relative argument is taken relative to the
+    /// directory that the command was started in, as `show` prints it.
     pub fn new(snapshot: &Snapshot, args: &[OsString]) -> anyhow::Result<Selection> {
         let mut selection = Selection { all: args.is_empty(), wanted: HashSet::new(), unmatched: Vec::new() };
         for arg in args {
@@ -54,7 +54,7 @@ impl Selection {
         self.wanted.contains(path)
     }
 
-    /// Whether arguments chose; false where there were none and everything is selected.
+    /// Whether there were arguments; without them, all paths are selected.
     pub fn is_explicit(&self) -> bool {
         !self.all
     }
@@ -66,7 +66,7 @@ impl Selection {
         wanted
     }
 
-    /// The arguments that mean no path which the snapshot knows.
+    /// The arguments that select no path of the snapshot.
     pub fn unmatched(&self) -> &[OsString] {
         &self.unmatched
     }
@@ -82,7 +82,7 @@ pub fn find<'s>(
     Ok(found.ok_or_else(|| tiers.into_iter().flatten().next().unwrap_or_default()))
 }
 
-/// What `arg` can mean, the likelier first.
+/// The paths that `arg` can mean, the most likely first.
 fn candidates(snapshot: &Snapshot, arg: &OsStr) -> anyhow::Result<[Vec<Vec<u8>>; 2]> {
     let arg = Path::new(arg);
     let absolute = if arg.is_absolute() {
@@ -107,12 +107,12 @@ fn knows(snapshot: &Snapshot, path: &[u8]) -> bool {
     if beneath != b"/" {
         beneath.push(b'/');
     }
-    // What is beneath a path is in one piece, though siblings such as `a-b` come between it and `a`.
+    // Everything beneath a path is contiguous, although siblings such as `a-b` sort between it and `a`.
     let next = files.partition_point(|record| record.path < beneath);
     snapshot.find(path).is_some() || files.get(next).is_some_and(|record| record.path.starts_with(&beneath))
 }
 
-/// `path` without `.`, `..` and empty components, as far as the text alone says.
+/// `path` without `.`, `..` and empty components, going by its text alone.
 fn lexical(path: &Path) -> Vec<u8> {
     let mut clean = PathBuf::from("/");
     for component in path.components() {
@@ -127,8 +127,8 @@ fn lexical(path: &Path) -> Vec<u8> {
     clean.into_os_string().into_encoded_bytes()
 }
 
-/// The path with as much of its parent resolved as is there: a recorded path is one without symbolic
-/// links in its parents.
+/// The path with as much of its parent resolved as exists, since a recorded path has no symlink in its
+/// parent.
 fn resolve_parent(path: &Path) -> PathBuf {
     let Some(parent) = path.parent() else { return path.to_owned() };
     let real = parent.ancestors().find_map(|ancestor| {
@@ -138,7 +138,7 @@ fn resolve_parent(path: &Path) -> PathBuf {
     real.unwrap_or_else(|| path.to_owned())
 }
 
-/// `path` and every directory above it, the root last.
+/// `path` and all its parent directories, the root last.
 fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(path), |path| match path.iter().rposition(|byte| *byte == b'/') {
         Some(0) if path.len() > 1 => Some(&path[..1]),
@@ -147,7 +147,7 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// `path` below the directory `base`, if it is there; `base` itself is the empty name.
+/// `path` relative to the directory `base`, if it is beneath it; empty for `base` itself.
 pub fn below<'p>(path: &'p [u8], base: &[u8]) -> Option<&'p [u8]> {
     let rest = path.strip_prefix(base)?;
     match rest {
@@ -158,7 +158,7 @@ pub fn below<'p>(path: &'p [u8], base: &[u8]) -> Option<&'p [u8]> {
     }
 }
 
-/// The name to show for `path`: below `base` where it is there, quoted where it must be.
+/// The name to print for `path`: relative to `base` if it is beneath it, and quoted if necessary.
 pub fn shown<'p>(path: &'p [u8], base: &[u8]) -> Cow<'p, str> {
     match below(path, base) {
         Some(b"") => Cow::Borrowed("."),
@@ -167,8 +167,8 @@ pub fn shown<'p>(path: &'p [u8], base: &[u8]) -> Cow<'p, str> {
     }
 }
 
-/// `name` as Git shows it with `core.quotePath` off: as it is, or between double quotes with C escapes
-/// where it holds a quote, a backslash, or what is no visible text.
+/// `name` as Git prints it with `core.quotePath` off: in double quotes with C escapes if it contains a
+/// quote, a backslash or anything invisible.
 pub fn quoted(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.contains(must_be_quoted) => Cow::Borrowed(text),
@@ -182,7 +182,7 @@ pub fn quoted(name: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The inside of a quoted name: for names that are put together from parts.
+/// The inside of a quoted name, for names that are composed of parts.
 pub fn quote_into(out: &mut String, name: &[u8]) {
     for chunk in name.utf8_chunks() {
         for char in chunk.valid().chars() {
@@ -211,13 +211,13 @@ fn octal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Whether a name with `char` in it is quoted: also for what is invisible or turns the line around.
+/// Whether a name with `char` in it is quoted, which includes invisible and bidirectional controls.
 pub fn must_be_quoted(char: char) -> bool {
     matches!(char, '"' | '\\') || is_hidden(char)
 }
 
-/// One word of a command as a POSIX shell would need it written, or, where it holds what is no visible
-/// text, in the `$'...'` of bash.
+/// A word of a command, quoted for a POSIX shell, or as `$'...'` for bash if it contains anything
+/// invisible.
 pub fn shell_word(word: &[u8]) -> Cow<'_, str> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=@%+,~".contains(byte);
     match std::str::from_utf8(word) {
@@ -232,7 +232,7 @@ pub fn shell_word(word: &[u8]) -> Cow<'_, str> {
                     Some(part) => (part, "\\'"),
                     None => (part, ""),
                 };
-                // Within $'...' a double quote may be escaped as well.
+                // Within $'...' a double quote may be escaped, too.
                 quote_into(&mut out, part);
                 out.push_str(quote);
             }
@@ -242,7 +242,7 @@ pub fn shell_word(word: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// A command as a shell would need it written.
+/// A command, quoted for a shell.
 pub fn shell_line(argv: &[Vec<u8>]) -> String {
     let words: Vec<_> = argv.iter().map(|word| shell_word(word)).collect();
     words.join(" ")

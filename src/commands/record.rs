@@ -1,8 +1,9 @@
-//! Records a command: two processes of ours, and the checks before either starts.
+//! Records a command, with two processes of ours.
 //!
-//! `setup.rs` decides all that is decided before the launch; `front.rs` is the process that the user waits
-//! for, `tracing.rs` the one that traces, `channel.rs` what they say to each other; `bundle.rs` writes the
-//! snapshot, `report.rs` what is said at the end.
+//! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for,
+//! `tracing.rs` the one that traces; `channel.rs` is between them. `process_tree.rs` and `control.rs`
+//! belong to the tracing process, which writes the snapshot with `bundle.rs` and the report with
+//! `report.rs`.
 
 mod bundle;
 mod channel;
@@ -18,6 +19,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::process::Pid;
+
 use super::exit::Exit;
 use crate::cli::{self, IfUnavailable};
 use crate::snapshot::layout::SnapshotDir;
@@ -31,9 +34,9 @@ use descriptors::fill_standard_streams;
 use front::{Ending, Front};
 use setup::{Setup, set_up};
 
-/// Records the command; ends as the command where a signal ended it.
+/// Records the command; if a signal ended it, that signal ends this process, too.
 pub fn run(options: cli::Record) -> Exit {
-    // Before any descriptor of ours is opened: one that is closed here stays closed in the command.
+    // Before any descriptor of ours is opened, so that closed ones stay closed in the command.
     fill_standard_streams();
     let attributes = ProcessAttributes::replace();
     let quiet = options.quiet;
@@ -95,7 +98,7 @@ pub fn run(options: cli::Record) -> Exit {
     }
 }
 
-/// Says what the recording came to, and whether that is a failure of ours.
+/// Reports the outcome of the recording; an exit if that is a failure of ours.
 fn tell(done: &RecordingOutcome, strict: bool) -> Option<Exit> {
     if let Some(error) = &done.error {
         say(&format!("no snapshot was written: {error}"));
@@ -139,7 +142,7 @@ fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
     match sys::fork()? {
         Fork::Child => {
             let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-            if nix::unistd::getppid().as_raw() != front.0 {
+            if Pid::as_raw(rustix::process::getppid()) != front.0 {
                 sys::exit_now(Exit::Failure.status());
             }
             drop(ours);

@@ -1,6 +1,6 @@
 //! `restore`: puts a recorded state back, in place or under a directory.
 //!
-//! `restore::run` does the work; here it is told. `branch.rs` has what builds under a directory.
+//! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory.
 
 use indicatif::ProgressBar;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
@@ -19,9 +19,9 @@ use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::run;
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::{self, Snapshot, SnapshotKind, live, printable};
+use crate::snapshot::{self, Snapshot, SnapshotKind, identity, printable};
 
-/// How many changes are named to a person before the rest is counted.
+/// How many changes are printed before the rest is only counted.
 const NAMED: usize = 50;
 
 /// Runs `restore`.
@@ -66,13 +66,13 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     Ok(if outcome.is_whole() { Exit::Success } else { Exit::Finding })
 }
 
-/// What of the state is put back; an error where the snapshot is another machine's or user's.
+/// What of the state is put back; an error if the snapshot is from another machine or user.
 fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> {
     let header = snapshot.header();
     let user = User::effective();
-    let is_of_machine = header.host.machine == live::machine_id_hash().to_string();
+    let is_of_machine = header.host.machine == identity::machine_id_hash().to_string();
     let is_of_user = header.uid == user.uid;
-    // The header is what anyone may write into a file; whose file it is tells the kernel.
+    // Anyone can write any header, but the kernel knows who owns the file.
     let is_own = snapshot.owner() == Some(user.uid);
     if is_of_machine && is_of_user && is_own {
         return Ok(RestorePolicy::all(user));
@@ -93,8 +93,8 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> 
     if args.preserve {
         return Ok(RestorePolicy::all(user));
     }
-    // Numbers of users mean the same on the same machine; a right to be someone else is never taken
-    // from a snapshot of someone else.
+    // User and group ids mean the same on the same machine. Set-ID bits are never taken from a snapshot
+    // of someone else.
     Ok(RestorePolicy { ownership: is_of_machine, ..RestorePolicy::safe(user) })
 }
 
@@ -116,7 +116,7 @@ impl Choice for Chosen {
     }
 }
 
-/// The bar of the work that goes on.
+/// The bar of the current phase.
 #[derive(Default)]
 struct RestoreBar(Mutex<Option<ProgressBar>>);
 
@@ -156,6 +156,7 @@ fn print(outcome: &RestoreOutcome, request: &RestoreRequest, console: &mut Conso
         };
         let word = match change {
             PathChange::WriteInPlace => "write",
+            PathChange::HardLink => "hard link",
             other => other.name(),
         };
         let word = console.paint(mark, format_args!("{word:10}")).to_string();
@@ -202,7 +203,7 @@ fn tell_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Consol
         console.say(format_args!("{start}, since this can't be put back:{}", lines(&outcome.obstacles)));
     }
     if !outcome.unavailable.is_empty() {
-        console.say(format_args!("{start}, since content can't be had:{}", lines(&outcome.unavailable)));
+        console.say(format_args!("{start}, since content is unavailable:{}", lines(&outcome.unavailable)));
     }
     if outcome.has_blocking_conflicts {
         console.say(format_args!(
@@ -212,7 +213,7 @@ fn tell_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Consol
     }
 }
 
-/// Says of a rescue, which keeps what was overwritten, where the state that was put back is.
+/// If content of a rescue is unavailable, says which snapshot has it.
 fn tell_where_the_rest_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console: &mut Console) {
     let header = snapshot.header();
     if let (SnapshotKind::Rescue, false, Some(origin)) =
@@ -223,7 +224,7 @@ fn tell_where_the_rest_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console
     }
 }
 
-/// Names what the command changed and no restore brings back.
+/// Reports what the command changed and the ignore rules left out.
 fn tell_suppressed(snapshot: &Snapshot, console: &mut Console) {
     for rule in &snapshot.header().suppressed {
         for path in &rule.changed {
@@ -236,7 +237,7 @@ fn tell_suppressed(snapshot: &Snapshot, console: &mut Console) {
     }
 }
 
-/// The JSON of the whole answer.
+/// The JSON of the outcome.
 struct RestoreJson<'a> {
     snapshot: &'a Snapshot,
     side: Side,

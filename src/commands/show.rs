@@ -1,8 +1,8 @@
-//! `show`: what a command did, for a person to read and for `jq`.
+//! `show`: shows what a command did, as text or as JSON.
 //!
-//! `list.rs` sorts the records into groups, `fold.rs` makes long groups short, `rows.rs` writes them,
-//! `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs` is the
-//! same for programs.
+//! `list.rs` sorts the records into groups, `fold.rs` shortens long groups, `rows.rs` writes them,
+//! `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs` writes
+//! the JSON.
 
 mod fold;
 mod header;
@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 use list::{Filter, PathGroup, PathGroups};
 use rows::PathTable;
 
-/// Shows the snapshot, all of it or what the options ask for.
+/// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
     if let Some(id) = args.process
@@ -41,7 +41,7 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
         console.say(format_args!("show {arg}: the snapshot has no record of it, so it was not used"));
     }
     let cut = snapshot.files().iter().filter(|record| {
-        // The first users of a path are named, the rest is counted.
+        // Of a path that many processes used, only the first are recorded.
         args.process.is_some_and(|process| !record.processes.contains(&process))
             && record.process_count.is_some()
     });

@@ -39,7 +39,7 @@ pub fn run<A: Into<OsString> + Clone>(args: &[A]) -> Ran {
     run_on(OutputFormat::PLAIN, args)
 }
 
-/// Runs a verb with its output on something of this look.
+/// Runs a verb with output in this format.
 pub fn run_on<A: Into<OsString> + Clone>(format: OutputFormat, args: &[A]) -> Ran {
     let args = std::iter::once("agent-snapshot".into()).chain(args.iter().cloned().map(Into::into));
     let verb = Cli::try_parse_from(args).unwrap().verb.unwrap();
@@ -93,7 +93,7 @@ impl BundleTrees {
         BundleTrees::write(&self.after(), name, content);
     }
 
-    /// Commits the bundle, with every path of both trees, after `edit` had a look at the records.
+    /// Commits the bundle, with every path of both trees, after `edit` has changed the records.
     pub fn commit(&self, edit: impl FnOnce(&mut Vec<FileRecord>)) {
         let mut names: BTreeSet<PathBuf> = BTreeSet::new();
         for tree in [self.before(), self.after()] {
@@ -128,7 +128,7 @@ impl BundleTrees {
         FileRecord { operations, before, ..created(&path, after) }
     }
 
-    /// Links two records of a bundle as a rename does.
+    /// Records a rename between two paths.
     pub fn rename(&self, records: &mut [FileRecord], from: &str, to: &str) {
         let [from, to] = [from, to].map(|name| format!("{}/{name}", self.cwd).into_bytes());
         for record in records {
@@ -143,12 +143,12 @@ impl BundleTrees {
 
 fn state(file: &Path, path: &[u8], side: Side, writer: &mut BlobWriter) -> State {
     let bytes = file.as_os_str().as_bytes();
-    let Some(stat) = live::lstat(bytes).unwrap() else { return State::Absent { tombstone: false } };
+    let Some(stat) = crate::fs::lstat(bytes).unwrap() else { return State::Absent { tombstone: false } };
     let mut present = live::present(&stat, bytes).unwrap();
-    // Times and inodes of two trees differ though the one is said to have become the other.
+    // The two trees have different times, although one is said to have become the other.
     (present.mtime, present.mtime_nsec) = (1_770_000_000, 0);
     if present.file_type == FileType::File {
-        let file = live::open_regular(bytes).unwrap();
+        let file = crate::fs::open_regular(bytes).unwrap();
         let stored = writer.store_file(&blob_key(side, path), &file, StoreLimit(None)).unwrap();
         present.digest = Some(stored.digest);
         present.blob = stored.blob.map(|key| key.to_string());

@@ -1,6 +1,6 @@
-//! `verify`: does the live file system still hold the recorded state?
+//! `verify`: checks whether the live files are still at the recorded state.
 //!
-//! `restore::drift` compares; here is what becomes of its differences.
+//! `restore::drift` compares; this reports the differences.
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -34,7 +34,7 @@ pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
     Ok(if strict && !drift.differences.is_empty() { Exit::Finding } else { Exit::Success })
 }
 
-/// Says where a restore of the snapshot came to no end.
+/// Reports interrupted restores of the snapshot.
 fn tell_interrupted(snapshot: &Snapshot, console: &mut Console) {
     for rescue in interrupted::interrupted(snapshot.path()) {
         let bytes = rescue.as_os_str().as_encoded_bytes();
@@ -75,7 +75,7 @@ fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Says in a few words what has become of `recorded`.
+/// Says in a few words how `live` differs from `recorded`.
 fn changes(recorded: &Fingerprint, live: Option<&Fingerprint>) -> String {
     let (
         Fingerprint::Present { file_type, permissions, target, rdev, content, entries },
@@ -121,7 +121,7 @@ fn changes(recorded: &Fingerprint, live: Option<&Fingerprint>) -> String {
     told.join(", ")
 }
 
-/// The JSON of the whole answer.
+/// The JSON of the outcome.
 struct VerifyJson<'a> {
     snapshot: &'a Snapshot,
     side: Side,

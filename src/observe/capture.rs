@@ -6,6 +6,7 @@
 //! bounded: whoever adds too much waits for the worker. Small contents go there in batches, since
 //! waking the worker costs more than storing one.
 
+use crate::fs;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,10 +19,10 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::ledger::protect::Threat;
 
-use crate::snapshot::blobs::{BlobWriter, StoreError, StoreLimit, Stored};
+use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
-use crate::snapshot::{BlobOmitted, Digest, live};
+use crate::snapshot::{BlobOmitted, Digest, Error, live};
 
 /// Files up to this size are read while the call is held.
 const SMALL: u64 = 64 << 10;
@@ -221,11 +222,11 @@ impl Capture {
 
     /// Makes the bytes of a file safe from a call that is about to be made.
     pub fn hold(&self, source: Source<'_>, threat: Threat) -> Held {
-        let mut opened = live::open_regular(source.path);
+        let mut opened = fs::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
-            self.let_go_of_files();
-            opened = live::open_regular(source.path);
+            self.release_files();
+            opened = fs::open_regular(source.path);
         }
         let Ok(file) = opened else { return Held::Omitted(BlobOmitted::Unreadable) };
         self.hold_file(file, source, threat).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
@@ -326,7 +327,7 @@ impl Capture {
     }
 
     /// Waits until no descriptor of a file is held any more: it would keep a file system from being unmounted.
-    pub fn let_go_of_files(&self) {
+    pub fn release_files(&self) {
         // A batch with a file was handed over at once.
         drop(self.progress.wait_until(|queue| queue.files == 0));
     }
@@ -461,30 +462,30 @@ impl Store {
                 blob: None,
                 omitted: Some(if no_space { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
             },
-            Err(StoreError::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
-            Err(StoreError::Read(_)) => Outcome::omitted(BlobOmitted::Unreadable),
-            Err(StoreError::Write(error)) => {
+            Err(Error::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
+            Err(Error::Write(error)) => {
                 self.failure.get_or_insert(error);
                 Outcome::omitted(BlobOmitted::NoSpace)
             }
+            Err(_) => Outcome::omitted(BlobOmitted::Unreadable),
         }
     }
 }
 
-fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, StoreError> {
+fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, Error> {
     match held {
         Held::Bytes(bytes) => writer.store_bytes(key, bytes),
         Held::File(file) => writer.store_file(key, file, StoreLimit::NONE),
-        Held::Omitted(_) => Err(StoreError::Changed),
+        Held::Omitted(_) => Err(Error::Changed),
     }
 }
 
 /// The digest alone; stored all the same where the content is stored already.
-fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, StoreError> {
+fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, Error> {
     let (digest, size) = match held {
         Held::Bytes(bytes) => (Digest::of(bytes), bytes.len() as u64),
-        Held::File(file) => digest_file(file).map_err(StoreError::Read)?,
-        Held::Omitted(_) => return Err(StoreError::Changed),
+        Held::File(file) => digest_file(file).map_err(Error::Read)?,
+        Held::Omitted(_) => return Err(Error::Changed),
     };
     Ok(Stored { digest, size, blob: writer.key_of(&digest) })
 }

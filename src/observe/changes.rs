@@ -5,6 +5,7 @@
 //! Neighbours: `recorder.rs` calls in here, `rename.rs` knows what a moved directory takes along, the ledger
 //! takes what has changed.
 
+use crate::fs;
 use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
@@ -19,7 +20,6 @@ use super::recording::Recording;
 use super::resolve::{self, Resolved, Unresolved};
 use super::view::Unseen;
 use crate::snapshot::WarningKind;
-use crate::snapshot::live::{self};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, DecodedSyscall, Effect, FileRef, Special};
@@ -42,7 +42,7 @@ pub struct Pending {
 
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
-    pub(super) fn of_look(name: &'static str, call: CallId) -> Pending {
+    pub(super) fn of_read_only_open(name: &'static str, call: CallId) -> Pending {
         Pending {
             parts: SmallVec::new(),
             exec: None,
@@ -78,14 +78,14 @@ impl Recording {
             call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
         let mut footprint = Footprint::default();
         let (mut waits, mut doubtful) = (false, false);
-        let standing = self.processes.standing(caller.tgid);
+        let traits = self.processes.traits(caller.tgid);
         for (access, resolved) in &located {
             doubtful |= resolved.as_ref().is_err_and(|unseen| self.is_doubtful(unseen));
             if let Ok(resolved) = resolved {
                 waits |= matches!(access.effect, Effect::Open(_))
                     && self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
                 footprint.add(access.effect, resolved);
-                footprint.add_working_directory(caller, standing, access);
+                footprint.add_working_directory(caller, traits, access);
             }
         }
         let process = self.processes.id(caller.tgid);
@@ -96,7 +96,7 @@ impl Recording {
             self.tell_overtaken(process, &footprint);
         }
         if unmounts(call.decoded) {
-            self.contents.capture.let_go_of_files();
+            self.contents.capture.release_files();
         }
         let mut parts = SmallVec::new();
         let mut unnamed = None;
@@ -134,7 +134,7 @@ impl Recording {
         self.prepare_moves(&mut parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
-                Some((part.path.clone(), live::open_regular(&part.path).ok()))
+                Some((part.path.clone(), fs::open_regular(&part.path).ok()))
             }
             _ => unnamed,
         };
@@ -165,12 +165,12 @@ impl Recording {
         // Of the places that such a call names the last is where it mounts.
         let mount_point = mount_point.filter(|_| special == Some(Special::Namespace));
         if let Some(point) = &mount_point {
-            self.mounts.begins(point, !self.processes.standing(caller.tgid).elsewhere);
+            self.mounts.begins(point, !self.processes.traits(caller.tgid).in_foreign_mount_namespace);
             self.resolver.set_served(self.mounts.served());
         }
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
-        let opens = standing.shares_paths() && call.decoded.accesses.iter().any(reads);
+        let opens = traits.shares_paths() && call.decoded.accesses.iter().any(reads);
         // Nobody waits for a call that may wait for something outside.
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
@@ -267,7 +267,7 @@ impl Recording {
                     }
                 }
                 if opens && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok()) {
-                    self.check_looked(caller, process, fd);
+                    self.check_opened_for_reading(caller, process, fd);
                 }
                 if special == Some(Special::Namespace) {
                     self.root_changed();
@@ -316,7 +316,7 @@ impl Recording {
                 format!("process {who} made 32-bit or x32 calls, which are not decoded")
             }),
             Some(Special::Filter { listener: true, .. }) => match result {
-                // A chain of filters has one supervisor, and looks have one of ours.
+                // A chain of filters has one listener, and ours answers read-only calls.
                 Some(EBUSY) => self.warnings.note(WarningKind::Listener, Some(process), || {
                     format!(
                         "process {who} asked for a supervisor and was refused (--mechanism stops lets it)"
@@ -333,7 +333,7 @@ impl Recording {
 
     /// Learns what a call has mounted or unmounted.
     pub fn mounts_settled(&mut self, caller: Caller, point: Option<&[u8]>) {
-        let changed = self.mounts.look(caller.tid);
+        let changed = self.mounts.update(caller.tid);
         self.mounts.note(&changed, self.ledger.names.next());
         if let Some(point) = point {
             self.mounts.ended(point);
@@ -362,9 +362,9 @@ impl Recording {
         for process in living {
             let root = rustix::fs::readlink(format!("/proc/{process}/root"), Vec::new());
             if root.is_ok_and(|root| root.as_bytes() != b"/")
-                && let Some(standing) = self.processes.standing_mut(process)
+                && let Some(traits) = self.processes.traits_mut(process)
             {
-                standing.elsewhere = true;
+                traits.in_foreign_mount_namespace = true;
             }
         }
     }
@@ -381,12 +381,12 @@ impl Recording {
                 if let Some(stat) = &part.stat {
                     self.note_set_id(process, &part.path, stat);
                 }
-                self.executed_file(process, &part.sight, &part.path, part.stat.as_ref());
+                self.executed_file(process, &part.classification, &part.path, part.stat.as_ref());
             }
             for interpreter in exec.interpreters {
                 self.cross(process, &interpreter.crossed);
-                let sight = self.sight(interpreter.path.clone(), interpreter.stat.as_ref());
-                self.executed_file(process, &sight, &interpreter.path, interpreter.stat.as_ref());
+                let classification = self.classify(interpreter.path.clone(), interpreter.stat.as_ref());
+                self.executed_file(process, &classification, &interpreter.path, interpreter.stat.as_ref());
             }
             self.processes.execute(caller.tgid, exec.image);
         }
@@ -403,15 +403,15 @@ fn unmounts(decoded: &DecodedSyscall) -> bool {
 const ENOENT: i64 = -(libc::ENOENT as i64);
 
 /// Whether openat2 says that it left the path before its end: at a mount or out of its directory
-/// (EXDEV), at a link (ELOOP), where nothing was cached (EAGAIN).
+/// (EXDEV), at a symlink (ELOOP), where nothing was cached (EAGAIN).
 fn stopped_on_the_way(part: &Part, result: Option<i64>) -> bool {
     const EXDEV: i64 = -(libc::EXDEV as i64);
     const ELOOP: i64 = -(libc::ELOOP as i64);
     const EAGAIN: i64 = -(libc::EAGAIN as i64);
     match result {
         Some(EXDEV | EAGAIN) => part.strict,
-        // At its last component where that is a link that is not to be followed.
-        Some(ELOOP) => part.strict && !part.stat.as_ref().is_some_and(resolve::is_link),
+        // At its last component where that is a symlink that is not to be followed.
+        Some(ELOOP) => part.strict && !part.stat.as_ref().is_some_and(resolve::is_symlink),
         _ => false,
     }
 }
@@ -427,7 +427,7 @@ fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
         // Its thread died in it: the file system says whether it was in time.
         None => {
             let differs = |part: &Part| {
-                let now = resolve::lstat(&part.path).ok().flatten();
+                let now = fs::lstat(&part.path).ok().flatten();
                 now.as_ref().map(Stat::from) != part.stat.as_ref().map(Stat::from)
             };
             if parts.iter().any(differs) { Judgement::Done } else { Judgement::Refused }

@@ -5,9 +5,9 @@
 
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
-use super::recording::{ExpectedCoreDump, Recording, Sight};
-use super::resolve::{self, Resolved};
-use crate::fs::FileStat;
+use super::recording::{Classification, ExpectedCoreDump, Recording};
+use super::resolve::Resolved;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
@@ -37,12 +37,15 @@ impl Recording {
         let access = Access { file, effect: Effect::MakeNode, follow: false, resolve };
         // Where it has no name out here, the dump is one that was not foreseen.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
-        let sight = self.sight_of_change(path.clone(), stat.as_ref());
+        let classification = self.classify_for_write(path.clone(), stat.as_ref());
         let protected = match &stat {
-            Some(stat) if sight != Sight::Own => self.protector().protect(&path, stat, Threat::Overwrite),
+            Some(stat) if classification != Classification::Own => {
+                self.protector().protect(&path, stat, Threat::Overwrite)
+            }
             _ => None,
         };
-        let former = self.core_dumps.insert(caller.tgid, ExpectedCoreDump { path, stat, sight, protected });
+        let former =
+            self.core_dumps.insert(caller.tgid, ExpectedCoreDump { path, stat, classification, protected });
         self.protector().release(former.and_then(|former| former.protected));
     }
 
@@ -53,8 +56,8 @@ impl Recording {
             return self.protector().release(expected.and_then(|expected| expected.protected));
         }
         let id = self.processes.id(process);
-        if let Some(ExpectedCoreDump { path, stat, sight, protected }) = expected {
-            let now = resolve::lstat(&path).ok().flatten();
+        if let Some(ExpectedCoreDump { path, stat, classification, protected }) = expected {
+            let now = fs::lstat(&path).ok().flatten();
             let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
             if now.as_ref().map(key) == stat.as_ref().map(key) {
                 self.protector().release(protected);
@@ -62,13 +65,13 @@ impl Recording {
                 if let Some(protected) = protected {
                     self.protector().keep(protected);
                 }
-                let name = match sight {
-                    Sight::Record(name) => Some(name),
-                    Sight::Suppressed(rule, topmost) => {
+                let name = match classification {
+                    Classification::Record(name) => Some(name),
+                    Classification::Suppressed(rule, topmost) => {
                         self.suppressed.write(rule, &topmost);
                         None
                     }
-                    Sight::Own => return,
+                    Classification::Own => return,
                 };
                 let kind = if stat.is_some() { Kind::Written } else { Kind::Bound };
                 let operations = Operation::Write.into();

@@ -10,17 +10,18 @@ use rustix::fs::{AtFlags, CWD};
 
 use super::ledger::names::ProcessId;
 use super::part::Part;
-use super::recording::{Recording, Sight};
+use super::recording::{Classification, Recording};
 use super::resolve::{self, Unresolved};
 
 use super::view;
+use crate::fs;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::{Memory, RemoteAddr};
 use crate::trace::observer::Caller;
 use crate::trace::sys::TraceeMemory;
 use crate::trace::syscalls::{Effect, OpenFlags, Special};
 
-/// The most that is looked through of the control messages of one message; the kernel sends less.
+/// The most that is read of the control messages of one message; the kernel sends less.
 const CONTROL_MAX: u64 = 64 << 10;
 /// The most that is read of /proc/TID/fdinfo/N.
 const FDINFO_MAX: u64 = 4 << 10;
@@ -79,7 +80,7 @@ impl Recording {
         let Ok(opened) = rustix::fs::statat(CWD, link.as_str(), AtFlags::empty()) else { return };
         let prepared = match part.stat {
             Some(stat) => Some(stat),
-            None => resolve::lstat(&part.path).ok().flatten(),
+            None => fs::lstat(&part.path).ok().flatten(),
         };
         if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
             return;
@@ -95,18 +96,18 @@ impl Recording {
         self.record_descriptor(caller, process, fd, open.read, open.write || open.truncate, true);
     }
 
-    /// Looks whether the file that an open for reading returned was recorded, or left out, at its entry.
-    pub fn check_looked(&mut self, caller: Caller, process: ProcessId, fd: i32) {
+    /// KnownPaths whether the file that an open for reading returned was recorded, or left out, at its entry.
+    pub fn check_opened_for_reading(&mut self, caller: Caller, process: ProcessId, fd: i32) {
         let Ok(opened) = view::path_of_descriptor(&self.resolver, caller, fd) else {
             return self.hidden_file(caller, process, fd);
         };
         let seen = match self.ledger.names.find(&opened.path) {
             Some(record) => {
                 // What another thread has just moved or made is known as well.
-                let looks = Operations::from(Operation::Read).with(Operation::Directory);
+                let reads = Operations::from(Operation::Read).with(Operation::Directory);
                 let known = self.ledger.names.get(record).operations;
                 self.ledger.names.get(record).foreign
-                    || known.intersects(looks)
+                    || known.intersects(reads)
                     || known.intersects(Operations::CHANGES)
             }
             None => self.rule_of(&opened.path, opened.stat.as_ref()).is_some(),
@@ -145,8 +146,8 @@ impl Recording {
         let open = OpenFlags { read, write, ..OpenFlags::default() };
         let mut part = self.prepare_part(Effect::Open(open), resolved);
         // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
-        let has_bytes = match (&part.sight, &part.stat) {
-            (Sight::Record(_), Some(stat)) => {
+        let has_bytes = match (&part.classification, &part.stat) {
+            (Classification::Record(_), Some(stat)) => {
                 resolve::is_regular(stat) && !self.contents.filesystems.is_pseudo(stat.st_dev, &part.path)
             }
             _ => false,
@@ -208,7 +209,7 @@ impl Recording {
     }
 }
 
-/// What is told of a descriptor through which files are opened unseen, by its link in /proc/PID/fd: an
+/// What is told of a descriptor through which files are opened unseen, by its symlink in /proc/PID/fd: an
 /// io_uring, and a group of fanotify, whose events bring open files.
 pub fn unseen_kind(link: &[u8]) -> Option<WarningKind> {
     match link {

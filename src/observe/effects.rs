@@ -23,7 +23,7 @@ pub(super) struct Meaning {
     /// Whether the name comes, goes or gets something else to stand for.
     pub changes_name: bool,
     /// Whether the number of names of the file that is there becomes another.
-    pub changes_links: bool,
+    pub changes_link_count: bool,
     /// Whether other paths may lead elsewhere then, or relative ones start elsewhere.
     pub moves: bool,
     /// How an overlay copies the file up.
@@ -38,7 +38,7 @@ fn used(operations: Operations) -> Meaning {
         threat: None,
         changes: false,
         changes_name: false,
-        changes_links: false,
+        changes_link_count: false,
         moves: false,
         copy_up: None,
     }
@@ -55,7 +55,7 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
     let directory = Operations::from(Operation::Directory);
     let write = Operations::from(Operation::Write);
     let delete = Operations::from(Operation::Delete);
-    let is_link = stat.is_some_and(resolve::is_link);
+    let is_symlink = stat.is_some_and(resolve::is_symlink);
     let has_more_names = stat.is_some_and(|stat| stat.st_nlink > 1 && !resolve::is_directory(stat));
     match effect {
         Effect::Open(open) => opened(open, stat),
@@ -80,8 +80,8 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         },
         Effect::Remove => Meaning {
             threat: Some(Threat::Unlink),
-            changes_links: has_more_names,
-            moves: is_link,
+            changes_link_count: has_more_names,
+            moves: is_symlink,
             ..named(Kind::Removed, delete)
         },
         Effect::RemoveDirectory => Meaning { moves: true, ..named(Kind::Removed, directory.union(delete)) },
@@ -92,13 +92,13 @@ pub(super) fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         Effect::RenameFrom { .. } => Meaning { moves: true, ..named(Kind::Removed, delete) },
         Effect::RenameTo { exchange, .. } => Meaning {
             threat: (!exchange).then_some(Threat::Unlink),
-            changes_links: has_more_names,
+            changes_link_count: has_more_names,
             moves: true,
             ..named(Kind::Bound, write)
         },
         Effect::HardLinkFrom => Meaning {
-            changes_links: stat.is_some(),
-            moves: is_link,
+            changes_link_count: stat.is_some(),
+            moves: is_symlink,
             copy_up: Some(CopyUp::Only),
             ..used(existence)
         },

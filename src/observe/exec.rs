@@ -7,10 +7,9 @@ use std::fs::File;
 use super::ignore::RuleId;
 use super::ledger::names::ProcessId;
 use super::program;
-use super::recording::{Recording, Sight};
+use super::recording::{Classification, Recording};
 use super::resolve::{self, Resolved};
-use crate::fs::FileStat;
-use crate::snapshot::live::{self};
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::observer::Caller;
@@ -64,7 +63,7 @@ impl Recording {
             let Some(resolved) = self.resolve_for_kernel(caller, &path) else { break };
             // An ELF file's loader is the last; a script's interpreter may have one itself.
             if program::is_script(&file) {
-                next = live::open_regular(&resolved.path).ok();
+                next = fs::open_regular(&resolved.path).ok();
                 of_scripts += 1;
             }
             interpreters.push(resolved);
@@ -81,17 +80,17 @@ impl Recording {
         // Of another mount namespace it may be the same file by another name, or one that has none here.
         let Ok((path, stat)) = self.resolver.named_object(&link) else { return };
         let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
-        let expected = resolve::lstat(exec.runs()).ok().flatten();
+        let expected = fs::lstat(exec.runs()).ok().flatten();
         if expected.as_ref().map(identity) == Some(identity(&stat)) {
             return;
         }
         exec.interpreters.truncate(exec.of_scripts);
-        let (its, _) = self.interpreters(caller, live::open_regular(&path).ok());
+        let (its, _) = self.interpreters(caller, fs::open_regular(&path).ok());
         exec.interpreters.push(Resolved::object(path, stat));
         exec.interpreters.extend(its);
     }
 
-    /// A program that is executed without having a name, by a descriptor or a magic link: the link's text,
+    /// A program that is executed without having a name, by a descriptor or a magic link: the symlink's text,
     /// and the file where it may be read.
     pub fn unnamed_program(&mut self, caller: Caller, access: &Access) -> Option<(Vec<u8>, Option<File>)> {
         if access.effect != Effect::Execute {
@@ -107,7 +106,7 @@ impl Recording {
             FileRef::WorkingDirectory => return None,
         };
         let text = resolve::read_magic_link(&link).ok()?;
-        Some((text, live::open_regular_behind(&link).ok()))
+        Some((text, fs::open_regular_behind(&link).ok()))
     }
 
     /// Resolves a path that the kernel opens by itself for `caller`.
@@ -121,32 +120,40 @@ impl Recording {
         self.locate(caller, &access).ok()
     }
 
-    /// An execve that failed looked for these.
+    /// Records the interpreters that an execve which failed has searched for.
     pub fn missed_interpreters(&mut self, process: ProcessId, interpreters: Vec<Resolved>) {
         for interpreter in interpreters {
             self.cross(process, &interpreter.crossed);
-            match self.sight(interpreter.path, interpreter.stat.as_ref()) {
-                Sight::Record(record) => {
+            match self.classify(interpreter.path, interpreter.stat.as_ref()) {
+                Classification::Record(record) => {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
-                Sight::Suppressed(rule, _) => self.suppressed.read(rule),
-                Sight::Own => {}
+                Classification::Suppressed(rule, _) => self.suppressed.read(rule),
+                Classification::Own => {}
             }
         }
     }
 
-    pub fn executed_file(&mut self, process: ProcessId, sight: &Sight, path: &[u8], stat: Option<&FileStat>) {
+    pub fn executed_file(
+        &mut self,
+        process: ProcessId,
+        classification: &Classification,
+        path: &[u8],
+        stat: Option<&FileStat>,
+    ) {
         let operations = Operations::from(Operation::Read).with(Operation::Execute);
-        match sight {
-            Sight::Record(name) if self.is_left_out(*name) => self.suppressed.read(RuleId::FOREIGN_OWNER),
-            Sight::Record(name) => {
+        match classification {
+            Classification::Record(name) if self.is_left_out(*name) => {
+                self.suppressed.read(RuleId::FOREIGN_OWNER)
+            }
+            Classification::Record(name) => {
                 if let Some(stat) = stat {
                     self.protector().read_content(*name, path, stat);
                 }
                 self.ledger.names.get_mut(*name).merge(operations, process);
             }
-            Sight::Suppressed(rule, _) => self.suppressed.read(*rule),
-            Sight::Own => {}
+            Classification::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Classification::Own => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! The end of a recording: the states after, and the manifest's records of it all.
 //!
-//! Nothing of the tree runs any more, so every path is looked at once. Neighbours: the ledger
+//! Nothing of the tree runs any more, so every path is examined once. Neighbours: the ledger
 //! has what is known, `capture.rs` what became of the bytes.
 
 use std::fs::File;
@@ -104,12 +104,12 @@ impl After {
         }
     }
 
-    /// Whether it is a link whose target could not be read.
+    /// Whether it is a symlink whose target could not be read.
     fn is_unread(&self) -> bool {
         match self {
             After::AsBefore(_) | After::Absent => false,
             After::Now(now) => {
-                now.stat.is_some_and(|stat| stat.is_link())
+                now.stat.is_some_and(|stat| stat.is_symlink())
                     && now.more.as_ref().is_none_or(|more| more.target.is_none())
             }
         }
@@ -204,19 +204,19 @@ impl Recorder {
     }
 }
 
-/// The directory that was looked into last: paths come in order.
+/// The directory that was opened last: paths come in order.
 #[derive(Debug, Default)]
 struct Parents(Option<(Vec<u8>, Opened)>);
 
 /// A directory; none where there is none.
 type Opened = Result<Option<OwnedFd>, Hidden>;
 
-/// A place that we may not look at.
+/// A place that we may not examine.
 #[derive(Debug, Clone, Copy)]
 struct Hidden;
 
 impl Parents {
-    /// What is at a real path; nothing, where a directory on the way has become a link.
+    /// What is at a real path; nothing, where a directory on the way has become a symlink.
     ///
     /// # Errors
     /// A directory on the way can't be searched by us.
@@ -276,7 +276,7 @@ impl Recording {
         None
     }
 
-    /// A file that was changed by a name, and has another that no link connects with it.
+    /// A file that was changed by a name, and has another that no hard link connects with it.
     fn tell_files_named_twice(&mut self, afters: &[(NameId, After)]) {
         let ledger = &self.ledger;
         let files = afters.iter().filter_map(|(name, after)| {
@@ -303,9 +303,10 @@ impl Recording {
         let before = |name: NameId| ledger.before(name).map(|inode| inode.before);
         let mut misfits: Vec<NameId> = Vec::new();
         afters.retain(|(name, after)| {
-            // A link whose target nobody can read any more is none that could be made again.
-            let unread =
-                ledger.before(*name).is_some_and(|inode| inode.before.is_link() && inode.target().is_none());
+            // A symlink whose target nobody can read any more is none that could be made again.
+            let unread = ledger
+                .before(*name)
+                .is_some_and(|inode| inode.before.is_symlink() && inode.target().is_none());
             if unread || after.is_unread() {
                 misfits.push(*name);
             }
@@ -323,7 +324,7 @@ impl Recording {
             let path = ledger.names.path(name);
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
-                    "{} was changed from outside while it was looked at, and is left out",
+                    "{} was changed from outside while it was examined, and is left out",
                     String::from_utf8_lossy(path)
                 )
             });
@@ -336,7 +337,7 @@ impl Recording {
         let path = self.ledger.names.path(name).to_vec();
         let Ok(mut found) = parents.lstat(&path) else { return self.hidden(name) };
         let mut target = None;
-        if found.as_ref().is_some_and(resolve::is_link) {
+        if found.as_ref().is_some_and(resolve::is_symlink) {
             target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
             if target.is_none() {
                 // Somebody has replaced it since.
@@ -421,7 +422,7 @@ impl Recording {
         if self.ledger.names.get(name).removed {
             return Some(After::Absent);
         }
-        let before = self.ledger.before(name).map(|inode| inode.before).filter(|before| !before.is_link());
+        let before = self.ledger.before(name).map(|inode| inode.before).filter(|before| !before.is_symlink());
         let path = self.ledger.names.path(name);
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
             format!(
@@ -446,7 +447,7 @@ impl Recording {
             || self.ledger.before(name).is_some_and(|inode| inode.written)
     }
 
-    /// The state of a path that nobody has changed and that can't be looked at.
+    /// The state of a path that nobody has changed and that can't be examined.
     fn unseen_after(&self, name: NameId) -> After {
         After::AsBefore(match self.ledger.names.get(name).before {
             Some(id) if self.ledger.inodes.get(id).before.is_regular() => AfterContent::OfInode(id),
@@ -514,8 +515,8 @@ impl Recording {
             (Some(inode), Some(now)) => {
                 let (before, now) = (&inode.before, &inode.as_known(*now));
                 let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
-                // Another target makes another link, perhaps with the same number.
-                ((before.is_regular() || before.is_link()) && !inode.is_unmodified(now))
+                // Another target makes another symlink, perhaps with the same number.
+                ((before.is_regular() || before.is_symlink()) && !inode.is_unmodified(now))
                     || (before.mode ^ now.mode) & libc::S_IFMT != 0
                     || (!inode.touched && attributes(before) != attributes(now))
             }

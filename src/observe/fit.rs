@@ -1,4 +1,4 @@
-//! Records that can't all be true: what somebody outside of the tree did while it was looked at.
+//! Records that can't all be true: what somebody outside of the tree did while it was examined.
 //!
 //! A path was a file at its own first sight, and a directory when something beneath it was first seen.
 //! A restore that believed both would write through a file; so the one that was met later is no part of

@@ -19,8 +19,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use crate::snapshot::live;
-
 /// The list that a first run writes.
 pub const DEFAULT_LIST: [&str; 10] = [
     "$HOME/.cache",
@@ -41,7 +39,7 @@ const IGNORE_FILE: &str = "$XDG_CONFIG_HOME/agent-snapshot/ignore.json";
 /// No sensible list is longer, and whoever can place the file shall not fill our memory.
 const SIZE_LIMIT: u64 = 1 << 20;
 
-/// As many links as the kernel crosses for one path (path_resolution(7)).
+/// As many symlinks as the kernel crosses for one path (path_resolution(7)).
 const LINK_LIMIT: u32 = 40;
 
 /// Why the rules could not be loaded. Each of them ends a recording before its launch.
@@ -165,7 +163,7 @@ impl Ignore {
     /// Loads the user's list, writing the default one where there is none, and adds `additions`
     /// (the `--ignore` paths; relative ones start at the command's first directory).
     ///
-    /// An entry covers what it names as written, made normal without looking at any file, and what
+    /// An entry covers what it names as written, made normal without asking for any file, and what
     /// it resolves to now.
     ///
     /// # Errors
@@ -328,11 +326,11 @@ fn default_list() -> Vec<String> {
     DEFAULT_LIST.map(str::to_owned).to_vec()
 }
 
-/// Reads the list; none where there is no file, or where we may not even look.
+/// Reads the list; none where there is no file, or where we may not even ask.
 fn read_list(file: &Path) -> Result<Option<Vec<String>>, Error> {
     let unfit = |what| Error::Unfit { path: file.to_owned(), what };
     let unreadable = |source| Error::Read { path: file.to_owned(), source };
-    // Links are followed, since configuration often lives elsewhere; but never opened unseen: a
+    // Symlinks are followed, since configuration often lives elsewhere; but never opened unseen: a
     // FIFO would block us, and opening a device can do things.
     let real = match file.canonicalize() {
         Ok(real) => real,
@@ -349,7 +347,7 @@ fn read_list(file: &Path) -> Result<Option<Vec<String>>, Error> {
         return Err(unfit("not a regular file"));
     }
     let mut content = Vec::new();
-    live::open_regular(real.as_os_str().as_bytes())
+    crate::fs::open_regular(real.as_os_str().as_bytes())
         .and_then(|file| file.take(SIZE_LIMIT + 1).read_to_end(&mut content))
         .map_err(unreadable)?;
     if content.len() as u64 > SIZE_LIMIT {
@@ -422,7 +420,7 @@ fn absolute<'c>(components: impl IntoIterator<Item = &'c [u8]>) -> Vec<u8> {
     if path.is_empty() { b"/".to_vec() } else { path }
 }
 
-/// Removes empty, `.` and `..` components of an absolute path without looking at any file.
+/// Removes empty, `.` and `..` components of an absolute path without asking for any file.
 fn normalise(path: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
     for component in components(path) {
@@ -436,7 +434,7 @@ fn normalise(path: &[u8]) -> Vec<u8> {
 }
 
 /// Resolves every symlink of an absolute path; components that are not there stay as named, so
-/// that an entry can precede what it covers. None where the links have no end.
+/// that an entry can precede what it covers. None where the symlinks have no end.
 fn resolve(path: &[u8]) -> Option<Vec<u8>> {
     let mut resolved: Vec<Vec<u8>> = Vec::new();
     let mut pending: Vec<Vec<u8>> = components(path).map(<[u8]>::to_vec).collect();

@@ -6,9 +6,9 @@ use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::ledger::apply::{Change, Kind};
 use super::ledger::protect::Threat;
-use super::recording::{Recording, Sight};
+use super::recording::{Classification, Recording};
 use super::resolve;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::sys::{InheritedFd, Tid};
 
@@ -48,7 +48,7 @@ impl InheritedFile {
         let object = rustix::fs::fstat(fd).ok().filter(resolve::is_regular)?;
         let link = format!("/proc/self/fd/{}", fd.number());
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
-        let named = resolve::lstat(&path).ok()??;
+        let named = fs::lstat(&path).ok()??;
         if (object.st_dev, object.st_ino) != (named.st_dev, named.st_ino) {
             return None;
         }
@@ -67,19 +67,21 @@ impl Recording {
     /// Records an inherited file, used by the command from the start.
     pub fn inherit(&mut self, command: Tid, file: &InheritedFile) {
         let process = self.processes.id(command);
-        let sight = if file.writes {
-            self.sight_of_change(file.path.clone(), Some(&file.stat))
+        let classification = if file.writes {
+            self.classify_for_write(file.path.clone(), Some(&file.stat))
         } else {
-            self.sight(file.path.clone(), Some(&file.stat))
+            self.classify(file.path.clone(), Some(&file.stat))
         };
         if file.writes {
             self.repositories.note_change(&file.path);
         }
-        let name = match sight {
-            Sight::Record(name) => name,
-            Sight::Suppressed(rule, topmost) if file.writes => return self.suppressed.write(rule, &topmost),
-            Sight::Suppressed(rule, _) => return self.suppressed.read(rule),
-            Sight::Own => return,
+        let name = match classification {
+            Classification::Record(name) => name,
+            Classification::Suppressed(rule, topmost) if file.writes => {
+                return self.suppressed.write(rule, &topmost);
+            }
+            Classification::Suppressed(rule, _) => return self.suppressed.read(rule),
+            Classification::Own => return,
         };
         let mut operations = Operations::NONE;
         if file.reads {

@@ -1,7 +1,7 @@
 //! What is known of names and inodes, and the one way in which a change is applied.
 //!
 //! The kernel has names and inodes, and so has the ledger: a name stood for nothing or for an inode at first
-//! sight; bytes, attributes and links are the inode's. A call that can change something is announced
+//! sight; bytes, attributes and hard links are the inode's. A call that can change something is announced
 //! (`in_flight.rs`), what it may destroy is protected (`protect.rs`), and what it did is applied
 //! (`apply.rs`). Calls, core dumps, inherited and received descriptors all go this way. Neighbours:
 //! `recorder.rs` classifies paths, `changes.rs` says what calls do, `finish.rs` reads the ledger at the end.

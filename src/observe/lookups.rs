@@ -1,7 +1,7 @@
-//! Nothing twice: a (base, path bytes, kind of look) that was seen and can't have changed costs
+//! Nothing twice: a (base, path bytes, kind of access) that was seen and can't have changed costs
 //! one lookup.
 //!
-//! What invalidates it: a traced call that moves, makes or removes a link or moves a directory
+//! What invalidates it: a traced call that moves, makes or removes a symlink or moves a directory
 //! (all is forgotten, since any path may lead through it), one that removes a directory (where a
 //! path with `..` is known), a traced change of the record itself
 //! (its `changes` differ), and, for a path that was absent when it was opened, its presence now.
@@ -13,15 +13,16 @@ use super::ignore::RuleId;
 use super::ledger::Ledger;
 use super::ledger::names::NameId;
 use super::resolve::Resolver;
-use super::{resolve, view};
+use super::view;
+use crate::fs;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
 
-/// How many looks are remembered at most.
+/// How many accesses are remembered at most.
 const LIMIT: usize = 200_000;
 
-/// What a look came to.
+/// What a read-only access came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// These operations on this record.
@@ -32,21 +33,21 @@ pub enum Known {
 
 #[derive(Debug)]
 struct Entry {
-    /// The links on the way, and last what the path led to.
+    /// The symlinks on the way, and last what the path led to.
     known: Box<[Known]>,
     changes: u32,
     /// Nothing was there, and an open would have read it.
     absent_open: bool,
 }
 
-/// Where a look starts and of which kind it is.
+/// Where an access starts and of which kind it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Start {
     base: u32,
     kind: u8,
 }
 
-/// A look that may be known.
+/// A read-only access that may be known.
 #[derive(Debug)]
 pub struct LookupPlace<'a> {
     start: Start,
@@ -57,13 +58,13 @@ pub struct LookupPlace<'a> {
     pub base: Option<Vec<u8>>,
 }
 
-type Looks = HashMap<Box<[u8]>, Entry, foldhash::fast::RandomState>;
+type KnownPaths = HashMap<Box<[u8]>, Entry, foldhash::fast::RandomState>;
 
-/// The looks that were judged.
+/// The read-only accesses that were judged.
 #[derive(Debug, Default)]
 pub struct Lookups {
     bases: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
-    looks: HashMap<Start, Looks, foldhash::fast::RandomState>,
+    paths: HashMap<Start, KnownPaths, foldhash::fast::RandomState>,
     count: usize,
     /// Whether a path is among them that turns back from a directory (`..`).
     turns: bool,
@@ -108,22 +109,22 @@ impl Lookups {
         Some((next, Some(base)))
     }
 
-    /// What a look at `place` came to, if that can't have changed: the links on the way and the end.
+    /// What an access to `place` came to, if that can't have changed: the symlinks on the way and the end.
     pub fn find(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&[Known]> {
-        let entry = self.looks.get(&place.start)?.get(place.path)?;
+        let entry = self.paths.get(&place.start)?.get(place.path)?;
         if let Some(Known::Record(record, _)) = entry.known.last() {
             if ledger.changes(*record) != entry.changes {
                 return None;
             }
             // An untraced program may have made it; then this open reads it.
-            if entry.absent_open && !matches!(resolve::lstat(ledger.names.path(*record)), Ok(None)) {
+            if entry.absent_open && !matches!(fs::lstat(ledger.names.path(*record)), Ok(None)) {
                 return None;
             }
         }
         Some(&entry.known)
     }
 
-    /// Remembers what a look at `place` came to.
+    /// Remembers what an access to `place` came to.
     pub fn learn(&mut self, place: LookupPlace<'_>, ledger: &Ledger, known: Box<[Known]>, absent: bool) {
         if self.count >= LIMIT {
             self.forget();
@@ -136,14 +137,14 @@ impl Lookups {
         };
         self.turns |= place.path.windows(2).any(|two| two == b"..");
         let entry = Entry { known, changes, absent_open: place.opens && absent && opened_nothing };
-        self.looks.entry(place.start).or_default().insert(place.path.into(), entry);
+        self.paths.entry(place.start).or_default().insert(place.path.into(), entry);
         self.count += 1;
     }
 
     /// Forgets everything: a name on the way of any path may have changed.
     pub fn forget(&mut self) {
         self.bases.clear();
-        self.looks.clear();
+        self.paths.clear();
         self.count = 0;
         self.turns = false;
     }
@@ -159,7 +160,7 @@ impl Lookups {
 
 /// Whether a path means another thing for each caller.
 ///
-/// What leads there through a link is seen by that link, which is procfs's own.
+/// What leads there through a symlink is seen by that symlink, which is procfs's own.
 fn is_of_the_caller(path: &[u8]) -> bool {
     path.starts_with(b"/proc/")
 }

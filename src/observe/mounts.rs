@@ -87,15 +87,15 @@ impl Mounts {
         self.pending.push((point.to_vec(), here));
     }
 
-    /// Notes that such a call is over. [`look`](Mounts::look) comes first.
+    /// Notes that such a call is over. [`update`](Mounts::update) comes first.
     pub fn ended(&mut self, point: &[u8]) {
         if let Some(at) = self.pending.iter().position(|(pending, _)| pending == point) {
             self.pending.swap_remove(at);
         }
     }
 
-    /// Looks whether a call of `caller` has changed the mounts, of its own namespace or of ours.
-    pub fn look(&mut self, caller: Tid) -> Changed {
+    /// KnownPaths whether a call of `caller` has changed the mounts, of its own namespace or of ours.
+    pub fn update(&mut self, caller: Tid) -> Changed {
         let changed = self.look_here();
         let (ours, theirs) = (namespace("self"), namespace(&caller.to_string()));
         let points = |table: &[Mount], outside: &[Device]| {
@@ -169,9 +169,9 @@ impl Mounts {
         self.served.values().flatten().chain(pending).filter(|point| *point != b"/").cloned().collect()
     }
 
-    /// Looks whether `process` starts from directories whose names lead somewhere else: in another
+    /// KnownPaths whether `process` starts from directories whose names lead somewhere else: in another
     /// mount namespace, or under a mount.
-    pub fn look_at(&mut self, process: Tid) {
+    pub fn watch_process(&mut self, process: Tid) {
         let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
         let links = descriptors.map(|entry| entry.path()).chain([format!("/proc/{process}/cwd").into()]);
         self.moved |= links.into_iter().any(|link| is_hidden(link.as_os_str().as_encoded_bytes()));

@@ -9,10 +9,10 @@ use super::ledger::in_flight::Footprint;
 use super::ledger::inodes::InodeId;
 use super::ledger::names::{NameId, ProcessId};
 use super::ledger::protect::Protected;
-use super::processes::Standing;
-use super::recording::{Recording, Sight};
+use super::processes::ProcessTraits;
+use super::recording::{Classification, Recording};
 use super::resolve::{self, Crossed, Resolved};
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
@@ -22,10 +22,10 @@ use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
 pub(super) struct Part {
     pub effect: Effect,
     pub path: Vec<u8>,
-    pub sight: Sight,
+    pub classification: Classification,
     pub stat: Option<FileStat>,
     pub crossed: Vec<Crossed>,
-    /// openat2 may stop at a link or a mount before it comes to the path.
+    /// openat2 may stop at a symlink or a mount before it comes to the path.
     pub strict: bool,
     /// Bytes that the call may destroy.
     pub protected: Option<Protected>,
@@ -41,9 +41,9 @@ pub(super) struct Moved {
     /// Its name below the directory, with a slash in front.
     pub relative: Vec<u8>,
     pub stat: FileStat,
-    pub sight: Sight,
+    pub classification: Classification,
     /// That of the name which it gets.
-    pub target: Sight,
+    pub target: Classification,
 }
 
 impl Part {
@@ -56,13 +56,13 @@ impl Part {
 impl Footprint {
     /// Adds the working directory that the threads of a process share, or several processes: one may change
     /// it while another's call starts from it.
-    pub(super) fn add_working_directory(&mut self, caller: Caller, standing: Standing, access: &Access) {
+    pub(super) fn add_working_directory(&mut self, caller: Caller, traits: ProcessTraits, access: &Access) {
         // No path of a file is relative. Few processes share theirs, so which ones is not told apart.
-        let shared = || match standing {
-            Standing { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
+        let shared = || match traits {
+            ProcessTraits { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
             _ => format!("working directory of {}", caller.tgid).into_bytes(),
         };
-        if !standing.shares_paths() {
+        if !traits.shares_paths() {
             return;
         }
         match &access.file {
@@ -89,7 +89,7 @@ impl Footprint {
         if meaning.changes_name {
             self.changed.push(resolved.path.clone());
         }
-        if let Some(stat) = resolved.stat.as_ref().filter(|_| meaning.changes_links) {
+        if let Some(stat) = resolved.stat.as_ref().filter(|_| meaning.changes_link_count) {
             self.links.push((stat.st_dev, stat.st_ino));
         }
     }
@@ -98,20 +98,20 @@ impl Footprint {
 impl Recording {
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
-        let sight = self.sight_of_change(path.clone(), stat.as_ref());
+        let classification = self.classify_for_write(path.clone(), stat.as_ref());
         let meaning = meaning(effect, stat.as_ref());
-        if let Sight::Suppressed(RuleId::GIT, _) = sight
+        if let Classification::Suppressed(RuleId::GIT, _) = classification
             && meaning.changes
         {
             // A repository's first head is the one before any change of ours.
             self.repositories.note_change(&path);
         }
         let (mut protected, mut sets_times) = (None, None);
-        if let (Some(stat), Sight::Record(name), true) = (&stat, &sight, meaning.changes) {
+        if let (Some(stat), Classification::Record(name), true) = (&stat, &classification, meaning.changes) {
             self.protector().meet_again(*name, stat);
         }
-        if let (Some(stat), true) = (&stat, sight != Sight::Own) {
-            if let Sight::Record(name) = sight
+        if let (Some(stat), true) = (&stat, classification != Classification::Own) {
+            if let Classification::Record(name) = classification
                 && (meaning.threat.is_some() || matches!(effect, Effect::RenameFrom { .. }))
             {
                 self.protector().pin(name, &path, stat);
@@ -137,21 +137,31 @@ impl Recording {
         if let Some(id) = sets_times {
             self.ledger.inodes.get_mut(id).times_in_flight += 1;
         }
-        Part { effect, path, sight, stat, crossed, strict: false, protected, sets_times, moved: Vec::new() }
+        Part {
+            effect,
+            path,
+            classification,
+            stat,
+            crossed,
+            strict: false,
+            protected,
+            sets_times,
+            moved: Vec::new(),
+        }
     }
 
     /// A change that was refused tells whether something exists, no more.
     pub fn refused(&mut self, process: ProcessId, part: &Part) {
-        match &part.sight {
-            Sight::Record(record) => {
+        match &part.classification {
+            Classification::Record(record) => {
                 if self.is_left_out(*record) {
                     self.suppressed.read(RuleId::FOREIGN_OWNER);
                 } else {
                     self.ledger.names.get_mut(*record).merge(Operation::Existence.into(), process);
                 }
             }
-            Sight::Suppressed(rule, _) => self.suppressed.read(*rule),
-            Sight::Own => {}
+            Classification::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Classification::Own => {}
         }
     }
 
@@ -165,14 +175,14 @@ impl Recording {
         }
         let Meaning { operations, kind, copy_up, .. } = part.meaning();
         self.forget_if_led_on(part);
-        let name = match &part.sight {
-            Sight::Record(name) => Some(*name),
-            Sight::Suppressed(rule, topmost) if kind != Kind::Used => {
+        let name = match &part.classification {
+            Classification::Record(name) => Some(*name),
+            Classification::Suppressed(rule, topmost) if kind != Kind::Used => {
                 self.suppressed.write(*rule, topmost);
                 None
             }
-            Sight::Suppressed(rule, _) => return self.suppressed.read(*rule),
-            Sight::Own => return,
+            Classification::Suppressed(rule, _) => return self.suppressed.read(*rule),
+            Classification::Own => return,
         };
         if let Some(name) = name {
             if kind == Kind::Used && self.is_left_out(name) {
@@ -203,7 +213,7 @@ impl Recording {
 
     /// Notes that what the tree has just made at `path` is no inode of before, whose number it may have.
     pub fn forget_reused(&mut self, path: &[u8]) {
-        if let Ok(Some(now)) = resolve::lstat(path)
+        if let Ok(Some(now)) = fs::lstat(path)
             && let Some(id) = self.ledger.inodes.of(&now)
         {
             self.ledger.inodes.forget(id);
@@ -233,13 +243,13 @@ impl Recording {
         }
     }
 
-    /// A link that comes or goes may change where any path leads; a directory that goes, where those lead
+    /// A symlink that comes or goes may change where any path leads; a directory that goes, where those lead
     /// that went through it.
     pub fn forget_if_led_on(&mut self, part: &Part) {
         match part.effect {
             Effect::MakeSymlink => self.forget_names(),
             Effect::Remove | Effect::HardLinkFrom => {
-                if part.stat.as_ref().is_some_and(resolve::is_link) {
+                if part.stat.as_ref().is_some_and(resolve::is_symlink) {
                     self.forget_names();
                 }
             }

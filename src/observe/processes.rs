@@ -27,18 +27,18 @@ struct Process {
 
 /// What a living process means for name resolution and rights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ProcessTraits {
     /// Its root or mount namespace may not be ours.
-    pub elsewhere: bool,
+    pub in_foreign_mount_namespace: bool,
     /// Its rights on files are not ours, or were not once: other credentials, or a Landlock domain.
     pub other_rights: bool,
-    /// Another thread may rewrite the path of a call between our look and the kernel's.
+    /// Another thread may rewrite the path of a call between our reading of it and the kernel's.
     pub shares_memory: bool,
     /// Another process may change its working directory.
     pub shares_working_directory: bool,
 }
 
-impl Standing {
+impl ProcessTraits {
     /// Whether somebody else may change what a path of its calls is, or where it starts, while one is judged.
     pub fn shares_paths(self) -> bool {
         self.shares_memory || self.shares_working_directory
@@ -48,7 +48,7 @@ impl Standing {
 #[derive(Debug)]
 struct Living {
     id: ProcessId,
-    standing: Standing,
+    traits: ProcessTraits,
 }
 
 /// All processes of the tree.
@@ -61,19 +61,19 @@ pub struct ProcessTable {
 impl ProcessTable {
     /// Adds a process, or mends the parent of one that is known.
     pub fn start(&mut self, pid: Tid, parent: Tid) -> ProcessId {
-        let (parent_id, standing) = match self.living.get(&parent) {
+        let (parent_id, traits) = match self.living.get(&parent) {
             // A child has its own memory and working directory: what shares them is told of.
             Some(living) => {
                 let own =
-                    Standing { shares_memory: false, shares_working_directory: false, ..living.standing };
+                    ProcessTraits { shares_memory: false, shares_working_directory: false, ..living.traits };
                 (Some(living.id), own)
             }
-            None => (None, Standing::default()),
+            None => (None, ProcessTraits::default()),
         };
         if let Some(living) = self.living.get_mut(&pid) {
             let id = living.id;
-            living.standing.elsewhere |= standing.elsewhere;
-            living.standing.other_rights |= standing.other_rights;
+            living.traits.in_foreign_mount_namespace |= traits.in_foreign_mount_namespace;
+            living.traits.other_rights |= traits.other_rights;
             let image = parent_id.map(|parent| Arc::clone(&self.all[index(parent)].image));
             let process = &mut self.all[index(id)];
             if parent_id.is_some() && parent_id != Some(id) {
@@ -95,7 +95,7 @@ impl ProcessTable {
             cwd: working_directory(pid),
             exit_status: None,
         });
-        self.living.insert(pid, Living { id, standing });
+        self.living.insert(pid, Living { id, traits });
         id
     }
 
@@ -113,20 +113,20 @@ impl ProcessTable {
     }
 
     /// What a living process means for names and rights.
-    pub fn standing(&self, pid: Tid) -> Standing {
-        self.living.get(&pid).map(|living| living.standing).unwrap_or_default()
+    pub fn traits(&self, pid: Tid) -> ProcessTraits {
+        self.living.get(&pid).map(|living| living.traits).unwrap_or_default()
     }
 
     /// The same, to change.
-    pub fn standing_mut(&mut self, pid: Tid) -> Option<&mut Standing> {
-        self.living.get_mut(&pid).map(|living| &mut living.standing)
+    pub fn traits_mut(&mut self, pid: Tid) -> Option<&mut ProcessTraits> {
+        self.living.get_mut(&pid).map(|living| &mut living.traits)
     }
 
     /// Notes that `pid` now executes `image`; until then its image is its parent's.
     pub fn execute(&mut self, pid: Tid, image: Exec) {
         let id = self.id(pid);
-        if let Some(standing) = self.standing_mut(pid) {
-            standing.shares_memory = false;
+        if let Some(traits) = self.traits_mut(pid) {
+            traits.shares_memory = false;
         }
         let process = &mut self.all[index(id)];
         let former = std::mem::replace(&mut process.image, Arc::new(image));

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 /// How much of a script's first line the kernel reads (BINPRM_BUF_SIZE, Linux 5.1).
 const HEADER: usize = 256;
-/// The largest program header table that is looked through.
+/// The largest program header table that is read.
 const MAX_PROGRAM_HEADERS: usize = 64 << 10;
 const PT_INTERP: u32 = 3;
 

@@ -10,7 +10,7 @@ use super::effects::meaning;
 use super::ledger::in_flight::Footprint;
 use super::ledger::names::{NameId, ProcessId};
 use super::lookups::Known;
-use super::recording::{Recording, Sight};
+use super::recording::{Classification, Recording};
 use super::resolve::{self, Resolved};
 use super::view::{self};
 use crate::fs::FileStat;
@@ -30,21 +30,21 @@ enum Use {
 }
 
 impl Recording {
-    /// Judges a call that only looks.
+    /// Judges a read-only call.
     ///
-    /// Its result is wanted where our look at its entry may not be the kernel's: what a thread with other
+    /// Its result is wanted where the kernel may find something else than we do at its entry: what a thread with other
     /// rights than ours may open, the kernel says, and another thread may rewrite the path of an open. An
     /// open that may wait is judged at its entry all the same.
-    pub fn judge_looks(
+    pub fn judge_read_only(
         &mut self,
         caller: Caller,
         process: ProcessId,
         call: &SyscallEntry<'_>,
     ) -> Decision<Pending> {
-        let standing = self.processes.standing(caller.tgid);
+        let traits = self.processes.traits(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
         let reads = call.decoded.accesses.iter().any(reads);
-        if reads && standing.other_rights && !self.reads_may_wait(caller, call) {
+        if reads && traits.other_rights && !self.reads_may_wait(caller, call) {
             match self.prepare(caller, call) {
                 Decision::Continue => {}
                 verdict => return verdict,
@@ -61,9 +61,9 @@ impl Recording {
         }
         if may_wait {
             Decision::MayWait
-        } else if reads && standing.shares_paths() {
+        } else if reads && traits.shares_paths() {
             let id = self.ledger.in_flight.begin(footprint, false);
-            Decision::AwaitResult(Pending::of_look(call.name, id))
+            Decision::AwaitResult(Pending::of_read_only_open(call.name, id))
         } else {
             Decision::Continue
         }
@@ -77,7 +77,7 @@ impl Recording {
         })
     }
 
-    /// Judges an access that only looks, at its entry.
+    /// Judges a read-only access at its entry.
     ///
     /// What it walks is added to `footprint` where another thread may rewrite its path.
     fn use_read_only(
@@ -88,8 +88,8 @@ impl Recording {
         overdue: bool,
         footprint: &mut Footprint,
     ) -> Use {
-        let standing = self.processes.standing(caller.tgid);
-        let plain = !self.is_elsewhere(caller) && !standing.other_rights;
+        let traits = self.processes.traits(caller.tgid);
+        let plain = !self.sees_other_names(caller) && !traits.other_rights;
         // While a name changes, nothing that is known of names counts.
         let place = (plain && !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves())
             .then(|| self.lookups.place(&self.resolver, caller, access))
@@ -101,7 +101,7 @@ impl Recording {
                 match known {
                     Known::Record(name, operations) => {
                         self.ledger.names.get_mut(*name).merge(*operations, process);
-                        if standing.shares_paths() {
+                        if traits.shares_paths() {
                             footprint.walked.push(self.ledger.names.path(*name).to_vec());
                         }
                     }
@@ -126,9 +126,9 @@ impl Recording {
                 return if refused { Use::Judged } else { Use::MayWait };
             }
         };
-        if standing.shares_paths() || self.ledger.in_flight.changes() {
+        if traits.shares_paths() || self.ledger.in_flight.changes() {
             footprint.add(access.effect, &resolved);
-            footprint.add_working_directory(caller, standing, access);
+            footprint.add_working_directory(caller, traits, access);
             if !overdue && self.ledger.in_flight.conflicts(footprint) {
                 return Use::Conflicts;
             }
@@ -136,21 +136,21 @@ impl Recording {
         let may_wait = self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
         let outcome = if may_wait { Use::MayWait } else { Use::Judged };
         let mut known = self.cross(process, &resolved.crossed);
-        let Some(operations) = self.judge_look(access.effect, &resolved) else { return outcome };
+        let Some(operations) = self.read_only_operations(access.effect, &resolved) else { return outcome };
         let stat = resolved.stat.as_ref();
-        match self.sight(resolved.path.clone(), stat) {
-            Sight::Record(name) => {
+        match self.classify(resolved.path.clone(), stat) {
+            Classification::Record(name) => {
                 if let Some(stat) = stat {
-                    self.look_content(name, access.effect, operations, &resolved.path, stat);
+                    self.capture_what_is_read(name, access.effect, operations, &resolved.path, stat);
                 }
                 self.ledger.names.get_mut(name).merge(operations, process);
                 known.push(Known::Record(name, operations));
             }
-            Sight::Suppressed(rule, _) => {
+            Classification::Suppressed(rule, _) => {
                 self.suppressed.read(rule);
                 known.push(Known::Suppressed(rule));
             }
-            Sight::Own => return outcome,
+            Classification::Own => return outcome,
         }
         if let Some(place) = place
             && !may_wait
@@ -161,8 +161,8 @@ impl Recording {
         outcome
     }
 
-    /// What a look at a resolved path is; none where the kernel answers ENOTDIR.
-    fn judge_look(&self, effect: Effect, resolved: &Resolved) -> Option<Operations> {
+    /// The operations that a read-only access to a resolved path counts as; none where the kernel answers ENOTDIR.
+    fn read_only_operations(&self, effect: Effect, resolved: &Resolved) -> Option<Operations> {
         let existence = Some(Operation::Existence.into());
         let Some(stat) = &resolved.stat else { return existence };
         let directory = resolve::is_directory(stat);
@@ -173,7 +173,7 @@ impl Recording {
             Effect::Open(open) if open.directory && !directory => None,
             // O_PATH, and access mode 3, for ioctl alone.
             Effect::Open(open) if !open.read => existence,
-            Effect::Open(_) if resolve::is_link(stat) || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK => {
+            Effect::Open(_) if resolve::is_symlink(stat) || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK => {
                 existence
             }
             Effect::Open(_) if !self.may_read(&resolved.path, stat) => existence,
@@ -192,7 +192,7 @@ impl Recording {
     }
 
     /// Takes the content or the entries that a read-only call needs.
-    fn look_content(
+    fn capture_what_is_read(
         &mut self,
         name: NameId,
         effect: Effect,

@@ -1,6 +1,6 @@
 //! What a held call means for which path: the [`Observer`] of a recording.
 //!
-//! A call that only looks is judged while it is held; one that can change something is prepared
+//! A read-only call is judged at its entry (`read_only.rs`); one that can change something is prepared
 //! (`changes.rs`) and judged by its result. Paths come from `view.rs`, records go to `table.rs`,
 //! bytes to `capture.rs`, and at the end `finish.rs` makes the manifest's records of it all.
 
@@ -115,7 +115,7 @@ impl Recorder {
     /// Notes the regular files on descriptors that the command inherits, before it runs.
     pub fn inherit(&self, command: Tid, files: &[super::inherited::InheritedFile]) {
         self.guarded((), |state| {
-            state.mounts.look_at(command);
+            state.mounts.watch_process(command);
             for file in files {
                 state.inherit(command, file);
             }
@@ -179,8 +179,8 @@ impl Observer for Recorder {
 
     fn shares_memory(&self, process: Tid, shares: bool) {
         self.guarded((), |state| {
-            if let Some(standing) = state.processes.standing_mut(process) {
-                standing.shares_memory = shares;
+            if let Some(traits) = state.processes.traits_mut(process) {
+                traits.shares_memory = shares;
             }
         });
     }
@@ -188,8 +188,8 @@ impl Observer for Recorder {
     fn share_working_directory(&self, process: Tid, other: Tid) {
         self.guarded((), |state| {
             for process in [process, other] {
-                if let Some(standing) = state.processes.standing_mut(process) {
-                    standing.shares_working_directory = true;
+                if let Some(traits) = state.processes.traits_mut(process) {
+                    traits.shares_working_directory = true;
                 }
             }
         });
@@ -225,9 +225,9 @@ impl Observer for Recorder {
 impl Recording {
     pub fn before(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         if call.decoded.is_read_only() {
-            // One that was killed while its look waited in the other lane has made no call.
+            // A process that was killed while its notification waited has made no call.
             return match self.processes.living_id(caller.tgid) {
-                Some(process) => self.judge_looks(caller, process, call),
+                Some(process) => self.judge_read_only(caller, process, call),
                 None => Decision::Continue,
             };
         }
@@ -263,13 +263,13 @@ impl Recording {
                 format!("process {who} asked to trace, which is refused to it while it is recorded")
             }),
             Special::Namespace | Special::Untraced { namespace: true, .. } => {
-                if let Some(standing) = self.processes.standing_mut(caller.tgid) {
-                    standing.elsewhere = true;
+                if let Some(traits) = self.processes.traits_mut(caller.tgid) {
+                    traits.in_foreign_mount_namespace = true;
                 }
                 // What a process may do that is made in another namespace, no result tells.
                 if matches!(call.name, "clone" | "clone3") {
-                    if let Some(standing) = self.processes.standing_mut(caller.tgid) {
-                        standing.other_rights = true;
+                    if let Some(traits) = self.processes.traits_mut(caller.tgid) {
+                        traits.other_rights = true;
                     }
                     return Some(Decision::Continue);
                 }
@@ -277,8 +277,8 @@ impl Recording {
             // The tracer has mended it: the child is followed.
             Special::Untraced { .. } => return Some(Decision::Continue),
             Special::Landlock => {
-                if let Some(standing) = self.processes.standing_mut(caller.tgid) {
-                    standing.other_rights = true;
+                if let Some(traits) = self.processes.traits_mut(caller.tgid) {
+                    traits.other_rights = true;
                 }
                 return Some(Decision::Continue);
             }

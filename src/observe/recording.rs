@@ -20,7 +20,7 @@ use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
 use super::suppressed::Counts;
 use super::view::{self, Unseen};
 use super::warnings::Warnings;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::git::Repositories;
 use crate::snapshot::live::Filesystem;
 use crate::snapshot::{Operation, WarningKind};
@@ -57,13 +57,13 @@ pub(super) struct Recording {
 pub(super) struct ExpectedCoreDump {
     pub path: Vec<u8>,
     pub stat: Option<FileStat>,
-    pub sight: Sight,
+    pub classification: Classification,
     pub protected: Option<Protected>,
 }
 
 /// What the rules say of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(super) enum Classification {
     /// It is recorded.
     Record(NameId),
     /// A rule leaves it out; the topmost path that the rule covers.
@@ -93,25 +93,24 @@ impl Recording {
 
     /// Compares the credentials of a thread with ours, after a call that may have changed them.
     pub fn compare_credentials(&mut self, caller: Caller) {
-        let Some(standing) = self.processes.standing_mut(caller.tgid) else { return };
+        let Some(traits) = self.processes.traits_mut(caller.tgid) else { return };
         let ours = &self.credentials;
         // It stays so: another thread may have others still.
-        standing.other_rights =
-            standing.other_rights || ours.is_none() || Credentials::of(caller.tid) != *ours;
+        traits.other_rights = traits.other_rights || ours.is_none() || Credentials::of(caller.tid) != *ours;
     }
 
     /// Resolves what an access names, from the caller's own point of view.
     pub fn locate(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
-        if self.is_elsewhere(caller) {
-            view::locate_elsewhere(&mut self.resolver, caller, access)
+        if self.sees_other_names(caller) {
+            view::locate_in_foreign_mount_namespace(&mut self.resolver, caller, access)
         } else {
             view::locate(&mut self.resolver, caller, access)
         }
     }
 
     /// Whether a name may mean something else to a process than it does out here.
-    pub fn is_elsewhere(&self, caller: Caller) -> bool {
-        self.mounts.moved() || self.processes.standing(caller.tgid).elsewhere
+    pub fn sees_other_names(&self, caller: Caller) -> bool {
+        self.mounts.moved() || self.processes.traits(caller.tgid).in_foreign_mount_namespace
     }
 
     /// Records what an unresolved path still told.
@@ -130,8 +129,8 @@ impl Recording {
             }
             Unseen::Unresolved(Unresolved::Denied(directory, crossed)) => {
                 self.cross(process, &crossed);
-                let stat = resolve::lstat(&directory).ok().flatten();
-                if let Sight::Record(record) = self.sight(directory, stat.as_ref()) {
+                let stat = fs::lstat(&directory).ok().flatten();
+                if let Classification::Record(record) = self.classify(directory, stat.as_ref()) {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
             }
@@ -166,63 +165,63 @@ impl Recording {
         }
     }
 
-    /// Records the links that a path led through, and says what was recorded.
+    /// Records the symlinks that a path led through, and says what was recorded.
     pub fn cross(&mut self, process: ProcessId, crossed: &[Crossed]) -> Vec<Known> {
         let mut known = Vec::new();
         for link in crossed {
-            match self.sight(link.path.clone(), Some(&link.stat)) {
-                Sight::Record(record) => {
+            match self.classify(link.path.clone(), Some(&link.stat)) {
+                Classification::Record(record) => {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                     known.push(Known::Record(record, Operation::Existence.into()));
                 }
-                Sight::Suppressed(rule, _) => {
+                Classification::Suppressed(rule, _) => {
                     self.suppressed.read(rule);
                     known.push(Known::Suppressed(rule));
                 }
-                Sight::Own => {}
+                Classification::Own => {}
             }
         }
         known
     }
 
     /// What the rules say of a path; its record, made at first sight.
-    pub fn sight(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Sight {
+    pub fn classify(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
         if let Some(name) = self.ledger.names.find(&path) {
             if !self.is_left_out(name) {
-                return Sight::Record(name);
+                return Classification::Record(name);
             }
-            return Sight::Suppressed(RuleId::FOREIGN_OWNER, path);
+            return Classification::Suppressed(RuleId::FOREIGN_OWNER, path);
         }
         match self.rule_of(&path, stat) {
-            Some(sight) => sight,
-            None => Sight::Record(self.add_record(path, stat, false)),
+            Some(classification) => classification,
+            None => Classification::Record(self.add_record(path, stat, false)),
         }
     }
 
     /// The record of a path that the held call may change; what a rule of ownership would leave out
     /// is recorded after all where it does.
-    pub fn sight_of_change(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Sight {
+    pub fn classify_for_write(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
         if let Some(name) = self.ledger.names.find(&path) {
-            return Sight::Record(name);
+            return Classification::Record(name);
         }
         match self.rule_of(&path, stat) {
-            Some(Sight::Suppressed(RuleId::FOREIGN_OWNER, _)) => {
-                Sight::Record(self.add_record(path, stat, true))
+            Some(Classification::Suppressed(RuleId::FOREIGN_OWNER, _)) => {
+                Classification::Record(self.add_record(path, stat, true))
             }
-            Some(sight) => sight,
-            None => Sight::Record(self.add_record(path, stat, false)),
+            Some(classification) => classification,
+            None => Classification::Record(self.add_record(path, stat, false)),
         }
     }
 
-    pub fn rule_of(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Sight> {
+    pub fn rule_of(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Classification> {
         if is_below(path, &self.own_directory) {
-            return Some(Sight::Own);
+            return Some(Classification::Own);
         }
         if let Some((rule, topmost)) = self.ignore.covering(path) {
-            return Some(Sight::Suppressed(rule, topmost.to_vec()));
+            return Some(Classification::Suppressed(rule, topmost.to_vec()));
         }
         let foreign = stat.is_some_and(|stat| stat.st_uid != self.uid && !may_write(path, stat));
-        foreign.then(|| Sight::Suppressed(RuleId::FOREIGN_OWNER, path.to_vec()))
+        foreign.then(|| Classification::Suppressed(RuleId::FOREIGN_OWNER, path.to_vec()))
     }
 
     pub fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> NameId {
@@ -251,7 +250,7 @@ impl Recording {
         name.foreign && name.changes == 0
     }
 
-    /// Forgets what is known of names: a link, a directory or a mount has moved.
+    /// Forgets what is known of names: a symlink, a directory or a mount has moved.
     pub fn forget_names(&mut self) {
         self.resolver.forget();
         self.lookups.forget();
@@ -264,8 +263,8 @@ impl Recording {
             && matches!(unseen, Unseen::Unresolved(unresolved) if !matches!(unresolved, Unresolved::Served(_)))
     }
 
-    /// Whether a look at what is there may wait: an open for the other end of a FIFO or for a device, a
-    /// connect for room, any look for who serves the file system.
+    /// Whether a call may wait at what is there: an open for the other end of a FIFO or for a device, a
+    /// connect for room, any call for whoever serves the file system.
     pub fn may_wait(&mut self, effect: Effect, path: &[u8], stat: Option<&FileStat>) -> bool {
         /// Null, zero, random and the like (mem(4), null(4)).
         const MEMORY_DEVICES: u32 = 1;
@@ -283,18 +282,18 @@ impl Recording {
     }
 }
 
-/// What is at `path`, with its target if it is a link: one that another thread removes or replaces while
-/// we look is what came after it.
+/// What is at `path`, with its target if it is a symlink: one that another thread removes or replaces while
+/// we ask is what came after it.
 fn with_target(path: &[u8], stat: Option<&FileStat>) -> (Option<FileStat>, Option<Vec<u8>>) {
     let mut stat = stat.copied();
     for _ in 0..8 {
-        if !stat.as_ref().is_some_and(resolve::is_link) {
+        if !stat.as_ref().is_some_and(resolve::is_symlink) {
             return (stat, None);
         }
         if let Ok(target) = rustix::fs::readlink(path, Vec::new()) {
             return (stat, Some(target.into_bytes()));
         }
-        stat = resolve::lstat(path).ok().flatten();
+        stat = fs::lstat(path).ok().flatten();
     }
     (None, None)
 }
@@ -304,10 +303,10 @@ pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Whether we may write what another user owns; a link is its owner's.
+/// Whether we may write what another user owns; a symlink is its owner's.
 fn may_write(path: &[u8], stat: &FileStat) -> bool {
-    !resolve::is_link(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
-        || resolve::is_link(stat) && nix::unistd::geteuid().is_root()
+    !resolve::is_symlink(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
+        || resolve::is_symlink(stat) && nix::unistd::geteuid().is_root()
 }
 
 #[cfg(test)]
@@ -320,7 +319,7 @@ mod tests {
         let path = directory.path().join("l");
         let bytes = path.as_os_str().as_encoded_bytes();
         std::os::unix::fs::symlink("target", &path).unwrap();
-        let link = resolve::lstat(bytes).unwrap();
+        let link = fs::lstat(bytes).unwrap();
         assert_eq!(with_target(bytes, link.as_ref()).1.unwrap(), b"target");
         std::fs::remove_file(&path).unwrap();
         assert!(with_target(bytes, link.as_ref()).0.is_none());

@@ -14,9 +14,9 @@ use super::ledger::apply::{Change, CopyUp, Kind};
 use super::ledger::names::ProcessId;
 use super::ledger::protect::Threat;
 use super::part::{Moved, Part};
-use super::recording::{Recording, Sight};
+use super::recording::{Classification, Recording};
 use super::resolve;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 
@@ -32,10 +32,10 @@ impl Recording {
         let [from, to] = parts else { return };
         let Effect::RenameFrom { exchange } = from.effect else { return };
         let Some(from_stat) = from.stat else { return };
-        if !is_recorded(&to.sight) {
+        if !is_recorded(&to.classification) {
             self.protect_part(from);
         }
-        if exchange && !is_recorded(&from.sight) {
+        if exchange && !is_recorded(&from.classification) {
             self.protect_part(to);
         }
         if will_be_refused(&from_stat, from, to, exchange) {
@@ -52,7 +52,9 @@ impl Recording {
     }
 
     fn protect_part(&mut self, part: &mut Part) {
-        if let (Some(stat), None, true) = (part.stat, &part.protected, part.sight != Sight::Own) {
+        if let (Some(stat), None, true) =
+            (part.stat, &part.protected, part.classification != Classification::Own)
+        {
             part.protected = self.protector().protect(&part.path, &stat, Threat::Unlink);
         }
     }
@@ -62,7 +64,7 @@ impl Recording {
         for moved in moved {
             // Nothing is there: a directory that is replaced is empty, and what is in one that is
             // exchanged was seen just now.
-            moved.target = self.sight_of_change([path, &moved.relative].concat(), None);
+            moved.target = self.classify_for_write([path, &moved.relative].concat(), None);
         }
     }
 
@@ -93,7 +95,7 @@ impl Recording {
                 walk.skip_current_dir();
                 continue;
             }
-            let stat = match resolve::lstat(path) {
+            let stat = match fs::lstat(path) {
                 Ok(Some(stat)) => stat,
                 Ok(None) => continue,
                 Err(_) => {
@@ -102,15 +104,18 @@ impl Recording {
                 }
             };
             let name = [part.path.as_slice(), &relative].concat();
-            let sight = self.sight_of_change(name.clone(), Some(&stat));
-            match &sight {
-                Sight::Record(name) => self.protector().pin(*name, path, &stat),
+            let classification = self.classify_for_write(name.clone(), Some(&stat));
+            match &classification {
+                Classification::Record(name) => self.protector().pin(*name, path, &stat),
                 // What a rule leaves out is not walked, and counted once, unless it comes where none does.
-                Sight::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {}
-                Sight::Suppressed(..) | Sight::Own if resolve::is_directory(&stat) => walk.skip_current_dir(),
-                Sight::Suppressed(..) | Sight::Own => {}
+                Classification::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {
+                }
+                Classification::Suppressed(..) | Classification::Own if resolve::is_directory(&stat) => {
+                    walk.skip_current_dir()
+                }
+                Classification::Suppressed(..) | Classification::Own => {}
             }
-            moved.push(Moved { relative, stat, sight, target: Sight::Own });
+            moved.push(Moved { relative, stat, classification, target: Classification::Own });
         }
         moved
     }
@@ -129,7 +134,7 @@ impl Recording {
         {
             // Two names of one file: rename(2) does nothing.
             for part in [from, to] {
-                if let Sight::Record(name) = part.sight {
+                if let Classification::Record(name) = part.classification {
                     self.ledger.names.get_mut(name).merge(Operation::Existence.into(), process);
                 }
             }
@@ -146,18 +151,19 @@ impl Recording {
         }
         let write = Operations::from(Operation::Write);
         if exchange {
-            let (kinds, operations) = ([kind_of_exchange(&to.sight), kind_of_exchange(&from.sight)], write);
+            let (kinds, operations) =
+                ([kind_of_exchange(&to.classification), kind_of_exchange(&from.classification)], write);
             self.moved_part(process, from, kinds[0], operations);
             self.moved_part(process, to, kinds[1], operations);
         } else {
-            let kind = if is_recorded(&to.sight) { Kind::Moved } else { Kind::Removed };
+            let kind = if is_recorded(&to.classification) { Kind::Moved } else { Kind::Removed };
             self.moved_part(process, from, kind, Operation::Delete.into());
             self.moved_part(process, to, Kind::Bound, write);
         }
-        self.link_records(&from.sight, &to.sight, exchange);
+        self.link_records(&from.classification, &to.classification, exchange);
         self.move_beneath(process, from, to);
         self.move_beneath(process, to, from);
-        let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_link(stat);
+        let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_symlink(stat);
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
             self.resolver.renamed(&from.path, &to.path, exchange);
             self.forget_names();
@@ -173,19 +179,19 @@ impl Recording {
     }
 
     fn moved_part(&mut self, process: ProcessId, part: &mut Part, kind: Kind, operations: Operations) {
-        let name = match &part.sight {
-            Sight::Record(name) => Some(*name),
-            Sight::Suppressed(rule, topmost) => {
+        let name = match &part.classification {
+            Classification::Record(name) => Some(*name),
+            Classification::Suppressed(rule, topmost) => {
                 self.suppressed.write(*rule, topmost);
                 None
             }
-            Sight::Own => return,
+            Classification::Own => return,
         };
         self.change(process, part, name, kind, operations);
     }
 
-    fn link_records(&mut self, from: &Sight, to: &Sight, exchange: bool) {
-        if let (Sight::Record(from), Sight::Record(to)) = (from, to) {
+    fn link_records(&mut self, from: &Classification, to: &Classification, exchange: bool) {
+        if let (Classification::Record(from), Classification::Record(to)) = (from, to) {
             self.ledger.names.note_renamed(*from, *to);
             if exchange {
                 self.ledger.names.note_renamed(*to, *from);
@@ -198,44 +204,44 @@ impl Recording {
             let path = [to.path.as_slice(), &moved.relative].concat();
             let kind = if is_recorded(&moved.target) { Kind::Moved } else { Kind::Removed };
             if kind == Kind::Removed
-                && moved.sight != Sight::Own
+                && moved.classification != Classification::Own
                 && let Some(protected) = self.protector().protect(&path, &moved.stat, Threat::Unlink)
             {
                 self.protector().keep(protected);
             }
             let ends = [
-                (&moved.sight, kind, Operation::Delete, Some(&moved.stat)),
+                (&moved.classification, kind, Operation::Delete, Some(&moved.stat)),
                 (&moved.target, Kind::Bound, Operation::Write, None),
             ];
-            for (sight, kind, operation, stat) in ends {
-                let name = match sight {
-                    Sight::Record(name) => Some(*name),
-                    Sight::Suppressed(rule, topmost) => {
+            for (classification, kind, operation, stat) in ends {
+                let name = match classification {
+                    Classification::Record(name) => Some(*name),
+                    Classification::Suppressed(rule, topmost) => {
                         self.suppressed.write(*rule, topmost);
                         None
                     }
-                    Sight::Own => continue,
+                    Classification::Own => continue,
                 };
                 self.apply(Change { name, stat, kind, operations: operation.into(), by: process });
             }
             self.repositories.note_change(&path);
-            self.link_records(&moved.sight, &moved.target, false);
+            self.link_records(&moved.classification, &moved.target, false);
         }
     }
 }
 
-fn is_recorded(sight: &Sight) -> bool {
-    matches!(sight, Sight::Record(_))
+fn is_recorded(classification: &Classification) -> bool {
+    matches!(classification, Classification::Record(_))
 }
 
 /// What an exchange does to a name whose inode goes where `other` is.
-fn kind_of_exchange(other: &Sight) -> Kind {
+fn kind_of_exchange(other: &Classification) -> Kind {
     if is_recorded(other) { Kind::Exchanged } else { Kind::Bound }
 }
 
 /// Whether the kernel will refuse to move a directory there, so that walking it is in vain.
 fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
-    let parent = resolve::parent_of(&to.path).and_then(|parent| resolve::lstat(parent).ok().flatten());
+    let parent = resolve::parent_of(&to.path).and_then(|parent| fs::lstat(parent).ok().flatten());
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
     let beneath_itself = super::recording::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {

@@ -1,5 +1,5 @@
 //! The path as the tracee's kernel finds it: from a base and the bytes of a call to the real
-//! name, with every symbolic link that is crossed on the way.
+//! name, with every symlink that is crossed on the way.
 //!
 //! A walk asks only for names whose parents are already resolved, so the same walk serves a
 //! tracee with another root (or mount namespace) through /proc/TID/root. Neighbours: `view.rs`
@@ -12,13 +12,12 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::fs::FileStat;
-pub use crate::fs::lstat;
+use crate::fs::{self, FileStat};
 use crate::trace::memory::PATH_MAX;
 
 use known::KnownDirectories;
 
-/// The kernel's limit of symbolic links in one path (path_resolution(7)).
+/// The kernel's limit of symlinks in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 /// NAME_MAX of every local file system.
 const NAME_MAX: usize = 255;
@@ -26,7 +25,7 @@ const NAME_MAX: usize = 255;
 /// Whose names the paths of a walk are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// What is put before a path to look at it from here: empty, or `/proc/TID/root`.
+    /// What is put before a path to reach it from here: empty, or `/proc/TID/root`.
     pub prefix: Vec<u8>,
     /// What the text of a magic link, which is a name of ours, has before it is a name of theirs.
     pub root: Vec<u8>,
@@ -39,15 +38,15 @@ pub struct Names {
 /// A path that was resolved.
 #[derive(Debug)]
 pub struct Resolved {
-    /// Its real name: no `.`, no `..`, no link but perhaps the last component.
+    /// Its real name: no `.`, no `..`, no symlink but perhaps the last component.
     pub path: Vec<u8>,
     /// What is there, not followed.
     pub stat: Option<FileStat>,
-    /// The links that were crossed, in order.
+    /// The symlinks that were crossed, in order.
     pub crossed: Vec<Crossed>,
     /// The directories that it left by a `..`.
     pub left: Vec<Vec<u8>>,
-    /// Whether the path as named, or the target of the link that it names, ended in a slash, so that it
+    /// Whether the path as named, or the target of the symlink that it names, ended in a slash, so that it
     /// must be a directory.
     pub must_be_directory: bool,
 }
@@ -59,7 +58,7 @@ impl Resolved {
     }
 }
 
-/// A symbolic link that a path led through.
+/// A symlink that a path led through.
 #[derive(Debug)]
 pub struct Crossed {
     /// Its own real name.
@@ -73,11 +72,11 @@ pub struct Crossed {
 pub enum Unresolved {
     /// A component that is no directory is used as one (ENOTDIR).
     NotADirectory,
-    /// Too many links (ELOOP): the links that were seen.
+    /// Too many symlinks (ELOOP): the symlinks that were seen.
     Loop(Vec<Crossed>),
     /// A name longer than the kernel takes (ENAMETOOLONG).
     TooLong,
-    /// A directory on the way refuses its search: its name, and the links seen before.
+    /// A directory on the way refuses its search: its name, and the symlinks seen before.
     Denied(Vec<u8>, Vec<Crossed>),
     /// Something without a name: a pipe, a deleted file, an object behind a magic link.
     Nameless,
@@ -129,7 +128,7 @@ impl Resolver {
         self.paused = paused;
     }
 
-    /// Trusts nothing that is known of directories until it is seen again: a rename, a link or a mount may
+    /// Trusts nothing that is known of directories until it is seen again: a rename, a symlink or a mount may
     /// have changed it.
     pub fn forget(&mut self) {
         self.known.distrust();
@@ -156,7 +155,7 @@ impl Resolver {
         self.known.replaced()
     }
 
-    /// Resolves `path` from the real directory `base`, the last component's link only if `follow`.
+    /// Resolves `path` from the real directory `base`, the last component's symlink only if `follow`.
     pub fn resolve(
         &mut self,
         names: &Names,
@@ -207,7 +206,7 @@ impl Resolver {
             Err(Errno::NOENT) => None,
             Err(_) => return None,
         };
-        if follow && stat.as_ref().is_some_and(is_link) {
+        if follow && stat.as_ref().is_some_and(is_symlink) {
             return None;
         }
         if let Some(stat) = stat.as_ref().filter(|stat| is_directory(stat)) {
@@ -227,7 +226,7 @@ impl Resolver {
 struct Walk<'a> {
     resolver: &'a mut Resolver,
     names: &'a Names,
-    /// Whether a directory that is known to be a real one is not looked at again.
+    /// Whether a directory that is known to be a real one is not asked for again.
     trusting: bool,
     crossed: Vec<Crossed>,
     left: Vec<Vec<u8>>,
@@ -295,12 +294,12 @@ impl<'a> Walk<'a> {
                     must_be_directory,
                 });
             };
-            if is_link(&stat) && (!last || follow) {
+            if is_symlink(&stat) && (!last || follow) {
                 self.links += 1;
                 if self.links > MAX_LINKS {
                     return Err(Unresolved::Loop(self.crossed));
                 }
-                let target = match self.read_link(&real, &stat) {
+                let target = match self.read_symlink(&real, &stat) {
                     Err(Unresolved::Nameless) if self.names.prefix.is_empty() => {
                         above_unnamed(&self.outside(&real), || todo.pop()).ok_or(Unresolved::Nameless)?
                     }
@@ -366,8 +365,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The target of the link at `path`; links of procfs as they are for the tracee.
-    fn read_link(&mut self, path: &[u8], stat: &FileStat) -> Result<Vec<u8>, Unresolved> {
+    /// The target of the symlink at `path`; symlinks of procfs as they are for the tracee.
+    fn read_symlink(&mut self, path: &[u8], stat: &FileStat) -> Result<Vec<u8>, Unresolved> {
         let outside = self.outside(path);
         let Ok(target) = rustix::fs::readlinkat(CWD, outside.as_slice(), Vec::new()) else {
             return Err(Unresolved::Denied(path.to_vec(), std::mem::take(&mut self.crossed)));
@@ -381,7 +380,7 @@ impl<'a> Walk<'a> {
             Some(b"thread-self") => {
                 return Ok(format!("{}/task/{}", self.names.process, self.names.thread).into_bytes());
             }
-            // `/proc/mounts` and `/proc/net` are ordinary relative links.
+            // `/proc/mounts` and `/proc/net` are ordinary relative symlinks.
             _ if target.starts_with(b"self/") => return Ok(target),
             _ => {}
         }
@@ -403,7 +402,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a link is one of procfs; another process-id namespace has a procfs of its own.
+    /// Whether a symlink is one of procfs; another process-id namespace has a procfs of its own.
     fn is_on_procfs(&self, path: &[u8], stat: &FileStat) -> bool {
         is_on_procfs(stat)
             || !self.names.prefix.is_empty() && {
@@ -456,7 +455,7 @@ pub fn named_object(link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
         return Err(Unresolved::Nameless);
     }
     let object = rustix::fs::statat(CWD, link, AtFlags::empty()).map_err(|_| Unresolved::Nameless)?;
-    match lstat(&path) {
+    match fs::lstat(&path) {
         Ok(Some(named)) if (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino) => {
             Ok((path, named))
         }
@@ -497,8 +496,8 @@ pub fn above_unnamed(link: &[u8], mut next: impl FnMut() -> Option<Vec<u8>>) -> 
     }
 }
 
-/// Whether `stat` is of a symbolic link.
-pub fn is_link(stat: &FileStat) -> bool {
+/// Whether `stat` is of a symlink.
+pub fn is_symlink(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFLNK
 }
 

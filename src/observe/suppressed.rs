@@ -27,7 +27,7 @@ impl Counts {
         &mut self.0[rule.index()]
     }
 
-    /// Counts an observation that only looked.
+    /// Counts a use that changed nothing.
     pub fn read(&mut self, rule: RuleId) {
         self.of(rule).reads += 1;
     }

@@ -7,7 +7,7 @@
 use rustix::fs::{AtFlags, CWD};
 
 use super::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 
@@ -36,12 +36,12 @@ impl From<Unresolved> for Unseen {
     }
 }
 
-/// The text of a link under /proc/TID, such as `cwd`, `root` or `fd/3`.
+/// The text of a symlink under /proc/TID, such as `cwd`, `root` or `fd/3`.
 fn proc_link(caller: Caller, what: &str) -> Result<Vec<u8>, Unresolved> {
     resolve::read_magic_link(format!("/proc/{}/{what}", caller.tid).as_bytes())
 }
 
-/// The name of an object that a link under /proc/TID stands for, if that is its name.
+/// The name of an object that a symlink under /proc/TID stands for, if that is its name.
 fn named_object(resolver: &Resolver, caller: Caller, what: &str) -> Result<(Vec<u8>, FileStat), Unresolved> {
     resolver.named_object(format!("/proc/{}/{what}", caller.tid).as_bytes())
 }
@@ -165,8 +165,8 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
 /// Resolves what `access` names for a thread whose root or mounts may not be ours.
 ///
 /// The walk goes through /proc/TID/root; a name that it finds counts only if it means, out here, the
-/// same object by device and inode: that of the result, and those of the links on the way.
-pub fn locate_elsewhere(
+/// same object by device and inode: that of the result, and those of the symlinks on the way.
+pub fn locate_in_foreign_mount_namespace(
     resolver: &mut Resolver,
     caller: Caller,
     access: &Access,
@@ -228,7 +228,7 @@ pub fn locate_elsewhere(
         Err(Unresolved::Denied(mut directory, mut crossed)) => {
             check_links(&names, &mut crossed)?;
             let outside = [names.prefix.as_slice(), &directory].concat();
-            if !names.is_ours(&directory, resolve::lstat(&outside).ok().flatten().as_ref()) {
+            if !names.is_ours(&directory, fs::lstat(&outside).ok().flatten().as_ref()) {
                 return Err(Unseen::Elsewhere(directory));
             }
             name(&mut directory, &names.root);
@@ -242,7 +242,7 @@ pub fn locate_elsewhere(
 impl Names {
     /// Whether `path`, where they see `stat` or nothing, means the same out here.
     fn is_ours(&self, path: &[u8], stat: Option<&FileStat>) -> bool {
-        let ours = resolve::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
+        let ours = fs::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
         if ours.map(|ours| (ours.st_dev, ours.st_ino)) != stat.map(|stat| (stat.st_dev, stat.st_ino)) {
             return false;
         }
@@ -265,7 +265,7 @@ fn identity(path: &[u8]) -> Option<(u64, u64)> {
     Some((found.st_dev, found.st_ino))
 }
 
-/// Gives the links on a way their names below our root; all must have one.
+/// Gives the symlinks on a way their names below our root; all must have one.
 fn check_links(names: &Names, crossed: &mut [Crossed]) -> Result<(), Unseen> {
     if let Some(hidden) = crossed.iter().find(|link| !names.is_ours(&link.path, Some(&link.stat))) {
         return Err(Unseen::Elsewhere(hidden.path.clone()));

@@ -17,8 +17,8 @@ use super::parallel::Tick;
 use super::root::{Dentry, Root};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
-use crate::snapshot::source::{ContentError, Contents, Unavailable};
-use crate::snapshot::{FileRecord, FileType, Present, printable};
+use crate::snapshot::source::{Contents, Unavailable};
+use crate::snapshot::{self, FileRecord, FileType, Present, printable};
 
 /// Why a path of the state is not in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -183,13 +183,13 @@ impl TreeBuilder<'_, '_> {
         let mut file = node::new_file(dentry).map_err(failed_at("create", path))?;
         match write_content(self.contents, record, self.plan.side, &mut file) {
             Ok(bytes) => self.built.bytes += bytes,
-            Err(ContentError::Unavailable(why)) => {
+            Err(snapshot::Error::Unavailable(why)) => {
                 self.built.skipped.push((path.clone(), Skipped::Unavailable(why)));
                 let removed = rustix::fs::unlinkat(dentry.parent(), dentry.name(), AtFlags::empty());
                 return removed.map_err(|error| failed_at("remove", path)(error.into()));
             }
-            Err(ContentError::Snapshot(error)) => return Err(error.into()),
-            Err(ContentError::Sink(error)) => return Err(failed_at("write", path)(error)),
+            Err(snapshot::Error::Sink(error)) => return Err(failed_at("write", path)(error)),
+            Err(error) => return Err(error.into()),
         }
         self.built.files += 1;
         self.give(dentry, path, present)?;
@@ -230,11 +230,11 @@ fn write_content(
     record: &FileRecord,
     side: Side,
     file: &mut File,
-) -> Result<u64, ContentError> {
+) -> Result<u64, snapshot::Error> {
     if state(record, side).present().is_none_or(|present| present.size == 0) {
         return Ok(0);
     }
     let bytes = contents.copy_to_file(record, side, file)?;
-    file.flush().map_err(ContentError::Sink)?;
+    file.flush().map_err(snapshot::Error::Sink)?;
     Ok(bytes)
 }

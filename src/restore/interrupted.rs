@@ -15,7 +15,7 @@ use super::rescue;
 use super::rescue_directory::{end, family, is_abandoned, is_own_directory, is_unfinished_name};
 use super::root::Root;
 use super::settle::Settler;
-use crate::snapshot::{Snapshot, SnapshotKind, live};
+use crate::snapshot::{Snapshot, SnapshotKind, identity};
 
 /// The directory of an unfinished restore: its journal, and its rescue if that was written.
 #[derive(Debug)]
@@ -60,11 +60,11 @@ pub fn interrupted(snap: &Path) -> Vec<PathBuf> {
 /// written.
 fn is_ours(snapshot: &Snapshot) -> bool {
     let header = snapshot.header();
-    let user = nix::unistd::geteuid().as_raw();
+    let user = rustix::process::geteuid().as_raw();
     header.kind == SnapshotKind::Rescue
         && header.uid == user
         && snapshot.owner() == Some(user)
-        && header.host.machine == live::machine_id_hash().to_string()
+        && header.host.machine == identity::machine_id_hash().to_string()
 }
 
 /// Interrupted restores of a snapshot and of its rescues.

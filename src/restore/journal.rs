@@ -280,7 +280,7 @@ pub fn find(directory: &Path) -> Result<JournalState, Error> {
         Err(error) => return Err(failed(error.into())),
     };
     let about = file.metadata().map_err(failed)?;
-    if !about.is_file() || about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o022 != 0 {
+    if !about.is_file() || about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o022 != 0 {
         // With a journal of their own, another user could claim that our files are half written.
         return Ok(JournalState::Missing);
     }

@@ -29,9 +29,9 @@ impl User {
     /// The user of this process.
     pub fn effective() -> User {
         let mut gids: Vec<u32> =
-            nix::unistd::getgroups().unwrap_or_default().into_iter().map(nix::unistd::Gid::as_raw).collect();
-        gids.push(nix::unistd::getegid().as_raw());
-        User { uid: nix::unistd::geteuid().as_raw(), gids }
+            rustix::process::getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
+        gids.push(rustix::process::getegid().as_raw());
+        User { uid: rustix::process::geteuid().as_raw(), gids }
     }
 
     /// Whether the user has all privileges.

@@ -33,7 +33,7 @@ impl PathChange {
             PathChange::Create => "create",
             PathChange::Replace => "replace",
             PathChange::WriteInPlace => "write_in_place",
-            PathChange::HardLink => "link",
+            PathChange::HardLink => "hard_link",
             PathChange::Attributes => "attributes",
             PathChange::Remove => "remove",
         }

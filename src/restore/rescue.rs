@@ -20,6 +20,7 @@ use super::journal::Journal;
 use super::node::RestorePolicy;
 use super::plan::{Action, PlanInput, Step, is_unchanged};
 use super::root::{Dentry, Root};
+use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
@@ -179,8 +180,8 @@ fn promised(wanted: &Present, policy: &RestorePolicy) -> Present {
 
 fn new_directory() -> Present {
     Present {
-        uid: nix::unistd::geteuid().as_raw(),
-        gid: nix::unistd::getegid().as_raw(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         ..Present::new(FileType::Directory, libc::S_IFDIR | 0o755)
     }
 }
@@ -270,7 +271,7 @@ fn store(
 
 /// Opens a regular file; an unreadable one of the user's is made readable for the open.
 fn open_for_reading(path: &[u8], dentry: &Dentry, access: &mut TemporaryAccess) -> io::Result<File> {
-    match live::open_regular(&dentry.proc_path()) {
+    match fs::open_regular(&dentry.proc_path()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let handle = dentry.handle()?.ok_or(io::ErrorKind::NotFound)?;
             if handle.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
@@ -300,8 +301,8 @@ pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
         exit_signal: None,
         timed_out: false,
         start_cwd: cwd,
-        uid: nix::unistd::geteuid().as_raw(),
-        gid: nix::unistd::getegid().as_raw(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         started_at: now.clone(),
         finished_at: now,
         complete: true,

@@ -75,7 +75,7 @@ pub fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
 /// Whether `path` is a directory of this user that nobody else may write to.
 pub fn is_own_directory(path: &Path) -> bool {
     let Ok(stat) = std::fs::symlink_metadata(path) else { return false };
-    stat.is_dir() && stat.uid() == nix::unistd::geteuid().as_raw() && stat.mode() & 0o022 == 0
+    stat.is_dir() && stat.uid() == rustix::process::geteuid().as_raw() && stat.mode() & 0o022 == 0
 }
 
 /// Creates a directory beside `snap` with the next free number, and `journal` in it; one without a

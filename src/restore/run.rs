@@ -26,7 +26,7 @@ use super::root::Root;
 use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::source::{ContentError, Contents, Unavailable};
+use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 
 /// How many contents are in memory at once, each with up to a row of the bundle.
@@ -216,9 +216,9 @@ fn check_contents(
     for (record, checked) in needed.into_iter().zip(checked) {
         match checked {
             Ok(_) => {}
-            Err(ContentError::Unavailable(why)) => unavailable.push((record.path.clone(), why)),
-            Err(ContentError::Snapshot(error)) => return Err(error.into()),
-            Err(ContentError::Sink(error)) => return Err(failed("check the content")(error)),
+            Err(snapshot::Error::Unavailable(why)) => unavailable.push((record.path.clone(), why)),
+            Err(snapshot::Error::Sink(error)) => return Err(failed("check the content")(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(unavailable)

@@ -22,8 +22,8 @@ use super::node::{AttributeChanges, RestorePolicy};
 use super::plan::is_unchanged;
 use super::root::{Dentry, Handle, Root};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::source::{ContentError, Contents};
-use crate::snapshot::{FileRecord, FileType, Present, Snapshot, live};
+use crate::snapshot::source::Contents;
+use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot, live};
 
 /// Settles interrupted restores.
 pub struct Settler<'a> {
@@ -265,7 +265,7 @@ impl Settler<'_> {
         let old = unnamed_file(directory, id)?;
         if before.size > 0 {
             Contents::new(rescue).copy_to_file(record, Side::Before, &old).map_err(|error| match error {
-                ContentError::Sink(error) => error,
+                snapshot::Error::Sink(error) => error,
                 error => io::Error::other(error),
             })?;
         }

@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 pub use self::groups::{CHUNK, COLUMNS, Compression, GROUP_ROWS};
 use self::groups::{PendingRow, RowGroup, RowGroupWriter};
 use super::digest::{digest_file, digest_file_like, read_at};
+use super::error::Error;
 use super::manifest::Digest;
 use super::sparse::{self, Extents, SparseHasher, runs};
 use crate::fs::Signature;
@@ -112,29 +113,6 @@ pub struct Stored {
     pub blob: Option<Arc<str>>,
 }
 
-/// Why a content is not stored.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The file changed while it was read; what was read may be no state that it ever had.
-    #[error("it changed while it was read")]
-    Changed,
-    /// The file can't be read.
-    #[error("read: {0}")]
-    Read(#[source] io::Error),
-    /// `blobs.parquet` can't be written; so are all later contents refused.
-    #[error("write blobs: {0}")]
-    Write(#[source] io::Error),
-}
-
-impl From<StoreError> for io::Error {
-    fn from(error: StoreError) -> io::Error {
-        match error {
-            StoreError::Changed => io::Error::other(error),
-            StoreError::Read(error) | StoreError::Write(error) => error,
-        }
-    }
-}
-
 /// Stores contents in a parquet file, each once.
 pub struct BlobWriter {
     groups: RowGroupWriter,
@@ -169,11 +147,11 @@ impl BlobWriter {
     }
 
     /// Stores `content`, of at most [`CHUNK`] bytes, under `key` unless it is stored already.
-    pub fn store_bytes(&mut self, key: &str, content: &[u8]) -> Result<Stored, StoreError> {
+    pub fn store_bytes(&mut self, key: &str, content: &[u8]) -> Result<Stored, Error> {
         self.check_alive()?;
         if content.len() > CHUNK {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "content longer than one row");
-            return Err(StoreError::Read(error));
+            return Err(Error::Read(error));
         }
         self.make_room(content.len())?;
         self.group.buffer[self.filled..self.filled + content.len()].copy_from_slice(content);
@@ -184,7 +162,7 @@ impl BlobWriter {
     ///
     /// The offset of `file` is not used, and stays where it is. Beyond `limit` nothing is stored, but the
     /// digest is taken. Where the file changes meanwhile, what was written stays unreferenced.
-    pub fn store_file(&mut self, key: &str, file: &File, limit: StoreLimit) -> Result<Stored, StoreError> {
+    pub fn store_file(&mut self, key: &str, file: &File, limit: StoreLimit) -> Result<Stored, Error> {
         self.check_alive()?;
         let before = signature(file)?;
         if limit.0.is_some_and(|limit| before.size > limit) {
@@ -194,7 +172,7 @@ impl BlobWriter {
         match usize::try_from(before.size) {
             Ok(len) if len <= CHUNK => self.store_short(key, file, &before, len),
             _ => {
-                let is_sparse = sparse::is_sparse(file, before.size).map_err(StoreError::Read)?;
+                let is_sparse = sparse::is_sparse(file, before.size).map_err(Error::Read)?;
                 self.store_long(key, file, &before, is_sparse)
             }
         }
@@ -226,13 +204,13 @@ impl BlobWriter {
         file: &File,
         before: &Signature,
         len: usize,
-    ) -> Result<Stored, StoreError> {
+    ) -> Result<Stored, Error> {
         self.make_room(len)?;
         // One byte more than expected shows that the file has grown.
         let room = &mut self.group.buffer[self.filled..=self.filled + len];
-        let read = read_at(file, room, 0).map_err(StoreError::Read)?;
+        let read = read_at(file, room, 0).map_err(Error::Read)?;
         if read != len {
-            return Err(StoreError::Changed);
+            return Err(Error::Changed);
         }
         let digest = Digest::of(&room[..len]);
         check_unchanged(file, before, &digest)?;
@@ -240,7 +218,7 @@ impl BlobWriter {
     }
 
     /// Makes the `len` bytes behind the filled part of the buffer a row, if their content is new.
-    fn admit(&mut self, key: &str, len: usize, digest: Digest) -> Result<Stored, StoreError> {
+    fn admit(&mut self, key: &str, len: usize, digest: Digest) -> Result<Stored, Error> {
         let size = len as u64;
         if let Some(blob) = self.keys.get(&digest) {
             return Ok(Stored { digest, size, blob: Some(Arc::clone(blob)) });
@@ -257,7 +235,7 @@ impl BlobWriter {
         file: &File,
         before: &Signature,
         is_sparse: bool,
-    ) -> Result<Stored, StoreError> {
+    ) -> Result<Stored, Error> {
         if self.long.contains(&before.size) {
             // Likely the same content again: a second reading is cheaper than a second copy on disk.
             let (digest, size) = digest_unchanged(file, before)?;
@@ -265,7 +243,7 @@ impl BlobWriter {
                 return Ok(Stored { digest, size, blob: Some(Arc::clone(blob)) });
             }
         }
-        self.flush().map_err(StoreError::Write)?;
+        self.flush().map_err(Error::Write)?;
         let key = self.free_key(key);
         let stored =
             if is_sparse { self.stream_data(&key, file, before) } else { self.stream(&key, file, before) };
@@ -280,41 +258,41 @@ impl BlobWriter {
         Ok(Stored { digest, size: before.size, blob: Some(key) })
     }
 
-    fn stream(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, StoreError> {
+    fn stream(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, Error> {
         let mut hasher = Sha256::new();
         let mut offset = 0;
         while offset < before.size {
             let len = usize::try_from(before.size - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
             let room = &mut self.group.buffer[..len];
-            if read_at(file, room, offset).map_err(StoreError::Read)? != len {
-                return Err(StoreError::Changed);
+            if read_at(file, room, offset).map_err(Error::Read)? != len {
+                return Err(Error::Changed);
             }
             hasher.update(&*room);
             self.push_row(key, offset, len)?;
             offset += len as u64;
         }
-        let grown = read_at(file, &mut [0], offset).map_err(StoreError::Read)? != 0;
+        let grown = read_at(file, &mut [0], offset).map_err(Error::Read)? != 0;
         if grown {
-            return Err(StoreError::Changed);
+            return Err(Error::Changed);
         }
         let digest = Digest::finish(hasher);
         check_unchanged(file, before, &digest)?;
         Ok(digest)
     }
 
-    fn stream_data(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, StoreError> {
+    fn stream_data(&mut self, key: &Arc<str>, file: &File, before: &Signature) -> Result<Digest, Error> {
         let mut hasher = SparseHasher::new(before.size);
         let mut buffer = vec![0; SPARSE_STEP];
         let mut end = 0;
-        for extent in Extents::new(file, before.size).map_err(StoreError::Read)? {
-            let extent = extent.map_err(StoreError::Read)?;
+        for extent in Extents::new(file, before.size).map_err(Error::Read)? {
+            let extent = extent.map_err(Error::Read)?;
             let mut offset = extent.start;
             while offset < extent.end {
                 let len =
                     usize::try_from(extent.end - offset).map_or(SPARSE_STEP, |rest| rest.min(SPARSE_STEP));
                 let bytes = &mut buffer[..len];
-                if read_at(file, bytes, offset).map_err(StoreError::Read)? != len {
-                    return Err(StoreError::Changed);
+                if read_at(file, bytes, offset).map_err(Error::Read)? != len {
+                    return Err(Error::Changed);
                 }
                 hasher.update(offset, bytes);
                 for run in runs(bytes) {
@@ -333,7 +311,7 @@ impl BlobWriter {
         Ok(digest)
     }
 
-    fn add_run(&mut self, key: &Arc<str>, mut offset: u64, mut bytes: &[u8]) -> Result<(), StoreError> {
+    fn add_run(&mut self, key: &Arc<str>, mut offset: u64, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.filled));
             self.group.buffer[self.filled..self.filled + now.len()].copy_from_slice(now);
@@ -362,12 +340,12 @@ impl BlobWriter {
         free.into()
     }
 
-    fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
-        if self.filled + len > CHUNK { self.flush().map_err(StoreError::Write) } else { Ok(()) }
+    fn make_room(&mut self, len: usize) -> Result<(), Error> {
+        if self.filled + len > CHUNK { self.flush().map_err(Error::Write) } else { Ok(()) }
     }
 
     /// Makes the next `len` bytes of the buffer a row, or a part of the last one where they go on with it.
-    fn push_row(&mut self, key: &Arc<str>, offset: u64, len: usize) -> Result<(), StoreError> {
+    fn push_row(&mut self, key: &Arc<str>, offset: u64, len: usize) -> Result<(), Error> {
         self.length = self.length_with(key, len as u64);
         match self.group.rows.last_mut() {
             Some(last) if Arc::ptr_eq(&last.key, key) && last.offset + last.len as u64 == offset => {
@@ -377,17 +355,17 @@ impl BlobWriter {
         }
         self.filled += len;
         if self.group.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {
-            self.flush().map_err(StoreError::Write)?;
+            self.flush().map_err(Error::Write)?;
         }
         Ok(())
     }
 
-    fn check_alive(&self) -> Result<(), StoreError> {
+    fn check_alive(&self) -> Result<(), Error> {
         match &self.failed {
             None => Ok(()),
             Some((kind, message)) => {
                 let message = format!("nothing is stored since a write failed: {message}");
-                Err(StoreError::Write(io::Error::new(*kind, message)))
+                Err(Error::Write(io::Error::new(*kind, message)))
             }
         }
     }
@@ -405,32 +383,32 @@ impl BlobWriter {
     }
 }
 
-fn signature(file: &File) -> Result<Signature, StoreError> {
-    file.metadata().map(|metadata| Signature::from(&metadata)).map_err(StoreError::Read)
+fn signature(file: &File) -> Result<Signature, Error> {
+    file.metadata().map(|metadata| Signature::from(&metadata)).map_err(Error::Read)
 }
 
 /// Fails where the content may have changed since `before` and while `digest` was taken.
-fn check_unchanged(file: &File, before: &Signature, digest: &Digest) -> Result<(), StoreError> {
+fn check_unchanged(file: &File, before: &Signature, digest: &Digest) -> Result<(), Error> {
     let now = signature(file)?;
     if now == *before {
         return Ok(());
     }
     if (now.size, now.mtime) != (before.size, before.mtime) {
-        return Err(StoreError::Changed);
+        return Err(Error::Changed);
     }
     // The change time alone moves at an unlink, a rename or a chmod too, which the tree may do
     // while we read; but also when a writer puts the modification time back. The bytes decide.
     match digest_file_like(file, digest) {
         Ok((again, size)) if again == *digest && size == before.size => Ok(()),
-        Ok(_) => Err(StoreError::Changed),
-        Err(error) => Err(StoreError::Read(error)),
+        Ok(_) => Err(Error::Changed),
+        Err(error) => Err(Error::Read(error)),
     }
 }
 
-fn digest_unchanged(file: &File, before: &Signature) -> Result<(Digest, u64), StoreError> {
-    let (digest, size) = digest_file(file).map_err(StoreError::Read)?;
+fn digest_unchanged(file: &File, before: &Signature) -> Result<(Digest, u64), Error> {
+    let (digest, size) = digest_file(file).map_err(Error::Read)?;
     if size != before.size {
-        return Err(StoreError::Changed);
+        return Err(Error::Changed);
     }
     check_unchanged(file, before, &digest)?;
     Ok((digest, size))

@@ -15,6 +15,7 @@ use super::digest::{digest_file_like, read_all};
 use super::live;
 use super::manifest::{Digest, FileRecord, FileType, Present, State};
 use super::wire::shown;
+use crate::fs;
 use crate::git::BlobHasher;
 
 /// What identifies the content of a regular file.
@@ -166,7 +167,7 @@ fn fingerprint(
 /// The fingerprint of what is at `path` now, in the terms of `like`: content is read only where
 /// `like` has an identity to compare with and the lengths are equal.
 pub fn live(path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
-    let Some(stat) = live::lstat(path)? else { return Ok(Fingerprint::Absent) };
+    let Some(stat) = fs::lstat(path)? else { return Ok(Fingerprint::Absent) };
     let present = live::present(&stat, path)?;
     let Fingerprint::Present { content: like_content, entries: like_entries, .. } = like else {
         return Ok(fingerprint(&present, None, None));
@@ -174,7 +175,7 @@ pub fn live(path: &[u8], like: &Fingerprint) -> io::Result<Fingerprint> {
     let content = match like_content {
         Some((size, Some(id))) if present.file_type == FileType::File => {
             if *size == present.size {
-                let file = live::open_regular(path)?;
+                let file = fs::open_regular(path)?;
                 let (id, size) = identify(&file, id)?;
                 Some((size, Some(id)))
             } else {

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
+use super::error::Error;
 use super::manifest::Digest;
 use super::sparse::{self, Extents, SparseHasher};
 
@@ -68,30 +69,29 @@ impl ContentHasher {
     }
 }
 
-/// The text is no digest of the format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a digest is `sha256:` or `sparse-sha256:` and 64 lowercase hexadecimal digits")]
-pub struct NotADigest;
-
 impl FromStr for Digest {
-    type Err = NotADigest;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Digest, NotADigest> {
+    fn from_str(text: &str) -> Result<Digest, Error> {
         let (kind, hex): (fn([u8; 32]) -> Digest, _) = match text.split_once(':') {
             Some(("sha256", hex)) => (Digest::Sha256, hex),
             Some(("sparse-sha256", hex)) => (Digest::Sparse, hex),
-            _ => return Err(NotADigest),
+            _ => return Err(not_a_digest()),
         };
         let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
         if pairs.len() != 32 || !rest.is_empty() {
-            return Err(NotADigest);
+            return Err(not_a_digest());
         }
         let mut digest = [0; 32];
         for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
-            *byte = nibble(*high).ok_or(NotADigest)? << 4 | nibble(*low).ok_or(NotADigest)?;
+            *byte = nibble(*high).ok_or_else(not_a_digest)? << 4 | nibble(*low).ok_or_else(not_a_digest)?;
         }
         Ok(kind(digest))
     }
+}
+
+fn not_a_digest() -> Error {
+    Error::Format("a digest is `sha256:` or `sparse-sha256:` and 64 lowercase hexadecimal digits".to_owned())
 }
 
 fn nibble(digit: u8) -> Option<u8> {

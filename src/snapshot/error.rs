@@ -1,10 +1,13 @@
-//! What can be wrong with a bundle, in the kinds that a verb answers differently.
+//! What can be wrong with a bundle and its content, in the kinds that callers answer differently.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 
-/// Why a bundle can't be read or a directory can't take one; each message is one sentence.
+use super::manifest::{BlobOmitted, FileType};
+use crate::git;
+
+/// Why a bundle can't be read or written, or a content can't be handed over; each message is one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It is no bundle, or one of a format that this build does not read.
@@ -27,6 +30,69 @@ pub enum Error {
         /// The refusal.
         source: io::Error,
     },
+    /// A content is in neither the bundle nor Git: a finding, and no fault of the bundle.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// A file changed while it was read; what was read may be no state that it ever had.
+    #[error("it changed while it was read")]
+    Changed,
+    /// A file whose content is to be stored can't be read.
+    #[error("read: {0}")]
+    Read(#[source] io::Error),
+    /// `blobs.parquet` can't be written; so are all later contents refused.
+    #[error("write blobs: {0}")]
+    Write(#[source] io::Error),
+    /// Whoever takes a content refused it.
+    #[error("{0}")]
+    Sink(#[source] io::Error),
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Io { source, .. } | Error::Read(source) | Error::Write(source) | Error::Sink(source) => {
+                source
+            }
+            other => io::Error::other(other),
+        }
+    }
+}
+
+/// Why the content of a state is unavailable; each message completes "the content is unavailable: ".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Nothing was at the path.
+    #[error("nothing was there")]
+    Absent,
+    /// What was at the path has no content.
+    #[error("it is a {}", .0.name().replace('_', " "))]
+    NoFile(FileType),
+    /// Content was needed and is not stored.
+    #[error("{}", told(*.0))]
+    Omitted(BlobOmitted),
+    /// The file was only asked about, so its content was never needed.
+    #[error("it was not recorded, since the command did not use it")]
+    NotRecorded,
+    /// Git was to supply it and does not.
+    #[error("Git blob {oid} of {} is unavailable: {why}", printable(.root))]
+    Lost {
+        /// The root of the working tree.
+        root: Vec<u8>,
+        /// The blob's object id.
+        oid: String,
+        /// What is wrong with the object or the repository.
+        why: git::Error,
+    },
+}
+
+fn told(reason: BlobOmitted) -> &'static str {
+    match reason {
+        BlobOmitted::TooLarge => "it was larger than the limit of the recording (too_large)",
+        BlobOmitted::Unreadable => "it could not be read at the recording (unreadable)",
+        BlobOmitted::ChangedWhileReading => "it changed while it was recorded (changed_while_reading)",
+        BlobOmitted::NoSpace => "there was no space for it (no_space)",
+        BlobOmitted::Withheld => "it was withheld (withheld)",
+    }
 }
 
 impl Error {

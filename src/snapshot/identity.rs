@@ -2,8 +2,9 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
-use super::live::machine_id_hash;
-use super::manifest::{Host, Tool};
+use sha2::{Digest as _, Sha256};
+
+use super::manifest::{Digest, Host, Tool};
 
 /// Makes a random identifier, 128 bits in hexadecimal.
 pub fn random_id() -> String {
@@ -26,5 +27,31 @@ impl Host {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             machine: machine_id_hash().to_string(),
         }
+    }
+}
+
+/// A hash that tells this machine from others without telling its id: of the machine id, or of the
+/// host's name where there is none.
+pub fn machine_id_hash() -> Digest {
+    let id = std::fs::read("/etc/machine-id").unwrap_or_default();
+    let id = match id.trim_ascii() {
+        b"" => rustix::system::uname().nodename().to_bytes().to_vec(),
+        id => id.to_vec(),
+    };
+    let mut hasher = Sha256::new();
+    hasher.update("agent-snapshot:");
+    hasher.update(id);
+    Digest::finish(hasher)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_the_machine_stays_the_same_and_hides_the_id() {
+        assert_eq!(machine_id_hash(), machine_id_hash());
+        let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        assert!(id.trim().is_empty() || !machine_id_hash().to_string().contains(id.trim()));
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fallocate};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxAttributes, StatxFlags, fallocate};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -17,13 +17,12 @@ use super::digest::read_at;
 use super::error::printable;
 use super::manifest::{self, Digest, InodeFlag, Present};
 use super::sparse::{self, BLOCK, Extents, Sink};
-use crate::fs::open_quietly;
-pub use crate::fs::{lstat, open_regular, open_regular_behind};
+use crate::fs::{FileStat, open_quietly};
 
 /// What `stat` says of `path` in the terms of the manifest, with the target of a symbolic link.
 ///
 /// Content, entries, extended attributes and inode flags are not looked at.
-pub fn present(stat: &Stat, path: &[u8]) -> io::Result<Present> {
+pub fn present(stat: &FileStat, path: &[u8]) -> io::Result<Present> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a file of no known type");
     let file_type = manifest::FileType::from_mode(stat.st_mode).ok_or_else(invalid)?;
     let target = match file_type {
@@ -330,20 +329,6 @@ impl Filesystem {
             _ => Filesystem::Local,
         }
     }
-}
-
-/// A hash that tells this machine from others without telling its id: of the machine id, or of the
-/// host's name where there is none.
-pub fn machine_id_hash() -> Digest {
-    let id = std::fs::read("/etc/machine-id").unwrap_or_default();
-    let id = match id.trim_ascii() {
-        b"" => nix::unistd::gethostname().unwrap_or_default().into_encoded_bytes(),
-        id => id.to_vec(),
-    };
-    let mut hasher = Sha256::new();
-    hasher.update("agent-snapshot:");
-    hasher.update(id);
-    Digest::finish(hasher)
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use std::io::{self, Write};
 
 use super::blobs::Side;
 use super::compare::{is_untouched, state};
-use super::error::{Error, printable};
-use super::manifest::{BlobOmitted, Digest, FileRecord, FileType, GitState, Present};
+use super::error::Error;
+pub use super::error::Unavailable;
+use super::manifest::{Digest, FileRecord, FileType, GitState, Present};
 use super::reader::Snapshot;
 use super::sparse::{Nowhere, Sink, SparseFile, runs};
 use crate::git::{self, ObjectDatabases};
@@ -38,57 +39,6 @@ pub enum ContentSource<'a> {
     Target(&'a [u8]),
     /// Nowhere, and nothing is missing: the digest is that of no bytes at all.
     Empty,
-}
-
-/// Why the content of a state can't be had; each message completes "the content is unavailable: ".
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// Nothing was at the path.
-    #[error("nothing was there")]
-    Absent,
-    /// What was at the path has no content.
-    #[error("it is a {}", .0.name().replace('_', " "))]
-    NoFile(FileType),
-    /// Content was needed and is not stored.
-    #[error("{}", told(*.0))]
-    Omitted(BlobOmitted),
-    /// The file was only asked about, so its content was never needed.
-    #[error("it was not recorded, since the command did not use it")]
-    NotRecorded,
-    /// Git was to supply it and does not.
-    #[error("Git blob {oid} of {} is unavailable: {why}", printable(.root))]
-    Lost {
-        /// The root of the working tree.
-        root: Vec<u8>,
-        /// The blob's object id.
-        oid: String,
-        /// What is wrong with the object or the repository.
-        why: git::Error,
-    },
-}
-
-fn told(reason: BlobOmitted) -> &'static str {
-    match reason {
-        BlobOmitted::TooLarge => "it was larger than the limit of the recording (too_large)",
-        BlobOmitted::Unreadable => "it could not be read at the recording (unreadable)",
-        BlobOmitted::ChangedWhileReading => "it changed while it was recorded (changed_while_reading)",
-        BlobOmitted::NoSpace => "there was no space for it (no_space)",
-        BlobOmitted::Withheld => "it was withheld (withheld)",
-    }
-}
-
-/// Why a content was not handed over.
-#[derive(Debug, thiserror::Error)]
-pub enum ContentError {
-    /// It can't be had, which is a finding and no fault of the bundle.
-    #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-    /// The bundle is bad or unreadable.
-    #[error(transparent)]
-    Snapshot(#[from] Error),
-    /// The sink refused it.
-    #[error("{0}")]
-    Sink(#[source] io::Error),
 }
 
 /// Says where the content of `record` on `side` is; of a symbolic link that is its target.
@@ -158,35 +108,29 @@ impl<'s> Contents<'s> {
     ///
     /// A blob streams, a row at a time; an object of Git is decoded in memory. What the sink has
     /// received counts only when this returns `Ok`: a blob's digest is known at its end.
-    pub fn copy(&self, record: &FileRecord, side: Side, sink: &mut dyn Write) -> Result<u64, ContentError> {
+    pub fn copy(&self, record: &FileRecord, side: Side, sink: &mut dyn Write) -> Result<u64, Error> {
         self.hand_over(record, side, &mut &mut *sink)
     }
 
     /// The same, into a regular file at its end, where the holes of a sparse file become holes.
-    pub fn copy_to_file(&self, record: &FileRecord, side: Side, file: &File) -> Result<u64, ContentError> {
-        let mut sink = SparseFile::at_end_of(file).map_err(ContentError::Sink)?;
+    pub fn copy_to_file(&self, record: &FileRecord, side: Side, file: &File) -> Result<u64, Error> {
+        let mut sink = SparseFile::at_end_of(file).map_err(Error::Sink)?;
         self.hand_over(record, side, &mut sink)
     }
 
     /// Reads the content for the sake of its checks, and counts its bytes.
-    pub fn prove(&self, record: &FileRecord, side: Side) -> Result<u64, ContentError> {
+    pub fn prove(&self, record: &FileRecord, side: Side) -> Result<u64, Error> {
         self.hand_over(record, side, &mut Nowhere)
     }
 
-    fn hand_over(&self, record: &FileRecord, side: Side, sink: &mut dyn Sink) -> Result<u64, ContentError> {
+    fn hand_over(&self, record: &FileRecord, side: Side, sink: &mut dyn Sink) -> Result<u64, Error> {
         match locate(record, side)? {
             ContentSource::Empty => Ok(0),
             ContentSource::Target(target) => {
-                sink.data(target).map_err(ContentError::Sink)?;
+                sink.data(target).map_err(Error::Sink)?;
                 Ok(target.len() as u64)
             }
-            ContentSource::Blob { key, digest } => {
-                let mut sink = Watched { sink, refusal: None };
-                self.snapshot.read_blob(key, digest, &mut sink).map_err(|error| match sink.refusal {
-                    Some(refusal) => ContentError::Sink(refusal),
-                    None => ContentError::Snapshot(error),
-                })
-            }
+            ContentSource::Blob { key, digest } => self.snapshot.read_blob(key, digest, sink),
             ContentSource::Git { root, oid, digest } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
                 let bytes = self.databases.read(root, oid, size).map_err(|why| lost(root, oid, why))?;
@@ -197,7 +141,7 @@ impl<'s> Contents<'s> {
                     Some(Digest::Sparse(_)) => give_sparse(&bytes, sink),
                     _ => sink.data(&bytes),
                 };
-                written.map_err(ContentError::Sink)?;
+                written.map_err(Error::Sink)?;
                 Ok(bytes.len() as u64)
             }
         }
@@ -217,34 +161,6 @@ fn give_sparse(bytes: &[u8], sink: &mut dyn Sink) -> io::Result<()> {
 
 fn lost(root: &[u8], oid: &str, why: git::Error) -> Unavailable {
     Unavailable::Lost { root: root.to_vec(), oid: oid.to_owned(), why }
-}
-
-/// A sink that remembers its own refusal, apart from the errors of what is read.
-struct Watched<'a> {
-    sink: &'a mut dyn Sink,
-    refusal: Option<io::Error>,
-}
-
-impl Sink for Watched<'_> {
-    fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let taken = self.sink.data(bytes);
-        self.note(taken)
-    }
-
-    fn hole(&mut self, len: u64) -> io::Result<()> {
-        let taken = self.sink.hole(len);
-        self.note(taken)
-    }
-}
-
-impl Watched<'_> {
-    fn note(&mut self, taken: io::Result<()>) -> io::Result<()> {
-        taken.map_err(|error| {
-            let kind = error.kind();
-            self.refusal = Some(error);
-            kind.into()
-        })
-    }
 }
 
 #[cfg(test)]

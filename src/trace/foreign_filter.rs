@@ -1,34 +1,36 @@
-//! Seccomp filters that the tree installs, without SECCOMP_RET_TRACE.
+//! Seccomp filters that the tree installs itself, which must not return SECCOMP_RET_TRACE.
 //!
-//! A thread without a tracer gets ENOSYS for a call that its filter hands to one (seccomp(2)). Recorded, it has
-//! one, and a notification of ours takes precedence over that action. So such a filter is installed with
-//! SECCOMP_RET_ERRNO and ENOSYS in its place. Neighbour: `tracer.rs`, which knows when one is installed.
+//! Without a tracer, a syscall for which a filter returns it fails with ENOSYS (seccomp(2)). Traced, it would
+//! not, and a notification of ours takes precedence over it. So such a filter is installed with
+//! SECCOMP_RET_ERRNO and ENOSYS instead. Neighbour: `tracer.rs` knows when one is installed.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use super::memory::{Memory, RemoteAddr};
-use super::sys::{Tid, TraceeMemory};
+use super::sys::{Stopped, Tid, TraceeMemory};
 
 /// The most instructions that a program may have (BPF_MAXINSNS, bpf(4)).
 const MAX_INSTRUCTIONS: u16 = 4096;
 
-/// A program in a tracee's memory that was changed for the time of the call that installs it.
+/// A program in a tracee's memory, changed for the duration of the syscall that installs it.
 #[derive(Debug)]
-pub struct ChangedProgram {
+pub(super) struct ChangedProgram {
     address: u64,
     original: Vec<u8>,
 }
 
-/// Replaces the action in the program that a stopped thread is about to install; none where it has no such
-/// action. `program` is the address of its struct sock_fprog.
+/// Replaces the action in the program that `tracee` is about to install; none if the program does not use it.
 ///
-/// # Errors
-///
-/// Where the tracee's memory can't be written.
-pub fn replace_trace_action(tid: Tid, program: RemoteAddr) -> io::Result<Option<ChangedProgram>> {
-    // What can't be read the kernel refuses, too.
+/// `program` is the address of its struct sock_fprog. An error says that the tracee's memory can't be
+/// written.
+pub(super) fn replace_trace_action(
+    tracee: &Stopped,
+    program: RemoteAddr,
+) -> io::Result<Option<ChangedProgram>> {
+    let tid = tracee.tid();
+    // If it can't be read, the kernel fails, too.
     let Some((address, original)) = read(&TraceeMemory(tid), program) else { return Ok(None) };
     let Some(changed) = without_trace(&original) else { return Ok(None) };
     write(tid, address, &changed)?;
@@ -36,13 +38,9 @@ pub fn replace_trace_action(tid: Tid, program: RemoteAddr) -> io::Result<Option<
 }
 
 impl ChangedProgram {
-    /// Puts back what the tracee had there.
-    ///
-    /// # Errors
-    ///
-    /// Where the tracee's memory can't be written.
-    pub fn restore(self, tid: Tid) -> io::Result<()> {
-        write(tid, self.address, &self.original)
+    /// Restores the original program.
+    pub fn restore(self, tracee: &Stopped) -> io::Result<()> {
+        write(tracee.tid(), self.address, &self.original)
     }
 }
 
@@ -58,7 +56,7 @@ fn read(memory: &dyn Memory, program: RemoteAddr) -> Option<(u64, Vec<u8>)> {
     Some((address, instructions))
 }
 
-/// The same instructions with ENOSYS for SECCOMP_RET_TRACE; none where that is not among them.
+/// The same instructions with ENOSYS for SECCOMP_RET_TRACE; none if that is not among them.
 fn without_trace(instructions: &[u8]) -> Option<Vec<u8>> {
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
     const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();

@@ -30,7 +30,7 @@ const UNFAIR_TURNS: u32 = 16;
 
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
 
-/// What becomes of a tracee once its stop was handled.
+/// What becomes of a tracee after its stop.
 enum Next {
     /// It is resumed so that its next stop is the one that matters, with a signal delivered (0: none).
     Resume(i32),
@@ -88,7 +88,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Follows the tree until its last thread has ended.
     ///
-    /// A panic while a stop is handled, here or in the observer, costs only what that stop would have told:
+    /// A panic while a stop is handled, here or in the observer, loses only what that stop would have told:
     /// the tracee is resumed all the same, since the tree dies with this loop.
     pub fn run(mut self) {
         let mut waited = VecDeque::new();
@@ -157,7 +157,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         done.map_err(|panic| failed(self.observer, &*panic)).ok()
     }
 
-    /// Does with a tracee what the handling of its stop came to; its syscall was first postponed at `since`.
+    /// Carries out what becomes of a tracee; its syscall was first postponed at `since`.
     fn proceed(&mut self, tracee: Stopped, next: Next, since: Option<Instant>) {
         match next {
             Next::Resume(signal) => self.resume(tracee, signal),
@@ -236,7 +236,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             let _ = tracee.set_register(Register::FirstArgument, argument);
         }
         if let Some(program) = self.changed_programs.remove(&tid)
-            && let Err(error) = program.restore(tid)
+            && let Err(error) = program.restore(tracee)
         {
             gap(self.observer, &format!("put back the seccomp program of thread {tid}: {error}"));
         }
@@ -420,7 +420,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Decision::Refuse => skip(tracee),
         }
         if let Some(Special::Filter { program, .. }) = decoded.special {
-            self.replace_trace_action(tid, program);
+            self.replace_trace_action(tracee, program);
         }
         // The child would run untraced, with a filter that answers ENOSYS to every syscall of the table.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
@@ -434,9 +434,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
         ControlFlow::Continue(())
     }
 
-    /// Changes the filter that a thread is about to install, where it asks for a tracer.
-    fn replace_trace_action(&mut self, tid: Tid, program: RemoteAddr) {
-        match foreign_filter::replace_trace_action(tid, program) {
+    /// Makes the filter that a thread is about to install return ENOSYS where it would return
+    /// SECCOMP_RET_TRACE.
+    fn replace_trace_action(&mut self, tracee: &Stopped, program: RemoteAddr) {
+        let tid = tracee.tid();
+        match foreign_filter::replace_trace_action(tracee, program) {
             Ok(None) => {}
             Ok(Some(program)) => {
                 self.changed_programs.insert(tid, program);

@@ -8,7 +8,7 @@ use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, Stor
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{
-    FileRecord, FileType, Header, Host, Operation, Operations, SnapshotKind, State, Tool, live,
+    FileRecord, FileType, Header, Host, Operation, Operations, SnapshotKind, State, Tool,
 };
 
 use super::{Entry, Place, Tree, assert_same, describe, scan};
@@ -24,7 +24,7 @@ pub fn header() -> Header {
         host: Host {
             arch: "x86_64".to_owned(),
             kernel: "6.1".to_owned(),
-            machine: live::machine_id_hash().to_string(),
+            machine: agent_snapshot::snapshot::identity::machine_id_hash().to_string(),
         },
         command: vec![b"true".to_vec()],
         exit_status: 0,

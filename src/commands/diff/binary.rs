@@ -1,6 +1,6 @@
-//! `GIT binary patch`: a content compressed, in lines of base 85, written while it streams.
+//! `GIT binary patch`: streams a content, compressed, as lines of base 85.
 //!
-//! gitformat-patch has no words for it; `diff.c` and `base85.c` of Git do.
+//! gitformat-patch does not describe it; see `diff.c` and `base85.c` of Git.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use gix::zlib::stream::deflate;
 const ALPHABET: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
-/// The most bytes in a line: the letter in front of it tells up to 52.
+/// The most bytes in a line, whose first letter is their number.
 const LINE: usize = 52;
 
 /// Writes what `content` writes, of `size` bytes, as one `literal` of a binary patch.
@@ -28,7 +28,7 @@ pub fn literal<E: From<io::Error>>(
     Ok(())
 }
 
-/// Puts bytes into lines.
+/// Encodes bytes as lines.
 struct Base85Lines<'a> {
     out: &'a mut dyn Write,
     pending: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The bytes of both sides of an entry, as far as they are needed to say how they differ.
+//! The bytes of both sides of an entry, as far as they are needed for the diff.
 
 use std::io::Write;
 
@@ -6,18 +6,17 @@ use super::lines::LineDiff;
 use super::plan::{DiffEntry, DiffSide};
 use crate::git::BlobHasher;
 use crate::snapshot::Error;
-use crate::snapshot::source::{ContentError, Contents, Unavailable};
+use crate::snapshot::source::{Contents, Unavailable};
 
-/// Longer files are not compared by line: what a person reads is shorter, and a patch of the bytes
-/// takes no memory.
+/// Longer files are not compared by lines but get a binary patch, which needs no memory.
 pub const TEXT_LIMIT: u64 = 8 << 20;
 
 /// How the contents of two sides differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffKind {
-    /// They don't; there are no bytes at hand.
+    /// They don't; no bytes were loaded.
     Same,
-    /// In lines of text; the bytes of both sides are at hand.
+    /// In lines of text; the bytes of both sides are loaded.
     Text,
     /// In bytes.
     Binary,
@@ -28,28 +27,28 @@ pub enum DiffKind {
 pub struct DiffBody {
     /// How its two sides differ; an absent side is empty.
     pub kind: DiffKind,
-    /// The bytes before, where they are at hand.
+    /// The bytes before, if they are loaded.
     pub old: Option<Vec<u8>>,
-    /// The bytes after, where they are at hand.
+    /// The bytes after, if they are loaded.
     pub new: Option<Vec<u8>>,
 }
 
-/// Why an entry can't be told of.
+/// Why an entry can't be written.
 pub enum DiffError<'s> {
-    /// The bytes of one side can't be had.
+    /// The bytes of one side are unavailable.
     Unavailable(DiffSide<'s>, Unavailable),
-    /// The snapshot is bad.
+    /// The snapshot is invalid.
     Snapshot(Error),
     /// The result can't be written.
     Output(std::io::Error),
 }
 
 impl<'s> DiffError<'s> {
-    fn with(half: DiffSide<'s>) -> impl FnOnce(ContentError) -> DiffError<'s> {
+    fn with(half: DiffSide<'s>) -> impl FnOnce(Error) -> DiffError<'s> {
         move |error| match error {
-            ContentError::Unavailable(why) => DiffError::Unavailable(half, why),
-            ContentError::Snapshot(error) => DiffError::Snapshot(error),
-            ContentError::Sink(error) => DiffError::Output(error),
+            Error::Unavailable(why) => DiffError::Unavailable(half, why),
+            Error::Sink(error) => DiffError::Output(error),
+            error => DiffError::Snapshot(error),
         }
     }
 }
@@ -61,7 +60,7 @@ impl From<std::io::Error> for DiffError<'_> {
 }
 
 impl DiffBody {
-    /// Looks at both sides of `entry`.
+    /// Loads and compares both sides of `entry`.
     pub fn of<'s>(entry: &DiffEntry<'s>, contents: &Contents) -> Result<DiffBody, DiffError<'s>> {
         let halves = [entry.old, entry.new];
         if entry.both().is_some_and(|(old, new)| old.known_same(&new) == Some(true)) {
@@ -81,7 +80,7 @@ impl DiffBody {
             }
         };
         let (old, new) = (load(entry.old)?, load(entry.new)?);
-        // As Git does, but to the end: patch(1) takes no line with a NUL byte.
+        // As in Git, but to the end of the file, since patch(1) takes no line with a NUL byte.
         let kind = match () {
             () if entry.both().is_some() && old == new => DiffKind::Same,
             () if old.contains(&0) || new.contains(&0) => DiffKind::Binary,
@@ -100,7 +99,7 @@ impl DiffBody {
         }
     }
 
-    /// How much both sides have in common, in percent; of bytes that differ nobody asks further.
+    /// The similarity of both sides, in percent; 0 for binary files that differ.
     pub fn similarity(&self) -> u64 {
         match self.kind {
             DiffKind::Same => 100,
@@ -114,7 +113,7 @@ pub fn copy<'s>(half: DiffSide<'s>, contents: &Contents, sink: &mut dyn Write) -
     contents.copy(half.record, half.side, sink).map(drop).map_err(DiffError::with(half))
 }
 
-/// The id that Git gives the content of `half`, all zeros where nothing is there.
+/// The blob id of the content of `half`; all zeros if there is none.
 pub fn object_id<'s>(
     half: Option<DiffSide<'s>>,
     bytes: Option<&[u8]>,

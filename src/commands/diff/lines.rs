@@ -1,6 +1,6 @@
-//! The lines of two texts held against each other, and the hunks that say so.
+//! Compares two texts by lines, and writes the hunks.
 //!
-//! A line ends at a line feed and nowhere else, as for Git and patch(1).
+//! A line ends at a line feed only, as in Git and patch(1).
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use super::super::out::{OutputFormat, style, visible};
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// The time after which the smallest difference of one file is no longer sought: what is found then
-/// is right all the same, but longer.
+/// The time after which the search for the smallest difference of a file ends; the result is correct, but
+/// may be longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The difference of two texts.
@@ -42,7 +42,7 @@ impl<'a> LineDiff<'a> {
         })
     }
 
-    /// How much of the larger text is in both, in percent, and never 100 where they differ.
+    /// How much of the larger text is in both, in percent; at most 99.
     pub fn similarity(&self) -> u64 {
         let len = |lines: &[&[u8]]| lines.iter().map(|line| line.len() as u64).sum::<u64>();
         let equal = self.ops.iter().filter(|op| matches!(op, DiffOp::Equal { .. }));
@@ -101,8 +101,8 @@ fn write_lines(
     Ok(())
 }
 
-/// A range of lines as a hunk tells it: from 1, the count left out where it is 1, and the line before
-/// where there is none.
+/// A range of lines in a hunk header: counted from 1; a count of 1 is omitted, and an empty range has the
+/// line before it.
 struct HunkRange(usize, usize);
 
 impl std::fmt::Display for HunkRange {

@@ -1,7 +1,6 @@
 //! One entry as Git writes it: the header, then hunks, a binary patch, or nothing.
 //!
-//! The words are those of `git diff` (Documentation/diff-generate-patch), so that `git apply` and
-//! `patch -p1` take them.
+//! The format is that of `git diff` (Documentation/diff-generate-patch), for `git apply` and `patch -p1`.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -15,10 +14,11 @@ use crate::commands::out::{OutputFormat, style};
 use crate::commands::paths::{must_be_quoted, quote_into, quoted};
 use crate::snapshot::source::Contents;
 
-/// How many digits of an object id stand before hunks; a binary patch needs them all.
+/// How many digits object ids have before hunks; a binary patch needs all.
 const ABBREVIATED: usize = 7;
 
-/// Writes `entry`, whose content is `body` and `lines` if it is text. The bytes of a binary patch are left out on a terminal.
+/// Writes `entry` with the content `body`, which is `lines` if it is text. On a terminal the bytes of a
+/// binary patch are left out.
 pub fn write<'s>(
     entry: &DiffEntry<'s>,
     body: &DiffBody,
@@ -42,7 +42,7 @@ pub fn write<'s>(
             _ => writeln!(header)?,
         }
     }
-    // The header goes out in one piece, when nothing can keep the rest from following.
+    // The header is written only when nothing that precedes the rest can fail any more.
     for line in header.split_inclusive(|byte| *byte == b'\n') {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
         format.line(out, style::HEADING, format_args!("{text}"))?;
@@ -74,7 +74,7 @@ fn write_header(entry: &DiffEntry, status: DiffStatus, out: &mut Vec<u8>) -> std
         Some((old, new)) => (old.name, new.name),
         None => (entry.name(), entry.name()),
     };
-    // Git would quote no space here; where no `---` line follows, patch(1) has only this line to read.
+    // Git does not quote a space here, but without a `---` line patch(1) takes the name from this line.
     let words = |side, name: &[u8]| match prefixed(side, name) {
         name if name.contains(' ') && !name.starts_with('"') => format!("\"{name}\""),
         name => name.into_owned(),
@@ -112,7 +112,7 @@ fn write_literal<'s>(
     })
 }
 
-/// A name behind `a/` or `b/`: quoted, if it must be, as a whole.
+/// A name after `a/` or `b/`, quoted as a whole if necessary.
 fn prefixed<'n>(side: &str, name: &'n [u8]) -> Cow<'n, str> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.contains(must_be_quoted) => Cow::Owned(format!("{side}{text}")),
@@ -125,7 +125,7 @@ fn prefixed<'n>(side: &str, name: &'n [u8]) -> Cow<'n, str> {
     }
 }
 
-/// The name in a `---` or `+++` line, where a tab ends one that has spaces: patch(1) looks for it.
+/// The name in a `---` or `+++` line; one with spaces is ended by a tab, which patch(1) expects.
 fn file_line<'n>(side: &str, half: DiffSide<'n>) -> Cow<'n, str> {
     let name = prefixed(side, half.name);
     if name.contains(' ') && !name.starts_with('"') { Cow::Owned(format!("{name}\t")) } else { name }

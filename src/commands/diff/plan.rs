@@ -1,6 +1,7 @@
-//! Which paths a diff tells of, which one is which one's new name, and what it has no words for.
+//! What a diff consists of: its entries, the renames among them, and the changes that a patch can't
+//! express.
 //!
-//! Git knows files, executable files and symbolic links; the rest is told beside the diff.
+//! Git knows files, executable files and symlinks; other changes are reported beside the diff.
 
 use std::collections::HashSet;
 
@@ -13,25 +14,25 @@ use crate::snapshot::{FileRecord, FileType, Present, Snapshot};
 /// One side of an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct DiffSide<'s> {
-    /// The record that it is of.
+    /// Its record.
     pub record: &'s FileRecord,
-    /// The state of the record that it is.
+    /// Which state of the record it is.
     pub side: Side,
-    /// That state.
+    /// The state.
     pub present: &'s Present,
-    /// The mode that Git has for it: 0o100644, 0o100755 or 0o120000.
+    /// Its mode in Git: 0o100644, 0o100755 or 0o120000.
     pub mode: u32,
     /// The path in the diff.
     pub name: &'s [u8],
 }
 
 impl DiffSide<'_> {
-    /// Whether it is a symbolic link.
+    /// Whether it is a symlink.
     pub fn is_link(&self) -> bool {
         self.present.file_type == FileType::Symlink
     }
 
-    /// Whether it has the bytes of `other`; none where only those bytes would tell.
+    /// Whether it has the bytes of `other`; none if they would have to be compared.
     pub fn known_same(&self, other: &DiffSide) -> Option<bool> {
         if self.is_link() || other.is_link() {
             return Some(self.present.target == other.present.target);
@@ -48,49 +49,49 @@ impl DiffSide<'_> {
         }
     }
 
-    /// The kind of object ids in the path's repository.
+    /// The kind of object ids in the repository of the path.
     pub fn hash_kind(&self) -> gix::hash::Kind {
         let head = self.record.git.as_ref().and_then(|git| git.head.as_deref());
         head.and_then(|head| gix::hash::Kind::from_hex_len(head.len())).unwrap_or(gix::hash::Kind::Sha1)
     }
 }
 
-/// A path that was changed, made, deleted or renamed; at least one side is there.
+/// A path that was changed, created, deleted or renamed; it has at least one side.
 #[derive(Debug, Clone, Copy)]
 pub struct DiffEntry<'s> {
     /// Before.
     pub old: Option<DiffSide<'s>>,
-    /// After; under another name where the path was renamed.
+    /// After; under another name if the path was renamed.
     pub new: Option<DiffSide<'s>>,
 }
 
 impl<'s> DiffEntry<'s> {
-    /// The name of the new side, or of the old one where there is no new one.
+    /// The name of the new side, or else of the old one.
     pub fn name(&self) -> &'s [u8] {
         self.new.or(self.old).map_or(b"", |half| half.name)
     }
 
-    /// The recorded path of the new side, or of the old one where there is no new one.
+    /// The recorded path of the new side, or else of the old one.
     pub fn path(&self) -> &'s [u8] {
         self.new.or(self.old).map_or(b"", |half| &half.record.path)
     }
 
-    /// Both sides, where both are there.
+    /// Both sides, if it has both.
     pub fn both(&self) -> Option<(DiffSide<'s>, DiffSide<'s>)> {
         self.old.zip(self.new)
     }
 
-    /// Whether a file became a symbolic link, or one a file.
+    /// Whether a file became a symlink, or a symlink a file.
     pub fn is_type_change(&self) -> bool {
         self.both().is_some_and(|(old, new)| old.is_link() != new.is_link())
     }
 
-    /// Whether both sides are there with two modes.
+    /// Whether it has two sides with different modes.
     pub fn is_mode_change(&self) -> bool {
         self.both().is_some_and(|(old, new)| old.mode != new.mode)
     }
 
-    /// Whether both sides are there under two names.
+    /// Whether it has two sides with different names.
     pub fn is_rename(&self) -> bool {
         self.both().is_some_and(|(old, new)| old.name != new.name)
     }
@@ -101,12 +102,12 @@ impl<'s> DiffEntry<'s> {
     }
 }
 
-/// What a diff has to say.
+/// The content of a diff.
 #[derive(Debug, Default)]
 pub struct DiffPlan<'s> {
-    /// In the order of their names.
+    /// The entries, sorted by name.
     pub entries: Vec<DiffEntry<'s>>,
-    /// Changes that a diff has no words for: the path, and in words what it is.
+    /// Changes that a patch can't express: the path, and a description.
     pub untold: Vec<(&'s [u8], String)>,
     /// Changed paths that are not below the base.
     pub outside: Vec<&'s [u8]>,
@@ -115,7 +116,7 @@ pub struct DiffPlan<'s> {
 }
 
 impl<'s> DiffPlan<'s> {
-    /// Finds what to tell of the selected paths below `base`.
+    /// Plans the diff of the selected paths below `base`.
     pub fn new(snapshot: &'s Snapshot, selection: &Selection, base: &[u8]) -> DiffPlan<'s> {
         let mut plan = DiffPlan::default();
         let mut changed = Vec::new();
@@ -127,7 +128,7 @@ impl<'s> DiffPlan<'s> {
             }
             match below(&record.path, base) {
                 None | Some(b"") => plan.outside.push(&record.path),
-                // The log that a shell redirects to is not the command's doing.
+                // A log that the shell redirects to is not a change that the command made.
                 Some(_) if record.is_inherited_alone() && !selection.names(&record.path) => {
                     plan.inherited.push(&record.path)
                 }
@@ -154,7 +155,7 @@ impl<'s> DiffPlan<'s> {
                 (None, Some(new)) => origin(snapshot, record).and_then(|origin| find(&origin.path)).and_then(
                     |(name, record)| {
                         let old = half(name, record, Side::Before)?;
-                        // patch(1) renames no symbolic links.
+                        // patch(1) renames no symlinks.
                         (record.after.present().is_none() && !old.is_link() && !new.is_link()).then_some(old)
                     },
                 ),
@@ -168,7 +169,7 @@ impl<'s> DiffPlan<'s> {
                 _ => entries.push(DiffEntry { old, new }),
             }
         }
-        // A renamed path is told of under its new name.
+        // A renamed path is one entry, under its new name.
         entries.retain(|entry: &DiffEntry| {
             entry.new.is_some() || entry.old.is_some_and(|old| !sources.contains(old.record.path.as_slice()))
         });
@@ -176,7 +177,7 @@ impl<'s> DiffPlan<'s> {
     }
 
     fn tell_untold(&mut self, changed: &[(&'s [u8], &'s FileRecord)]) {
-        // A directory goes without saying where a file is in it.
+        // A directory with a file in it is implied.
         let implied = |side: fn(&DiffEntry<'s>) -> Option<DiffSide<'s>>| {
             let halves = self.entries.iter().filter_map(side);
             halves.flat_map(|half| parents(half.name)).collect::<HashSet<_>>()

@@ -12,7 +12,7 @@ use crate::commands::out::{Console, OutputError, OutputFormat, style};
 use crate::commands::paths::quoted;
 use crate::snapshot::wire::JsonObject;
 
-/// What became of a path, in Git's words.
+/// What became of a path, as Git names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffStatus {
     /// It is new.
@@ -21,9 +21,9 @@ pub enum DiffStatus {
     Deleted,
     /// Its content or mode is another.
     Modified,
-    /// It has another name, and so much of its content, in percent.
+    /// It was renamed, with this similarity in percent.
     Renamed(u64),
-    /// A file became a symbolic link, or one a file.
+    /// A file became a symlink, or a symlink a file.
     TypeChanged,
 }
 
@@ -114,7 +114,7 @@ impl<'s> DiffStat<'s> {
                 writeln!(out, "{:>count_width$} {} -> {} bytes", "Bin", size(entry.old), size(entry.new))?;
                 continue;
             }
-            // No sign gets lost though the bar is shorter than the count.
+            // At least one sign stays, however much the bar is scaled down.
             let scaled =
                 |count: usize| if most > bar { (count * bar / most).max(count.min(1)) } else { count };
             let (added, removed) = ("+".repeat(scaled(row.added)), "-".repeat(scaled(row.removed)));
@@ -153,9 +153,9 @@ pub struct DiffJson<'a, 's> {
     pub status: DiffStatus,
     /// The path.
     pub entry: &'a DiffEntry<'s>,
-    /// How much changed, where it was looked at.
+    /// How many lines changed, if they were compared.
     pub row: Option<&'a LineCounts>,
-    /// The patch, if one was made.
+    /// The patch, if there is one.
     pub patch: &'a [u8],
 }
 

@@ -346,7 +346,7 @@ fn what_can_not_be_had_is_named_and_the_rest_is_told() {
     let ran = diff(&trees, &[]);
     assert_eq!(ran.status, 1);
     assert!(ran.text().contains("b/kept") && !ran.text().contains("lost"), "{}", ran.text());
-    assert!(ran.err.contains("diff lost: its content before the command can't be had"), "{}", ran.err);
+    assert!(ran.err.contains("diff lost: its content before the command is unavailable"), "{}", ran.err);
     let names = diff(&trees, &["--name-status"]);
     assert_eq!((names.status, names.text()), (0, "M\tkept\nM\tlost\n"), "no bytes are needed for that");
     let json = diff(&trees, &["--json"]).json();

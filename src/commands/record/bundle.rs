@@ -1,6 +1,6 @@
-//! The end of a recording: its manifest, its blobs and its report.
+//! The end of a recording: writes its manifest, commits the snapshot and makes the report.
 //!
-//! Neighbours: `tracing.rs` calls it when the tree has ended, `report.rs` has the words.
+//! Neighbours: `tracing.rs` calls it when the tree has ended, `report.rs` formats the report.
 
 use std::io::BufWriter;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::trace::wait_status::End;
 
 /// What was written.
 pub struct WrittenBundle {
-    /// Whether nothing was lost.
+    /// Whether the recording has no gap.
     pub complete: bool,
-    /// What is said whatever report was asked for, a sentence each.
+    /// Messages that are printed with any kind of report.
     pub notes: Vec<String>,
     /// The report that was asked for.
     pub report: String,
 }
 
-/// When the recording took place.
+/// The times of the recording.
 pub struct RecordingTimes {
     /// When the command started.
     pub started_at: jiff::Timestamp,
@@ -76,8 +76,8 @@ pub fn write(
         },
         timed_out,
         start_cwd: setup.start_cwd.clone(),
-        uid: nix::unistd::geteuid().as_raw(),
-        gid: nix::unistd::getegid().as_raw(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         started_at: times.started_at.to_string(),
         finished_at: times.finished_at.to_string(),
         complete,
@@ -100,7 +100,7 @@ pub fn write(
     if path != named {
         notes.push(format!("the command moved the snapshot's directory: it is {path} now"));
     }
-    // The summary names them, too.
+    // The summary has them already.
     if setup.options.strict && setup.report != cli::ReportFormat::Summary {
         notes.extend(report::gaps(&header));
     }

@@ -1,4 +1,4 @@
-//! What the two processes of a recording tell each other: one JSON message after another.
+//! The channel between the two processes of a recording: JSON messages over a SOCK_SEQPACKET socket pair.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::trace::seqpacket;
 
-/// What of a message fits into one packet; a longer one takes several.
+/// The most bytes of a message in one packet; a longer message takes several.
 const PART: usize = 32 << 10;
-/// The last byte of a packet: whether its message ends with it.
+/// The last byte of a packet says whether its message ends with it.
 const GOES_ON: u8 = 0;
 const ENDS: u8 = 1;
 
@@ -19,19 +19,19 @@ const ENDS: u8 = 1;
 pub struct Moment(i64);
 
 impl Moment {
-    /// The present one.
+    /// The current time.
     pub fn now() -> Moment {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Moment(now.tv_sec * 1_000_000_000 + now.tv_nsec)
     }
 }
 
-/// From the process that traces to the one that the user waits for.
+/// Messages from the tracing process to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
-    /// The command is about to run; with the listener of the fast lane, where there is one.
+    /// The command is about to run; with the seccomp listener, if there is one.
     Launched,
-    /// Tracing is impossible here; nothing was run.
+    /// Tracing is impossible; nothing was run.
     Denied(String),
     /// Something else went wrong before the launch; nothing was run.
     Failed(String),
@@ -41,19 +41,19 @@ pub enum ToFront {
     Stopped {
         /// The number.
         signal: i32,
-        /// When the stop was met.
+        /// When the tracer received the stop.
         at: Moment,
     },
-    /// It goes on. SIGCONT comes after this, so that a front which is already stopped learns of it.
+    /// The command continues. SIGCONT is sent after this message, in case the front is already stopped.
     Continued,
     /// The command has ended: its status, or the signal.
     Ended(CommandEnd),
-    /// From now on the recording goes on without the front.
+    /// The recording continues without the front.
     Detached {
         /// Whether `--timeout` is ending it.
         timed_out: bool,
     },
-    /// The manifest is written, or it is not: why.
+    /// The recording has ended, with or without a manifest.
     Done(RecordingOutcome),
 }
 
@@ -76,7 +76,7 @@ impl CommandEnd {
     }
 }
 
-/// The end of a recording.
+/// The outcome of a recording.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RecordingOutcome {
     /// Why there is no manifest.
@@ -85,14 +85,14 @@ pub struct RecordingOutcome {
     pub timed_out: bool,
     /// Whether the manifest is complete.
     pub complete: bool,
-    /// What is said whatever report was asked for, a sentence each.
+    /// Messages that are printed with any kind of report.
     pub notes: Vec<String>,
     /// The report that was asked for.
     pub report: String,
 }
 
 impl RecordingOutcome {
-    /// There is no manifest.
+    /// No manifest was written, for this reason.
     pub fn failed(error: String, timed_out: bool) -> RecordingOutcome {
         RecordingOutcome {
             error: Some(error),
@@ -104,10 +104,11 @@ impl RecordingOutcome {
     }
 }
 
-/// From the process that the user waits for to the one that traces.
+/// Messages from the front to the tracing process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum ToTracer {
-    /// A signal came; it goes on to the command unless its sender signalled us both.
+    /// The front received a signal, which is forwarded to the command unless its sender signalled both
+    /// processes.
     Signal {
         /// The number.
         signal: i32,
@@ -118,17 +119,17 @@ pub enum ToTracer {
         /// When the front took it from its queue.
         at: Moment,
     },
-    /// Nobody wants to wait: end every process of the tree.
+    /// End every process of the tree.
     EndTree,
-    /// Go on without the front.
+    /// Continue without the front.
     Detach,
 }
 
-/// One end of the connection.
+/// One end of the channel.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
-    /// Held while a message is sent: its packets stay together.
+    /// Locked while a message is sent, so that its packets stay together.
     sending: Mutex<()>,
 }
 
@@ -140,12 +141,12 @@ impl Channel {
         Ok((channel(one), channel(other)))
     }
 
-    /// Sends a message; a peer that is gone is no error, it needs no telling.
+    /// Sends a message; it is no error if the peer is gone.
     pub fn send(&self, message: &impl Serialize) {
         self.send_with(message, None);
     }
 
-    /// The same, and another name of `descriptor` with it.
+    /// The same, with a duplicate of `descriptor`.
     pub fn send_with(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) {
         let bytes = serde_json::to_vec(message).unwrap_or_default();
         let _together = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +160,7 @@ impl Channel {
         }
     }
 
-    /// Receives the next message, and the descriptor that came with it; none when the peer is gone.
+    /// Receives the next message, and the descriptor that was sent with it; none if the peer is gone.
     pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Option<(T, Option<OwnedFd>)> {
         let mut message = Vec::new();
         let mut descriptor = None;

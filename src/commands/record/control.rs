@@ -1,31 +1,33 @@
-//! The thread of the tracing process that listens to the front, to signals and to the clock.
+//! The control thread of the tracing process: waits for the front, for signals and for `--timeout`.
 //!
-//! Neighbours: `front.rs` at the other end of the channel, `process_tree.rs` whose processes it signals.
+//! Neighbours: `front.rs` at the other end of the channel, `process_tree.rs`, whose processes it signals.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Pid, getpgid, getpgrp};
 
 use super::channel::{Channel, Moment, ToFront, ToTracer};
+use super::descriptors::wait_readable;
 use super::process_tree::ProcessTree;
 use crate::trace::sys::{self, ReceivedSignal};
 
-/// A signal to both of us reaches both within this time.
+/// A signal that is sent to both processes reaches both within this time.
 const SAME_SIGNAL: Duration = Duration::from_millis(200);
-/// A front that has just been stopped tells late of what continued it, for which nothing waits.
+/// The same for job control: a front that was stopped reports late what continued it, and nothing waits
+/// for that.
 const SAME_JOB_CONTROL: Duration = Duration::from_secs(2);
 
-/// Listens to the front and to signals of this process.
+/// Handles messages of the front and signals to this process.
 pub struct ControlThread {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
     signals: OwnedFd,
-    /// Signals that came to us and not yet, or never, to the front.
+    /// Signals that this process received and the front has not reported, or never will.
     recent: Vec<Recent>,
-    /// When the time is up for who waits; the front can't tell while it is stopped.
+    /// When `--timeout` expires; the front could not handle it while it is stopped.
     deadline: Option<Instant>,
 }
 
@@ -36,7 +38,7 @@ struct Recent {
 }
 
 impl ControlThread {
-    /// A thread that ends the tree after `timeout`, if there is one.
+    /// Prepares the thread, which ends the tree after `timeout` if there is one.
     pub fn new(
         tree: Arc<ProcessTree>,
         channel: Arc<Channel>,
@@ -47,31 +49,26 @@ impl ControlThread {
         ControlThread { tree, channel, signals, recent: Vec::new(), deadline }
     }
 
-    /// Listens for the life of this process.
+    /// Runs until this process ends.
     pub fn run(mut self) {
         let mut connected = true;
         loop {
             let soon = (!self.recent.is_empty()).then_some(Duration::from_millis(50));
             let up = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let timeout = match [soon, up].into_iter().flatten().min() {
-                Some(left) => {
-                    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-                }
-                None => PollTimeout::NONE,
+            let fds = [self.signals.as_fd(), self.channel.as_fd()];
+            let timeout = [soon, up].into_iter().flatten().min();
+            let message = if connected {
+                wait_readable(fds, timeout)[1]
+            } else {
+                wait_readable([fds[0]], timeout);
+                false
             };
-            let mut fds = [
-                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
-            ];
-            let count = if connected { 2 } else { 1 };
-            let _ = poll(&mut fds[..count], timeout);
-            let message = connected && fds[1].revents().is_some_and(|events| !events.is_empty());
             self.drain();
             if message {
                 match self.channel.receive::<ToTracer>() {
-                    Some((message, _)) => self.told(message),
+                    Some((message, _)) => self.receive(message),
                     None if self.tree.detached.load(Ordering::SeqCst) => connected = false,
-                    // The front is dead: nothing may run on unwatched, and nobody would learn of it.
+                    // The front is dead: nothing may run unrecorded, and nobody would be told.
                     None => self.tree.die(),
                 }
             }
@@ -92,10 +89,10 @@ impl ControlThread {
         }
     }
 
-    fn told(&mut self, message: ToTracer) {
+    fn receive(&mut self, message: ToTracer) {
         match message {
             ToTracer::Signal { signal, sender, code, at } => {
-                // A signal to our whole group has reached the command itself, if it is in it.
+                // A signal to our process group has reached the command already, if it is in it.
                 let sent = ReceivedSignal { signal, sender, code };
                 let stopped_since =
                     self.recent.iter().any(|recent| is_stop(recent.received.signal) && recent.at > at);
@@ -103,7 +100,7 @@ impl ControlThread {
                 match twin.map(|twin| self.recent.remove(twin)) {
                     Some(_) if self.is_command_in_our_group() => {}
                     Some(_) => self.forward(signal),
-                    // A later stop of our group took our own copy from the queue (signal(7)).
+                    // A later stop signal to our group has discarded our pending SIGCONT (signal(7)).
                     None if signal == libc::SIGCONT && stopped_since => {}
                     None => self.forward(signal),
                 }
@@ -118,11 +115,11 @@ impl ControlThread {
     }
 
     fn is_command_in_our_group(&self) -> bool {
-        let command = nix::unistd::Pid::from_raw(self.tree.root.0);
-        nix::unistd::getpgid(Some(command)) == Ok(nix::unistd::getpgrp())
+        let command = Pid::from_raw(self.tree.root.0);
+        command.is_some_and(|command| getpgid(Some(command)) == Ok(getpgrp()))
     }
 
-    /// Signals that were sent to this process alone go on to the command, too.
+    /// Forwards signals that were sent to this process alone.
     fn forward_own(&mut self) {
         let due = |recent: &Recent| {
             let signal = recent.received.signal;

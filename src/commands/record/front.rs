@@ -1,33 +1,33 @@
-//! The process that the user waits for: it stands for the command in the eyes of the shell.
+//! The front: the process that the user waits for, which the shell takes for the command.
 //!
-//! It stops when the command is stopped, hands on the signals that were meant for it, ends as the
-//! command ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
+//! It stops when the command is stopped, forwards signals to it, ends as it ended, and does no work of
+//! the recording. Neighbour: `tracing.rs`, the other process.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
-use super::descriptors;
+use super::descriptors::{self, wait_readable};
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
 
-/// After this time we say whom we wait for.
+/// How long after the end of the command the front says which processes it waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A stop that may be over already: so long may the word take that it is.
-const WORD_OF_CONTINUING: Duration = Duration::from_millis(200);
+/// The grace period for a stop that a SIGCONT may have ended already.
+const SIGCONT_GRACE: Duration = Duration::from_millis(200);
 
-/// How a recording ended, as far as the exit status depends on it.
+/// How a recording ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// It was recorded; what the recording came to.
+    /// The command has ended, and so has the recording.
     Recorded(CommandEnd, RecordingOutcome),
-    /// The command ended; the recording goes on without us.
+    /// The command has ended; the recording continues without the front.
     Detached(CommandEnd),
-    /// The time was up.
+    /// `--timeout` ended the tree.
     TimedOut(RecordingOutcome),
     /// Nothing was run: tracing is impossible.
     Denied(String),
@@ -35,12 +35,12 @@ pub enum Ending {
     Failed(String),
     /// The kernel did not execute the command.
     NotExecuted(i32),
-    /// The tracing process died, and the tree with it.
+    /// The tracing process was killed, and the tree with it.
     Lost,
 }
 
 impl Ending {
-    /// Whether a snapshot is there now, or will be.
+    /// Whether a snapshot exists now, or will.
     pub fn leaves_a_snapshot(&self) -> bool {
         match self {
             Ending::Recorded(_, done) | Ending::TimedOut(done) => done.error.is_none(),
@@ -50,27 +50,28 @@ impl Ending {
     }
 }
 
-/// What the front watches.
+/// The state of the front.
 pub struct Front {
     channel: Channel,
     tracer: Tid,
     signals: OwnedFd,
     survivors: Survivors,
     quiet: bool,
-    /// Descriptors of the command that we were started with.
+    /// The inherited descriptors, which are the command's.
     inherited: Vec<InheritedFd>,
     ended: Option<(CommandEnd, Instant)>,
-    told_of_survivors: bool,
-    /// The signal that the command is stopped by, and when we stop by it, too.
+    survivors_reported: bool,
+    /// The signal that stopped the command, and when the front is to stop by it, too.
     stopping: Option<(i32, Instant)>,
-    /// When the last SIGCONT came from outside.
+    /// When the last SIGCONT came from another process.
     continued: Option<Moment>,
-    /// Held, never used: see [`ToFront::Launched`].
+    /// A duplicate of the seccomp listener, which is only kept open: without any holder the kernel fails
+    /// waiting calls with ENOSYS.
     listener: Option<OwnedFd>,
 }
 
 impl Front {
-    /// A front for the tracing process at the other end of `channel`. All signals are blocked.
+    /// A front for the tracing process at the other end of `channel`; all signals have to be blocked.
     pub fn new(
         channel: Channel,
         tracer: Tid,
@@ -87,37 +88,37 @@ impl Front {
             quiet,
             inherited,
             ended: None,
-            told_of_survivors: false,
+            survivors_reported: false,
             stopping: None,
             continued: None,
             listener: None,
         }
     }
 
-    /// Watches until the recording has ended.
+    /// Runs until the recording has ended or continues without it.
     pub fn run(mut self) -> Ending {
         loop {
             let (message, signal) = self.wait();
             if signal {
-                self.signals_came();
+                self.take_signals();
             }
             if message {
                 match self.channel.receive::<ToFront>() {
                     Some((message, listener)) => {
                         self.listener = self.listener.or(listener);
-                        if let Some(ending) = self.told(message) {
+                        if let Some(ending) = self.receive(message) {
                             return ending;
                         }
                     }
                     None => {
-                        // Gone, and its tracees with it, only when it can be waited for.
+                        // Its tracees are gone only when it has been reaped.
                         let _ = sys::wait_for_end(self.tracer);
                         return Ending::Lost;
                     }
                 }
             }
-            self.look_at_clock();
-            // What was told meanwhile comes first: it may be that the command goes on.
+            self.report_survivors_if_due();
+            // Messages first: the command may have been continued.
             if !message && !signal {
                 self.stop_if_due();
             }
@@ -126,33 +127,20 @@ impl Front {
 
     fn wait(&self) -> (bool, bool) {
         let next = [
-            self.ended.filter(|_| !self.told_of_survivors).map(|(_, since)| since + PATIENCE),
+            self.ended.filter(|_| !self.survivors_reported).map(|(_, since)| since + PATIENCE),
             self.stopping.map(|(_, due)| due),
         ];
-        let timeout = match next.into_iter().flatten().min() {
-            Some(next) => {
-                let left = next.saturating_duration_since(Instant::now());
-                // Whole milliseconds: rather late than again and again.
-                let left = if left.is_zero() { left } else { left + Duration::from_millis(1) };
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-            None => PollTimeout::NONE,
-        };
-        let mut fds = [
-            PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-        ];
-        let _ = poll(&mut fds, timeout);
-        let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        (ready(&fds[0]), ready(&fds[1]))
+        let next = next.into_iter().flatten().min();
+        let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
+        wait_readable([self.channel.as_fd(), self.signals.as_fd()], timeout).into()
     }
 
-    fn look_at_clock(&mut self) {
+    fn report_survivors_if_due(&mut self) {
         if let Some((_, since)) = self.ended
-            && !self.told_of_survivors
+            && !self.survivors_reported
             && Instant::now() >= since + PATIENCE
         {
-            self.told_of_survivors = true;
+            self.survivors_reported = true;
             if self.survivors == Survivors::Wait && !self.quiet {
                 eprintln!(
                     "agent-snapshot: the command has ended; waiting for {} (Ctrl-C: record on in the background)",
@@ -162,7 +150,7 @@ impl Front {
         }
     }
 
-    fn signals_came(&mut self) {
+    fn take_signals(&mut self) {
         let us = std::process::id();
         while let Some(received) = sys::take_signal(self.signals.as_fd()) {
             let own = received.sender == us || received.sender == self.tracer.0.unsigned_abs();
@@ -174,12 +162,12 @@ impl Front {
                 self.continued = Some(at);
             }
             match (self.ended, received.signal) {
-                // The shell's prompt is due; what runs on is recorded on.
+                // Return to the shell; the other processes are still recorded.
                 (Some(_), libc::SIGINT | libc::SIGQUIT) => self.channel.send(&ToTracer::Detach),
                 (Some(_), libc::SIGTERM | libc::SIGHUP) => {
                     self.channel.send(&ToTracer::EndTree);
                 }
-                // From the keyboard or a hangup: the command has it too, if it would have had it alone.
+                // From the terminal: the command receives it, too, if it would without us.
                 _ if received.code > 0 => {}
                 _ => self.channel.send(&ToTracer::Signal {
                     signal: received.signal,
@@ -191,18 +179,18 @@ impl Front {
         }
     }
 
-    /// Stops this process as the command was stopped, so that the shell's job control sees it.
+    /// Stops this process as the command was stopped, for the shell's job control.
     fn stop_if_due(&mut self) {
         let Some((signal, _)) = self.stopping.filter(|(_, due)| Instant::now() >= *due) else { return };
         if self.ended.is_some() {
             self.stopping = None;
             return;
         }
-        // Blocked it is pending, and any SIGCONT from now on takes it from the queue (signal(7)). One
-        // that came before was told of first, and then we look again; our queue drops what we sent.
+        // While it is blocked it stays pending, and a SIGCONT from now on discards it (signal(7)). If
+        // there was a SIGCONT before, its message is there already, so check once more; the signal
+        // descriptor ignores our own signal.
         let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
-        let mut channel = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut channel, PollTimeout::ZERO) != Ok(0) {
+        if wait_readable([self.channel.as_fd()], Some(Duration::ZERO)) != [false] {
             return;
         }
         self.stopping = None;
@@ -211,7 +199,7 @@ impl Front {
         SignalMask::block_all();
     }
 
-    fn told(&mut self, message: ToFront) -> Option<Ending> {
+    fn receive(&mut self, message: ToFront) -> Option<Ending> {
         match message {
             ToFront::Launched => {
                 // The command has its own; ours would only delay the end of a pipe.
@@ -222,9 +210,9 @@ impl Front {
             ToFront::Failed(why) => Some(Ending::Failed(why)),
             ToFront::NotExecuted(errno) => Some(Ending::NotExecuted(errno)),
             ToFront::Stopped { signal, at } => {
-                // A SIGCONT that came later has probably continued the command as it continued us.
+                // A SIGCONT after the stop has probably continued the command as well.
                 let over = self.continued.is_some_and(|continued| continued > at);
-                let wait = if over { WORD_OF_CONTINUING } else { Duration::ZERO };
+                let wait = if over { SIGCONT_GRACE } else { Duration::ZERO };
                 self.stopping = Some((signal, Instant::now() + wait));
                 None
             }
@@ -237,7 +225,7 @@ impl Front {
                 None
             }
             ToFront::Detached { timed_out } => {
-                self.leave_keeper();
+                self.keep_listener_open();
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
                 Some(if timed_out {
                     Ending::TimedOut(RecordingOutcome {
@@ -257,8 +245,8 @@ impl Front {
         }
     }
 
-    /// Leaves a process that holds the listener in our place until the tracing process is gone.
-    fn leave_keeper(&self) {
+    /// Forks a process that keeps the listener open until the tracing process is gone.
+    fn keep_listener_open(&self) {
         let Some(listener) = &self.listener else { return };
         let Some(pid) = rustix::process::Pid::from_raw(self.tracer.0) else { return };
         let flags = rustix::process::PidfdFlags::empty();
@@ -266,22 +254,22 @@ impl Front {
         let _ = sys::fork_holder(listener.as_fd(), tracer.as_fd());
     }
 
-    /// The lock on the snapshot is free when the tracing process is gone.
+    /// Waits until the tracing process is gone, which releases the lock on the snapshot.
     fn wait_for_tracer(&self) {
         while self.channel.receive::<ToFront>().is_some() {}
         let _ = sys::wait_for_end(self.tracer);
     }
 }
 
-/// Ends this process by `signal`, as the command ended, without a core of ours.
+/// Ends this process by `signal`, as the command ended, without a core dump.
 pub fn die_by(signal: i32) {
-    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     sys::default_disposition(signal);
     SignalMask::unblock(signal);
     let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
 }
 
-/// Names the processes that the tracing process still traces.
+/// Lists the processes that are still traced.
 fn descendants(tracer: Tid) -> String {
     let mut names = Vec::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,11 +1,13 @@
-//! The living processes of the recorded tree, and their end.
+//! The living processes of the recorded tree, for the threads that signal them.
 //!
-//! Neighbours: the recorder of `observe` tells of each start and end, `control.rs` asks for the end of all.
+//! Neighbours: the recorder of `observe` reports each start and end, `control.rs` ends the tree.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
 
 use super::channel::{Channel, CommandEnd, Moment, ToFront};
 use super::report;
@@ -15,10 +17,10 @@ use crate::observe::Events;
 use crate::trace::sys::{self, Tid};
 use crate::trace::wait_status::End;
 
-/// After SIGTERM the tree has this long before SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The living processes of the tree, for the threads that send signals to them.
+/// The living processes of the recorded tree.
 pub struct ProcessTree {
     /// The process of the command.
     pub root: Tid,
@@ -27,24 +29,24 @@ pub struct ProcessTree {
     changed: Condvar,
     /// Whether `--timeout` is ending it.
     pub timed_out: AtomicBool,
-    /// Whether the recording goes on without the front.
+    /// Whether the recording continues without the front.
     pub detached: AtomicBool,
 }
 
-/// What changes in it.
+/// The part of a tree that is behind its lock.
 #[derive(Default)]
 pub struct ProcessTreeState {
     living: BTreeSet<Tid>,
     /// How the process of the command ended.
     pub root_end: Option<End>,
     ending: bool,
-    /// Whether the front is dead: nothing is to be written.
+    /// Whether the front is dead, so that nothing is written.
     pub dying: bool,
     ended_survivors: usize,
 }
 
 impl ProcessTree {
-    /// A tree of the process `root`, which has not started yet.
+    /// A tree for the process `root`, which has not been reported yet.
     pub fn new(root: Tid, survivors: Survivors) -> ProcessTree {
         ProcessTree {
             root,
@@ -56,7 +58,7 @@ impl ProcessTree {
         }
     }
 
-    /// The state, locked.
+    /// Locks the state.
     pub fn lock(&self) -> MutexGuard<'_, ProcessTreeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +75,8 @@ impl ProcessTree {
         })
     }
 
-    /// Ends every process, and then this one: while we live, no call of theirs goes astray.
+    /// Kills every process, and then ends this one; while it lives, no system call of theirs goes
+    /// unanswered.
     pub fn die(&self) -> ! {
         let mut state = self.lock();
         state.dying = true;
@@ -81,7 +84,7 @@ impl ProcessTree {
             for process in &state.living {
                 let _ = sys::kill(*process, libc::SIGKILL);
             }
-            // What is forked meanwhile is met in the next round.
+            // Processes forked meanwhile get it in the next round.
             state = self
                 .changed
                 .wait_timeout(state, Duration::from_millis(20))
@@ -90,7 +93,7 @@ impl ProcessTree {
         sys::exit_now(Exit::Failure.status())
     }
 
-    /// SIGTERM to every process, SIGKILL to those that are left after the grace.
+    /// Sends SIGTERM to every process, and SIGKILL to those that are left after the grace period.
     pub fn end(self: &Arc<Self>) {
         if std::mem::replace(&mut self.lock().ending, true) {
             return;
@@ -126,7 +129,7 @@ impl ProcessTree {
     }
 }
 
-/// Tells the front and the other threads what happens to the tree.
+/// Reports what happens to the tree to the front and to the other threads.
 pub struct TreeEvents {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
@@ -136,14 +139,14 @@ pub struct TreeEvents {
 }
 
 impl TreeEvents {
-    /// Tells `tree`, and the front `front` at the other end of `channel`.
+    /// Reports to `tree`, and to the process `front` at the other end of `channel`.
     pub fn new(tree: Arc<ProcessTree>, channel: Arc<Channel>, front: Tid) -> TreeEvents {
         TreeEvents { tree, channel, front, stopped: AtomicBool::new(false) }
     }
 
-    /// Signals the front, while it is our parent.
+    /// Signals the front, if it is still our parent.
     fn signal_front(&self, signal: i32) {
-        if nix::unistd::getppid().as_raw() == self.front.0 {
+        if Pid::as_raw(rustix::process::getppid()) == self.front.0 {
             let _ = sys::kill(self.front, signal);
         }
     }
@@ -176,7 +179,7 @@ impl Events for TreeEvents {
             End::Killed { signal, .. } => CommandEnd::Killed(signal),
         }));
         if self.stopped.load(Ordering::Relaxed) {
-            // It was killed while it was stopped, which a shell learns of at once.
+            // It was killed while it was stopped; a shell is told at once.
             self.signal_front(libc::SIGCONT);
         }
         if others > 0 {
@@ -198,7 +201,8 @@ impl Events for TreeEvents {
         }
         self.stopped.store(true, Ordering::Relaxed);
         match signal {
-            // Nobody can hold it back, so one thread sends both this and what ends it, in order.
+            // The front can't block it; this thread sends both it and the SIGCONT after it, so they stay
+            // in order.
             libc::SIGSTOP => self.signal_front(libc::SIGSTOP),
             _ => self.channel.send(&ToFront::Stopped { signal, at: Moment::now() }),
         }

@@ -1,4 +1,4 @@
-//! What a recording says at its end: a few lines for people, or one JSON object.
+//! The report at the end of a recording: a few lines to read, or one JSON object.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::snapshot::{FileRecord, Header, Operation, printable};
 /// How many suppressed changes are named.
 const NAMED: usize = 5;
 
-/// What the records come to.
+/// How many records there are of each kind.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RecordCounts {
     paths: u64,
@@ -20,7 +20,7 @@ pub struct RecordCounts {
     created: u64,
     changed: u64,
     deleted: u64,
-    /// WrittenBundle through a descriptor from before the command, and none of those above.
+    /// Written only through a descriptor from before the command, and none of the above.
     inherited: u64,
 }
 
@@ -30,7 +30,7 @@ impl RecordCounts {
         self.paths += 1;
         let count = match PathEffect::of(file) {
             PathEffect::Temporary | PathEffect::None => None,
-            // The log that a shell redirects to is not the command's doing.
+            // A log that the shell redirects to is not a change that the command made.
             _ if file.is_inherited_alone() => Some(&mut self.inherited),
             PathEffect::Created => Some(&mut self.created),
             PathEffect::Deleted => Some(&mut self.deleted),
@@ -44,7 +44,7 @@ impl RecordCounts {
     }
 }
 
-/// The gaps of a recording, a line each.
+/// The gaps of a recording, one line each.
 pub fn gaps(header: &Header) -> impl Iterator<Item = String> {
     header.warnings.iter().filter(|warning| warning.lost).map(|warning| {
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
@@ -57,7 +57,7 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// The report, with its final newline; nothing where none is wanted.
+/// Formats the report, with its final newline; empty if none is wanted.
 pub fn render(
     kind: ReportFormat,
     header: &Header,

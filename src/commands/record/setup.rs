@@ -1,4 +1,4 @@
-//! What is decided before a recording starts: the program, its descriptors, the rules, the directory.
+//! What is decided before the launch: the program, its descriptors, the ignore rules, the directory.
 //!
 //! Neighbour: `record.rs`, which starts the two processes with it.
 
@@ -27,7 +27,7 @@ pub struct Setup {
     pub report: ReportFormat,
 }
 
-/// Why nothing was started: a sentence, and what the run comes to.
+/// Why nothing was started, and the exit that follows from it.
 pub struct SetupError {
     pub exit: Exit,
     pub message: String,
@@ -39,7 +39,7 @@ impl SetupError {
     }
 }
 
-/// Decides all that is decided before the launch.
+/// Makes all decisions before the launch.
 pub fn set_up(
     options: cli::Record,
     attributes: ProcessAttributes,
@@ -71,7 +71,7 @@ fn c_string(text: &OsStr) -> Result<CString, SetupError> {
     CString::new(text.as_bytes()).map_err(|_| SetupError::ours("an argument holds a NUL byte"))
 }
 
-/// Finds the program as a shell does: a name without a slash in the directories of PATH.
+/// Finds the program as a shell does: a name without a slash is searched in PATH.
 fn find_program(name: &OsString) -> Result<PathBuf, SetupError> {
     let shown = printable(name.as_bytes());
     let not_found =

@@ -1,14 +1,17 @@
-//! The process that traces: it launches the command, records its tree and writes the snapshot.
+//! The tracing process: launches the command, records its tree and writes the snapshot.
 //!
-//! Its main thread waits for the tree; another listens to the front and to signals, one answers calls
-//! that only look, one stores contents where there are many. It has no terminal and no standard
-//! streams: what it has to say goes through the channel. Neighbour: `front.rs`, the other process.
+//! Its main thread waits for ptrace stops of the tree; the control thread handles the front and signals,
+//! another one answers the notifications of read-only calls, and one stores contents if there are many.
+//! It has neither a terminal nor standard streams: its messages go through the channel. Neighbour:
+//! `front.rs`, the other process.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use rustix::process::Pid;
 
 use super::bundle::{self, RecordingTimes, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
@@ -67,7 +70,7 @@ fn record(
         LaunchError::Os(_) => ToFront::Failed(error.to_string()),
     };
     let launching = launch(&setup.program, wanted).map_err(refused)?;
-    // While the command's process installs its filter.
+    // While the command's process installs its seccomp filter.
     let (recorder, tree) = match prepare(setup, &directory, channel, signals, launching.command) {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -78,21 +81,21 @@ fn record(
     sys::ignore_stops_of_children();
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
-    // Made before the command runs: it may remove the directory.
+    // Created before the command runs, since that may remove the directory.
     let manifest = directory.unnamed_file().map_err(failed("create the manifest"))?;
     recorder.inherit(launching.command, &setup.inherited.files);
-    tell_of_unseen(&recorder, launching.command, &setup.inherited.descriptors);
+    record_unseen_descriptors(&recorder, launching.command, &setup.inherited.descriptors);
     descriptors::drop_inherited(std::mem::take(&mut setup.inherited.descriptors), true);
     let mut launched = launching.installed().map_err(refused)?;
     let started_at = jiff::Timestamp::now();
     let started = Instant::now();
     let shared = Arc::new(Shared::new().map_err(failed("start the recording"))?);
     if let Some(listener) = launched.listener.take() {
-        // The front holds it too: without a holder the kernel answers ENOSYS to what waits.
+        // The front keeps it open, too: without any holder the kernel fails waiting calls with ENOSYS.
         channel.send_with(&ToFront::Launched, Some(listener.as_fd()));
         let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
         let (recorder, shared) = (Arc::clone(&recorder), Arc::clone(&shared));
-        // It may wait for one more call at the end of this process, and ends with it.
+        // It may wait for another call when this process ends, and ends with it.
         std::thread::Builder::new()
             .name("notifications".into())
             .spawn(move || notifications::serve(&listener, &shared, &interrupter, &*recorder))
@@ -102,7 +105,7 @@ fn record(
     }
     launched.release().map_err(failed("start the command"))?;
     Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
-    // The thread that ends the tree may not have come to its end yet.
+    // The thread that killed the tree is about to end this process.
     if tree.lock().dying {
         sys::exit_now(Exit::Failure.status());
     }
@@ -124,11 +127,11 @@ fn record(
     Ok(())
 }
 
-/// Tells of inherited descriptors through which files are opened unseen.
-fn tell_of_unseen(recorder: &Recorder, command: Tid, descriptors: &[InheritedFd]) {
+/// Records a gap for each inherited descriptor through which files can be opened unseen.
+fn record_unseen_descriptors(recorder: &Recorder, command: Tid, descriptors: &[InheritedFd]) {
     for fd in descriptors {
-        let channel = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
-        if let Some(kind) = channel.ok().and_then(|channel| unseen_kind(channel.as_bytes())) {
+        let target = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
+        if let Some(kind) = target.ok().and_then(|target| unseen_kind(target.as_bytes())) {
             let detail = "the command inherited a descriptor through which files are opened unseen";
             recorder.lost(kind, detail);
         }
@@ -160,12 +163,12 @@ fn prepare(
         allow_io_uring: setup.options.allow_io_uring,
     };
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
-    let front = Tid(nix::unistd::getppid().as_raw());
+    let front = Tid(Pid::as_raw(rustix::process::getppid()));
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
-    // From here on that thread sees to it that we do not outlive the front unasked.
+    // From here on the control thread ends this process if the front dies.
     let _ = rustix::process::set_parent_process_death_signal(None);
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))

@@ -1,6 +1,6 @@
-//! Long lists of paths made readable: what is too much becomes its directory and a count.
+//! Makes long lists of paths short: paths of one directory become that directory and a count.
 //!
-//! Knows names alone; `list.rs` has what they stand for.
+//! Knows only names; `list.rs` has their records.
 
 use std::cmp::Ordering;
 
@@ -20,7 +20,7 @@ pub enum FoldedRow {
     },
 }
 
-/// What of a directory is folded.
+/// Which part of a directory is folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoldedPart {
     /// The directory itself, which is a member, and all beneath it.
@@ -29,7 +29,7 @@ pub enum FoldedPart {
     Beneath,
     /// What is directly in it and has nothing beneath it.
     Direct,
-    /// What is left of that after some was listed.
+    /// What is left of that after some were listed.
     Rest,
 }
 
@@ -60,7 +60,7 @@ pub fn fold(names: &[&[u8]], budget: usize) -> Vec<FoldedRow> {
     nodes.into_iter().map(NameGroup::into_row).collect()
 }
 
-/// What becomes a line, or is opened into more of them.
+/// What becomes one line, or is opened into several.
 #[derive(Debug)]
 struct NameGroup {
     prefix: usize,
@@ -72,7 +72,7 @@ impl NameGroup {
     /// A node of the names that share `prefix`, as deep in the tree as they all are.
     fn new(names: &[&[u8]], prefix: usize, members: Vec<usize>, part: FoldedPart) -> Option<NameGroup> {
         let mut node = NameGroup { prefix, members, part };
-        // A directory that holds nothing but a directory is not worth a line of its own.
+        // A directory whose only entry is a directory is not worth a line of its own.
         while node.part == FoldedPart::Beneath && node.members.len() > 1 {
             let component = component(names[*node.members.first()?], node.prefix);
             let shared = |index: &usize| self::component(names[*index], node.prefix) == component;
@@ -139,7 +139,7 @@ fn component(name: &[u8], prefix: usize) -> &[u8] {
     &rest[..rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len())]
 }
 
-/// The largest node that is worth opening and fits when it is, and its parts.
+/// The largest group that is worth opening and whose parts fit, with those parts.
 fn best_to_open(names: &[&[u8]], nodes: &[NameGroup], budget: usize) -> Option<(usize, Vec<NameGroup>)> {
     let mut candidates: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].members.len() > 1).collect();
     candidates.sort_by_key(|at| std::cmp::Reverse(nodes[*at].members.len()));
@@ -150,14 +150,14 @@ fn best_to_open(names: &[&[u8]], nodes: &[NameGroup], budget: usize) -> Option<(
             return fits(node.members.len()).then(|| (at, node.each()));
         }
         let parts = node.opened(names);
-        // A directory and the heap of files in it say no more in two lines than in one.
+        // A directory and a heap of files in it say no more in two lines than in one.
         let is_heap =
             node.part == FoldedPart::Whole && parts.len() == 2 && parts[1].part == FoldedPart::Direct;
         (fits(parts.len()) && (!is_heap || fits(node.members.len()))).then_some((at, parts))
     })
 }
 
-/// Lists the first of the largest heap of files where there is room for some.
+/// Lists the first files of the largest heap, if there is room for some.
 fn list_some(nodes: &mut Vec<NameGroup>, spare: usize) {
     const WORTH: usize = 3;
     const ENOUGH: usize = 10;

@@ -1,4 +1,4 @@
-//! The lines above the list: what was run and how it ended, and what the recording has not seen.
+//! The lines above the list: what was run, how it ended, and what was not recorded.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,10 +11,10 @@ use super::tree::{cut, ended};
 use crate::restore::interrupted;
 use crate::snapshot::{Header, Snapshot, SnapshotKind};
 
-/// How many suppressed changes and rules are named without `--long`.
+/// How many suppressed changes and rules are printed without `--long`.
 const NAMED: usize = 6;
 
-/// Writes what is known of the recording as a whole.
+/// Writes the lines about the recording as a whole.
 pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Result<(), OutputError> {
     let header = snapshot.header();
     let mut lines = HeaderLines { console };
@@ -40,20 +40,16 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
     lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
-    for rescue in interrupted::interrupted(snapshot.path()) {
-        let text = format!("interrupted, see {}", quoted(rescue.as_os_str().as_encoded_bytes()));
-        lines.line("Restore", style::CHANGED, &text)?;
-    }
     for warning in &header.warnings {
         let (key, style) = if warning.lost { ("Not seen", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
         lines.line(key, style, &text)?;
     }
-    for interrupted in interrupted::interrupted(snapshot.path()) {
+    for rescue in interrupted::interrupted(snapshot.path()) {
         let text = format!(
-            "interrupted: the same restore again completes it (what was overwritten is in {})",
-            quoted(interrupted.as_os_str().as_bytes())
+            "interrupted: the same command completes it; what it overwrote is in {}",
+            quoted(rescue.as_os_str().as_bytes())
         );
         lines.line("Restore", style::CHANGED, &text)?;
     }
@@ -93,7 +89,7 @@ fn status(header: &Header) -> String {
     text
 }
 
-/// The seconds from the start to the end of the tree, where the snapshot tells both.
+/// The seconds from the start to the end of the tree, if both are recorded.
 pub fn seconds(header: &Header) -> Option<f64> {
     let [start, end] = [&header.started_at, &header.finished_at].map(|time| time.parse::<jiff::Timestamp>());
     let seconds = end.ok()?.duration_since(start.ok()?).as_secs_f64();
@@ -104,7 +100,7 @@ fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.2} s");
     }
-    // Whole seconds from here on; no recording lasts long enough to lose a digit.
+    // Whole seconds from here on; the limit keeps the conversion exact.
     let whole = std::time::Duration::from_secs_f64(seconds.min(1e9)).as_secs();
     let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
     if hours == 0 { format!("{minutes} min {seconds} s") } else { format!("{hours} h {minutes} min") }
@@ -117,7 +113,7 @@ fn moment(time: &str) -> String {
     }
 }
 
-/// The repository that the command was started in, and each whose commit it moved.
+/// The repository that the command was started in, and those whose HEAD it moved.
 fn repositories(header: &Header) -> Vec<String> {
     let start = header.start_cwd.as_slice();
     let around = header.git_repositories.iter().filter(|git| below(start, &git.root).is_some());
@@ -138,7 +134,7 @@ fn repositories(header: &Header) -> Vec<String> {
         .collect()
 }
 
-/// What the rules left out: changes by name, the rest as a count.
+/// What the ignore rules left out: changes by name, the rest as a count.
 fn suppressed(header: &Header, in_full: bool, lines: &mut HeaderLines) -> Result<(), OutputError> {
     let named = if in_full { usize::MAX } else { NAMED };
     for rule in header.suppressed.iter().filter(|rule| !rule.changed.is_empty()) {

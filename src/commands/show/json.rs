@@ -1,21 +1,21 @@
-//! The JSON of `show`: the keys and records of the manifest, with what `show` makes of them.
+//! The JSON of `show`: the keys and records of the manifest, with a status and counts.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::header::seconds;
-use super::list::{Filter, PathStatus};
+use super::list::{Filter, ShownStatus};
 use crate::commands::change::Differences;
 use crate::snapshot::{FileRecord, Header, Snapshot};
 
-/// The one document: the manifest's own keys but `files`, then `seconds`, `counts`, `files`.
+/// The keys of the manifest without `files`, then `seconds`, `counts` and `files`.
 #[derive(Serialize)]
 pub struct ShowJson<'s> {
     #[serde(flatten)]
     header: &'s Header,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
-    /// How many of the records that were asked for have which status.
+    /// The number of selected records with each status.
     counts: Map<String, Value>,
     #[serde(serialize_with = "each")]
     files: Vec<&'s FileRecord>,
@@ -25,8 +25,8 @@ impl<'s> ShowJson<'s> {
     /// The document of the records that `filter` takes.
     pub fn new(snapshot: &'s Snapshot, filter: &Filter) -> ShowJson<'s> {
         let files: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
-        let counts = PathStatus::ALL.iter().map(|status| {
-            let count = files.iter().filter(|record| PathStatus::of(record) == *status).count();
+        let counts = ShownStatus::ALL.iter().map(|status| {
+            let count = files.iter().filter(|record| ShownStatus::of(record) == *status).count();
             (status.name().to_owned(), count.into())
         });
         ShowJson {
@@ -51,8 +51,8 @@ struct FileJson<'s> {
 
 fn each<S: Serializer>(files: &[&FileRecord], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(files.iter().map(|record| {
-        let status = PathStatus::of(record);
-        let differs = if status == PathStatus::Changed { differs(record) } else { Vec::new() };
+        let status = ShownStatus::of(record);
+        let differs = if status == ShownStatus::Changed { differs(record) } else { Vec::new() };
         FileJson { status: status.name(), differs, record }
     }))
 }

@@ -1,4 +1,4 @@
-//! What there is to show: each record in the group of what became of it.
+//! Groups the records by what became of them.
 
 use std::collections::HashSet;
 
@@ -8,60 +8,60 @@ use super::fold::by_component;
 use crate::cli::Show;
 use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
-/// What became of a path or what was done with it, one word for each record.
+/// What became of a path or was done with it, as one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PathStatus {
-    /// It was there and is another now.
+pub enum ShownStatus {
+    /// It existed before and after, and is different.
     Changed,
-    /// It was not there and is now.
+    /// It did not exist before.
     Created,
-    /// It was there and is not now.
+    /// It does not exist any more.
     Deleted,
-    /// It was made and removed again.
+    /// It was created and removed again.
     Temporary,
     /// It was written or touched, and is as before.
     Unaltered,
-    /// It was read, executed or listed, no more.
+    /// It was only read, executed or listed.
     Read,
-    /// Its existence or metadata was asked for, no more.
+    /// Only its existence or metadata was asked for.
     Existence,
 }
 
-impl PathStatus {
+impl ShownStatus {
     /// All of them.
-    pub const ALL: [PathStatus; 7] = [
-        PathStatus::Changed,
-        PathStatus::Created,
-        PathStatus::Deleted,
-        PathStatus::Temporary,
-        PathStatus::Unaltered,
-        PathStatus::Read,
-        PathStatus::Existence,
+    pub const ALL: [ShownStatus; 7] = [
+        ShownStatus::Changed,
+        ShownStatus::Created,
+        ShownStatus::Deleted,
+        ShownStatus::Temporary,
+        ShownStatus::Unaltered,
+        ShownStatus::Read,
+        ShownStatus::Existence,
     ];
 
     /// The status of a record.
-    pub fn of(record: &FileRecord) -> PathStatus {
+    pub fn of(record: &FileRecord) -> ShownStatus {
         match PathEffect::of(record) {
-            PathEffect::Changed => PathStatus::Changed,
-            PathEffect::Created => PathStatus::Created,
-            PathEffect::Deleted => PathStatus::Deleted,
-            PathEffect::Temporary => PathStatus::Temporary,
-            PathEffect::Unaltered => PathStatus::Unaltered,
-            PathEffect::None if is_input(record) => PathStatus::Read,
-            PathEffect::None => PathStatus::Existence,
+            PathEffect::Changed => ShownStatus::Changed,
+            PathEffect::Created => ShownStatus::Created,
+            PathEffect::Deleted => ShownStatus::Deleted,
+            PathEffect::Temporary => ShownStatus::Temporary,
+            PathEffect::Unaltered => ShownStatus::Unaltered,
+            PathEffect::None if is_input(record) => ShownStatus::Read,
+            PathEffect::None => ShownStatus::Existence,
         }
     }
 
     /// The word of the JSON.
     pub fn name(self) -> &'static str {
         match self {
-            PathStatus::Changed => "changed",
-            PathStatus::Created => "created",
-            PathStatus::Deleted => "deleted",
-            PathStatus::Temporary => "temporary",
-            PathStatus::Unaltered => "unaltered",
-            PathStatus::Read => "read",
-            PathStatus::Existence => "existence",
+            ShownStatus::Changed => "changed",
+            ShownStatus::Created => "created",
+            ShownStatus::Deleted => "deleted",
+            ShownStatus::Temporary => "temporary",
+            ShownStatus::Unaltered => "unaltered",
+            ShownStatus::Read => "read",
+            ShownStatus::Existence => "existence",
         }
     }
 }
@@ -73,7 +73,7 @@ fn is_input(record: &FileRecord) -> bool {
     record.operations.intersects(INPUT)
 }
 
-/// The records that the options ask for.
+/// Selects the records that the options ask for.
 #[derive(Debug)]
 pub struct Filter<'a> {
     args: &'a Show,
@@ -97,7 +97,7 @@ impl<'a> Filter<'a> {
         *changed || *created || *deleted || *read || *existence
     }
 
-    /// Whether anything but a status limits what is shown.
+    /// Whether options select certain paths or processes.
     pub fn is_of_place(&self) -> bool {
         self.selection.is_explicit() || self.args.process.is_some()
     }
@@ -105,21 +105,21 @@ impl<'a> Filter<'a> {
     /// Whether `record` is asked for.
     pub fn takes(&self, record: &FileRecord) -> bool {
         let by_status = |status| match status {
-            PathStatus::Changed => self.args.changed,
-            PathStatus::Created => self.args.created,
-            PathStatus::Deleted => self.args.deleted,
-            PathStatus::Existence => self.args.existence,
-            PathStatus::Temporary | PathStatus::Unaltered | PathStatus::Read => false,
+            ShownStatus::Changed => self.args.changed,
+            ShownStatus::Created => self.args.created,
+            ShownStatus::Deleted => self.args.deleted,
+            ShownStatus::Existence => self.args.existence,
+            ShownStatus::Temporary | ShownStatus::Unaltered | ShownStatus::Read => false,
         };
         self.selection.contains(&record.path)
             && self.args.process.is_none_or(|process| record.processes.contains(&process))
             && (!self.is_of_status()
-                || by_status(PathStatus::of(record))
+                || by_status(ShownStatus::of(record))
                 || self.args.read && is_input(record))
     }
 }
 
-/// The groups for a person, in the order in which they are shown.
+/// The groups of the text output, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "their headings say it")]
 pub enum PathGroup {
@@ -143,28 +143,28 @@ pub struct ListedPath<'s> {
     pub name: &'s [u8],
     /// The record of the path that was renamed to this one.
     pub origin: Option<&'s FileRecord>,
-    /// How many paths went along beneath a renamed directory.
+    /// How many paths moved with it, beneath a renamed directory.
     pub beneath: usize,
 }
 
-/// The groups that have something in them.
+/// The groups that are not empty.
 pub struct PathGroups<'s>(pub Vec<(PathGroup, Vec<ListedPath<'s>>)>);
 
 impl<'s> PathGroups<'s> {
     /// Groups the records that `filter` takes.
     ///
-    /// A renamed path is one entry, under its new name, unless the filter parts the two; with
-    /// `in_full` that holds for each path beneath a renamed directory, too.
+    /// A renamed path is listed once, under its new name, unless the filter selects only one of the two.
+    /// The paths beneath a renamed directory are counted, or listed with `in_full`.
     pub fn new(snapshot: &'s Snapshot, filter: &Filter, in_full: bool) -> PathGroups<'s> {
         let start = snapshot.header().start_cwd.as_slice();
         let taken: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
-        let origins = taken.iter().map(|record| match PathStatus::of(record) {
-            PathStatus::Created => origin(snapshot, record),
+        let origins = taken.iter().map(|record| match ShownStatus::of(record) {
+            ShownStatus::Created => origin(snapshot, record),
             _ => None,
         });
         let origins: Vec<_> = origins.collect();
         let is_one = |to: &FileRecord, from: &FileRecord| {
-            PathStatus::of(from) == PathStatus::Deleted && filter.takes(from) && !to.inherited
+            ShownStatus::of(from) == ShownStatus::Deleted && filter.takes(from) && !to.inherited
         };
         let mut moved: HashSet<&[u8]> = HashSet::new();
         let mut groups: Vec<(PathGroup, ListedPath)> = Vec::with_capacity(taken.len());
@@ -190,30 +190,30 @@ impl<'s> PathGroups<'s> {
 }
 
 fn group(record: &FileRecord, selection: &Selection) -> PathGroup {
-    let status = PathStatus::of(record);
+    let status = ShownStatus::of(record);
     let is_of_others = record.is_inherited_alone() && !selection.names(&record.path);
     match status {
-        // The log that a shell redirects to is not the command's doing.
-        PathStatus::Changed | PathStatus::Created | PathStatus::Deleted | PathStatus::Unaltered
+        // A log that the shell redirects to is not a change that the command made.
+        ShownStatus::Changed | ShownStatus::Created | ShownStatus::Deleted | ShownStatus::Unaltered
             if is_of_others =>
         {
             PathGroup::Inherited
         }
-        PathStatus::Changed => PathGroup::Changed,
-        PathStatus::Created => PathGroup::Created,
-        PathStatus::Deleted => PathGroup::Deleted,
-        PathStatus::Temporary => PathGroup::Temporary,
-        PathStatus::Unaltered => PathGroup::Unaltered,
-        PathStatus::Read => PathGroup::Read,
-        PathStatus::Existence => PathGroup::Existence,
+        ShownStatus::Changed => PathGroup::Changed,
+        ShownStatus::Created => PathGroup::Created,
+        ShownStatus::Deleted => PathGroup::Deleted,
+        ShownStatus::Temporary => PathGroup::Temporary,
+        ShownStatus::Unaltered => PathGroup::Unaltered,
+        ShownStatus::Read => PathGroup::Read,
+        ShownStatus::Existence => PathGroup::Existence,
     }
 }
 
-/// The renamed paths without those that went along with a directory.
+/// The renamed paths without those that moved with a directory.
 fn topmost(entries: Vec<ListedPath>) -> Vec<ListedPath> {
     let mut top: Vec<ListedPath> = Vec::new();
     for entry in entries {
-        // What is beneath a directory comes right after it.
+        // Paths beneath a directory directly follow it.
         let along = top.last_mut().filter(|last| {
             let below_new = below(&entry.record.path, &last.record.path);
             let below_old = entry.origin.zip(last.origin).and_then(|(own, old)| below(&own.path, &old.path));

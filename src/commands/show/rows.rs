@@ -1,6 +1,6 @@
-//! The list of paths for a person: a heading and a line for each, in columns.
+//! The list of paths as text: a heading for each group and a line for each path, in columns.
 //!
-//! The path comes after the columns, so that it is never cut and nothing behind it has to line up.
+//! The path is the last column, so that it is never cut and nothing after it has to be aligned.
 
 use std::borrow::Cow;
 
@@ -18,9 +18,9 @@ use crate::snapshot::compare::{content_id, state};
 use crate::snapshot::source::{Unavailable, locate};
 use crate::snapshot::{FileRecord, FileType, Operation, Present, Snapshot};
 
-/// Lines of a group that says what was changed, before it is folded.
+/// The most lines of a group of changes before it is folded.
 const CHANGES: usize = 30;
-/// Lines of any other group.
+/// The same for any other group.
 const OTHERS: usize = 12;
 
 /// The groups, ready to be written.
@@ -42,12 +42,12 @@ struct TableLine {
 }
 
 impl<'s> PathTable<'s> {
-    /// An empty table, whose lines say all there is to say with `in_full`.
+    /// An empty table; with `in_full` its lines have all details.
     pub fn new(snapshot: &'s Snapshot, in_full: bool) -> PathTable<'s> {
         PathTable { start: &snapshot.header().start_cwd, in_full, parts: Vec::new(), folded: 0 }
     }
 
-    /// Adds a group, folded where it is long unless `each` is to be listed.
+    /// Adds a group, which is folded if it is long, unless `each` path is to be listed.
     pub fn add(&mut self, group: PathGroup, entries: &[ListedPath], each: bool) {
         let budget = match group {
             _ if each => usize::MAX,
@@ -192,7 +192,7 @@ fn title(group: PathGroup) -> (&'static str, Style) {
     }
 }
 
-/// How Git knew the path at first sight, in a word.
+/// The status of the path in Git at its first use, as one word.
 fn git_mark(record: &FileRecord) -> &'static str {
     match record.git.as_ref().or(record.git_after.as_ref()) {
         None => "",
@@ -237,7 +237,7 @@ fn differences(record: &FileRecord, before: &Present, after: &Present, notes: &m
     }
 }
 
-/// Why bytes that an undo, or a restore, would need are not in the snapshot, in the format's word.
+/// Why bytes that a restore would need are not in the snapshot, as the manifest names it.
 fn lost(group: PathGroup, record: &FileRecord, side: Side) -> Option<&'static str> {
     let is_needed = match group {
         PathGroup::Changed
@@ -254,7 +254,7 @@ fn lost(group: PathGroup, record: &FileRecord, side: Side) -> Option<&'static st
     }
 }
 
-/// What `--long` says of a record beneath its line.
+/// What `--long` prints beneath the line of a record.
 fn long(record: &FileRecord) -> String {
     let operations: Vec<_> = record.operations.iter().map(Operation::name).collect();
     let mut text = operations.join("+");
@@ -284,7 +284,7 @@ fn modified(at: &Present) -> String {
 /// The line of paths that share a directory.
 fn folded(entries: &[ListedPath], prefix: usize, members: &[usize], what: FoldedPart) -> TableLine {
     let entries: Vec<&ListedPath> = members.iter().map(|index| &entries[*index]).collect();
-    // Of the whole directory the first is the directory itself, without a slash.
+    // Of a whole directory the first member is the directory itself, without a slash.
     let first = entries.last().map_or(&b""[..], |entry| entry.name);
     let dir = match first.get(..prefix) {
         None | Some(b"") => Cow::Borrowed("./"),

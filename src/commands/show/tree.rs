@@ -8,7 +8,7 @@ use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{number_of_paths, quoted, shell_line};
 use crate::snapshot::{Exec, ProcessRecord, Snapshot};
 
-/// How deep the branches are drawn; what is deeper is drawn as deep as this.
+/// The most levels that are drawn.
 const DEPTH: usize = 16;
 
 /// Writes a line for each process, children beneath their parents.
@@ -25,12 +25,12 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     for (index, process) in processes.iter().enumerate() {
         match process.parent.filter(|parent| known.contains_key(parent) && *parent < process.id) {
             Some(parent) => children.entry(parent).or_default().push(index),
-            // A parent that is none, or is no older than its child, is nobody's.
+            // A parent that does not exist, or is not older than its child, is ignored.
             None => roots.push(index),
         }
     }
     let digits = processes.iter().map(|process| process.id).max().unwrap_or(0).to_string().len();
-    // Each process with, for every level above it, whether a younger sibling follows there.
+    // Each process, and for every level above it whether a younger sibling follows.
     let mut stack: Vec<(usize, Vec<bool>)> = roots.iter().rev().map(|root| (*root, Vec::new())).collect();
     let mut drawn = vec![false; processes.len()];
     while let Some((index, levels)) = stack.pop() {
@@ -113,7 +113,7 @@ pub fn ended(status: i32, signal: Option<&str>) -> String {
     }
 }
 
-/// The first `room` characters of `text`, and a sign where there are more.
+/// The first `room` characters of `text`, with an ellipsis if there are more.
 pub fn cut(text: &str, room: usize) -> String {
     match text.char_indices().nth(room.saturating_sub(1)) {
         Some((at, _)) if text[at..].chars().nth(1).is_some() => format!("{}…", &text[..at]),
@@ -121,7 +121,7 @@ pub fn cut(text: &str, room: usize) -> String {
     }
 }
 
-/// What a heading looks like in the colour of what is beneath it.
+/// The style of a heading, in the colour of the lines beneath it.
 pub fn heading(style: Style) -> Style {
     style.bold()
 }

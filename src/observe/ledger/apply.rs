@@ -7,7 +7,7 @@ use super::Ledger;
 use super::inodes::{Content, InodeId, Modified, Stat};
 use super::names::{NameId, ProcessId};
 use super::protect::Protector;
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};
 
@@ -129,7 +129,7 @@ impl Ledger {
     /// Notes the modification time that a call has left at `path`, where `before` was.
     pub fn note_times(&mut self, path: &[u8], before: &FileStat) {
         let Some(id) = self.inodes.of(before) else { return };
-        let Some(now) = resolve::lstat(path).ok().flatten() else { return };
+        let Some(now) = fs::lstat(path).ok().flatten() else { return };
         let inode = self.inodes.get_mut(id);
         let now = inode.as_known(Stat::from(&now));
         if now.identity() == inode.before.identity() {
@@ -149,7 +149,7 @@ impl Protector<'_> {
             return;
         }
         let Some(id) = self.ledger.inodes.of(stat) else { return };
-        let Some(now) = resolve::lstat(path).ok().flatten() else { return };
+        let Some(now) = fs::lstat(path).ok().flatten() else { return };
         let identity = (now.st_dev, now.st_ino);
         // A copy has the size and time of the file, unless the call itself has set them.
         let copy = Stat { dev: stat.st_dev, ino: stat.st_ino, ..Stat::from(&now) };

@@ -18,7 +18,7 @@ pub struct CallId(u64);
 /// The names that a call walks, and those that it makes, removes or replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Where its paths lead, and the symbolic links on the way.
+    /// Where its paths lead, and the symlinks on the way.
     pub walked: SmallVec<[Vec<u8>; 2]>,
     /// Those of them that it changes.
     pub changed: SmallVec<[Vec<u8>; 2]>,

@@ -71,8 +71,8 @@ impl Stat {
         self.mode & libc::S_IFMT == libc::S_IFDIR
     }
 
-    /// Whether it is of a symbolic link.
-    pub fn is_link(&self) -> bool {
+    /// Whether it is of a symlink.
+    pub fn is_symlink(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFLNK
     }
 
@@ -131,7 +131,7 @@ pub struct Attributes {
 /// What few inodes have.
 #[derive(Debug, Default)]
 pub struct Extra {
-    /// The target of a symbolic link before.
+    /// The target of a symlink before.
     pub target: Option<Vec<u8>>,
     /// The attributes before.
     pub attributes: Attributes,
@@ -188,7 +188,7 @@ impl Inode {
         self.extra.get_or_insert_default()
     }
 
-    /// The target of a symbolic link before.
+    /// The target of a symlink before.
     pub fn target(&self) -> Option<&Vec<u8>> {
         self.extra.as_ref().and_then(|extra| extra.target.as_ref())
     }

@@ -360,7 +360,9 @@ impl Protector<'_> {
         }
         let path = String::from_utf8_lossy(self.path_of(id)).into_owned();
         self.warnings.lost(WarningKind::LateBeforeState, None, || {
-            format!("{path} changed between its first sight and the first call that needed its bytes")
+            format!(
+                "{path} changed between its first classification and the first call that needed its bytes"
+            )
         });
     }
 }

@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 
-use super::{lstat, parent_of};
-use crate::fs::FileStat;
+use super::parent_of;
+use crate::fs::{FileStat, lstat};
 use crate::snapshot::live::{self, Filesystem};
 
 /// How many directories are remembered at most; what is beyond is walked each time.
@@ -79,7 +79,7 @@ impl KnownDirectories {
         }
     }
 
-    /// Trusts none of them until it is seen again: links or mounts have changed.
+    /// Trusts none of them until it is seen again: symlinks or mounts have changed.
     pub(super) fn distrust(&mut self) {
         self.clock += 1;
         self.trusted_since = self.clock;

@@ -1,4 +1,4 @@
-//! The kernel's own answer, for random trees of links and random spellings of paths.
+//! The kernel's own answer, for random trees of symlinks and random spellings of paths.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -96,7 +96,7 @@ fn check(
             for link in &found.crossed {
                 let parent = Path::new(std::ffi::OsStr::from_bytes(parent_of(&link.path).unwrap()));
                 prop_assert_eq!(parent.canonicalize().unwrap(), parent, "a link has its real name");
-                prop_assert!(is_link(&link.stat));
+                prop_assert!(is_symlink(&link.stat));
             }
         }
         // A file that must be a directory.

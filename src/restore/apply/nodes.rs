@@ -8,14 +8,14 @@ use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Applier, BATCH, BATCH_BYTES, PreparedNode, needs_content_of, source};
+use crate::fs;
 use crate::restore::disk::{self, remove_temporary, temporary};
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::journal::JournalRecord;
 use crate::restore::node;
 use crate::restore::plan::LeftReason;
 use crate::restore::root::{Dentry, Handle};
-use crate::snapshot::source::ContentError;
-use crate::snapshot::{FileType, live};
+use crate::snapshot::{self, FileType, live};
 
 impl Applier<'_, '_, '_> {
     pub(super) fn temporary(&self, dentry: &Dentry) -> Dentry {
@@ -60,7 +60,7 @@ impl Applier<'_, '_, '_> {
         self.tell(&JournalRecord::Temporary { path: path.to_vec() })?;
         let mut file = node::new_file(&temporary).map_err(failed_at("create a file beside", path))?;
         let written = if own_content {
-            let copied = live::open_regular(&dentry.proc_path()).and_then(|from| {
+            let copied = fs::open_regular(&dentry.proc_path()).and_then(|from| {
                 let size = from.metadata()?.len();
                 live::copy_keeping_holes(&from, &file, size)
             });
@@ -87,7 +87,7 @@ impl Applier<'_, '_, '_> {
         let path = self.path(record);
         let written = self.context.contents.copy_to_file(source, input.wanted, file);
         written.map_err(|error| match error {
-            ContentError::Sink(error) => failed_at("write", path)(error),
+            snapshot::Error::Sink(error) => failed_at("write", path)(error),
             error => failed_at("get the content of", path)(io::Error::other(error)),
         })?;
         file.flush().map_err(failed_at("write", path))

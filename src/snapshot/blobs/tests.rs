@@ -3,10 +3,9 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
-use arrow::array::{Array as _, AsArray as _};
-use arrow::datatypes::{DataType, Field, Int64Type as ArrowInt64};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::record::{Row, RowAccessor as _};
+use parquet::schema::printer::print_schema;
 use proptest::prelude::*;
 
 use super::super::sparse::BLOCK;
@@ -36,29 +35,24 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// All rows, as another implementation of the format reads them.
+/// All rows, with the schema that other readers find.
 fn rows(file: &File) -> Vec<(String, i64, Vec<u8>)> {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file.try_clone().unwrap()).unwrap();
+    let reader = SerializedFileReader::new(file.try_clone().unwrap()).unwrap();
+    let mut schema = Vec::new();
+    print_schema(&mut schema, reader.metadata().file_metadata().schema());
     assert_eq!(
-        builder.schema().fields().iter().map(|field| field.as_ref().clone()).collect::<Vec<_>>(),
-        [
-            Field::new("key", DataType::Utf8, false),
-            Field::new("offset", DataType::Int64, false),
-            Field::new("content", DataType::Binary, false),
-        ]
+        String::from_utf8(schema).unwrap(),
+        "message blobs {\n  REQUIRED BYTE_ARRAY key (STRING);\n  REQUIRED INT64 offset;\n  \
+         REQUIRED BYTE_ARRAY content;\n}\n"
     );
-    let mut rows = Vec::new();
-    for batch in builder.build().unwrap() {
-        let batch = batch.unwrap();
-        let keys = batch.column(0).as_string::<i32>();
-        let offsets = batch.column(1).as_primitive::<ArrowInt64>();
-        let contents = batch.column(2).as_binary::<i32>();
-        for row in 0..batch.num_rows() {
-            assert!(!contents.is_null(row));
-            rows.push((keys.value(row).to_owned(), offsets.value(row), contents.value(row).to_vec()));
-        }
-    }
-    rows
+    let row = |row: Row| {
+        (
+            row.get_string(0).unwrap().clone(),
+            row.get_long(1).unwrap(),
+            row.get_bytes(2).unwrap().data().to_vec(),
+        )
+    };
+    reader.get_row_iter(None).unwrap().map(|found| row(found.unwrap())).collect()
 }
 
 /// The number of rows of each row group.
@@ -140,7 +134,7 @@ fn a_content_of_exactly_one_chunk_is_one_row() {
     let mut writer = writer();
     writer.store_file("before:/a", &file(&content), StoreLimit::NONE).unwrap();
     writer.store_bytes("before:/b", &noise(CHUNK, 4)).unwrap();
-    assert!(matches!(writer.store_bytes("c", &vec![0; CHUNK + 1]), Err(StoreError::Read(_))));
+    assert!(matches!(writer.store_bytes("c", &vec![0; CHUNK + 1]), Err(Error::Read(_))));
     let file = writer.finish().unwrap().unwrap();
     assert_eq!(groups(&file), [1, 1]);
 }
@@ -195,7 +189,7 @@ fn a_file_written_to_between_the_looks_has_changed() {
     // The kernel's clock of modification times is coarse: make the write visible to it.
     handle.set_modified(std::time::UNIX_EPOCH).unwrap();
     let error = check_unchanged(&handle, &before, &Digest::of(b"before")).unwrap_err();
-    assert!(matches!(error, StoreError::Changed), "{error}");
+    assert!(matches!(error, Error::Changed), "{error}");
 }
 
 #[test]
@@ -206,7 +200,7 @@ fn a_write_with_the_modification_time_put_back_is_found_by_the_bytes() {
     // As after an unlink or a chmod, only the change time differs: the bytes are the same.
     check_unchanged(&handle, &moved, &Digest::of(b"before")).unwrap();
     let error = check_unchanged(&handle, &moved, &Digest::of(b"behind")).unwrap_err();
-    assert!(matches!(error, StoreError::Changed), "{error}");
+    assert!(matches!(error, Error::Changed), "{error}");
 }
 
 #[test]
@@ -217,9 +211,9 @@ fn a_file_that_is_not_as_long_as_it_says_has_changed() {
         let len = usize::try_from(claimed).unwrap();
         let mut writer = writer();
         let short = writer.store_short("before:/a", &handle, &before, len);
-        assert!(matches!(short, Err(StoreError::Changed)), "{short:?}");
+        assert!(matches!(short, Err(Error::Changed)), "{short:?}");
         let long = writer.store_long("before:/a", &handle, &before, false);
-        assert!(matches!(long, Err(StoreError::Changed)), "{long:?}");
+        assert!(matches!(long, Err(Error::Changed)), "{long:?}");
         assert!(writer.group.rows.is_empty() && writer.filled == 0);
     }
 }
@@ -230,7 +224,7 @@ fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
     let handle = file(&content);
     let cut = Signature { size: content.len() as u64 + 1, ..signature(&handle).unwrap() };
     let mut writer = writer();
-    assert!(matches!(writer.store_long("before:/a", &handle, &cut, false), Err(StoreError::Changed)));
+    assert!(matches!(writer.store_long("before:/a", &handle, &cut, false), Err(Error::Changed)));
     let stored = writer.store_file("before:/a", &handle, StoreLimit::NONE).unwrap();
     assert_eq!(stored.blob.as_deref(), Some("before-2:/a"));
     let rows = rows(&writer.finish().unwrap().unwrap());
@@ -243,7 +237,7 @@ fn a_content_stored_anew_after_a_change_has_a_key_of_its_own() {
 fn an_unreadable_file_is_told_apart() {
     let directory = File::open("/").unwrap();
     let error = writer().store_file("before:/", &directory, StoreLimit::NONE).unwrap_err();
-    assert!(matches!(error, StoreError::Read(_)), "{error}");
+    assert!(matches!(error, Error::Read(_)), "{error}");
 }
 
 /// Files whose kernel refuses to write: a full one, and memory that is not there.
@@ -261,10 +255,10 @@ fn after_a_write_error_nothing_is_stored() {
         writer.store_bytes("before:/a", &noise(CHUNK, 1)).unwrap();
         // It is written meanwhile, which the next that is full waits for.
         let error = writer.store_bytes("before:/b", &noise(CHUNK, 2)).unwrap_err();
-        let StoreError::Write(error) = error else { panic!("{error}") };
+        let Error::Write(error) = error else { panic!("{error}") };
         assert_eq!(error.raw_os_error(), errno);
         let again = writer.store_bytes("before:/c", b"c").unwrap_err();
-        assert!(matches!(again, StoreError::Write(_)) && again.to_string().contains("since a write failed"));
+        assert!(matches!(again, Error::Write(_)) && again.to_string().contains("since a write failed"));
         assert!(writer.finish().is_err());
     }
 }
@@ -435,10 +429,10 @@ fn a_sparse_file_that_changes_while_it_is_read_is_told() {
     let file = sparse_file(1 << 30, &[(0, b"x")]);
     let before = signature(&file).unwrap();
     file.write_all_at(b"y", 1 << 29).unwrap();
-    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
+    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(Error::Changed)));
     let before = signature(&file).unwrap();
     file.set_len(1 << 28).unwrap();
-    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(StoreError::Changed)));
+    assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(Error::Changed)));
     assert!(writer.finish().unwrap().is_none());
 }
 

@@ -14,7 +14,7 @@ use super::*;
 /// A record whose two states are what is at `path` now, the content of a file looked at.
 fn record(path: &Path) -> FileRecord {
     let bytes = path.as_os_str().as_bytes();
-    let stat = live::lstat(bytes).unwrap().unwrap();
+    let stat = crate::fs::lstat(bytes).unwrap().unwrap();
     let mut present = live::present(&stat, bytes).unwrap();
     match present.file_type {
         FileType::File => present.digest = Some(Digest::of(&fs::read(path).unwrap())),
@@ -228,8 +228,8 @@ fn a_sparse_file_is_compared_by_its_data_whatever_is_allocated() {
     file.write_all_at(b"data", 1 << 39).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let bytes = path.as_os_str().as_bytes();
-    let mut present = live::present(&live::lstat(bytes).unwrap().unwrap(), bytes).unwrap();
-    let (digest, size) = super::super::digest::digest_file(&live::open_regular(bytes).unwrap()).unwrap();
+    let mut present = live::present(&crate::fs::lstat(bytes).unwrap().unwrap(), bytes).unwrap();
+    let (digest, size) = super::super::digest::digest_file(&crate::fs::open_regular(bytes).unwrap()).unwrap();
     assert!(matches!(digest, Digest::Sparse(_)) && size == 1 << 40, "{digest:?}");
     present.digest = Some(digest);
     let record = created(bytes, State::Present(Box::new(present)));

@@ -135,7 +135,6 @@ impl BlobReader {
     pub fn read(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
         let blob = self.blobs.get(key).ok_or_else(|| missing(key))?;
         let broken = |why: &str| corrupt(format!("the content of {} {why}", printable(key.as_bytes())));
-        let refused = || Error::io("write the content of", key);
         let mut hasher = expected.map(|expected| ContentHasher::like(expected, blob.size));
         let mut position = 0;
         let mut rows = blob.rows().peekable();
@@ -146,13 +145,13 @@ impl BlobReader {
                 return Err(broken("has not the length that the manifest says"));
             }
             if row.offset > position {
-                sink.hole(row.offset - position).map_err(refused())?;
+                sink.hole(row.offset - position).map_err(Error::Sink)?;
             }
             position = row.offset + bytes.len() as u64;
             if let Some(hasher) = &mut hasher {
                 hasher.update(row.offset, bytes.data());
             }
-            sink.data(bytes.data()).map_err(refused())?;
+            sink.data(bytes.data()).map_err(Error::Sink)?;
         }
         match (hasher.map(ContentHasher::finish), expected) {
             (Some(digest), Some(expected)) if digest != *expected => {

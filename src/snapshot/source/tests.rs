@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::super::samples::{commit, created, git, present, stored};
-use super::super::{Operation, State};
+use super::super::{BlobOmitted, Operation, State};
 use super::*;
 
 /// A repository with one committed file, and the record of a clean read of that.
@@ -40,7 +40,7 @@ fn empty_snapshot(dir: &Path) -> Snapshot {
     Snapshot::open(&dir.join("snap")).unwrap()
 }
 
-fn read(contents: &Contents, record: &FileRecord, side: Side) -> Result<Vec<u8>, ContentError> {
+fn read(contents: &Contents, record: &FileRecord, side: Side) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let checked = contents.check(record, side);
     let copied = contents.copy(record, side, &mut bytes);
@@ -49,9 +49,9 @@ fn read(contents: &Contents, record: &FileRecord, side: Side) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-fn why(result: Result<Vec<u8>, ContentError>) -> String {
+fn why(result: Result<Vec<u8>, Error>) -> String {
     match result {
-        Err(ContentError::Unavailable(error)) => error.to_string(),
+        Err(Error::Unavailable(error)) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -148,7 +148,7 @@ fn a_blob_comes_first_and_a_wrong_digest_is_a_bad_snapshot() {
     assert_eq!(read(&contents, good, Side::After).unwrap(), b"bytes");
     assert_eq!(why(read(&contents, good, Side::Before)), "nothing was there");
     let bad = contents.copy(snapshot.find(b"/bad").unwrap(), Side::After, &mut Vec::new());
-    assert!(matches!(bad, Err(ContentError::Snapshot(Error::Corrupt(_)))), "{bad:?}");
+    assert!(matches!(bad, Err(Error::Corrupt(_))), "{bad:?}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_sink_that_refuses_is_told_apart_from_a_bad_snapshot() {
     let snapshot = Snapshot::open(&dir.path().join("snap")).unwrap();
     let copied = Contents::new(&snapshot).copy(&snapshot.files()[0], Side::After, &mut Closed);
     match copied {
-        Err(ContentError::Sink(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
+        Err(Error::Sink(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
         other => panic!("{other:?}"),
     }
 }

@@ -191,15 +191,10 @@ pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscal
 pub(super) const BPF_OBJ_PIN: u32 = 6;
 pub(super) const BPF_OBJ_GET: u32 = 7;
 
-/// PR_SET_SECCOMP as the table's conditions have it.
 pub(super) const SET_SECCOMP: u32 = libc::PR_SET_SECCOMP.unsigned_abs();
 
 /// seccomp(operation, flags, program), and the older prctl(PR_SET_SECCOMP, mode, program).
-pub(super) fn install_filter(
-    args: &Args,
-    _: &dyn Memory,
-    decoded: &mut DecodedSyscall,
-) -> Result<(), MemoryError> {
+pub(super) fn install_filter(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const NEW_LISTENER: u64 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let (by_prctl, second) = (low(args, 0) == SET_SECCOMP, low(args, 1));
     if !by_prctl || second == libc::SECCOMP_MODE_FILTER {

@@ -140,7 +140,7 @@ pub enum Special {
     Filter {
         /// The address of its program (struct sock_fprog).
         program: RemoteAddr,
-        /// Whether it has a supervisor (SECCOMP_FILTER_FLAG_NEW_LISTENER).
+        /// Whether it has a listener (SECCOMP_FILTER_FLAG_NEW_LISTENER).
         listener: bool,
     },
     /// unshare, setns, clone or clone3 with CLONE_NEWNS or CLONE_NEWUSER; mount family, pivot_root,

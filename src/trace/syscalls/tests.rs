@@ -272,14 +272,14 @@ fn open_flags_say_what_happens() {
 }
 
 #[test]
-fn only_opens_that_can_change_nothing_look_only() {
+fn only_opens_that_can_change_nothing_are_read_only() {
     use libc::*;
-    let looks = |flags| call("openat").cwd().path("f").int(flags).decode().is_read_only();
+    let read_only = |flags| call("openat").cwd().path("f").int(flags).decode().is_read_only();
     for flags in [O_RDONLY, O_ACCMODE, O_PATH | O_RDWR | O_TRUNC, O_DIRECTORY, O_APPEND] {
-        assert!(looks(flags), "{flags:o}");
+        assert!(read_only(flags), "{flags:o}");
     }
     for flags in [O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE] {
-        assert!(!looks(flags), "{flags:o}");
+        assert!(!read_only(flags), "{flags:o}");
     }
 }
 
