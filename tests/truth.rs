@@ -1,7 +1,7 @@
 //! Ground truth from outside: the tree as an independent scanner reads it before and after a recording,
 //! compared with the manifest and the blobs.
 //!
-//! Neighbours: `random.rs` records programs made by a seed, `truth_strace.rs` real commands.
+//! Neighbours: `random.rs` records programs made by a seed, `strace.rs` real commands.
 
 mod cases;
 mod overlay;

@@ -117,7 +117,7 @@ fn file_size_limit_applies_to_the_command_alone() {
 #[test]
 fn manifest_over_the_file_size_limit_does_not_affect_the_command() {
     if may_raise_limits() {
-        println!("skipped: no such limit is ours");
+        println!("skipped: no such limit applies to the recorder");
         return;
     }
     let place = Place::new();
@@ -222,8 +222,8 @@ fn command_keeps_its_limits_and_the_tracer_raises_its_own() {
     let recorded = run_script(&place, true, &format!("{limits}; $record cat /proc/self/limits"));
     assert_eq!(recorded, alone);
     let tracer = r#"sh -c 'cat /proc/$(sed -n "s/TracerPid:.//p" /proc/self/status)/limits'"#;
-    let ours = run_script(&place, true, &format!("{limits}; $record {tracer}"));
-    for line in ours
+    let tracers = run_script(&place, true, &format!("{limits}; $record {tracer}"));
+    for line in tracers
         .lines()
         .skip(1)
         .filter(|line| !["core", "nice", "realtime"].iter().any(|name| line.contains(name)))
@@ -231,7 +231,7 @@ fn command_keeps_its_limits_and_the_tracer_raises_its_own() {
         let columns: Vec<_> = line[26..].split_whitespace().collect();
         assert_eq!(columns[0], columns[1], "{line}");
     }
-    assert!(ours.contains("Max cpu time"), "{ours}");
+    assert!(tracers.contains("Max cpu time"), "{tracers}");
 }
 
 #[test]
