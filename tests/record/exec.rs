@@ -5,7 +5,7 @@ use std::fs;
 use agent_snapshot::snapshot::WarningKind;
 
 use super::record_scenario;
-use crate::support::{BINARY, Place, chmod, is_root, lost, program, stderr};
+use crate::support::{BINARY, Place, User, chmod, lost, program, stderr};
 
 #[test]
 fn unnamed_program_has_its_interpreter_and_image() {
@@ -79,11 +79,8 @@ fn binfmt_misc_interpreter_is_recorded_as_executed() {
 
 #[test]
 fn set_user_id_program_is_reported() {
-    if is_root() {
-        println!("skipped: root has the privilege");
-        return;
-    }
-    let place = Place::new();
+    // Root has the privilege.
+    let place = Place::of(User::ordinary());
     if !place.can_run(&["su", "--version"]) {
         return;
     }

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::fs::File;
-use std::process::Command;
 
 use agent_snapshot::snapshot::Snapshot;
 
-use crate::support::{Place, bytes, lost, stderr};
+use crate::support::{Place, bytes, has, lost, stderr};
 
 #[test]
 fn inherited_descriptors_are_recorded_from_the_launch() {
@@ -72,8 +71,7 @@ const WAYS: [&str; 14] = [
 
 #[test]
 fn destroyed_content_of_an_appended_file_is_kept() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        println!("skipped: python3 is missing");
+    if !has("python3") {
         return;
     }
     for script in WAYS {

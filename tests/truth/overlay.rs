@@ -240,9 +240,13 @@ fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>
     let before = scan(&place.work);
     let output = place.recorder("auto").arg(program).arg(&seed).output().unwrap();
     let after = scan(&place.work);
-    let snapshot = Snapshot::open(&place.out).map_err(|error| format!("{error}: {}", shown(&output)))?;
-    let mut wrong = compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes());
-    wrong.extend(gaps(&snapshot));
+    let mut wrong = match Snapshot::open(&place.out) {
+        Ok(snapshot) => {
+            let wrong = compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes());
+            [wrong, gaps(&snapshot)].concat()
+        }
+        Err(error) => vec![error.to_string()],
+    };
     if !output.status.success() {
         wrong.push("the program fails".to_owned());
     }
