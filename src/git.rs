@@ -1,28 +1,27 @@
-//! How Git knows a path: in which working tree, tracked, dirty or ignored, and whether its bytes
-//! are those of a blob that the tree's first commit has (the pin).
+//! What Git knows of a path: in which working tree it is, and whether it is tracked, dirty or ignored; and the
+//! blob of the first head that has the bytes of its file (the pin).
 //!
-//! Nothing is spawned and nothing written, the index included. Only regular files are opened, and
-//! only after a look at what they are. What can't be decided without running a filter driver is
-//! decided as its stat data in the index says.
+//! Nothing is spawned and nothing is written, not even the index. Only regular files are opened, and only after
+//! their type is known. What only a filter driver could decide is decided by the stat data in the index.
 //!
-//! Choices where more than one answer is right:
+//! Where more than one answer would be right:
 //!
-//! - The root directory of a working tree belongs to that tree, with an empty relative path; a
-//!   submodule's root belongs to the tree that has it as a gitlink, as a tracked entry, which is
-//!   dirty when another commit is checked out (its own content does not count).
-//! - What lies below `.git` is known to no one, nor is anything in a bare repository's directory.
-//! - A `.git` that is no repository does not count, as it does not for Git: the next one outside of
-//!   it does. Neither does one whose index can't be understood: then nothing is known of its paths. Each file
-//!   that is read has a limit (an index 1 GiB, configuration 4 MiB in all, rules and attributes 1 MiB each);
-//!   of what depends on a larger one nothing is known.
-//! - References in a reftable can't be read here: `head` is then unknown, nothing is pinned, and
-//!   dirty means different from the index.
-//! - Rules, attributes and configuration are read once; that they change is learnt from the traced
-//!   changes. Those that were changed, and the index, are compared with their files at each question.
-//! - `assume-unchanged` and `skip-worktree` are not believed.
+//! - The root directory of a working tree belongs to that tree, with an empty relative path. The root of a
+//!   submodule belongs to the outer tree, as a tracked entry, which is dirty if another commit is checked out
+//!   (its own content does not count).
+//! - What is below `.git`, or in the directory of a bare repository, is in no working tree.
+//! - A `.git` that is no repository does not count, as it does not for Git: the next one outside of it does.
+//!   Of the paths of a repository whose index can't be parsed, nothing is known. Each file that is read has a
+//!   limit (index 1 GiB, configuration 4 MiB in all, exclude rules and attributes 1 MiB each); what depends on a
+//!   larger one is unknown.
+//! - References in a reftable can't be read: `head` is then unknown, nothing is pinned, and dirty means different
+//!   from the index.
+//! - Exclude rules, attributes and configuration are read once, and again when a traced change affects them.
+//!   Those that the tree has changed, and the index, are compared with their files at each question.
+//! - `assume-unchanged` and `skip-worktree` are not trusted.
 //!
-//! Neighbours: `observe` asks, reports every change of a path, learns where git directories are, and
-//! writes the answers into the manifest's records.
+//! Neighbours: `observe` asks, reports every change of a path, excludes the git directories that are found here
+//! from the record, and writes the answers into the manifest; `snapshot` reads pinned blobs.
 
 mod convert;
 mod databases;
@@ -60,30 +59,30 @@ use paths::{components, name_length, without_slash};
 use patterns::Patterns;
 use repository::{PathStatus, Query, Repository};
 
-/// The repositories that were met, each opened once.
+/// The repositories that were found, each opened once.
 ///
-/// It must not live in a process whose working directory may be removed: opening needs one.
+/// Opening a repository needs a working directory, which must not be removed from this process.
 #[derive(Default)]
 pub struct Repositories {
     repositories: Vec<Repository>,
     directories: Directories,
-    /// Files outside of any repository that change what is known in all of them.
+    /// Files outside of any repository whose change affects the answers of all repositories.
     watched: HashSet<Vec<u8>>,
-    /// Those of the files with rules and settings that the tree has changed.
+    /// The files with rules and settings that the tree has changed.
     edited: Edited,
-    /// Git directories without a component `.git` that nobody has asked for yet, and whether there
-    /// were any.
+    /// Git directories without a component `.git`, until [`Repositories::take_git_dirs`]; and whether there were
+    /// any.
     new_git_dirs: Vec<Vec<u8>>,
     has_git_dirs_elsewhere: bool,
-    /// Counts what may have changed an answer.
+    /// Counts the events that may have changed an answer.
     epoch: u32,
-    /// Whether the blob is wanted that has the bytes of the path that is asked about.
+    /// Whether the current question asks for the pin.
     pin: bool,
-    /// The one that is being asked, to be blamed for a panic.
+    /// The repository that the current question is about: a panic makes it unusable.
     busy: Option<u32>,
 }
 
-/// How Git knew a path at one moment. Small, since there is one for each path.
+/// What Git knew of a path at one moment. Small, since there is one for each path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GitFacts {
     oid: Option<ObjectId>,
@@ -93,7 +92,7 @@ pub struct GitFacts {
     repository: u32,
 }
 
-/// A repository of which a path was asked about, or that was changed itself.
+/// A repository with a path that was classified, or with changes of its own files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedRepository {
     /// The root of its working tree, resolved.
@@ -109,12 +108,12 @@ pub struct ObservedRepository {
 const _: () = assert!(size_of::<GitFacts>() <= 40);
 
 impl GitFacts {
-    /// The pin: the blob of the first head that the path's bytes are proved to be.
+    /// The pin: the blob of the first head that has, as was proved, the bytes of the file.
     pub fn oid(&self) -> Option<&ObjectId> {
         self.oid.as_ref()
     }
 
-    /// Takes the pin over from what was told of the same bytes `later`; whether all else is told alike.
+    /// Takes over the pin of `later` facts about the same bytes, and returns whether all other facts are equal.
     pub fn take_pin(&mut self, later: Option<&GitFacts>) -> bool {
         // Another working tree, inside of the one before, has another head.
         let later = later.filter(|later| later.repository == self.repository);
@@ -139,16 +138,16 @@ impl GitFacts {
 }
 
 impl Repositories {
-    /// Makes a set that has met none.
+    /// Makes an empty set.
     pub fn new() -> Repositories {
         Repositories::default()
     }
 
-    /// Tells how Git knows `path` (absolute and resolved) at first sight. `stat` is its lstat(2),
-    /// none when nothing is there.
+    /// Classifies `path` (absolute and resolved) when it is first observed. `stat` is its lstat(2), none when
+    /// nothing is there.
     ///
-    /// None when no working tree holds it. Opens nothing but regular files. The blob that has its
-    /// bytes is told only if `pin` asks for it, which costs a look at the object.
+    /// Returns none when the path is in no working tree. Opens nothing but regular files. The pin, which costs
+    /// reading the header of an object, is looked up only if `pin` is set.
     pub fn classify(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
         let facts = self.classify_again(path, stat, pin)?;
         if facts.tracked && facts.dirty {
@@ -157,20 +156,20 @@ impl Repositories {
         Some(facts)
     }
 
-    /// Tells the same at a later sight of the path, still against the first head.
+    /// Classifies a path that was observed before, still against the first head.
     pub fn classify_again(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
         self.pin = pin;
-        let facts = self.guarded(|all| all.known(path, stat))?;
+        let facts = self.guarded(|all| all.facts(path, stat))?;
         self.repositories.get_mut(facts.repository as usize)?.observed = true;
         Some(facts)
     }
 
-    /// A number that stays the same while no answer about a path of the same state can have become another.
+    /// A number that stays the same as long as no answer about an unchanged path can have changed.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The same, when the files of every repository have been compared.
+    /// The epoch after the files of every repository have been compared.
     pub fn settled_epoch(&mut self) -> u32 {
         self.guarded(|all| {
             for path in all.edited.changed() {
@@ -179,22 +178,22 @@ impl Repositories {
             Some(())
         });
         for id in 0..u32::try_from(self.repositories.len()).unwrap_or(u32::MAX) {
-            self.guarded(|all| all.asked(id).map(drop));
+            self.guarded(|all| all.current(id).map(drop));
         }
         self.epoch
     }
 
-    /// Whether `path` lies where a working tree is, or was: a look at what is known alone.
+    /// Whether `path` is below the root of a working tree that was found. Reads no file.
     pub fn may_hold(&self, path: &[u8]) -> bool {
         let mut roots = self.repositories.iter().filter_map(|repository| repository.opened.root.as_deref());
         roots.any(|root| below(root, path).is_some())
     }
 
-    /// Learns that `path` was changed, in whatever way: every traced change may be told, most cost
-    /// next to nothing.
+    /// Takes note of a change of `path`, of whatever kind. Every traced change is reported; most cost next to
+    /// nothing.
     ///
-    /// To be told when the change has happened. Telling it of a path below `.git` before as well
-    /// lets the first head be the one before.
+    /// Called after the change. Of a path below `.git` it is called before the change as well, so that the first
+    /// head is the one before it.
     pub fn note_change(&mut self, path: &[u8]) {
         self.guarded(|all| {
             all.note(path);
@@ -202,7 +201,7 @@ impl Repositories {
         });
     }
 
-    /// The repositories that were observed, with what has become of their heads.
+    /// The repositories that were observed, with their heads now.
     pub fn observed(&mut self) -> Vec<ObservedRepository> {
         let mut list = Vec::new();
         for at in 0..self.repositories.len() {
@@ -233,15 +232,14 @@ impl Repositories {
         (root.unwrap_or_default(), repository.and_then(|repository| repository.head.commit()))
     }
 
-    /// The resolved git directories that were found since the last call and have no component
-    /// `.git`: their content is no one's input.
+    /// The resolved git directories that were found since the last call and have no component `.git`.
     ///
-    /// Of one that has a working tree inside of itself, the entries that Git makes there.
+    /// Of one that contains its own working tree, the entries that Git makes there.
     pub fn take_git_dirs(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.new_git_dirs)
     }
 
-    /// Runs `ask`; a panic of the library makes an end of the repository that was asked, not of us.
+    /// Runs `ask`; if gix panics, the repository is not used again, and the recording goes on.
     fn guarded<T>(&mut self, ask: impl FnOnce(&mut Repositories) -> Option<T>) -> Option<T> {
         self.busy = None;
         match std::panic::catch_unwind(AssertUnwindSafe(|| ask(self))) {
@@ -256,7 +254,7 @@ impl Repositories {
         }
     }
 
-    fn known(&mut self, path: &[u8], stat: Option<&FileStat>) -> Option<GitFacts> {
+    fn facts(&mut self, path: &[u8], stat: Option<&FileStat>) -> Option<GitFacts> {
         if components(path).any(|(component, _)| component == b".git") {
             return None;
         }
@@ -273,7 +271,7 @@ impl Repositories {
         }
         let id = holder?;
         let directory = parent?;
-        let repository = self.asked(id)?;
+        let repository = self.current(id)?;
         let relative = below(repository.opened.root.as_deref()?, path)?;
         let patterns = self.patterns(directory, id, &path[..path.len() - name_length(path)])?;
         let query = Query { path: Path::new(OsStr::from_bytes(path)), relative, stat, pin: self.pin };
@@ -281,23 +279,22 @@ impl Repositories {
         Some(facts(id, known))
     }
 
-    /// The facts of a directory that the working tree `own` is rooted at, inside of `outer` or of
-    /// none.
+    /// The facts of the root directory of the working tree `own`, which is inside of `outer` or of none.
     fn root_of_tree(&mut self, own: u32, outer: Holder, path: &[u8]) -> Option<GitFacts> {
         let checked_out = self.repositories.get(own as usize)?.head_now();
         if let Some(outer) = outer
-            && let Some(repository) = self.asked(outer)
+            && let Some(repository) = self.current(outer)
             && let Some(relative) = repository.opened.root.as_deref().and_then(|root| below(root, path))
             && let Some(known) = repository.gitlink(relative, checked_out)
         {
             return Some(facts(outer, known));
         }
-        self.asked(own)?;
+        self.current(own)?;
         Some(facts(own, PathStatus::default()))
     }
 
-    /// The repository, ready to be asked.
-    fn asked(&mut self, id: u32) -> Option<&mut Repository> {
+    /// The repository `id`, up to date with its files.
+    fn current(&mut self, id: u32) -> Option<&mut Repository> {
         self.busy = Some(id);
         let repository = self.repositories.get_mut(id as usize)?;
         let generation = repository.generation;
@@ -351,8 +348,7 @@ impl Repositories {
         node
     }
 
-    /// Takes note of what has been written to files that were opened some time ago, and that an answer
-    /// about `path` depends on.
+    /// Takes note of writes to files that were opened earlier and that an answer about `path` depends on.
     fn note_edited(&mut self, path: &[u8]) {
         for changed in self.edited.changed_above(path) {
             self.note(&changed);
@@ -365,12 +361,12 @@ impl Repositories {
         }
     }
 
-    /// Takes note of a change of `path`; whether it may change an answer about another path.
+    /// Takes note of a change of `path`, and returns whether it may change an answer about another path.
     fn takes_note(&mut self, path: &[u8]) -> bool {
         let mut matters = false;
         let name = &path[path.len() - name_length(path)..];
         let parent = &path[..path.len() - name.len()];
-        // Git reads none of its lock files, and makes some even to look.
+        // Git reads none of its lock files, and makes some even to read.
         let is_lock = name.ends_with(b".lock");
         if matches!(name, b".gitignore" | b".gitattributes") {
             let holder = self.directories.nearest(parent).and_then(|node| self.directories.holder(node));
@@ -389,7 +385,7 @@ impl Repositories {
             self.edited.note(b"/", path);
             matters = true;
         }
-        // Whatever is a directory here: it may have gone, or another may have come.
+        // A directory may have been removed or replaced.
         matters |= self.directories.forget(path);
         let dot_git = components(path).find(|(component, _)| *component == b".git");
         if let Some((component, at)) = dot_git {
@@ -441,7 +437,7 @@ impl Repositories {
                 repository.observed = true;
                 repository.stale |= itself;
             }
-            // Perhaps a repository in the making: to be looked at again.
+            // Perhaps a repository that is being made: it is discovered again at the next question.
             None => drop(self.directories.forget(directory)),
         }
     }
@@ -470,7 +466,7 @@ fn discover(
         return u32::try_from(at).ok();
     }
     let Some(opened) = OpenRepository::at(directory) else { return outer };
-    // Of a working tree that is elsewhere, Git would have to be asked from there.
+    // A working tree elsewhere is discovered from there.
     let root = opened.root.clone()?;
     below(&root, directory)?;
     watched.extend(opened.watched.iter().cloned());

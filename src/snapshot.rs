@@ -24,9 +24,11 @@ pub mod reader;
 pub(crate) mod samples;
 pub mod source;
 pub mod sparse;
+pub mod stat;
 pub mod wire;
 
 pub use blobs::Side;
 pub use error::{Error, is_hidden, printable};
 pub use manifest::*;
 pub use reader::Snapshot;
+pub use stat::Stat;

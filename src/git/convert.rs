@@ -1,7 +1,7 @@
 //! What Git would make of a file's bytes on their way into the object database, as an object id.
 //!
 //! Line endings, `$Id$` and encodings are done here as convert.c does them; a filter driver is a
-//! program and never run. The one whose result is a matter of a digest, Git LFS, is computed.
+//! program and never run. Only Git LFS, whose result is a digest, is computed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) const ATTRIBUTES: [&str; 6] = ["crlf", "ident", "filter", "eol", "tex
 /// Files beyond this are compared as they are: converting takes memory in proportion.
 const LIMIT: u64 = 32 << 20;
 
-/// What a filter driver is, as far as it matters to someone who does not run it.
+/// A filter driver, as far as it matters without running it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Driver {
     /// Git LFS.
@@ -40,7 +40,7 @@ pub(super) enum Eol {
     Binary,
     /// CRLF becomes LF.
     Text,
-    /// CRLF becomes LF where the content looks like text, and the index has no CRLF.
+    /// CRLF becomes LF where the content is text by Git's heuristic and the index has no CRLF.
     Auto,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Conversion {
     ident: bool,
     driver: Option<Driver>,
     /// Whether attributes name a driver, configured or not: what was configured when the file was added is
-    /// not known.
+    /// unknown.
     names_driver: bool,
     encoding: Encoding,
 }
@@ -59,7 +59,7 @@ pub(super) struct Conversion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     None,
-    /// A name that a decoder is known for.
+    /// One that has a decoder here.
     Known(&'static str, Bom),
     Unknown,
 }
@@ -137,8 +137,10 @@ impl Conversion {
 
     /// The id of the blob that Git would make of the file at `path`.
     ///
-    /// `indexed` fetches the blob that the index has there now. None where only running a program
-    /// could tell, or where the file is not the one that `stat` describes.
+    /// `indexed` fetches the blob that the index has there now.
+    ///
+    /// # Errors
+    /// Only a filter driver could decide it, or the file is not the one that `stat` describes.
     pub(super) fn object_id(
         &self,
         path: &Path,
@@ -247,7 +249,7 @@ impl Encoding {
     }
 }
 
-/// The UTF-8 of `bytes`; none where Git leaves them as they are, with a complaint.
+/// The UTF-8 of `bytes`; none where Git leaves them as they are, with a warning.
 fn decoded(bytes: &[u8], name: &str, bom: Bom) -> Option<Vec<u8>> {
     let big = bytes.starts_with(b"\xfe\xff");
     let marked = big || bytes.starts_with(b"\xff\xfe");

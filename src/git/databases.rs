@@ -17,7 +17,7 @@ use gix::odb::pack::Find as _;
 
 use super::error::Error;
 
-/// The object databases that were asked for a blob, each opened once. They can be shared between threads.
+/// Object databases, each opened once when a blob of it is first needed. Can be shared between threads.
 #[derive(Default)]
 pub struct ObjectDatabases {
     stores: Mutex<HashMap<PathBuf, Result<Arc<Store>, Error>>>,

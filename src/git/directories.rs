@@ -1,17 +1,18 @@
-//! The directories that were met: which working tree holds their entries, and which patterns apply.
+//! The directories above paths that were classified: which working tree has their entries, and which patterns
+//! apply.
 //!
-//! A tree by components, so that a directory that is renamed or removed is forgotten with all that
-//! is below it.
+//! A tree by path components, so that a directory that is renamed or removed is forgotten with everything below
+//! it.
 
 use std::collections::HashMap;
 
 use super::paths::components;
 use super::patterns::Patterns;
 
-/// A directory, as long as it is not forgotten.
+/// Identifies a directory until it is forgotten.
 pub(super) type DirectoryId = usize;
 
-/// The working tree that holds the entries of a directory; its place in a list.
+/// The working tree that has the entries of a directory: its index in the list of repositories.
 pub(super) type Holder = Option<u32>;
 
 /// The tree of directories.
@@ -19,7 +20,7 @@ pub(super) type Holder = Option<u32>;
 pub(super) struct Directories {
     nodes: Vec<DirectoryNode>,
     free: Vec<DirectoryId>,
-    /// Where the last question ended; consecutive paths often share their directory.
+    /// The result of the last lookup: consecutive paths often share their directory.
     last: Option<(Vec<u8>, DirectoryId)>,
 }
 
@@ -27,13 +28,13 @@ pub(super) struct Directories {
 struct DirectoryNode {
     children: HashMap<Box<[u8]>, DirectoryId, foldhash::fast::RandomState>,
     holder: Holder,
-    /// With the generation of the repository that they were read in.
+    /// With the generation of the repository when they were read.
     patterns: Option<(u32, Patterns)>,
 }
 
 impl Directories {
-    /// The directory at the absolute path `at`; `discover` is asked for the holder of each that is
-    /// new, with that of its parent.
+    /// The directory at the absolute path `at`. `discover` is called for the holder of each new directory, with
+    /// its path and the holder of its parent.
     pub(super) fn node(
         &mut self,
         at: &[u8],
@@ -62,7 +63,7 @@ impl Directories {
         node
     }
 
-    /// The directory at `at` if it was met.
+    /// The directory at `at` if it is known.
     pub(super) fn existing(&self, at: &[u8]) -> Option<DirectoryId> {
         let mut node = 0;
         self.nodes.first()?;
@@ -72,7 +73,7 @@ impl Directories {
         Some(node)
     }
 
-    /// The directory at `at`, or the nearest one above it that was met.
+    /// The directory at `at`, or the nearest one above it that is known.
     pub(super) fn nearest(&self, at: &[u8]) -> Option<DirectoryId> {
         let mut node = 0;
         self.nodes.first()?;
@@ -98,7 +99,7 @@ impl Directories {
         self.nodes[node].patterns = Some((generation, patterns));
     }
 
-    /// Forgets the directory at `at` and all below it; whether it was known.
+    /// Forgets the directory at `at` and all below it, and returns whether it was known.
     pub(super) fn forget(&mut self, at: &[u8]) -> bool {
         let Some(slash) = at.iter().rposition(|byte| *byte == b'/') else { return false };
         let (parent, name) = (&at[..slash], &at[slash + 1..]);

@@ -1,11 +1,10 @@
 //! The files with rules and settings that the traced tree has changed, compared again at each question
 //! that depends on them.
 //!
-//! Of a file that is opened for writing a change is told once, and what is written comes later: an
-//! answer in between is from what was read in between. Each file belongs to the directory below which
-//! answers depend on it, so that a question costs one stat(2) for each such file above its path,
-//! however many there are elsewhere. Neighbours: `git.rs` says which files these are, and what a
-//! change of one means.
+//! A change is reported once, when a file is opened for writing; the bytes may be written later. So each file is
+//! kept by the directory below which answers depend on it, and a question costs one stat(2) for each such
+//! file above its path, however many there are elsewhere. Neighbour: `git.rs` knows which files these are, and
+//! what a change of one means.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,27 +13,26 @@ use super::files;
 use super::paths::{components, path_of};
 use crate::fs::Signature;
 
-/// Longer files are told apart by their metadata alone.
+/// Versions of longer files are distinguished by their metadata alone.
 const LIMIT: u64 = 1 << 20;
 
-/// The files, as they were when they were compared last.
+/// The files as they were when they were last compared.
 #[derive(Default)]
 pub(super) struct Edited {
     /// By the directory below which answers depend on them.
     directories: HashMap<Vec<u8>, HashMap<Vec<u8>, FileVersion>, foldhash::fast::RandomState>,
 }
 
-/// What tells two versions of a file apart.
+/// Identifies a version of a file.
 #[derive(PartialEq, Eq)]
 struct FileVersion {
     signature: Signature,
-    /// The content, where the next change may come so soon that it leaves the times as they are.
+    /// The content, where the next change may come so soon that the times stay the same.
     content: Option<Vec<u8>>,
 }
 
 impl Edited {
-    /// Takes `path` up, as it is now, for questions about `directory` and what lies below it; what is
-    /// read of it from now on is of this version or a later one.
+    /// Remembers the current version of `path` for questions about `directory` and what is below it.
     pub(super) fn note(&mut self, directory: &[u8], path: &[u8]) {
         let version = FileVersion::of(&path_of(path), false);
         if let Some(version) = version {
@@ -44,7 +42,7 @@ impl Edited {
         }
     }
 
-    /// Takes out the files that have changed and that an answer about `path` depends on.
+    /// Removes and returns the files that have changed and that an answer about `path` depends on.
     pub(super) fn changed_above(&mut self, path: &[u8]) -> Vec<Vec<u8>> {
         if self.directories.is_empty() {
             return Vec::new();
@@ -58,7 +56,7 @@ impl Edited {
         changed
     }
 
-    /// Takes out all files that have changed.
+    /// Removes and returns all files that have changed.
     pub(super) fn changed(&mut self) -> Vec<Vec<u8>> {
         self.directories.values_mut().flat_map(take_changed).collect()
     }
@@ -69,7 +67,7 @@ fn take_changed(files: &mut HashMap<Vec<u8>, FileVersion>) -> impl Iterator<Item
 }
 
 impl FileVersion {
-    /// The version of the regular file that `path` leads to, with its content if that is needed or
+    /// The version of the regular file that `path` resolves to, with its content if that is needed or
     /// `wanted`; none where there is no such file.
     fn of(path: &Path, wanted: bool) -> Option<FileVersion> {
         let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;

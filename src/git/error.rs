@@ -1,6 +1,6 @@
 //! Why Git has no answer.
 
-/// Why the content of a blob, or a fact about a file, is unknown; each message is a clause about the object.
+/// Why the bytes of a blob or a fact about a file are unknown; each message is a clause about the object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The repository is no longer there.
@@ -17,7 +17,7 @@ pub enum Error {
     OtherSize {
         /// The size of the object.
         found: u64,
-        /// The size that was asked for.
+        /// The size that was expected.
         expected: u64,
     },
     /// The object's bytes are not those of its id.
@@ -29,10 +29,10 @@ pub enum Error {
     /// A file of the repository is larger than its kind may be.
     #[error("a file of the repository is too large")]
     TooLarge,
-    /// Only a filter driver, which is never run, could tell.
-    #[error("only a filter driver could tell")]
+    /// Only a filter driver, which is never run, could decide it.
+    #[error("only a filter driver could decide it")]
     NeedsFilter,
-    /// The file can't be read, or is not the one that was asked about.
+    /// The file can't be read, or is no longer the one that was stat'ed.
     #[error("the file changed")]
     FileChanged,
 }

@@ -1,8 +1,7 @@
-//! Plain files, read so that nothing blocks, nothing changes unseen while they are read, and nothing takes
-//! more memory than it is worth.
+//! Regular files, read without blocking, with a limit, and with changes during the read detected.
 //!
-//! Whatever is read below a repository may have been put there by the traced tree: a FIFO in the
-//! place of `.git/HEAD` must not hold us, nor a sparse index of gigabytes fill our memory.
+//! What is in a repository may have been put there by the traced tree: a FIFO in the place of `.git/HEAD` must
+//! not block the recorder, nor a sparse index of gigabytes fill its memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -38,7 +37,7 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
 }
 
 fn read_open(file: File, limit: u64) -> Result<Option<Vec<u8>>, Error> {
-    // One that is too large already is not read up to the limit.
+    // A file that is too large is not read at all.
     if file.metadata().is_ok_and(|found| found.len() > limit) {
         return Err(Error::TooLarge);
     }
@@ -50,19 +49,19 @@ fn read_open(file: File, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     Ok(read.is_ok().then_some(content))
 }
 
-/// Like [`read`], of the file that `path` leads to when it is a link.
+/// Like [`read`], following symlinks.
 pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     path.canonicalize().map_or(Ok(None), |real| read(&real, limit))
 }
 
-/// Like [`read_followed`], of a file that begins with `magic` and has no holes, as a program has written it:
-/// how large a file is says nothing of how much was ever written to it.
+/// Like [`read_followed`], of a file that begins with `magic` and has no holes: the size of a sparse file says
+/// nothing of how much was written to it.
 pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<u8>> {
     let file = open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
     let mut beginning = vec![0; magic.len()];
     file.read_exact_at(&mut beginning, 0).ok()?;
     let end = file.metadata().ok()?.len();
-    // Where holes are not told, the end of the file is the first.
+    // On a filesystem without SEEK_HOLE the end of the file counts as the first hole.
     let first_hole = rustix::fs::seek(&file, SeekFrom::Hole(0)).unwrap_or(end);
     if beginning != magic || first_hole < end {
         return None;
@@ -71,9 +70,9 @@ pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<
     read_open(file, limit).ok()?
 }
 
-/// Hands the bytes of the regular file at `path` to `take`, in order.
+/// Passes the bytes of the regular file at `path` to `take`, in order.
 ///
-/// None unless it is the very file that `stat` describes, before and after, and was read whole.
+/// Returns none unless it is the file that `stat` describes, before and after, and was read whole.
 pub(super) fn stream(path: &Path, stat: &FileStat, take: &mut dyn FnMut(&[u8])) -> Option<()> {
     let mut file = open_regular(path.as_os_str().as_bytes()).ok()?;
     let expected = Signature::from(stat);

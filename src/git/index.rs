@@ -1,7 +1,7 @@
 //! The index of a working tree: what it says of a path, and what its stat data can prove.
 //!
-//! It is read into memory, never mapped: a mapped file that someone truncates would kill us. The
-//! two parts of a split index are joined here for the same reason.
+//! It is read into memory, never mapped: truncating a mapped file would end this process with SIGBUS. For the
+//! same reason the two parts of a split index are joined here and not by gix.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const LIMIT: u64 = 1 << 30;
 /// What an index begins with.
 const MAGIC: &[u8] = b"DIRC";
 
-/// An index, as it was when its file had a certain signature.
+/// A parsed index, with the signature of the file that it was read from.
 pub(super) struct Index {
     state: State,
     signature: Option<Signature>,
@@ -29,13 +29,14 @@ pub(super) struct Index {
 
 /// What an index says of a path.
 pub(super) enum Lookup {
-    /// Nothing.
+    /// It has no entry.
     Absent,
-    /// More than one thing: a merge is unresolved here.
+    /// It has more than one entry: an unresolved merge.
     Conflict,
-    /// This.
+    /// It has this entry.
     Entry(IndexEntry),
-    /// It is below a directory that is kept as one entry, its `tree`; the path goes on at `rest`.
+    /// It is below a directory of a sparse index, which has the entry of its `tree`. The path in the tree starts
+    /// at byte `rest`.
     Sparse { tree: ObjectId, rest: usize },
 }
 
@@ -49,16 +50,16 @@ pub(super) struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// The entry that a tree stands for in a sparse index: without stat data.
+    /// The entry of a path in a tree of a sparse index, without stat data.
     pub(super) fn of_tree(mode: Mode, oid: ObjectId) -> IndexEntry {
         IndexEntry { mode, oid, intent_to_add: false, stat: Stat::default() }
     }
 }
 
 impl Index {
-    /// Reads the index at `path`; an absent one is empty. None when it can't be understood.
+    /// Reads the index at `path`; an absent one is empty. Returns none when it can't be parsed.
     pub(super) fn read(path: &Path, hash: gix::hash::Kind) -> Option<Index> {
-        // The signature comes first: a later one could hide a change that we did not read.
+        // The signature comes first: a later one could hide a change that was not read.
         let Some(signature) = Index::signature(path) else {
             return Some(Index { state: State::new(hash), signature: None, tree: None });
         };
@@ -77,17 +78,17 @@ impl Index {
         Some(Index { state, signature: Some(signature), tree })
     }
 
-    /// Whether the file at `path` still is what was read.
+    /// Whether the file at `path` is still the one that was read.
     pub(super) fn is_current(&self, path: &Path) -> bool {
         Index::signature(path) == self.signature
     }
 
-    /// What tells the file at `path` apart from other versions of it.
+    /// The signature of the file at `path`.
     pub(super) fn signature(path: &Path) -> Option<Signature> {
         path.metadata().ok().as_ref().map(Signature::from)
     }
 
-    /// The tree that every entry is equal to, where the index knows one.
+    /// The tree that has the same entries, where the index names one.
     pub(super) fn tree(&self) -> Option<ObjectId> {
         self.tree
     }
@@ -137,13 +138,13 @@ impl Index {
         wanted.then_some(entry.id)
     }
 
-    /// Whether the stat data of `entry` proves that the file that has `stat` is as it was when it
-    /// was added. It is then what Git's own filters made the blob from, not always the blob.
+    /// Whether the stat data of `entry` proves that the file with `stat` is unchanged since it was added. The
+    /// blob was then made from these bytes, and equals them if no conversion applied.
     pub(super) fn proves(&self, entry: &IndexEntry, stat: &FileStat) -> bool {
         self.equals(entry, stat) && !self.is_racy(entry)
     }
 
-    /// Whether the stat data of `entry` is that of `stat`, with no word on when it was taken.
+    /// Whether the stat data of `entry` equals `stat`, racy or not.
     pub(super) fn equals(&self, entry: &IndexEntry, stat: &FileStat) -> bool {
         let known = &entry.stat;
         // Whatever core.trustctime and core.checkStat say: a mismatch only costs reading the file.
@@ -158,12 +159,12 @@ impl Index {
             && !self.is_smudged(entry)
     }
 
-    /// Whether Git would call a file of this size modified without looking into it.
+    /// Whether Git would call a file of this size modified without reading it.
     pub(super) fn size_differs(&self, entry: &IndexEntry, stat: &FileStat) -> bool {
         entry.stat.size != 0 && entry.stat.size != folded_size(stat)
     }
 
-    /// A size of zero on a blob that is not empty is Git's note to look again.
+    /// Whether Git has marked the entry as to be compared again: a size of zero on a blob that is not empty.
     fn is_smudged(&self, entry: &IndexEntry) -> bool {
         entry.stat.size == 0 && entry.oid != ObjectId::empty_blob(self.state.object_hash())
     }
@@ -183,7 +184,7 @@ impl Index {
 }
 
 fn decode(data: &[u8], hash: gix::hash::Kind) -> Option<State> {
-    // A second thread would be quicker by milliseconds, and one more thing to happen in a tracer.
+    // A second thread would save milliseconds only.
     let options = decode::Options { thread_limit: Some(1), ..Default::default() };
     let unused = State::new(hash).timestamp();
     State::from_bytes(data, unused, hash, options).ok().map(|(state, _checksum)| state)

@@ -1,9 +1,7 @@
-//! Opening a repository: what is looked at before the library may open it, and what is kept of
-//! its configuration.
+//! Opens a repository, after checking that gix can open it without blocking.
 //!
-//! The tracer's own GIT_* variables do not count, and no owner is trusted: nothing that the
-//! configuration names is ever run. The user's and the system's configuration count as they do for
-//! Git.
+//! GIT_* variables do not count. The user's and the system's configuration count as they do for Git. The owner
+//! of a repository does not matter, since nothing that its configuration names is run.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -20,26 +18,25 @@ use super::paths::{below, path_of};
 use super::patterns::Sources;
 use super::settings::{Settings, configuration, global_configuration};
 
-/// A `.git` file or a reference is no longer than that.
+/// The size limit of a `.git` file and of a reference.
 const LIMIT: u64 = 64 << 10;
 
-/// All files of a configuration together are no larger than that: it takes several times as much when it
-/// is read.
+/// The size limit of all files of a configuration together, which takes several times as much memory.
 const CONFIGURATION_LIMIT: u64 = 4 << 20;
 
-/// How deep Git lets files of a configuration include others.
+/// How deep configuration files may include others, as in Git.
 const INCLUDES: usize = 10;
 
-/// A million references.
+/// The size limit of `packed-refs`: a million references.
 const PACKED_REFS_LIMIT: u64 = 100 << 20;
 
-/// A list of commits or of directories.
+/// The size limit of a list of commits or of directories.
 const LIST_LIMIT: u64 = 1 << 20;
 
 /// As many symbolic references as Git follows (`SYMREF_MAXDEPTH`).
 const DEPTH: usize = 5;
 
-/// A repository as the library opened it, with the settings that matter here.
+/// A repository as gix opened it, with the settings that matter here.
 pub(super) struct OpenRepository {
     /// The directory that has the entry `.git`.
     pub(super) directory: Vec<u8>,
@@ -51,7 +48,7 @@ pub(super) struct OpenRepository {
     pub(super) index_path: PathBuf,
     pub(super) settings: Settings,
     pub(super) sources: Sources,
-    /// The files outside of it that its answers depend on, and the links that lead to files.
+    /// The files outside of it that its answers depend on, and the symlinks on the way to them.
     pub(super) watched: Vec<Vec<u8>>,
     /// Its private and its common directory, resolved.
     pub(super) git_dirs: [Vec<u8>; 2],
@@ -94,11 +91,11 @@ impl OpenRepository {
             return None;
         }
         let mut git = gix::open_opts(&dot_git, options()).ok()?;
-        // Objects are judged by their own ids.
+        // Objects are read by their own ids.
         git.objects.ignore_replacements = true;
-        // A missing object shall cost one look, not a scan for new packs.
+        // A missing object costs one lookup, not a scan for new packs.
         git.objects.refresh_never();
-        // Read, not mapped: a mapped file that someone truncates would kill us.
+        // Read, not mapped: truncating a mapped file would end this process with SIGBUS.
         git.refs.set_packed_buffer_mmap_threshold(u64::MAX);
         let root = git.workdir().and_then(|root| root.canonicalize().ok());
         let root = root.map(|root| root.into_os_string().into_encoded_bytes());
@@ -136,7 +133,7 @@ impl OpenRepository {
         {
             return GitHead::Unknown;
         }
-        // Not peeled by the library: the commit may be in a pack that came after it was opened.
+        // Not peeled by gix: the commit may be in a pack that is newer than the open repository.
         let mut name: gix::refs::FullName = "HEAD".try_into().expect("a valid name");
         for _ in 0..=DEPTH {
             let target = match self.git.try_find_reference(name.as_ref()) {
@@ -182,8 +179,7 @@ fn options() -> gix::open::Options {
         ])
 }
 
-/// Whether the library can open what `.git` in `directory` is without waiting for anyone, or taking all
-/// memory.
+/// Whether gix can open the repository of `.git` in `directory` without blocking and within the size limits.
 fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
     let Some(git_dir) = git_dir(directory, dot_git) else { return false };
     let common = match files::read_followed(&git_dir.join("commondir"), LIMIT) {
@@ -208,14 +204,14 @@ fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
         && references_are_harmless(&git_dir, &common)
 }
 
-/// Whether the library can read the configuration, with all that it includes, under whatever condition.
+/// Whether gix can read the configuration with all that it includes, whatever the conditions of an include.
 fn is_harmless_configuration(git_dir: &Path, common: &Path) -> bool {
     let own = [common.join("config"), git_dir.join("config.worktree")];
     let mut room = CONFIGURATION_LIMIT;
     own.into_iter().chain(global_configuration()).all(|file| take_configuration(&file, INCLUDES, &mut room))
 }
 
-/// Takes a file of the configuration and what it includes from the `room` that is left; whether there was
+/// Subtracts the size of a configuration file and of what it includes from `room`, and returns whether there was
 /// enough.
 fn take_configuration(file: &Path, includes: usize, room: &mut u64) -> bool {
     if !files::harmless(file, *room) {
@@ -227,7 +223,7 @@ fn take_configuration(file: &Path, includes: usize, room: &mut u64) -> bool {
         Err(_) => return false,
     };
     *room -= content.len() as u64;
-    // What the library does not understand it does not open, either.
+    // gix does not open what it can't parse.
     let Ok(config) = gix::config::File::try_from(content.as_bstr()) else { return true };
     if includes == 0 {
         return true;
@@ -311,7 +307,7 @@ pub(super) const ENTRIES: [&str; 22] = [
 ];
 
 /// Whether a change of this file of a git directory can change what is known of other paths.
-/// Loose objects are looked up when they are needed, the head is the first one for good.
+/// Loose objects are looked up each time, and the first head stays.
 pub(super) fn changes_answers(inside: &[u8]) -> bool {
     inside.starts_with(b"config")
         || inside.starts_with(b"info/")

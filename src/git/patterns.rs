@@ -1,7 +1,7 @@
 //! Attributes and exclude rules, per directory, read once and kept.
 //!
 //! As gitattributes(5) and gitignore(5) have it: the files in the tree are never followed when they
-//! are links, what is nearer to a path outweighs what is farther, `info/attributes` outweighs all
+//! are symlinks, what is nearer to a path outweighs what is farther, `info/attributes` outweighs all
 //! attributes and `info/exclude` none of the rules in the tree.
 
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(super) struct Patterns {
     excluded: bool,
 }
 
-/// What holds for a whole working tree, and the room to match in.
+/// What holds for a whole working tree, and the buffers of the matcher.
 pub(super) struct Global {
     case: Case,
     parse: Excludes,

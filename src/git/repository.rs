@@ -1,5 +1,4 @@
-//! One repository and its working tree: opened without trust in it or in our environment, and
-//! asked how it knows a path.
+//! One repository and its working tree, and how it classifies a path.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -18,7 +17,7 @@ use super::patterns::{Global, Patterns};
 use super::tree::TreeCache;
 use crate::fs::{self, FileStat, Signature};
 
-/// How Git knows a path, without whose path it is.
+/// The facts about a path, without its repository.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathStatus {
     pub(super) oid: Option<ObjectId>,
@@ -27,13 +26,13 @@ pub(super) struct PathStatus {
     pub(super) ignored: bool,
 }
 
-/// A path that is asked about.
+/// A path to classify.
 #[derive(Clone, Copy)]
 pub(super) struct Query<'a> {
     pub(super) path: &'a Path,
     pub(super) relative: &'a [u8],
     pub(super) stat: Option<&'a FileStat>,
-    /// Whether the blob is wanted that has its bytes.
+    /// Whether the pin is asked for.
     pub(super) pin: bool,
 }
 
@@ -42,22 +41,21 @@ pub(super) struct Repository {
     pub(super) opened: OpenRepository,
     /// The commit at the first observation, and what its tree holds.
     pub(super) head: GitHead,
-    /// Whether a path of it, or a change of its own files, was seen.
+    /// Whether a path of it was classified, or a change of its own files reported.
     pub(super) observed: bool,
-    /// Whether a tracked path was dirty at first sight.
+    /// Whether a tracked path was dirty when it was first observed.
     pub(super) dirty: bool,
     /// Counts what invalidates the patterns of its directories.
     pub(super) generation: u32,
-    /// Whether the tree has changed what converts files: those of before may have been added by other
-    /// rules.
+    /// Whether the tree has changed the rules of conversion: blobs in the index may have been made by other rules.
     pub(super) converted_otherwise: bool,
-    /// Whether it must be opened anew before it is asked again.
+    /// Whether it must be opened again before the next question.
     pub(super) stale: bool,
-    /// Whether asking it made the library panic: it is not asked again.
+    /// Whether gix has panicked on it: it is not used again.
     pub(super) broken: bool,
     global: Global,
     index: Option<Index>,
-    /// The index that can't be understood, which need not be read again.
+    /// The signature of an index that can't be parsed, which need not be read again.
     unfit_index: Option<Signature>,
     trees: TreeCache,
     sizes: RefCell<HashMap<ObjectId, Option<u64>, foldhash::fast::RandomState>>,
@@ -92,7 +90,7 @@ impl Repository {
         }
     }
 
-    /// Takes what was opened in the place of what it was; the first head stays.
+    /// Replaces the open repository; the first head stays.
     pub(super) fn replace(&mut self, opened: OpenRepository) {
         self.global = Global::read(&opened.sources);
         self.opened = opened;
@@ -102,15 +100,15 @@ impl Repository {
         self.stale = false;
     }
 
-    /// Forgets the index: it was changed, perhaps too quickly for its metadata to tell.
+    /// Forgets the index, which was changed, perhaps within one step of its timestamps.
     pub(super) fn forget_index(&mut self) {
         self.index = None;
         self.unfit_index = None;
     }
 
-    /// Makes sure that what is asked next is answered from the current files.
+    /// Makes the next answers those of the current files.
     ///
-    /// None where Git could not work here: what it would say is then not known.
+    /// Returns none where Git could not work: its answers are then unknown.
     pub(super) fn settle(&mut self) -> Option<()> {
         if self.broken {
             return None;
@@ -152,8 +150,8 @@ impl Repository {
         self.opened.head().commit()
     }
 
-    /// What Git knows of a submodule's root, `relative` in this working tree, whose own `HEAD` is
-    /// `checked_out`; none where it is not a submodule.
+    /// Classifies the root of a submodule, `relative` in this working tree, whose own `HEAD` is `checked_out`.
+    /// Returns none where it is not a submodule.
     pub(super) fn gitlink(&mut self, relative: &[u8], checked_out: Option<ObjectId>) -> Option<PathStatus> {
         let Lookup::Entry(entry) = self.lookup(relative) else { return None };
         if !entry.mode.is_submodule() {
@@ -164,7 +162,7 @@ impl Repository {
         Some(PathStatus { tracked: true, dirty, ..PathStatus::default() })
     }
 
-    /// How Git knows a path that is not the root of a working tree.
+    /// Classifies a path that is not the root of a working tree.
     pub(super) fn classify(&mut self, query: Query<'_>, patterns: &Patterns) -> PathStatus {
         let is_dir = query.stat.is_some_and(|stat| kind(stat) == libc::S_IFDIR);
         match self.lookup(query.relative) {
@@ -240,9 +238,9 @@ impl Repository {
         };
         let proven = self.index.as_ref().is_some_and(|index| index.proves(entry, stat));
         let content = self.content(query, stat);
-        // Stat data tells that the file still has what was added from it; that this is the blob
-        // byte by byte follows only if nothing but line endings can have been converted, then or now,
-        // and then only together with the length.
+        // Equal stat data proves that the file still has the bytes that the blob was made from. They are the bytes
+        // of the blob only if nothing but line endings can have been converted, then or now, and if the
+        // lengths are equal.
         let as_blob = proven
             && conversion.only_shortens()
             && !self.converted_otherwise
@@ -302,8 +300,7 @@ impl Repository {
         WorktreeContent { path: query.path, stat, hash, pin: query.pin, id: OnceCell::new() }
     }
 
-    /// The size of a blob; none where it is missing or damaged. Each object is looked for once, so
-    /// that the end of a recording need not do it again.
+    /// The size of a blob; none where it is missing or damaged. Each is looked up once in a recording.
     fn blob_size(&self, id: ObjectId) -> Option<u64> {
         *self.sizes.borrow_mut().entry(id).or_insert_with(|| {
             if !has_harmless_file(&self.opened.git, id) {
@@ -317,7 +314,7 @@ impl Repository {
     /// The blob that the first head has at the path, if the file's bytes are proved to be its own,
     /// the mode is the same and the object is there.
     ///
-    /// `as_blob` tells that the bytes are those of the blob if it is as long as the file.
+    /// `as_blob` says that the bytes are those of the blob if the lengths are equal.
     fn pin(&self, head: HeadEntry, content: &WorktreeContent<'_>, as_blob: bool) -> Option<ObjectId> {
         let HeadEntry::Something(mode, oid) = head else { return None };
         if !content.pin
@@ -337,7 +334,7 @@ impl HeadEntry {
     }
 }
 
-/// The content of a file or a link; hashed when that is first needed.
+/// The content of a file or the target of a symlink, hashed when its id is first needed.
 struct WorktreeContent<'a> {
     path: &'a Path,
     stat: &'a FileStat,

@@ -12,8 +12,8 @@ use crate::fs::{self, FileStat};
 /// A pointer of Git LFS is shorter than that, as its specification has it.
 const POINTER_LIMIT: u64 = 1024;
 
-/// As many links as the kernel follows (path_resolution(7)).
-const LINKS: usize = 40;
+/// How many symlinks the kernel follows (path_resolution(7)).
+const SYMLINKS: usize = 40;
 
 /// What the configuration says about files.
 pub(super) struct Settings {
@@ -21,7 +21,7 @@ pub(super) struct Settings {
     pub(super) symlinks: bool,
     pub(super) eol: Eol,
     pub(super) drivers: HashMap<Vec<u8>, Driver>,
-    /// Whether references are kept in a way that can't be read here.
+    /// Whether references are stored in a format that can't be read here.
     pub(super) foreign_references: bool,
 }
 
@@ -40,8 +40,7 @@ impl Settings {
     }
 }
 
-/// Takes what matters here out of the configuration, with the files outside of the repository that it
-/// depends on.
+/// Reads the settings that matter here, and the files that they and the patterns come from.
 pub(super) fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Settings, Sources, Vec<Vec<u8>>) {
     let config = git.config_snapshot();
     let plumbing = config.plumbing();
@@ -80,7 +79,6 @@ pub(super) fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Sett
     };
     let loaded = plumbing.sections().filter_map(|section| section.meta().path.clone());
     let of_info = ["attributes", "exclude"].map(|name| sources.info.join(name));
-    // Each section tells where it is from.
     let files: BTreeSet<PathBuf> = loaded
         .chain(global_configuration())
         .chain(sources.attributes.iter().cloned())
@@ -92,12 +90,13 @@ pub(super) fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Sett
     (settings, sources, watched)
 }
 
-/// The resolved names of the file at `path`: its own, and where it is a link, those that it leads to.
+/// The resolved names of the file at `path`: its own and, if it is a symlink, those of the symlinks and the file
+/// behind it.
 fn names(path: PathBuf) -> Vec<PathBuf> {
     let mut names = Vec::new();
     let mut next = Some(path);
     while let Some(path) = next.take()
-        && names.len() <= LINKS
+        && names.len() <= SYMLINKS
     {
         let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
         let (Some(parent), Some(name)) = (parent, path.file_name()) else {
@@ -125,7 +124,7 @@ pub(super) fn global_configuration() -> impl Iterator<Item = PathBuf> {
     std::iter::once(PathBuf::from("/etc/gitconfig")).chain(user).chain(home)
 }
 
-/// Makes the drivers' table from the configuration.
+/// Reads the filter drivers.
 fn drivers(config: &gix::config::File) -> HashMap<Vec<u8>, Driver> {
     let mut drivers = HashMap::new();
     for section in config.sections_by_name("filter").into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! TreeCache of the object database, looked up by path and kept once read.
+//! Paths looked up in trees of the object database, which are kept once read.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -5,7 +5,6 @@
 //! Neighbours: `recorder.rs` calls in here, `rename.rs` knows what a moved directory takes along, the ledger
 //! takes what has changed.
 
-use crate::fs;
 use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
@@ -19,6 +18,7 @@ use super::part::Part;
 use super::recording::Recording;
 use super::resolve::{self, Resolved, Unresolved};
 use super::view::Unseen;
+use crate::fs;
 use crate::snapshot::WarningKind;
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;

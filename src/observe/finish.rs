@@ -647,20 +647,7 @@ fn put(present: &mut Present, outcome: Outcome) {
 }
 
 fn present(stat: &Stat) -> Present {
-    let file_type = FileType::from_mode(stat.mode).unwrap_or(FileType::File);
-    let device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
-    Present {
-        mtime: stat.mtime,
-        mtime_nsec: stat.mtime_nsec,
-        size: stat.size,
-        uid: stat.uid,
-        gid: stat.gid,
-        dev: stat.dev,
-        ino: stat.ino,
-        nlink: stat.nlink,
-        rdev: device.then_some(stat.rdev),
-        ..Present::new(file_type, stat.mode)
-    }
+    Present::of(FileType::from_mode(stat.mode).unwrap_or(FileType::File), stat)
 }
 
 fn git_repository(observed: ObservedRepository) -> GitRepository {

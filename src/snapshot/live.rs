@@ -17,6 +17,7 @@ use super::digest::read_at;
 use super::error::printable;
 use super::manifest::{self, Digest, InodeFlag, Present};
 use super::sparse::{self, BLOCK, Extents, Sink};
+use super::stat::Stat;
 use crate::fs::{FileStat, open_quietly};
 
 /// What `stat` says of `path` in the terms of the manifest, with the target of a symbolic link.
@@ -29,21 +30,7 @@ pub fn present(stat: &FileStat, path: &[u8]) -> io::Result<Present> {
         manifest::FileType::Symlink => Some(rustix::fs::readlinkat(CWD, path, Vec::new())?.into_bytes()),
         _ => None,
     };
-    let is_device = matches!(file_type, manifest::FileType::CharDevice | manifest::FileType::BlockDevice);
-    Ok(Present {
-        mtime: stat.st_mtime,
-        // Below 10^9, and never negative.
-        mtime_nsec: u32::try_from(stat.st_mtime_nsec).unwrap_or_default(),
-        size: u64::try_from(stat.st_size).unwrap_or_default(),
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        dev: stat.st_dev,
-        ino: stat.st_ino,
-        nlink: stat.st_nlink,
-        target,
-        rdev: is_device.then_some(stat.st_rdev),
-        ..Present::new(file_type, stat.st_mode)
-    })
+    Ok(Present { target, ..Present::of(file_type, &Stat::from(stat)) })
 }
 
 /// The names in the directory at `path`, sorted by their bytes, without `.` and `..`.
