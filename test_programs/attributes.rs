@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{Answer, CWD, Case, case, fails, fd, file, link, ok, skip};
+use support::{Answer, CWD, Case, case, fails, fd, file, ok, skip, symlink};
 
 const SYS_FILE_GETATTR: c_long = 468;
 const SYS_FILE_SETATTR: c_long = 469;
@@ -56,7 +56,7 @@ const CASES: &[Case] = &[
         .given(|| {
             file("a");
             file("b");
-            link("a", "l");
+            symlink("a", "l");
         })
         .when(|| {
             let mut attributes = [0u8; 24];

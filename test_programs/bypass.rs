@@ -220,7 +220,7 @@ fn daemon_that_writes() {
             for fd in 0..3 {
                 c!(close(fd));
             }
-            // The reader of the FIFO says when.
+            // The test writes to the FIFO.
             let fd = c!(open(c"go".as_ptr(), O_RDONLY));
             scenario::heard(fd);
             c_int::from(std::fs::write("late", "from the daemon\n").is_err())
@@ -232,7 +232,7 @@ fn daemon_that_writes() {
     }
 }
 
-/// Says when it is interrupted, and goes on with what it reads.
+/// Prints when it is interrupted, and continues to read.
 fn catches() {
     extern "C" fn caught(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
         line("caught");

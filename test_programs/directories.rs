@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, mode, ok, path_only};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, mode, ok, path_only, symlink};
 
 const MAKE: &[Case] = &[
     case("makes_directories", &["mkdir", "mkdirat"])
@@ -22,7 +22,7 @@ const MAKE: &[Case] = &[
         .given(|| {
             dir("d");
             file("f");
-            link("nowhere", "l");
+            symlink("nowhere", "l");
         })
         .when(|| {
             fails(EEXIST, sys!(SYS_mkdir, c"d", 0o755));
@@ -76,7 +76,7 @@ const REMOVE: &[Case] = &[
             dir("d");
             file("d/f");
             file("f");
-            link("d", "l");
+            symlink("d", "l");
         })
         .when(|| {
             fails(ENOTEMPTY, sys!(SYS_rmdir, c"d"));
@@ -111,11 +111,11 @@ const GO: &[Case] = &[
     case("goes_through_a_link", &["chdir"])
         .given(|| {
             dir("d");
-            link("d", "l");
+            symlink("d", "l");
         })
         .when(|| {
             ok(sys!(SYS_chdir, c"l"));
-            // From where the link leads to, not from where it lies.
+            // Relative to the target of the symlink, not to its directory.
             fails(ENOENT, sys!(SYS_chdir, c"x"));
         })
         .then(

@@ -6,7 +6,9 @@ use std::ffi::CStr;
 use std::fs;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, mode, ok, path_only, program, refused};
+use support::{
+    CWD, Case, NOWHERE, case, dir, fails, fd, file, mode, ok, path_only, program, refused, symlink,
+};
 
 /// The arguments that make this program, where it is what is executed, end at once.
 fn arguments() -> *const *const c_char {
@@ -54,7 +56,7 @@ const RUNS: &[Case] = &[
     case("executes_through_a_link", &["execve"])
         .given(|| {
             program("p");
-            link("p", "l");
+            symlink("p", "l");
         })
         .when(|| {
             ok(execve(c"l"));
@@ -79,7 +81,7 @@ const RUNS: &[Case] = &[
         .given(|| {
             dir("d");
             program("d/i");
-            link("d/i", "l");
+            symlink("d/i", "l");
             script("s", "l");
             script("t", "./s");
         })
@@ -140,7 +142,7 @@ const FAILS: &[Case] = &[
     case("does_not_execute_a_link", &["execveat"])
         .given(|| {
             program("p");
-            link("p", "l");
+            symlink("p", "l");
         })
         .when(|| fails(ELOOP, sys!(SYS_execveat, CWD, c"l", arguments(), NONE, AT_SYMLINK_NOFOLLOW)))
         .then("l | existence | symlink | symlink"),

@@ -5,7 +5,7 @@ mod support;
 use std::ffi::CStr;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, path_only, refused};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, refused, symlink};
 
 /// struct file_handle with space for any handle.
 #[repr(C)]
@@ -31,8 +31,8 @@ const HANDLES: &[Case] = &[
         .given(|| {
             dir("d");
             ["d/a", "b", "f"].into_iter().for_each(file);
-            link("b", "l");
-            link("f", "m");
+            symlink("b", "l");
+            symlink("f", "m");
         })
         .when(|| {
             handle(path_only(c"d"), c"a", 0);

@@ -1,4 +1,4 @@
-//! What a program finds out about itself: everything that it inherits.
+//! Prints everything that a program inherits.
 
 #[macro_use]
 mod scenario;
@@ -8,7 +8,7 @@ use std::fs;
 use libc::*;
 use scenario::{line, said};
 
-/// The lines of a file of procfs, but for those whose first word tells of this very process or of tracing.
+/// The lines of a file of procfs, without those that differ for each process or when traced.
 fn show(name: &str, leave_out: &[&str]) {
     line(&format!("-- {name}"));
     match fs::read(name) {

@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, link, ok, path_only};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, ok, path_only, symlink};
 
 fn space() -> *mut u8 {
     Box::leak(Box::new([0u8; 512])).as_mut_ptr()
@@ -13,8 +13,8 @@ const READLINK: &[Case] = &[
     case("reads_a_link", &["readlink", "readlinkat"])
         .given(|| {
             dir("d");
-            link("nowhere", "a");
-            link("nowhere", "d/b");
+            symlink("nowhere", "a");
+            symlink("nowhere", "d/b");
         })
         .when(|| {
             let at = path_only(c"d");
@@ -42,7 +42,7 @@ const READLINK: &[Case] = &[
              g | existence | absent | absent",
         ),
     case("reads_the_link_of_a_descriptor", &["readlinkat"])
-        .given(|| link("nowhere", "l"))
+        .given(|| symlink("nowhere", "l"))
         .when(|| {
             let l = fd(sys!(SYS_open, c"l", O_PATH | O_NOFOLLOW));
             ok(sys!(SYS_readlinkat, l, c"", space(), 512));
@@ -71,7 +71,7 @@ const SYMLINK: &[Case] = &[
     case("makes_no_link", &["symlink", "symlinkat"])
         .given(|| {
             file("f");
-            link("nowhere", "l");
+            symlink("nowhere", "l");
         })
         .when(|| {
             fails(EEXIST, sys!(SYS_symlink, c"x", c"f"));
@@ -111,7 +111,7 @@ const LINK: &[Case] = &[
     case("gives_a_link_another_name", &["link", "linkat"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_link, c"l", c"a"));

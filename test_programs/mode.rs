@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, path_only};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, symlink};
 
 const SYS_FCHMODAT2: c_long = 452;
 /// An owner or group that stays as it is.
@@ -30,12 +30,12 @@ const CHMOD: &[Case] = &[
     case("changes_modes_with_flags", &["fchmodat2"])
         .given(|| {
             ["a", "b"].into_iter().for_each(file);
-            link("a", "l");
+            symlink("a", "l");
         })
         .when(|| {
             ok(sys!(SYS_FCHMODAT2, CWD, c"a", 0o600, 0));
             ok(sys!(SYS_FCHMODAT2, path_only(c"b"), c"", 0o600, AT_EMPTY_PATH));
-            // Links have no mode.
+            // Symlinks have no mode.
             fails(EOPNOTSUPP, sys!(SYS_FCHMODAT2, CWD, c"l", 0o600, AT_SYMLINK_NOFOLLOW));
         })
         .then(
@@ -61,8 +61,8 @@ const CHMOD: &[Case] = &[
     case("changes_a_mode_through_a_link", &["chmod", "fchmodat"])
         .given(|| {
             file("f");
-            link("f", "l");
-            link("f", "m");
+            symlink("f", "l");
+            symlink("f", "m");
         })
         .when(|| {
             ok(sys!(SYS_chmod, c"l", 0o600));
@@ -97,7 +97,7 @@ const CHOWN: &[Case] = &[
         .given(|| {
             dir("e");
             ["a", "b", "e/c"].into_iter().for_each(file);
-            link("a", "l");
+            symlink("a", "l");
         })
         .when(|| {
             let (at, b) = (path_only(c"e"), fd(sys!(SYS_open, c"b", O_RDONLY)));
@@ -116,8 +116,8 @@ const CHOWN: &[Case] = &[
     case("changes_owners_with_flags", &["fchownat"])
         .given(|| {
             ["a", "b"].into_iter().for_each(file);
-            link("a", "l");
-            link("a", "m");
+            symlink("a", "l");
+            symlink("a", "m");
         })
         .when(|| {
             ok(sys!(SYS_fchownat, CWD, c"l", SAME, SAME, AT_SYMLINK_NOFOLLOW));

@@ -4,7 +4,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, refused, skip};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, refused, skip, symlink};
 
 const SYS_OPEN_TREE_ATTR: c_long = 467;
 const OPEN_TREE_CLONE: c_int = 1;
@@ -39,7 +39,7 @@ const MOUNTS: &[Case] = &[
         .only_root()
         .given(|| {
             dir("d");
-            link("d", "l");
+            symlink("d", "l");
         })
         .when(|| {
             own_mounts();
@@ -106,8 +106,8 @@ const MOUNTS: &[Case] = &[
     case("opens_trees", &["open_tree"])
         .given(|| {
             dir("d");
-            link("d", "l");
-            link("d", "m");
+            symlink("d", "l");
+            symlink("d", "m");
         })
         .when(|| {
             ok(sys!(SYS_open_tree, CWD, c"l", 0));
@@ -144,7 +144,7 @@ const ROOTS: &[Case] = &[
         .given(|| {
             dir("d");
             file("d/f");
-            link("/f", "d/l");
+            symlink("/f", "d/l");
         })
         .when(|| {
             if sys!(SYS_chroot, c"d").is_err() {

@@ -5,7 +5,7 @@ mod support;
 use std::ffi::CStr;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, path_only, skip};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, skip, symlink};
 
 const MKNOD: &[Case] = &[
     case("makes_nodes", &["mknod", "mknodat"])
@@ -34,7 +34,7 @@ const MKNOD: &[Case] = &[
     case("makes_no_node", &["mknod", "mknodat"])
         .given(|| {
             file("f");
-            link("nowhere", "l");
+            symlink("nowhere", "l");
         })
         .when(|| {
             fails(EEXIST, sys!(SYS_mknod, c"f", S_IFIFO | 0o644, 0));
@@ -88,7 +88,7 @@ const SOCKETS: &[Case] = &[
     case("connects_through_a_link", &["connect"])
         .given(|| {
             ok(sys!(SYS_mknod, c"s", S_IFSOCK | 0o644, 0));
-            link("s", "l");
+            symlink("s", "l");
         })
         .when(|| fails(ECONNREFUSED, at_address(SYS_connect, socket(SOCK_STREAM), c"l")))
         .then(

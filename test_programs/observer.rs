@@ -1,5 +1,5 @@
 //! Traces a command with an observer of its own, which answers as the tests want it: `RULE MECHANISM
-//! COMMAND...`. Prints what it was told.
+//! COMMAND...`. Prints what was reported to it.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -29,9 +29,9 @@ enum Rule {
     Killed,
     /// The observer panics when it is asked.
     PanicBefore,
-    /// The observer panics when it is told of the result.
+    /// The observer panics when the result is reported.
     PanicAfter,
-    /// The observer panics at everything that it is asked or told.
+    /// The observer panics at every call of its methods.
     PanicAlways,
 }
 

@@ -5,7 +5,7 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, mode, ok, path_only, refused};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, mode, ok, path_only, refused, symlink};
 
 const READING: &[Case] = &[
     case("reads", &["open"])
@@ -272,7 +272,7 @@ const LINKS: &[Case] = &[
     case("through_a_link", &["open"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_open, c"l", O_RDONLY));
@@ -285,9 +285,9 @@ const LINKS: &[Case] = &[
         .given(|| {
             dir("d");
             file("d/f");
-            link("d", "a");
-            link("a/f", "b");
-            link("b", "c");
+            symlink("d", "a");
+            symlink("a/f", "b");
+            symlink("b", "c");
         })
         .when(|| {
             ok(sys!(SYS_open, c"c", O_RDONLY));
@@ -301,7 +301,7 @@ const LINKS: &[Case] = &[
     case("not_through_a_link", &["open"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             fails(ELOOP, sys!(SYS_open, c"l", O_RDONLY | O_NOFOLLOW));
@@ -309,7 +309,7 @@ const LINKS: &[Case] = &[
         })
         .then("l | existence | symlink | symlink"),
     case("a_link_itself", &["open"])
-        .given(|| link("f", "l"))
+        .given(|| symlink("f", "l"))
         .when(|| {
             ok(sys!(SYS_open, c"l", O_PATH | O_NOFOLLOW));
         })
@@ -317,7 +317,7 @@ const LINKS: &[Case] = &[
     case("through_a_link_and_a_slash", &["open"])
         .given(|| {
             dir("d");
-            link("d", "l");
+            symlink("d", "l");
         })
         .when(|| {
             ok(sys!(SYS_open, c"l/", O_RDONLY | O_NOFOLLOW | O_DIRECTORY));
@@ -327,7 +327,7 @@ const LINKS: &[Case] = &[
              l | existence | symlink | symlink",
         ),
     case("a_dangling_link", &["open"])
-        .given(|| link("f", "l"))
+        .given(|| symlink("f", "l"))
         .when(|| fails(ENOENT, sys!(SYS_open, c"l", O_RDONLY)))
         .then(
             "f | existence | absent | absent
@@ -336,7 +336,7 @@ const LINKS: &[Case] = &[
     case("creates_through_a_dangling_link", &["open"])
         .given(|| {
             dir("d");
-            link("d/f", "l");
+            symlink("d/f", "l");
         })
         .when(|| {
             ok(sys!(SYS_open, c"l", O_WRONLY | O_CREAT, 0o644));
@@ -348,7 +348,7 @@ const LINKS: &[Case] = &[
     case("writes_through_a_link", &["open"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_open, c"l", O_WRONLY | O_TRUNC));
@@ -359,8 +359,8 @@ const LINKS: &[Case] = &[
         ),
     case("a_loop_of_links", &["open"])
         .given(|| {
-            link("b", "a");
-            link("a", "b");
+            symlink("b", "a");
+            symlink("a", "b");
         })
         .when(|| fails(ELOOP, sys!(SYS_open, c"a", O_RDONLY)))
         .then(
@@ -431,7 +431,7 @@ const HOW: &[Case] = &[
             dir("d");
             dir("d/e");
             file("d/e/f");
-            link("/e/f", "d/l");
+            symlink("/e/f", "d/l");
         })
         .when(|| {
             let at = path_only(c"d");
@@ -446,7 +446,7 @@ const HOW: &[Case] = &[
     case("how_in_another_root_in_a_circle", &["openat2"])
         .given(|| {
             dir("d");
-            link("/l", "d/l");
+            symlink("/l", "d/l");
         })
         .when(|| {
             let at = path_only(c"d");
@@ -459,7 +459,7 @@ const HOW: &[Case] = &[
     case("how_without_links", &["openat2"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| fails(ELOOP, openat2(CWD, c"l", O_RDONLY, RESOLVE_NO_SYMLINKS)))
         .then("l | existence | symlink | symlink"),

@@ -1,4 +1,4 @@
-//! Processes and threads: every way to start one, to execute and to end.
+//! Processes and threads: all syscalls that start one, execute, or end.
 
 #[macro_use]
 mod scenario;

@@ -9,7 +9,7 @@ extern "C" fn tick(_: libc::c_int) {
     TICKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Looks while a timer ticks whose handler interrupts calls; prints how many answered EINTR.
+/// Makes read-only syscalls while a timer interrupts them; prints how many failed with EINTR.
 fn interrupted(ticks: u64) {
     // SAFETY: all-zeroes is a valid sigaction: no flags, so no SA_RESTART.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -21,8 +21,8 @@ fn interrupted(ticks: u64) {
         libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
         libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
     }
-    // What is absent, a device that never waits, what lies below a file, and a file after these.
-    let looks = [(c"looked-at", libc::ENOENT), (c"/dev/null", 0), (c"/dev/null/x", libc::ENOTDIR), (c"/", 0)];
+    // An absent path, a device that never blocks, a path below a file, and a directory.
+    let paths = [(c"absent", libc::ENOENT), (c"/dev/null", 0), (c"/dev/null/x", libc::ENOTDIR), (c"/", 0)];
     let (mut answered, mut other) = (0, 0);
     let mut judge = |answer: i32, expected: i32| {
         let errno = std::io::Error::last_os_error().raw_os_error().filter(|_| answer == -1).unwrap_or(0);
@@ -30,16 +30,16 @@ fn interrupted(ticks: u64) {
         other += u32::from(errno != libc::EINTR && errno != expected);
     };
     while TICKS.load(Ordering::Relaxed) < ticks {
-        for (path, expected) in looks {
+        for (path, expected) in paths {
             // SAFETY: a path with its NUL.
             judge(unsafe { libc::access(path.as_ptr(), libc::F_OK) }, expected);
         }
-        for (path, expected) in looks {
+        for (path, expected) in paths {
             // SAFETY: as above.
             let opened = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY) };
             judge(opened, expected);
             if opened >= 0 {
-                // SAFETY: nobody else has it.
+                // SAFETY: the descriptor is used nowhere else.
                 unsafe { libc::close(opened) };
             }
         }
@@ -47,15 +47,15 @@ fn interrupted(ticks: u64) {
     println!("EINTR {answered}, other {other}");
 }
 
-/// Looks forever, with a child that does the same; writes every answer that there should not be.
+/// Makes read-only syscalls without end, with a child that does the same; writes every unexpected error to `report`.
 fn forever(report: &str) {
     let mut report = std::fs::OpenOptions::new().append(true).create(true).open(report).unwrap();
     // SAFETY: no thread runs but this one.
     unsafe { libc::fork() };
-    println!("looking");
+    println!("running");
     loop {
         // SAFETY: a path with its NUL.
-        if unsafe { libc::access(c"looked-at".as_ptr(), libc::F_OK) } == -1 {
+        if unsafe { libc::access(c"absent".as_ptr(), libc::F_OK) } == -1 {
             let error = std::io::Error::last_os_error();
             if error.raw_os_error() != Some(libc::ENOENT) {
                 writeln!(report, "{error}").unwrap();
@@ -64,8 +64,8 @@ fn forever(report: &str) {
     }
 }
 
-/// Asks to supervise the calls of its own filter (seccomp_unotify(2)), and says what came of it.
-fn supervise() {
+/// Asks for the listener of a filter of its own (seccomp_unotify(2)), and prints whether it got one.
+fn listen() {
     let allow = libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
     let program = libc::sock_fprog { len: 1, filter: (&raw const allow).cast_mut() };
     // SAFETY: integers, and one instruction that outlives the calls.
@@ -79,7 +79,7 @@ fn supervise() {
         )
     };
     match std::io::Error::last_os_error().raw_os_error() {
-        _ if installed >= 0 => println!("supervises"),
+        _ if installed >= 0 => println!("listener"),
         Some(libc::EBUSY) => println!("busy"),
         error => panic!("{error:?}"),
     }
@@ -101,8 +101,8 @@ fn main() {
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("interrupted"), Some(ticks)) => interrupted(ticks.parse().unwrap()),
         (Some("forever"), Some(report)) => forever(&report),
-        (Some("supervise"), None) => supervise(),
+        (Some("listen"), None) => listen(),
         (Some("threads"), None) => threads(),
-        _ => panic!("interrupted TICKS | forever REPORT | supervise | threads"),
+        _ => panic!("interrupted TICKS | forever REPORT | listen | threads"),
     }
 }

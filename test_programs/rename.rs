@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, link, ok, path_only, skip};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, ok, path_only, skip, symlink};
 
 const FILES: &[Case] = &[
     case("renames_files", &["rename", "renameat", "renameat2"])
@@ -62,8 +62,8 @@ const FILES: &[Case] = &[
     case("renames_a_link_and_not_its_target", &["rename"])
         .given(|| {
             file("f");
-            link("f", "l");
-            link("f", "m");
+            symlink("f", "l");
+            symlink("f", "m");
         })
         .when(|| {
             ok(sys!(SYS_rename, c"l", c"m"));
@@ -139,7 +139,7 @@ const FLAGS: &[Case] = &[
     case("exchanges_a_file_and_a_link", &["renameat2"])
         .given(|| {
             file("f");
-            link("nowhere", "l");
+            symlink("nowhere", "l");
         })
         .when(|| {
             ok(sys!(SYS_renameat2, CWD, c"f", CWD, c"l", RENAME_EXCHANGE));
@@ -205,7 +205,7 @@ const DIRECTORIES: &[Case] = &[
             dir("d/s");
             file("d/f");
             file("d/s/g");
-            link("nowhere", "d/l");
+            symlink("nowhere", "d/l");
         })
         .when(|| {
             ok(sys!(SYS_rename, c"d", c"e"));

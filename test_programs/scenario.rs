@@ -70,7 +70,7 @@ pub fn end(status: c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Waits for a change of `pid` and says which.
+/// Waits for a change of state of `pid`; the change in words.
 pub fn wait_with(pid: pid_t, options: c_int) -> String {
     let mut status = 0;
     loop {
@@ -84,7 +84,7 @@ pub fn wait_with(pid: pid_t, options: c_int) -> String {
     }
 }
 
-/// Waits for the end of `pid` and says how it came.
+/// Waits for the end of `pid`; its status in words.
 pub fn wait(pid: pid_t) -> String {
     wait_with(pid, libc::__WALL)
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, path_only};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, symlink};
 
 /// Space for any answer.
 fn space() -> *mut u8 {
@@ -41,7 +41,7 @@ const PLAIN: &[Case] = &[
     case("a_file_is_no_directory", &["stat", "lstat", "access", "statfs"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             fails(ENOTDIR, sys!(SYS_stat, c"f/x", space()));
@@ -58,7 +58,7 @@ const PLAIN: &[Case] = &[
     case("stat_goes_through_a_link", &["stat", "access", "statfs"])
         .given(|| {
             file("f");
-            ["a", "b", "c"].into_iter().for_each(|path| link("f", path));
+            ["a", "b", "c"].into_iter().for_each(|path| symlink("f", path));
         })
         .when(|| {
             ok(sys!(SYS_stat, c"a", space()));
@@ -74,7 +74,7 @@ const PLAIN: &[Case] = &[
     case("lstat_does_not", &["lstat"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_lstat, c"l", space()));
@@ -83,7 +83,7 @@ const PLAIN: &[Case] = &[
     case("lstat_does_with_a_slash", &["lstat"])
         .given(|| {
             dir("d");
-            link("d", "l");
+            symlink("d", "l");
         })
         .when(|| {
             ok(sys!(SYS_lstat, c"l/", space()));
@@ -145,7 +145,7 @@ const AT: &[Case] = &[
     case("each_goes_through_a_link", &["newfstatat", "statx", "faccessat", "faccessat2"])
         .given(|| {
             file("f");
-            ["a", "b", "c", "d"].into_iter().for_each(|path| link("f", path));
+            ["a", "b", "c", "d"].into_iter().for_each(|path| symlink("f", path));
         })
         .when(|| {
             ok(sys!(SYS_newfstatat, CWD, c"a", space(), 0));
@@ -163,7 +163,7 @@ const AT: &[Case] = &[
     case("a_flag_keeps_each_from_it", &["newfstatat", "statx", "faccessat2"])
         .given(|| {
             file("f");
-            ["a", "b", "c"].into_iter().for_each(|path| link("f", path));
+            ["a", "b", "c"].into_iter().for_each(|path| symlink("f", path));
         })
         .when(|| {
             ok(sys!(SYS_newfstatat, CWD, c"a", space(), AT_SYMLINK_NOFOLLOW));

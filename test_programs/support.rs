@@ -10,7 +10,7 @@
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::PermissionsExt as _;
 use std::{env, fs, process};
 
 use libc::{c_int, c_long};
@@ -225,8 +225,8 @@ pub fn dir(path: &str) {
     fs::create_dir(path).unwrap();
 }
 
-pub fn link(target: &str, path: &str) {
-    symlink(target, path).unwrap();
+pub fn symlink(target: &str, path: &str) {
+    std::os::unix::fs::symlink(target, path).unwrap();
 }
 
 pub fn hard_link(from: &str, to: &str) {

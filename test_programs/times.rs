@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, path_only};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, symlink};
 
 const NOW: usize = 0;
 
@@ -48,7 +48,7 @@ const CASES: &[Case] = &[
     case("sets_the_times_of_a_link", &["utimensat"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_utimensat, CWD, c"l", NOW, AT_SYMLINK_NOFOLLOW));
@@ -57,7 +57,7 @@ const CASES: &[Case] = &[
     case("sets_times_through_a_link", &["utime", "utimes", "futimesat", "utimensat"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_utime, c"l", NOW));

@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{Case, NOWHERE, case, dir, fails, fd, file, link, mode, ok};
+use support::{Case, NOWHERE, case, dir, fails, fd, file, mode, ok, symlink};
 
 const CASES: &[Case] = &[
     case("truncates_and_extends", &["truncate", "ftruncate"])
@@ -22,7 +22,7 @@ const CASES: &[Case] = &[
     case("truncates_through_a_link", &["truncate"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_truncate, c"l", 0));

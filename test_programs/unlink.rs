@@ -3,7 +3,7 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, link, mode, ok, path_only};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, mode, ok, path_only, symlink};
 
 const CASES: &[Case] = &[
     case("removes_files", &["unlink", "unlinkat"])
@@ -26,7 +26,7 @@ const CASES: &[Case] = &[
     case("removes_a_link_and_not_its_target", &["unlink"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_unlink, c"l"));
@@ -45,7 +45,7 @@ const CASES: &[Case] = &[
         .given(|| {
             dir("d");
             file("d/f");
-            link("d", "l");
+            symlink("d", "l");
         })
         .when(|| {
             ok(sys!(SYS_unlink, c"l/f"));

@@ -3,15 +3,15 @@
 mod support;
 
 use libc::*;
-use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, skip};
+use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, skip, symlink};
 
 const INOTIFY: &[Case] = &[
     case("watches", &["inotify_add_watch"])
         .given(|| {
             dir("d");
             file("f");
-            link("f", "l");
-            link("f", "m");
+            symlink("f", "l");
+            symlink("f", "m");
         })
         .when(|| {
             let watch = fd(sys!(SYS_inotify_init1, 0));
@@ -49,8 +49,8 @@ const FANOTIFY: &[Case] = &[
         .only_root()
         .given(|| {
             ["a", "b", "f"].into_iter().for_each(file);
-            link("a", "l");
-            link("f", "m");
+            symlink("a", "l");
+            symlink("f", "m");
         })
         .when(|| {
             let group = group();

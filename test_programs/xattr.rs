@@ -5,7 +5,7 @@ mod support;
 use std::ffi::CStr;
 
 use libc::*;
-use support::{Answer, CWD, Case, NOWHERE, case, dir, fails, fd, file, link, ok, path_only};
+use support::{Answer, CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, symlink};
 
 const SYS_SETXATTRAT: c_long = 463;
 const SYS_GETXATTRAT: c_long = 464;
@@ -43,7 +43,7 @@ const SET: &[Case] = &[
     case("sets", &["setxattr", "lsetxattr", "fsetxattr"])
         .given(|| {
             ["a", "b", "c"].into_iter().for_each(file);
-            link("a", "l");
+            symlink("a", "l");
         })
         .when(|| {
             ok(sys!(SYS_setxattr, c"l", NAME, c"value", 5, 0));
@@ -75,7 +75,7 @@ const SET: &[Case] = &[
         .only_root()
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             ok(sys!(SYS_lsetxattr, c"l", c"trusted.test", c"value", 5, 0));
@@ -85,7 +85,7 @@ const SET: &[Case] = &[
     case("changes_nothing", &["setxattr", "lsetxattr", "removexattr", "lremovexattr", "fremovexattr"])
         .given(|| {
             ["a", "b", "c", "f"].into_iter().for_each(file);
-            link("f", "l");
+            symlink("f", "l");
             set(c"f");
         })
         .when(|| {
@@ -113,8 +113,8 @@ const GET: &[Case] = &[
         .given(|| {
             ["a", "b", "c", "d"].into_iter().for_each(file);
             set(c"a");
-            link("a", "l");
-            link("a", "m");
+            symlink("a", "l");
+            symlink("a", "m");
         })
         .when(|| {
             ok(sys!(SYS_getxattr, c"l", NAME, space(), 512));
@@ -149,7 +149,7 @@ const AT: &[Case] = &[
         .given(|| {
             dir("d");
             ["d/a", "b", "c"].into_iter().for_each(file);
-            link("b", "l");
+            symlink("b", "l");
             set(c"d/a");
         })
         .when(|| {
@@ -169,7 +169,7 @@ const AT: &[Case] = &[
             dir("d");
             ["d/a", "b"].into_iter().for_each(file);
             set(c"d/a");
-            link("b", "l");
+            symlink("b", "l");
         })
         .when(|| {
             let value = Value { value: space() as u64, size: 512, flags: 0 };
@@ -190,7 +190,7 @@ const AT: &[Case] = &[
     case("changes_nothing_at_a_directory", &["setxattrat", "removexattrat"])
         .given(|| {
             file("f");
-            link("f", "l");
+            symlink("f", "l");
         })
         .when(|| {
             fails(ENODATA, sys!(SYS_REMOVEXATTRAT, CWD, c"f", 0, NAME));

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod hidden;
-mod ledger;
-mod mounts;
 mod observer;
 mod races;
 mod readme;

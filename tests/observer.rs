@@ -1,12 +1,13 @@
-//! What the loops of the tracer do with an observer's answers, seen from the traced command and from the
-//! observer; test_programs/observer.rs is the tracer.
+//! How the tracer treats what an observer answers, as seen by the traced command and by the observer.
+//!
+//! `test_programs/observer.rs` is the tracer.
 
 use std::process::Output;
 
 use crate::support::{MECHANISMS, Place, program};
 
-/// A look is `test -e`, which the shell does itself, with no other call on that name.
-const LOOK: &str = "test -e second";
+/// A read-only syscall: `test -e` is built into the shell, which makes no other syscall on that name.
+const READ: &str = "test -e second";
 const CHANGE: &str = "mkdir second";
 
 /// Traces `sh -c script` by `rule`.
@@ -16,16 +17,16 @@ fn observe(place: &Place, rule: &str, mechanism: &str, script: &str) -> Output {
     command.args([rule, mechanism, "/bin/sh", "-c", script]).output().unwrap()
 }
 
-/// What the observer printed; it must have come to its end.
+/// The lines that the observer printed; it must have succeeded.
 fn lines(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// How often the call on `name` was judged.
+/// How often the syscall on `name` was classified.
 fn judged(lines: &[String], name: &str) -> u32 {
     let line = lines.iter().find(|line| line.starts_with("judged") && line.contains(name));
-    let line = line.unwrap_or_else(|| panic!("no call on {name}: {lines:#?}"));
+    let line = line.unwrap_or_else(|| panic!("no syscall on {name}: {lines:#?}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
@@ -36,7 +37,7 @@ fn at(lines: &[String], what: &str) -> Option<usize> {
 #[test]
 fn postponed_syscall_is_classified_again_until_overdue() {
     for mechanism in MECHANISMS {
-        for script in [CHANGE, LOOK] {
+        for script in [CHANGE, READ] {
             let place = Place::new();
             let lines = lines(&observe(&place, "forever", mechanism, &format!("{script}; mkdir third")));
             assert!(judged(&lines, "second") > 2, "{mechanism}: {lines:#?}");
@@ -51,7 +52,7 @@ fn postponed_syscall_is_classified_again_until_overdue() {
 #[test]
 fn postponed_syscall_continues_when_the_verdict_changes() {
     for mechanism in MECHANISMS {
-        for script in [CHANGE, LOOK] {
+        for script in [CHANGE, READ] {
             let place = Place::new();
             let lines = lines(&observe(&place, "thrice", mechanism, script));
             assert!((2..=4).contains(&judged(&lines, "second")), "{mechanism}: {lines:#?}");
@@ -65,9 +66,9 @@ fn postponed_syscall_runs_after_the_one_it_waits_for() {
     for mechanism in MECHANISMS {
         for (second, first) in [
             (CHANGE, "mkdir first"),
-            (LOOK, "test -e first"),
+            (READ, "test -e first"),
             (CHANGE, "test -e first"),
-            (LOOK, "mkdir first"),
+            (READ, "mkdir first"),
         ] {
             let place = Place::new();
             let script = format!("{second} & {first}; wait");
@@ -83,7 +84,7 @@ fn postponed_syscall_runs_after_the_one_it_waits_for() {
 #[test]
 fn killed_thread_drops_its_postponed_syscall() {
     for mechanism in MECHANISMS {
-        for script in [CHANGE, LOOK] {
+        for script in [CHANGE, READ] {
             let place = Place::new();
             let script = format!("({script}; mkdir third) & wait; mkdir fourth");
             let lines = lines(&observe(&place, "killed", mechanism, &script));

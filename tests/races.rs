@@ -1,5 +1,5 @@
-//! What several processes do to one file or directory at the same moment, held against copies of the tree
-//! from before and after, then undone and redone.
+//! Several processes that use one file or directory at the same moment: the recording is compared with the
+//! tree before and after, then undone and redone.
 //!
 //! `RACES_LOAD=1` keeps two processors busy meanwhile; `AGENT_SNAPSHOT_MECHANISM` chooses the mechanism,
 //! else the slow tests go through both.
@@ -95,8 +95,8 @@ fn there_and_back(place: &Place, before: &Tree, after: &Tree, recorded: &Paths<'
     wrong
 }
 
-/// What a restore has to give back and has not, a path a line. A file may have names that the recording
-/// never met: what it is linked to there, and what was written through a name that is gone, stays.
+/// What a restore should have restored and has not, one path a line. A file may have names that the recording
+/// never saw: those hard links stay, and so does what was written through a removed name.
 fn different(place: &Place, now: &Tree, wanted: &Tree, recorded: &Paths<'_>) -> Vec<String> {
     let root = place.work.as_os_str().as_encoded_bytes();
     let (now_linked, wanted_linked) = (linked(now, recorded), linked(wanted, recorded));

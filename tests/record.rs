@@ -1,5 +1,6 @@
 //! Recording a command: what the snapshot says, and what the command notices.
 
+mod before_state;
 mod bundle;
 mod bypass;
 mod content;
@@ -12,6 +13,7 @@ mod git;
 mod hard_links;
 mod inherited;
 mod killed;
+mod mounts;
 mod namespaces;
 mod notifications;
 mod permissions;

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use crate::support::{BINARY, Place, has, stderr};
+use crate::support::{BINARY, Place, chmod, has, stderr};
 
 fn show(place: &Place, flags: &[&str]) -> Output {
     place.command().arg("show").arg(&place.out).args(flags).output().unwrap()
@@ -36,7 +36,7 @@ fn changes_are_shown_in_groups() {
         write(name, name);
     }
     symlink("edited", place.at("link")).unwrap();
-    fs::set_permissions(place.at("mode"), fs::Permissions::from_mode(0o644)).unwrap();
+    chmod(place.at("mode"), 0o644);
     place.record(
         "rm -r src; echo longer content > edited; mv moved renamed; cat input; chmod 755 mode; \
          rm link; ln -s input link; mkdir dir; echo x > dir/made; echo t > temporary; rm temporary; \
@@ -120,7 +120,7 @@ fn processes_are_shown_as_a_tree() {
     );
 }
 
-/// The script of the README beneath the mark of its name.
+/// The script in the README below the mark of its name.
 fn recipe(name: &str) -> &'static str {
     let readme = include_str!("../README.md");
     let (_, rest) =
@@ -144,7 +144,7 @@ fn agent_shell_recipe_records_each_command_once() {
     fs::create_dir(&bin).unwrap();
     let shell = bin.join("agent-shell");
     fs::write(&shell, recipe("agent-shell")).unwrap();
-    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(&shell, 0o755);
     place.write("precious", "mine");
     let snapshots = place.base().join("snapshots");
     let sh = |script: &str| {
@@ -191,7 +191,7 @@ fn ci_recipe_fails_if_the_script_writes_elsewhere() {
     let log = place.base().join("log");
     let check = |script: &str| {
         fs::write(&build, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&build, fs::Permissions::from_mode(0o755)).unwrap();
+        chmod(&build, 0o755);
         let mut command = place.program("sh");
         command.env("PATH", search_path(place.base())).env("SNAP", &place.out);
         // The log of the job is outside, and is not of the script's making.
@@ -213,7 +213,7 @@ fn ci_recipe_fails_if_the_script_writes_elsewhere() {
         (Some(1), "<>config.ini\n<>new\n<>new/result\nfalse\n".to_owned())
     );
     assert_eq!(check("rm ../config.ini"), (Some(1), "<>config.ini\nfalse\n".to_owned()));
-    // What a rule leaves out is told all the same.
+    // A change that a rule leaves out is reported all the same.
     assert_eq!(check("mkdir -p $HOME/.cache/x"), (Some(1), "<>home/.cache\nfalse\n".to_owned()));
     assert_eq!(check("exit 7").0, Some(7));
 }

@@ -1,4 +1,4 @@
-//! What the tests share: a directory of its own for each, programs to run in it, trees to compare.
+//! The helpers of all tests: a directory for each test, programs to run in it, trees to compare.
 
 mod bundle;
 mod place;
@@ -6,6 +6,8 @@ mod process;
 mod tree;
 mod user;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -95,9 +97,20 @@ pub fn lines(sentences: &[String]) -> String {
     sentences.iter().map(|sentence| format!("\n    {sentence}")).collect()
 }
 
+/// Changes the permissions of a path.
+#[track_caller]
+pub fn chmod(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Sets an extended attribute, which not every filesystem has.
+pub fn set_xattr(path: impl AsRef<Path>, name: &str, value: &[u8]) -> rustix::io::Result<()> {
+    rustix::fs::setxattr(path.as_ref(), name, value, rustix::fs::XattrFlags::empty())
+}
+
 /// The content of `file`, read as JSON.
 pub fn json(file: &Path) -> serde_json::Value {
-    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
 }
 
 /// The exit code of a command, or 1000 and the number of the signal that ended it.

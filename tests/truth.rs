@@ -1,7 +1,7 @@
-//! Outside truth: the tree as an independent scanner finds it before and after a recording, compared
-//! with what the manifest and the blobs say.
+//! Ground truth from outside: the tree as an independent scanner reads it before and after a recording,
+//! compared with the manifest and the blobs.
 //!
-//! Neighbours: `random.rs` records programs made by a seed, `truth_strace.rs` real commands.
+//! Neighbours: `random.rs` records programs made by a seed, `strace.rs` real commands.
 
 mod cases;
 mod overlay;
@@ -87,7 +87,7 @@ impl Comparison<'_> {
         };
         let mut wrong = Vec::new();
         let changes = record.operations.intersects(Operations::CHANGES);
-        // What one state tells, and the other does not, is a change to whoever restores one of them.
+        // Attributes that only one of the states has would be changed by a restore of the other.
         let attributes = [&record.before, &record.after]
             .iter()
             .any(|state| state.present().is_some_and(|present| !present.xattrs.is_empty()));
@@ -225,7 +225,7 @@ pub fn words(operations: Operations) -> String {
     words.map(Operation::name).collect::<Vec<_>>().join(",")
 }
 
-/// What the snapshot says of its own gaps.
+/// The losses that the snapshot reports.
 pub fn gaps(snapshot: &Snapshot) -> Vec<String> {
     let header = snapshot.header();
     let lost = header.warnings.iter().filter(|warning| warning.lost);

@@ -1,19 +1,20 @@
 //! `verify`, `restore` and `branch`.
 //!
-//! Most bundles here are not recorded but made: a tree is looked at before and after a change, and
-//! the bundle is what a perfect recorder would have written. So a fault is one of these verbs alone.
+//! Most bundles here are not recorded but made: of a tree before and after a change, as a perfect recorder
+//! would have written them. A failure is then one of these verbs alone.
 
 mod attributes;
 mod branch;
 mod commands;
 mod concurrent;
+mod conflicts;
 mod full_disk;
 mod git;
-
+mod hard_links;
 mod killed;
 mod malicious_bundle;
+mod permissions;
 mod random;
-
 mod restore;
 mod resumed;
 mod verify;

@@ -1,4 +1,4 @@
-//! Bytes that we did not write, whatever they are: no panic, and a refusal that is an error.
+//! Bytes from elsewhere: whatever they are, they are read or refused with an error, without a panic.
 //!
 //! The entries are those of the targets in `fuzz/`, which need a nightly compiler.
 
@@ -14,7 +14,7 @@ fn words() -> impl Strategy<Value = Vec<u8>> {
     vec(word, 6..9).prop_map(|words| words.into_iter().flat_map(u64::to_ne_bytes).collect())
 }
 
-/// Bytes that look like the start of a program.
+/// Bytes that begin as a program does.
 fn program() -> impl Strategy<Value = Vec<u8>> {
     let start = prop_oneof![
         Just(b"#!".to_vec()),
@@ -26,7 +26,7 @@ fn program() -> impl Strategy<Value = Vec<u8>> {
     (start, rest).prop_map(|(start, rest)| [start, rest].concat())
 }
 
-/// JSON of the shapes that ours has, and others.
+/// JSON of the shapes of a manifest, and of others.
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),

@@ -1,6 +1,6 @@
 //! Random calls of several processes and threads on the same few names, made by a seed.
 //!
-//! What each of them does follows from the seed; who is first does not. Each call is told on stderr.
+//! What each of them does follows from the seed; the order does not. Each call is printed to stderr.
 
 use std::ffi::CString;
 use std::io::Write as _;
@@ -145,7 +145,7 @@ impl Actor {
         self.write_to_mappings();
     }
 
-    /// Any of the paths, in any of the ways that lead there.
+    /// Any of the paths, in any spelling.
     fn path(&mut self) -> Spelled {
         let (directory, name) = match self.rng.below(10) {
             0..7 => self.rng.pick(&self.plan.hot),
@@ -449,7 +449,7 @@ impl Actor {
     }
 }
 
-/// Says what a call was and came to, in one write(2).
+/// Prints a call and its result, in one write(2).
 fn say(what: &str, answer: Answer) {
     let tid = sys!(SYS_gettid).unwrap_or(0);
     let answer = match answer {

@@ -1,9 +1,9 @@
 //! A random program of filesystem calls, made by a seed.
 //!
-//! `--setup SEED` makes a tree in the working directory; `SEED` runs the program in it, and says each
-//! call on stderr. What it does follows from the seed alone, as far as threads and processes that run
-//! at once let it: it knows the tree from the seed and from its own calls, and never looks around, so
-//! that a recorder's first sight of a path is the call that matters. `SEED race` lets several of them
+//! `--setup SEED` makes a tree in the working directory; `SEED` runs the program in it, and prints each
+//! call to stderr. What it does follows from the seed alone, as far as threads and processes that run
+//! at once let it: it knows the tree from the seed and from its own calls, and reads nothing else, so
+//! that the first syscall on a path is the one that matters. `SEED race` lets several of them
 //! use the same names at once. `tests/truth/random.rs` compares the tree with what was recorded.
 
 #[path = "../support.rs"]

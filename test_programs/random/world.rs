@@ -12,7 +12,7 @@ use crate::names::{self, below, join, parent};
 use crate::rng::Rng;
 use crate::support::{Answer, CWD};
 
-/// What is believed to be at a path. Calls through links make it wrong, which does no harm.
+/// What is believed to be at a path. Calls through symlinks make it wrong, which does no harm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     Directory,
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// Says what a call was and came to.
+    /// Prints a call and its result.
     pub fn say(&self, what: &str, path: &Spelled, answer: Answer) {
         self.say_of(&format!("{what} {}", path.shown()), answer);
     }
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Replaces the start of a path by a link that leads there.
+    /// Replaces the start of a path by a symlink to it.
     fn through_link(&mut self, path: &[u8]) -> Vec<u8> {
         if !self.rng.chance(20) {
             return path.to_vec();
@@ -227,7 +227,7 @@ impl World {
         text.splice(at..at, noise);
     }
 
-    /// Notes that something is gone, with all that is believed to be beneath.
+    /// Notes that something was removed, with all that is believed to be below.
     pub fn forget(&mut self, path: &[u8]) {
         self.model.retain(|known, _| below(known, path).is_none());
     }
@@ -258,7 +258,7 @@ impl World {
         }
     }
 
-    /// Where a symbolic link at `path` with `text` leads.
+    /// Where a symlink at `path` with `text` leads.
     pub fn link(&self, path: &[u8], text: &[u8]) -> Kind {
         match below(text, &self.root) {
             Some(inside) if text.starts_with(b"/") => Kind::Link(names::normal(inside)),

@@ -1,8 +1,8 @@
 //! Random programs whose processes and threads use the same names at the same time.
 //!
 //! `RACES_FROM=N RACES_SEEDS=M` runs the seeds from N on, with what each program did where it fails.
-//! A seed says what is done, not who is first: `RACES_REPEAT=N` runs each N times. `RACES_SECONDS=N` begins
-//! no more after that time.
+//! A seed determines what is done, not in which order: `RACES_REPEAT=N` runs each N times. `RACES_SECONDS=N`
+//! begins no more after that time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::truth::compare;
 /// The components that paths below the tree have.
 const COMPONENTS: [&str; 12] = ["a", "b", "c", "d", "e", "n", "repo", "v", "w", "x", "y", "nowhere"];
 
-/// How the program tells that it wrote through a mapping.
+/// What the program prints when it has written through a mapping.
 const MAPPED: &[u8] = b"write to a mapping";
 
 /// Records the program of a seed, undoes and redoes it; what is wrong.
@@ -33,9 +33,9 @@ fn check(seed: usize, mechanism: &str) -> Result<(), String> {
     }
     let snapshot = Snapshot::open(&place.out).map_err(|error| failed(error.to_string()))?;
     let mut wrong =
-        if output.stderr.windows(MAPPED.len()).any(|said| said == MAPPED) && tells_of_late(&snapshot) {
-            // No one can hold who writes through a mapping: what that made of a before-state was told, and so
-            // undo has not all it needs.
+        if output.stderr.windows(MAPPED.len()).any(|said| said == MAPPED) && reports_late(&snapshot) {
+            // A write through a mapping can't be stopped: the loss of a before-state was reported, and an undo
+            // lacks that content.
             let mut wrong = compare(&place.work, &before, &after, &snapshot);
             wrong.retain(|sentence| !sentence.contains("ChangedWhileReading"));
             wrong
@@ -46,8 +46,8 @@ fn check(seed: usize, mechanism: &str) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(failed(lines(&wrong))) }
 }
 
-/// Whether the recording says that bytes changed before or while they were kept.
-fn tells_of_late(snapshot: &Snapshot) -> bool {
+/// Whether the recording reports that content changed before or while it was stored.
+fn reports_late(snapshot: &Snapshot) -> bool {
     let kinds = [WarningKind::ContentOmitted, WarningKind::LateBeforeState];
     snapshot.header().warnings.iter().any(|warning| kinds.contains(&warning.kind))
 }

@@ -1,4 +1,4 @@
-//! The snapshot directory: who may write it, and what is in it when a recording ends early.
+//! The snapshot directory: which are refused, and what is in it if a recording ends early.
 
 use std::fs;
 use std::io::{BufReader, Read as _, Write as _};
@@ -11,7 +11,7 @@ use nix::sys::signal;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use crate::support::{BINARY, Place, bytes, stderr};
+use crate::support::{BINARY, Place, bytes, chmod, stderr};
 
 #[test]
 fn snapshot_directory_in_use_is_refused() {
@@ -52,14 +52,14 @@ fn replaced_snapshot_directory_is_not_followed() {
         let place = Place::new();
         let victim = place.base().join("victim");
         fs::create_dir(&victim).unwrap();
-        fs::set_permissions(&victim, fs::Permissions::from_mode(0o755)).unwrap();
+        chmod(&victim, 0o755);
         let mut command = place.command();
         command.env("victim", &victim).env("work", &place.work);
         let output = command.args(["--snapshot-dir", "out", "sh", "-c", script]).output().unwrap();
         assert_eq!(output.status.code(), Some(end), "{script}: {}", stderr(&output));
         assert!(!victim.join("manifest.json").exists() && !victim.join("out/manifest.json").exists());
         assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o755, "{script}");
-        // The snapshot is where its directory is now, which is said.
+        // The snapshot is in its directory, wherever that was moved, and the message names the path.
         let moved = [place.at("other"), place.base().join("work.moved/out")];
         match moved.iter().find(|path| path.exists()) {
             Some(path) => {
@@ -103,7 +103,7 @@ fn killed_recording_leaves_no_process_and_no_manifest() {
         signal::kill(Pid::from_raw(target), Signal::SIGKILL).unwrap();
         let status = child.wait().unwrap();
         assert_eq!(status.code(), (victim == "tracer").then_some(125));
-        // The pipe ends when the last process of the tree is gone.
+        // The pipe ends with the last tracee.
         stdout.read_to_string(&mut line).unwrap();
         assert!(!place.out.join("manifest.json").exists());
     }

@@ -60,7 +60,7 @@ fn undumpable_process_is_reported() {
     if is_root() {
         assert_eq!(place.recorded(&snapshot), ["f read+metadata"]);
     } else {
-        // It changed the mode of the file, by a call whose arguments nobody could read.
+        // It changed the mode of the file by a syscall whose arguments could not be read.
         assert_eq!(lost(&snapshot), [WarningKind::UnreadableTracee, WarningKind::ExternalChange]);
     }
 }

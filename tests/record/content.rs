@@ -1,4 +1,4 @@
-//! The bytes of files before and after, and what limits what is kept of them.
+//! The content of files before and after, and the limits on what is stored.
 
 use std::ffi::OsStr;
 use std::fs;

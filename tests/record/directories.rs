@@ -1,4 +1,4 @@
-//! Directories: what they hold, and paths through those that are gone.
+//! Directories: their entries, and paths through removed ones.
 
 use std::fs;
 

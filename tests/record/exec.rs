@@ -1,12 +1,11 @@
-//! Programs: their interpreters, their arguments and their privileges.
+//! Executed programs: their interpreters, arguments and privileges.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use agent_snapshot::snapshot::WarningKind;
 
 use super::record_scenario;
-use crate::support::{BINARY, Place, is_root, lost, program, stderr};
+use crate::support::{BINARY, Place, User, chmod, lost, program, stderr};
 
 #[test]
 fn unnamed_program_has_its_interpreter_and_image() {
@@ -14,7 +13,7 @@ fn unnamed_program_has_its_interpreter_and_image() {
         for what in ["script", "program"] {
             let place = Place::new();
             place.write("i", "#!/bin/sh\necho ran $1\n");
-            fs::set_permissions(place.at("i"), fs::Permissions::from_mode(0o755)).unwrap();
+            chmod(place.at("i"), 0o755);
             fs::copy(program("bypass"), place.at("p")).unwrap();
             let (said, snapshot) = record_scenario(&place, &[], &["unnamed", call, what]);
             let (seen, recorded, exe) = match what {
@@ -43,7 +42,7 @@ fn program_with_its_own_loader(place: &Place, name: &str) -> bool {
     bytes[at..at + loader.len()].fill(0);
     bytes[at..at + 4].copy_from_slice(b"./ld");
     fs::write(place.at(name), bytes).unwrap();
-    fs::set_permissions(place.at(name), fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(place.at(name), 0o755);
     true
 }
 
@@ -60,7 +59,7 @@ fn binfmt_misc_interpreter_is_recorded_as_executed() {
             return;
         }
         place.write("x.foo", "what only its interpreter knows\n");
-        fs::set_permissions(place.at("x.foo"), fs::Permissions::from_mode(0o755)).unwrap();
+        chmod(place.at("x.foo"), 0o755);
         let (run, binary) = ("./x.foo 2> /dev/null; echo $?", BINARY);
         let record = format!("{binary} --snapshot-dir {}", place.out.display());
         let script = if inside {
@@ -80,11 +79,8 @@ fn binfmt_misc_interpreter_is_recorded_as_executed() {
 
 #[test]
 fn set_user_id_program_is_reported() {
-    if is_root() {
-        println!("skipped: root has the privilege");
-        return;
-    }
-    let place = Place::new();
+    // Root has the privilege.
+    let place = Place::of(User::ordinary());
     if !place.can_run(&["su", "--version"]) {
         return;
     }

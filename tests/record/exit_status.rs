@@ -1,11 +1,10 @@
 //! The exit status, and what is refused before the command runs.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use agent_snapshot::snapshot::WarningKind;
 
-use crate::support::{BINARY, Place, is_root, status, stderr};
+use crate::support::{BINARY, Place, chmod, is_root, status, stderr};
 
 #[test]
 fn exit_status_is_that_of_the_command() {
@@ -86,7 +85,7 @@ fn program_without_its_interpreter_is_not_found() {
     let place = Place::new();
     let script = place.at("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(&script, 0o755);
     let output = place.recording().arg("./script").output().unwrap();
     assert_eq!(output.status.code(), Some(127));
     assert!(!place.out.join("manifest.json").exists());
@@ -97,14 +96,14 @@ fn command_that_does_not_start_leaves_no_directory() {
     let place = Place::new();
     let script = place.at("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(&script, 0o755);
     let deep = place.base().join("a/b/c");
     for command in ["./script", "./missing", "no-such-command"] {
         let output = place.command().arg("--snapshot-dir").arg(&deep).arg(command).output().unwrap();
         assert_eq!(output.status.code(), Some(127), "{output:?}");
         assert!(!place.base().join("a").exists(), "{command}");
     }
-    // What was there stays, and so does what somebody has put there meanwhile.
+    // A directory that was there before stays.
     fs::create_dir_all(&deep).unwrap();
     let output = place.command().arg("--snapshot-dir").arg(&deep).arg("./script").output().unwrap();
     assert_eq!(output.status.code(), Some(127));
@@ -116,7 +115,7 @@ fn unwritable_snapshot_directory_is_refused_before_the_command() {
     let place = Place::new();
     let dir = place.base().join("dir");
     fs::create_dir(&dir).unwrap();
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o555)).unwrap();
+    chmod(&dir, 0o555);
     let below = if is_root() { "/proc/sys/out".into() } else { dir.join("out") };
     let output = place.command().arg("--snapshot-dir").arg(&below).args(["touch", "ran"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));

@@ -1,14 +1,14 @@
-//! Changes that other programs make while a command is recorded: reported, since they can't be known.
+//! Changes that other programs make while a command is recorded: they are reported, since their content is unknown.
 
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 
-use crate::support::{Place, Random, lost, program};
+use crate::support::{Place, Random, chmod, lost, program};
 
 /// Records `script`, and has `change` done once it has written a line; it goes on when its own standard
 /// input ends.
@@ -51,8 +51,7 @@ fn directories_moved_and_recreated_by_the_command_are_no_external_change() {
 
 #[test]
 fn external_change_of_a_symlink_or_mode_is_reported() {
-    let change_mode =
-        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let change_mode = |path: &Path, mode| chmod(path, mode);
     for name in ["link", "file", "dir"] {
         let place = Place::new();
         symlink("file", place.at("link")).unwrap();
@@ -125,13 +124,13 @@ fn names(work: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Does to the tree what nobody sees: changes, moves, replaces and removes whatever is there.
+/// Makes one untraced change: writes, renames, replaces or removes something in the tree.
 fn meddle(work: &Path, random: &mut Random) {
     let all = names(work);
     let path = &all[random.below(all.len())];
     let other = &all[random.below(all.len())];
-    // A link may lead out, by /proc/self/cwd for one, to where this process is; and the program may have
-    // removed the directory itself.
+    // A symlink may lead out, through /proc/self/cwd for one; and the program may have removed the
+    // directory itself.
     let Ok(root) = work.canonicalize() else { return };
     let within = |path: &Path| {
         path.parent()
@@ -157,8 +156,7 @@ fn meddle(work: &Path, random: &mut Random) {
     };
 }
 
-/// Records a random program while somebody else works in the same directory; the manifest must be one
-/// that we read, whatever it says.
+/// Records a random program while this process changes the same directory; the manifest must be readable.
 fn record_meddled(seed: u64) {
     let place = Place::new();
     let program = program("random");

@@ -1,4 +1,4 @@
-//! Files of a Git repository: what is left to Git, and what is stored.
+//! Files of a Git repository: which are pinned to an object of Git, and which are stored.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -55,7 +55,7 @@ fn huge_index_is_not_read_into_memory() {
     place.prepare(
         "git init -q; echo 1 >a; git add .; git commit -qm 1; echo new >b; truncate -s 40G .git/index",
     );
-    // What is read whole shall not fill the machine's memory before it is noticed.
+    // Under a limit, so that a failure does not fill the memory of the machine.
     let script = "cat a b >c; grep VmHWM /proc/$PPID/status";
     let mut command = place.program("sh");
     command.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh", BINARY, "--snapshot-dir"]).arg(&place.out);
@@ -99,7 +99,7 @@ fn clean_tracked_files_are_pinned_and_destroyed_ones_stored() {
     assert_eq!(dirty.git.as_ref().map(|git| (git.oid.is_some(), git.dirty)), Some((false, true)));
     assert_eq!(bytes(&snapshot, dirty, true), b"dirty\nmore\n");
     let root = place.work.as_os_str().as_bytes();
-    // Programs that were looked for may lie in repositories, too.
+    // The directories of the search path may be in repositories, too.
     let repository = snapshot.header().git_repositories.iter().find(|repository| repository.root == root);
     assert!(repository.is_some_and(|repository| repository.dirty));
 }

@@ -1,13 +1,11 @@
-//! Files on descriptors from before the launch: what is destroyed of them is kept, what is only appended is
-//! not copied.
+//! Descriptors that the command inherits: destroyed content is kept, a file that is only appended to is not copied.
 
 use std::fs;
 use std::fs::File;
-use std::process::Command;
 
 use agent_snapshot::snapshot::Snapshot;
 
-use crate::support::{Place, bytes, lost, stderr};
+use crate::support::{Place, bytes, has, lost, stderr};
 
 #[test]
 fn inherited_descriptors_are_recorded_from_the_launch() {
@@ -51,7 +49,7 @@ fn record_appending(place: &Place, script: &str) -> Snapshot {
     place.snapshot()
 }
 
-/// Every way in which a file that was opened for appending can lose the bytes that it had.
+/// Scripts in which a file that was opened for appending loses the content that it had.
 const WAYS: [&str; 14] = [
     "echo a; : > log",
     "echo a; mv log gone; : > gone",
@@ -73,8 +71,7 @@ const WAYS: [&str; 14] = [
 
 #[test]
 fn destroyed_content_of_an_appended_file_is_kept() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        println!("skipped: python3 is missing");
+    if !has("python3") {
         return;
     }
     for script in WAYS {

@@ -1,4 +1,4 @@
-//! SIGKILL at random moments: of any process of the tree, and of either process of ours.
+//! SIGKILL at random moments: to any tracee, and to either process of the recorder.
 
 use std::fs;
 use std::io::Read;
@@ -24,7 +24,7 @@ fn random() -> Random {
     Random::new(seed)
 }
 
-/// Work of many processes and threads, which ends by itself whoever is killed.
+/// Work of many processes and threads, which ends by itself whichever of them is killed.
 const TREE: &str = r#"
     for worker in 1 2 3 4; do
         (
@@ -120,7 +120,7 @@ fn kill_in_the_tree(random: &mut Random, wanted: usize) -> usize {
 }
 
 /// Kills one of our own processes a while after the start.
-fn kill_ours(random: &mut Random, rounds: usize) {
+fn kill_recorder(random: &mut Random, rounds: usize) {
     let mut whole = 0;
     for round in 0..rounds {
         let place = Place::new();
@@ -157,11 +157,11 @@ fn slow_killing_any_tracee_leaves_a_complete_snapshot() {
 
 #[test]
 fn killing_the_recorder_leaves_nothing_running() {
-    kill_ours(&mut random(), 12);
+    kill_recorder(&mut random(), 12);
 }
 
 #[test]
 #[ignore = "slow: hundreds of recordings"]
 fn slow_killing_the_recorder_leaves_nothing_running() {
-    kill_ours(&mut random(), 300);
+    kill_recorder(&mut random(), 300);
 }

@@ -1,4 +1,4 @@
-//! Mount namespaces of the command's own, and sandboxes made of them.
+//! Processes in a mount namespace of their own, sandboxes among them.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn foreign_mount_namespace_is_recorded_only_where_names_agree() {
     assert_eq!(lost(&snapshot), [WarningKind::MountNamespace]);
     let inner = place.file(&snapshot, "d/f");
     assert_eq!(bytes(&snapshot, inner, false), b"below\n");
-    assert!(snapshot.find(&place.path("d/l")).is_none(), "a link that nobody sees out here");
+    assert!(snapshot.find(&place.path("d/l")).is_none(), "a symlink of the other namespace");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn file_covered_by_a_mount_is_not_recorded() {
     command.args(["-m", BINARY, "--snapshot-dir"]).arg(&place.out).args(["sh", "-c", script]);
     let output = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "below\nabove\n");
-    // What the recording calls d/f is what is seen at its end: that of the mount.
+    // The record of d/f is of the file that this path leads to at the end.
     let snapshot = place.snapshot();
     assert_eq!(lost(&snapshot), [WarningKind::MountNamespace]);
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "d/f"), false), b"above\n");
@@ -106,7 +106,7 @@ fn bubblewrap_sandbox_is_reported() {
         format!("{sandbox} sh -c 'cat f /proc/self/cwd/f; echo new > /mnt/f; cat /dev/stdin < /mnt/f'");
     let (output, snapshot) = place.record_any(&script);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "old\nold\nnew\n");
-    // What was read by its own name has been changed by one that nobody has out here.
+    // The file was read by its own name, and changed by a name that only the sandbox has.
     assert_eq!(lost(&snapshot), [WarningKind::ExternalChange, WarningKind::MountNamespace]);
     assert!(snapshot.find(b"/mnt/f").is_none());
 }

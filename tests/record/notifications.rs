@@ -1,4 +1,4 @@
-//! The fast lane, where calls that only look wait for an answer: what could show of it.
+//! The notification path, on which read-only syscalls wait for an answer: a tracee does not notice it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,20 +10,20 @@ use nix::unistd::Pid;
 
 use crate::support::{Place, children, program};
 
-/// Whatever lane the other tests are run on.
-const LANE: [&str; 2] = ["--mechanism", "auto"];
+/// Notifications, whatever mechanism the other tests use.
+const NOTIFICATIONS: [&str; 2] = ["--mechanism", "auto"];
 
-/// A recording of the program that looks, whose arguments are still to come.
-fn record_looks(place: &Place) -> Command {
+/// A recording of `test_programs/read_only.rs`, without its arguments.
+fn record_read_only(place: &Place) -> Command {
     let mut command = place.recording();
-    command.args(LANE).arg(program("read_only"));
+    command.args(NOTIFICATIONS).arg(program("read_only"));
     command
 }
 
 #[test]
 fn signal_does_not_interrupt_a_read_only_syscall() {
     let place = Place::new();
-    let output = record_looks(&place).args(["interrupted", "3000"]).output().unwrap();
+    let output = record_read_only(&place).args(["interrupted", "3000"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "EINTR 0, other 0\n", "{output:?}");
 }
 
@@ -31,24 +31,25 @@ fn signal_does_not_interrupt_a_read_only_syscall() {
 fn listener_of_the_command_is_refused_or_reported() {
     for mechanism in ["auto", "stops"] {
         let place = Place::new();
-        let script = format!("{} supervise", program("read_only").display());
+        let script = format!("{} listen", program("read_only").display());
         let output = place.record_with(&["--mechanism", mechanism], &script);
         let snapshot = place.snapshot();
-        let told = snapshot.header().warnings.iter().find(|warning| warning.kind == WarningKind::Listener);
+        let warning = snapshot.header().warnings.iter().find(|warning| warning.kind == WarningKind::Listener);
         match String::from_utf8_lossy(&output.stdout).as_ref() {
-            "supervises\n" => assert!(told.is_some_and(|warning| warning.lost), "{mechanism}"),
-            "busy\n" if mechanism == "auto" => assert!(told.is_some_and(|warning| !warning.lost)),
+            "listener\n" => assert!(warning.is_some_and(|warning| warning.lost), "{mechanism}"),
+            "busy\n" if mechanism == "auto" => assert!(warning.is_some_and(|warning| !warning.lost)),
             other => panic!("{mechanism}: {other}"),
         }
     }
 }
 
-/// Kills one of our processes while two of the tree do nothing but look; how many looks were answered
-/// otherwise than alone.
-fn kill_ours(tracer: bool) -> usize {
+/// Kills one process of the recorder while two tracees make read-only syscalls alone; how many of these had
+/// another result than without a recorder.
+fn kill_recorder(tracer: bool) -> usize {
     let place = Place::new();
     let report = place.base().join("report");
-    let mut child = record_looks(&place).arg("forever").arg(&report).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        record_read_only(&place).arg("forever").arg(&report).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     for _ in 0..2 {
         said.read_line(&mut String::new()).unwrap();
@@ -65,7 +66,7 @@ fn kill_ours(tracer: bool) -> usize {
 
 fn check_kills(rounds: usize) {
     for round in 0..rounds {
-        assert_eq!(kill_ours(round % 2 == 0), 0, "round {round}");
+        assert_eq!(kill_recorder(round % 2 == 0), 0, "round {round}");
     }
 }
 
@@ -90,21 +91,21 @@ fn killing_the_background_tracer_fails_no_read_only_syscall() {
         report.display(),
         place.base().join("said").display()
     );
-    // The tracing process is no child of this test: it says who it is.
+    // The tracer is no child of this test: procfs names it.
     let who = place.base().join("who");
     let script = format!("{script}; sed -n 's/^TracerPid:\\t//p' /proc/$$/status > {}", who.display());
-    let output = place.record_with(&[&LANE[..], &["--survivors", "background"]].concat(), &script);
+    let output = place.record_with(&[&NOTIFICATIONS[..], &["--survivors", "background"]].concat(), &script);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "started\n");
     let tracer: i32 = fs::read_to_string(&who).unwrap().trim().parse().unwrap();
     while !fs::read_to_string(place.base().join("said")).is_ok_and(|said| said.lines().count() == 2) {
         std::thread::yield_now();
     }
-    let looking = children(tracer);
+    let tracees = children(tracer);
     kill(Pid::from_raw(tracer), Signal::SIGKILL).unwrap();
-    // Whoever adopted them may reap them late.
+    // They are reaped by another process, maybe late.
     let runs =
         |pid: &i32| fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-    while looking.iter().any(runs) {
+    while tracees.iter().any(runs) {
         std::thread::yield_now();
     }
     assert_eq!(fs::read_to_string(report).unwrap().lines().count(), 0);

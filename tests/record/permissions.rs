@@ -1,17 +1,17 @@
-//! What permissions keep from the command, or from the recorder.
+//! Files that the command, or the recorder, may not read.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::chown;
 
-use agent_snapshot::snapshot::WarningKind;
+use agent_snapshot::snapshot::{BlobOmitted, State, WarningKind};
 
-use crate::support::{NOBODY, Place, User, is_root, lost, needs_root, stderr};
+use crate::support::{NOBODY, Place, User, bytes, chmod, is_root, lost, needs_root, stderr};
 
 #[test]
 fn unreadable_file_is_recorded_as_existence() {
     let place = Place::of(User::ordinary());
     place.write("secret", "secret");
-    fs::set_permissions(place.at("secret"), fs::Permissions::from_mode(0o000)).unwrap();
+    chmod(place.at("secret"), 0o000);
     let (output, snapshot) = place.record_any("cat secret");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(place.recorded(&snapshot), ["secret existence"]);
@@ -21,14 +21,14 @@ fn unreadable_file_is_recorded_as_existence() {
 #[test]
 fn root_without_capabilities_reads_nothing_of_others() {
     let place = Place::new();
-    // Dropped from the bounding set, they are gone after the exec: prctl(2), PR_CAPBSET_DROP.
+    // Capabilities dropped from the bounding set are lost at the exec: prctl(2), PR_CAPBSET_DROP.
     let drop = "syscall(157, 24, 1, 0, 0, 0); syscall(157, 24, 2, 0, 0, 0); exec";
     if !needs_root("capabilities") || !place.can_run(&["perl", "-e", "exit"]) {
         return;
     }
     let file = place.at("f");
     fs::write(&file, "of another\n").unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    chmod(&file, 0o600);
     chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
     let (output, snapshot) = place.record_any(&format!("perl -e '{drop} \"cat\", \"f\"'"));
     assert!(stderr(&output).contains("Permission denied"), "{}", stderr(&output));
@@ -47,7 +47,7 @@ fn reads_in_a_user_namespace_follow_its_permissions() {
     fs::write(&file, "content\n").unwrap();
     let root = is_root();
     // Root loses its power over the files of others, another user gets some over its own.
-    fs::set_permissions(&file, fs::Permissions::from_mode(if root { 0o600 } else { 0 })).unwrap();
+    chmod(&file, if root { 0o600 } else { 0 });
     if root {
         chown(&file, Some(1000), Some(1000)).unwrap();
     }
@@ -67,10 +67,39 @@ fn file_in_a_closed_directory_is_reported() {
     place.write("d/read", "content\n");
     let output = place.record_with(&[], "cat d/read; test -e d/asked; echo made > d/made; chmod 0 d");
     assert!(output.status.success(), "{output:?}");
-    fs::set_permissions(place.at("d"), fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(place.at("d"), 0o755);
     let snapshot = place.snapshot();
     assert!(place.file(&snapshot, "d/read").after.present().is_some());
     assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
     let warning = &snapshot.header().warnings[0];
     assert!(warning.detail.contains("d/made"), "{warning:?}");
+}
+
+#[test]
+fn files_in_an_unsearchable_directory_are_not_deleted() {
+    let place = Place::of(User::ordinary());
+    place.prepare("mkdir d; for f in changed read removed; do echo old >d/$f; done");
+    let script =
+        "echo new >d/changed; cat d/read; rm d/removed; echo made >d/made; chmod 0 d; cat d/read; true";
+    let snapshot = place.record(script);
+    assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
+    let changed = place.file(&snapshot, "d/changed");
+    assert_eq!(bytes(&snapshot, changed, true), b"old\n");
+    assert_eq!(changed.after.present().unwrap().blob_omitted, Some(BlobOmitted::Unreadable));
+    let read = place.file(&snapshot, "d/read");
+    assert_eq!(read.before, read.after);
+    assert_eq!(place.file(&snapshot, "d/removed").after, State::Absent { tombstone: true });
+    // Nothing is known of what is there now.
+    assert!(snapshot.find(&place.path("d/made")).is_none());
+
+    let shown = place.verb("show", &[]).stdout;
+    let deleted = shown.split("\n\n").find(|part| part.starts_with("Deleted")).unwrap();
+    assert!(deleted.contains("d/removed") && !deleted.contains("d/changed"), "{shown}");
+
+    let undone = place.verb("restore", &["--before", "--force"]);
+    chmod(place.at("d"), 0o700);
+    for name in ["changed", "read", "removed"] {
+        let content = fs::read_to_string(place.at("d").join(name));
+        assert_eq!(content.ok().as_deref(), Some("old\n"), "{name}: {undone:?}");
+    }
 }

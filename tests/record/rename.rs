@@ -1,4 +1,4 @@
-//! Files and directories that are renamed.
+//! Renamed files and directories.
 
 use std::fs;
 

@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use agent_snapshot::snapshot::{BlobOmitted, Snapshot, WarningKind};
 
-use crate::support::{BINARY, Place, bytes, is_root, lost, needs_root, program, stderr};
+use crate::support::{BINARY, Place, User, bytes, lost, needs_root, program, stderr};
 
 #[test]
 fn full_disk_stops_the_capture_and_not_the_command() {
@@ -72,7 +72,7 @@ fn disk_too_full_for_the_manifest_leaves_the_command_and_the_old_snapshot_alone(
 fn record_limited(place: &Place, limit: &str, script: &str) -> Output {
     let script = format!(
         "ulimit -c 0; ulimit {limit}; exec {} --snapshot-dir {} sh -c '{script}'",
-        BINARY,
+        place.executable(BINARY.as_ref()).display(),
         place.out.display()
     );
     place.program("sh").args(["-c", &script]).output().unwrap()
@@ -89,8 +89,9 @@ fn may_raise_limits() -> bool {
 fn file_size_limit_applies_to_the_command_alone() {
     let mut noise = vec![0; 3 << 20];
     fs::File::open("/dev/urandom").unwrap().read_exact(&mut noise).unwrap();
-    for (limit, seen) in [("-S -f 2048", "2048\nunlimited\n"), ("-f 2048", "2048\n2048\n")] {
-        let place = Place::new();
+    let limits = [("-S -f 2048", "2048\nunlimited\n"), ("-f 2048", "2048\n2048\n")];
+    for (user, (limit, seen)) in User::all().iter().flat_map(|user| limits.map(|limit| (*user, limit))) {
+        let place = Place::of(user);
         place.write("big", &noise);
         place.write("small", "small\n");
         let script = "cat big small > /dev/null; ulimit -f; ulimit -Hf
@@ -102,11 +103,11 @@ fn file_size_limit_applies_to_the_command_alone() {
         let snapshot = place.snapshot();
         assert_eq!(bytes(&snapshot, place.file(&snapshot, "small"), true), b"small\n");
         let big = place.file(&snapshot, "big").before.present().unwrap();
-        if limit.starts_with("-S") || may_raise_limits() {
+        if limit.starts_with("-S") || user.is_root() && may_raise_limits() {
             assert_eq!(lost(&snapshot), []);
             assert!(bytes(&snapshot, place.file(&snapshot, "big"), true) == noise);
         } else {
-            // The limit is ours, too.
+            // The limit applies to the recorder, too.
             assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
             assert_eq!(big.blob_omitted, Some(BlobOmitted::NoSpace));
             assert!(big.digest.is_some());
@@ -116,11 +117,8 @@ fn file_size_limit_applies_to_the_command_alone() {
 
 #[test]
 fn manifest_over_the_file_size_limit_does_not_affect_the_command() {
-    if may_raise_limits() {
-        println!("skipped: no such limit is ours");
-        return;
-    }
-    let place = Place::new();
+    // Root may raise the limit.
+    let place = Place::of(User::ordinary());
     let output = record_limited(&place, "-f 0", "test -e a; echo done; exit 3");
     assert_eq!(output.stdout, b"done\n");
     assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
@@ -157,7 +155,7 @@ fn memory_does_not_grow_with_stored_content() {
 #[test]
 #[ignore = "slow"]
 fn slow_a_million_paths_take_less_than_400_bytes_each() {
-    // Of all children that a process has waited for, the kernel tells the largest: it has none but ours.
+    // The kernel reports the largest of the children that a process has waited for: so it has only the recorder.
     if env::var_os("AGENT_SNAPSHOT_TEST_PEAK").is_none() {
         let itself = "record::resources::slow_a_million_paths_take_less_than_400_bytes_each";
         let mut alone = Command::new(env::current_exe().unwrap());
@@ -222,8 +220,8 @@ fn command_keeps_its_limits_and_the_tracer_raises_its_own() {
     let recorded = run_script(&place, true, &format!("{limits}; $record cat /proc/self/limits"));
     assert_eq!(recorded, alone);
     let tracer = r#"sh -c 'cat /proc/$(sed -n "s/TracerPid:.//p" /proc/self/status)/limits'"#;
-    let ours = run_script(&place, true, &format!("{limits}; $record {tracer}"));
-    for line in ours
+    let tracers = run_script(&place, true, &format!("{limits}; $record {tracer}"));
+    for line in tracers
         .lines()
         .skip(1)
         .filter(|line| !["core", "nice", "realtime"].iter().any(|name| line.contains(name)))
@@ -231,7 +229,7 @@ fn command_keeps_its_limits_and_the_tracer_raises_its_own() {
         let columns: Vec<_> = line[26..].split_whitespace().collect();
         assert_eq!(columns[0], columns[1], "{line}");
     }
-    assert!(ours.contains("Max cpu time"), "{ours}");
+    assert!(tracers.contains("Max cpu time"), "{tracers}");
 }
 
 #[test]
@@ -266,11 +264,8 @@ fn umask_applies_to_the_command_alone() {
 
 #[test]
 fn content_is_stored_without_new_threads() {
-    if is_root() {
-        println!("skipped: root has no limit of processes");
-        return;
-    }
-    let place = Place::new();
+    // Root has no limit of processes.
+    let place = Place::of(User::ordinary());
     let content = |number: usize| vec![b'a' + u8::try_from(number).unwrap(); 17 << 20];
     for number in 0..3 {
         place.write(&format!("f{number}"), content(number));

@@ -1,18 +1,17 @@
-//! Known suites, alone and recorded: CPython's own tests of what the system does for a program, test by
-//! test, and stress-ng's classes.
+//! Test suites of other projects, alone and recorded: CPython's tests of files, processes and signals, and
+//! the stressors of stress-ng.
 //!
 //! A test whose verdict differs runs alone again, bare and recorded, since some depend on how busy the
-//! machine is. Neighbours: `transparency.rs` has scenarios of our own.
+//! machine is. Neighbours: `transparency.rs` has scenarios of this project.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::Snapshot;
 
-use crate::support::{Place, User, has, lines, shown};
+use crate::support::{Place, User, chmod, has, lines, shown};
 use crate::truth::gaps;
 
 const VERDICTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/verdicts.py");
@@ -33,11 +32,11 @@ fn python(place: &Place) -> Option<PathBuf> {
     })
 }
 
-/// Runs tests in a place of their own; their verdicts, and what was said.
+/// Runs tests in a place of their own; their verdicts, and the output.
 fn run(python: &Path, user: User, recorded: bool, module: &str, tests: &[String]) -> (Verdicts, String) {
     let place = Place::of(user);
     let base = place.base();
-    fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(base, 0o755);
     let script = base.join("verdicts.py");
     fs::copy(VERDICTS, &script).unwrap();
     let output = base.join("verdicts.json");
@@ -140,7 +139,7 @@ fn stressors(class: &str) -> Vec<String> {
     names.split_whitespace().filter(|name| !starving.contains(name)).map(str::to_owned).collect()
 }
 
-/// How one of them ends, alone or recorded, and what it says.
+/// The exit code and the output of one of them, alone or recorded.
 fn stress(name: &str, recorded: bool) -> (Option<i32>, String) {
     let place = Place::new();
     let mut command = Command::new("timeout");

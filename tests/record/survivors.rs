@@ -20,7 +20,7 @@ fn survivors_are_awaited_killed_or_recorded_in_the_background() {
     let snapshot = place.snapshot();
     assert!(snapshot.header().warnings.iter().any(|warning| warning.kind == WarningKind::Survivors));
     assert!(snapshot.header().complete);
-    // In the background: the pipe that the survivor waits for is ours.
+    // In the background: the survivor waits for a FIFO that this test writes to.
     let place = Place::new();
     mkfifo(&place.at("fifo"), Mode::S_IRWXU).unwrap();
     let mut command = place.recording();

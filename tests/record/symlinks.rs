@@ -1,4 +1,4 @@
-//! Symlinks on the way to a file.
+//! Paths through symlinks and the magic links of procfs.
 
 use std::fs;
 use std::os::unix::fs::symlink;

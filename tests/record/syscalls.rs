@@ -1,5 +1,5 @@
-//! Records the programs of `test_programs/`, each case in an empty directory of its own, and compares
-//! what the manifest says below that directory with what the program expects, whole.
+//! Records the programs of `test_programs/` that make one family of syscalls each. Every case runs in an
+//! empty directory of its own; all records below that directory are compared with what the program expects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -85,7 +85,7 @@ fn check_each(name: &str, check: fn(&Path, &Case, User) -> Result<(), String>) {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Whether the case could be run at all; what it printed, if it says that it failed.
+/// Whether the case could be run at all; its output, if it failed.
 fn outcome(case: &Case, output: &Output) -> Result<bool, String> {
     match output.status.code() {
         Some(0) => Ok(true),
@@ -145,7 +145,7 @@ fn alone(program: &Path, case: &Case, user: User) -> Result<(), String> {
     changed.map_or(Ok(()), |path| Err(format!("{path} changed and no one expects it")))
 }
 
-/// What the manifest says of the paths below `work`, and of that directory itself as `.`.
+/// The records of the paths below `work`, and of that directory itself as `.`.
 fn recorded(manifest: &serde_json::Value, work: &Path) -> Observations {
     let work = str::from_utf8(work.as_os_str().as_bytes()).unwrap();
     let mut found = Observations::default();
@@ -173,7 +173,7 @@ fn recorded(manifest: &serde_json::Value, work: &Path) -> Observations {
     found
 }
 
-/// With the recorder: the case succeeds as it does alone, and the manifest says what it expects.
+/// With the recorder: the case succeeds as it does alone, and the records are those that it expects.
 fn traced(program: &Path, case: &Case, user: User) -> Result<(), String> {
     let place = Place::of(user);
     setup(program, case, &place);

@@ -1,4 +1,4 @@
-//! At a terminal: the same keys typed to an interactive shell, whose command runs alone or recorded.
+//! The same keys typed at a terminal to an interactive shell, whose command runs alone or recorded.
 
 use std::fs;
 use std::fs::File;
@@ -221,7 +221,7 @@ fn ctrl_c_ends_the_command_and_the_loop_around_it() {
 #[test]
 fn command_that_handles_ctrl_c_continues() {
     let steps = |terminal: &mut Terminal| {
-        // bash itself may sleep through a key that comes between two of its looks at signals.
+        // bash itself may miss a signal that comes between two of its checks.
         terminal.line("$r $bypass catches; ", "up\r");
         for _ in 0..3 {
             terminal.keys("\x03");

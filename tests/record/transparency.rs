@@ -1,5 +1,5 @@
-//! What a command can't notice: the same scenario run alone and recorded, by either mechanism, with the
-//! same output and the same end.
+//! A command does not notice that it is recorded: the same scenario has the same output and exit status alone and
+//! under each mechanism.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output};

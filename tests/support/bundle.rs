@@ -122,8 +122,8 @@ pub fn records(
     files
 }
 
-/// Makes `change` beneath `root` and a bundle of it in `snap`, with every unchanged path as only read
-/// that `read` picks.
+/// Makes `change` below `root` and the bundle of it in `snap`, in which the unchanged paths that `read` picks
+/// were read.
 pub fn make_bundle(root: &Path, snap: &Path, read: impl Fn(&[u8]) -> bool, change: impl FnOnce()) {
     let before = scan(root);
     change();
@@ -164,7 +164,7 @@ impl States {
         States { before, after: scan(&place.work) }
     }
 
-    /// Sees that the tree is at one of the states.
+    /// Asserts that the tree is at one of the states.
     #[track_caller]
     pub fn expect(&self, place: &Place, is_before: bool) {
         let wanted = if is_before { &self.before } else { &self.after };

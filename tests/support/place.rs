@@ -241,7 +241,7 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Sees that the run ended with `status`.
+    /// Asserts that the run ended with `status`.
     #[track_caller]
     pub fn expect(self, status: i32) -> Run {
         assert_eq!(self.status, status, "{self:#?}");

@@ -1,4 +1,4 @@
-//! What is below a directory, as a scanner finds it that shares nothing with the program's own.
+//! A directory tree, read without the code under test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -122,7 +122,7 @@ pub fn describe_recorded(tree: &Tree) -> Vec<String> {
     lines.map(|line| line.split(" = ").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// Sees that two descriptions are the same, and shows the lines in which they differ.
+/// Asserts that two descriptions are the same, and shows the lines in which they differ.
 #[track_caller]
 pub fn assert_same(now: &[String], wanted: &[String], what: &str) {
     let only = |one: &[String], other: &[String]| -> Vec<String> {

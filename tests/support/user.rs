@@ -46,7 +46,7 @@ pub fn needs_root(what: &str) -> bool {
     is_root()
 }
 
-/// Gives everything below `root`, and itself, to [`NOBODY`].
+/// Gives `root` and everything below it to [`NOBODY`].
 pub fn give_away(root: &Path) {
     for entry in walkdir::WalkDir::new(root) {
         std::os::unix::fs::lchown(entry.unwrap().path(), Some(NOBODY), Some(NOBODY)).unwrap();

@@ -1,7 +1,7 @@
 //! Real commands on small trees, for the instruments that compare a recording with an outside truth.
 //!
 //! Each case makes its tree with `setup` and then runs `script`, both with bash in a place of their own.
-//! Neighbours: `strace.rs` asks which paths were named, `truth_overlay.rs` what was changed.
+//! Neighbours: `strace.rs` asks which paths were named, `overlay.rs` what was changed.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Outside truth of changes: a command that runs inside an overlay file system leaves exactly what it
-//! changed in the upper directory.
+//! Ground truth of changes: a command that runs on an overlay filesystem leaves exactly what it changed in the
+//! upper directory.
 //!
 //! Each change found there must be recorded, with the bytes of the lower directory before and those of
 //! the merged one after; and no other record may claim a change. Neighbours: `cases.rs` has the
@@ -74,7 +74,7 @@ impl Overlay {
         Ok(Overlay { merged: Mounted(work.to_owned()), upper, _lower: mounted })
     }
 
-    /// What the upper directory says was changed, as paths of the merged tree.
+    /// What was changed, by the upper directory, as paths of the merged tree.
     fn changed(&self, before: &Tree, after: &Tree) -> Changed {
         let mut changed = Changed::default();
         self.walk(Path::new(""), before, after, &mut changed);
@@ -88,12 +88,12 @@ impl Overlay {
             let stat = fs::symlink_metadata(entry.path()).unwrap();
             let merged = self.merged.0.join(&name).into_os_string().into_encoded_bytes();
             if stat.file_type().is_char_device() && stat.rdev() == 0 {
-                // A whiteout: all that was there before is gone.
+                // A whiteout: all that was there before was removed.
                 changed.whole.extend(tree_below(before, &merged));
             } else if !stat.is_dir() {
                 changed.whole.insert(merged);
             } else if marked(&entry.path(), "trusted.overlay.redirect") {
-                // It came from elsewhere, with all beneath it that is not in the upper directory.
+                // It was renamed from elsewhere, with all below it that is not in the upper directory.
                 changed.whole.extend(tree_below(before, &merged).chain(tree_below(after, &merged)));
             } else if marked(&entry.path(), "trusted.overlay.opaque") || !before.contains_key(&merged) {
                 changed.whole.extend(tree_below(before, &merged).chain(tree_below(after, &merged)));
@@ -201,7 +201,7 @@ fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, St
     for path in &whole {
         let record = snapshot.find(path);
         let changes = record.is_some_and(|record| record.operations.intersects(Operations::CHANGES));
-        // Another name of a changed file is copied up with it; `compare` looks at those.
+        // Another name of a changed file is copied up with it; `compare` checks those.
         let linked =
             [&before, &after].iter().any(|tree| tree.get(path).is_some_and(|found| found.present.nlink > 1));
         if !(changes || linked && record.is_some()) {
@@ -240,9 +240,13 @@ fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>
     let before = scan(&place.work);
     let output = place.recorder("auto").arg(program).arg(&seed).output().unwrap();
     let after = scan(&place.work);
-    let snapshot = Snapshot::open(&place.out).map_err(|error| format!("{error}: {}", shown(&output)))?;
-    let mut wrong = compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes());
-    wrong.extend(gaps(&snapshot));
+    let mut wrong = match Snapshot::open(&place.out) {
+        Ok(snapshot) => {
+            let wrong = compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes());
+            [wrong, gaps(&snapshot)].concat()
+        }
+        Err(error) => vec![error.to_string()],
+    };
     if !output.status.success() {
         wrong.push("the program fails".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Programs made by a seed, recorded by each mechanism; see `test_programs/random/`.
+//! Random programs, recorded by each mechanism; see `test_programs/random/`.
 //!
 //! `TRUTH_SEED=N` runs one seed alone and shows what its program did; `TRUTH_SEEDS=N` changes how many
 //! the slow test runs.

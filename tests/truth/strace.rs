@@ -1,5 +1,5 @@
-//! Outside truth of names: what `strace -f -y -e trace=%file` prints of a command has records, and no
-//! record is of a name that nobody used.
+//! Ground truth of names: each path that `strace -f -y -e trace=%file` prints has a record, and no other path
+//! has one.
 //!
 //! Each command runs twice on identical trees, at the same place: under strace, then recorded. What is
 //! left out must be so by a rule, and is counted. Neighbours: `cases.rs` has the commands.
@@ -57,11 +57,11 @@ fn named(call: &str) -> Option<Vec<Named>> {
         "rename" | "link" => vec![Named(None, 0, No), Named(None, 1, No)],
         "renameat" | "renameat2" => vec![Named(Some(0), 1, No), Named(Some(2), 3, No)],
         "linkat" => vec![Named(Some(0), 1, If(4, "AT_SYMLINK_FOLLOW")), Named(Some(2), 3, No)],
-        // What a link shall hold is no name that anything was looked up by.
+        // The target of a symlink is not resolved when it is created.
         "symlink" => vec![Named(None, 1, No)],
         "symlinkat" => vec![Named(Some(1), 2, No)],
         "inotify_add_watch" => vec![Named(None, 1, Unless(2, "IN_DONT_FOLLOW"))],
-        // It prints where a thread is: its result, no name that was looked up.
+        // It prints its result, which is no path that was resolved.
         "getcwd" => vec![],
         "fchdir" | "clone" | "clone3" | "fork" | "vfork" => vec![],
         "connect" | "bind" => vec![Named(None, 1, Yes)],
@@ -186,22 +186,22 @@ fn has_unix_path(argument: &[u8]) -> bool {
     String::from_utf8_lossy(argument).contains("sun_path=\"")
 }
 
-/// Links as they were before the run, for those that are gone after it.
-type Links = BTreeMap<PathBuf, PathBuf>;
+/// Symlinks as they were before the run, for those that were removed by it.
+type Symlinks = BTreeMap<PathBuf, PathBuf>;
 
-fn links_below(root: &Path, links: &mut Links) {
+fn symlinks_below(root: &Path, links: &mut Symlinks) {
     for entry in fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();
         if let Ok(target) = fs::read_link(&path) {
             links.insert(path, target);
         } else if path.is_dir() {
-            links_below(&path, links);
+            symlinks_below(&path, links);
         }
     }
 }
 
-/// The real names that a path means: the links on its way, and where it ends.
-fn walk(base: &[u8], path: &[u8], follow: bool, links: &Links) -> Vec<Bytes> {
+/// The resolved names of a path: the symlinks on its way, and where it ends.
+fn walk(base: &[u8], path: &[u8], follow: bool, links: &Symlinks) -> Vec<Bytes> {
     let mut todo: Vec<Bytes> = Vec::new();
     let push = |todo: &mut Vec<Bytes>, path: &[u8]| {
         let names = path.split(|byte| *byte == b'/').rev().filter(|name| !name.is_empty() && *name != b".");
@@ -221,7 +221,7 @@ fn walk(base: &[u8], path: &[u8], follow: bool, links: &Links) -> Vec<Bytes> {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => break,
             _ => {}
         }
-        // What these links mean is known to the process alone.
+        // Only the process itself can resolve these.
         let magic = next.starts_with("/proc/self") || next.starts_with("/proc/thread-self");
         let there = magic || fs::symlink_metadata(&next).is_ok();
         let target = fs::read_link(&next)
@@ -251,12 +251,12 @@ struct Expected {
     nothing: BTreeMap<&'static str, usize>,
     /// The directories that were renamed, from and to.
     renamed: Vec<Bytes>,
-    /// What the kernel opened by itself: the interpreters of scripts and programs, and the links there.
+    /// What the kernel opened by itself: the interpreters of scripts and programs, and the symlinks on the way.
     interpreters: BTreeSet<Bytes>,
 }
 
 /// The names of the interpreter that the kernel opens for a program.
-fn interpreter(program: &[u8], links: &Links) -> Vec<Bytes> {
+fn interpreter(program: &[u8], links: &Symlinks) -> Vec<Bytes> {
     let content = fs::read(OsStr::from_bytes(program)).unwrap_or_default();
     let first = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let script = first.strip_prefix(b"#!").map(<[u8]>::trim_ascii);
@@ -264,7 +264,7 @@ fn interpreter(program: &[u8], links: &Links) -> Vec<Bytes> {
     walk(b"/", path.unwrap_or(b"/lib64/ld-linux-x86-64.so.2"), true, links)
 }
 
-fn expect(trace: &str, start: &Path, links: &Links) -> Expected {
+fn expect(trace: &str, start: &Path, links: &Symlinks) -> Expected {
     let calls = parse(trace);
     let mut directories = Directories::default();
     for call in &calls {
@@ -440,8 +440,8 @@ fn check(case: &Case) -> Vec<String> {
     let base = place.work.parent().unwrap();
     let trace = base.join("trace");
     prepare(&place, case);
-    let mut links = Links::new();
-    links_below(&place.work, &mut links);
+    let mut links = Symlinks::new();
+    symlinks_below(&place.work, &mut links);
     let mut command = Command::new("strace");
     isolate(&place, &mut command);
     let class = "trace=%file,fchdir,clone,clone3,fork,vfork,connect,bind";
@@ -450,7 +450,7 @@ fn check(case: &Case) -> Vec<String> {
     if !traced.status.success() {
         return vec![format!("it fails under strace: {}", shown(&traced))];
     }
-    links_below(&place.work, &mut links);
+    symlinks_below(&place.work, &mut links);
     let expected = expect(&fs::read_to_string(&trace).unwrap(), &place.work, &links);
     let rules = Rules::new(&place);
     let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use agent_snapshot::snapshot::*;
@@ -33,7 +33,7 @@ fn rich_tree(place: &Place) {
     place.write("empty", "");
     place.write("large", vec![7; 20 << 20]);
     place.write("script", "#!/bin/sh\n");
-    fs::set_permissions(place.at("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(place.at("script"), 0o755);
     fs::hard_link(place.at("script"), place.at("dir/same")).unwrap();
     symlink("../no/such", place.at("dir/dangling")).unwrap();
     symlink("/etc", place.at("dir/outside")).unwrap();
@@ -41,7 +41,7 @@ fn rich_tree(place: &Place) {
     fs::write(place.work.join(OsStr::from_bytes(b"n\xff\n")), "odd name").unwrap();
     fs::create_dir(place.at("shut")).unwrap();
     place.write("shut/inside", "kept");
-    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o500)).unwrap();
+    chmod(place.at("shut"), 0o500);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn set_id_bits_need_preserve() {
     let place = Place::new();
     place.write("tool", "x");
     place.make_bundle(|| {
-        fs::set_permissions(place.at("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
+        chmod(place.at("tool"), 0o6755);
     });
     let mode = |dir: &Path| fs::metadata(under(dir, &place.at("tool"))).unwrap().mode() & 0o7777;
     let (run, dir) = branch(&place, "plain", &[]);

@@ -31,13 +31,13 @@ fn record_from(place: &Place, script: &str, redirect: impl FnOnce(&mut Command) 
     States { before, after: worktree(&place.work) }
 }
 
-/// Sees that the tree is as it was, but for what no record has.
+/// Asserts that the tree is as it was, but for what no record has.
 #[track_caller]
 pub fn expect(place: &Place, wanted: &Tree, what: &str) {
     assert_same(&describe_recorded(&worktree(&place.work)), &describe_recorded(wanted), what);
 }
 
-/// Undoes and redoes `script` in a tree that `build` makes, and sees that verify agrees.
+/// Undoes and redoes `script` in a tree that `build` makes, and asserts that verify agrees.
 #[track_caller]
 pub fn undo(build: &str, script: &str) {
     let place = Place::new();

@@ -1,7 +1,7 @@
-//! What others do while a restore runs, and what it had opened when it was killed.
+//! Edits by other processes while a restore runs, and directories that a killed restore had opened.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
@@ -38,7 +38,7 @@ fn edited_scene() -> Place {
 
 #[test]
 fn edit_at_any_syscall_is_in_the_file_or_the_rescue() {
-    // Counted from the call by which the rescue is whole: from there on files are changed.
+    // Counted from the syscall that completes the rescue: files are changed only after it.
     let is_begun = |place: &Place| place.base().join("out-rescue-1.unfinished/manifest.json").exists();
     let place = edited_scene();
     let mut first = None;
@@ -128,7 +128,7 @@ fn shut_tree() -> Place {
     });
     give_away(place.base());
     for shut in ["shut/deep", "shut"] {
-        fs::set_permissions(place.at(shut), fs::Permissions::from_mode(0o000)).unwrap();
+        chmod(place.at(shut), 0o000);
     }
     place
 }
@@ -164,79 +164,4 @@ fn directories_opened_by_a_killed_restore_are_closed_by_the_next() {
         }
     }
     assert!(left_open > 0);
-}
-
-#[test]
-fn xattrs_of_a_file_without_permissions_are_restored() {
-    if !needs_root("to become an ordinary user") {
-        return;
-    }
-    let place = Place::of(User::Nobody);
-    let flags = rustix::fs::XattrFlags::empty();
-    let set = |name: &str, value: &[u8]| rustix::fs::setxattr(place.at(name), "user.mark", value, flags);
-    place.write("marked", "x");
-    place.write("replaced", "old");
-    if set("marked", b"one").is_err() {
-        return println!("skipped: the file system has no extended attributes");
-    }
-    set("replaced", b"one").unwrap();
-    let shut = |name: &str| fs::set_permissions(place.at(name), fs::Permissions::from_mode(0o000)).unwrap();
-    give_away(place.base());
-    ["marked", "replaced"].into_iter().for_each(shut);
-    let before = scan(&place.work);
-    set("marked", b"two").unwrap();
-    fs::remove_file(place.at("replaced")).unwrap();
-    place.write("replaced", "new");
-    set("replaced", b"two").unwrap();
-    give_away(&place.work);
-    shut("replaced");
-    let after = scan(&place.work);
-    let mut header = header();
-    header.uid = NOBODY;
-    commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
-    give_away(&place.out);
-    let states = States { before, after };
-    place.verb("restore", &["--before"]).expect(0);
-    states.expect(&place, true);
-    place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
-    states.expect(&place, false);
-}
-
-#[test]
-fn directory_keeps_its_content_if_its_replacement_fails() {
-    if !needs_root("to make a device") {
-        return;
-    }
-    let place = Place::new();
-    let device = rustix::fs::makedev(1, 3);
-    let kind = rustix::fs::FileType::CharacterDevice;
-    let mode = rustix::fs::Mode::RUSR;
-    if rustix::fs::mknodat(rustix::fs::CWD, place.at("node"), kind, mode, device).is_err() {
-        return println!("skipped: no devices can be made");
-    }
-    let mut header = header();
-    header.host.machine = "sha256:elsewhere".to_owned();
-    let before = scan(&place.work);
-    fs::remove_file(place.at("node")).unwrap();
-    place.write("node/inner/file", "work");
-    let after = scan(&place.work);
-    commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
-    let run = place.verb("restore", &["--before", "--foreign"]).expect(1);
-    assert!(run.stdout.contains("/work/node: a device can't be brought back"), "{run:#?}");
-    assert_eq!(fs::read_to_string(place.at("node/inner/file")).unwrap(), "work");
-}
-
-#[test]
-fn socket_replaces_a_directory() {
-    let place = Place::new();
-    let socket = |name: &str| drop(std::os::unix::net::UnixListener::bind(place.at(name)).unwrap());
-    socket("node");
-    socket("gone");
-    let states = States::of(&place, || {
-        fs::remove_file(place.at("node")).unwrap();
-        fs::remove_file(place.at("gone")).unwrap();
-        place.write("node/inner/file", "work");
-        socket("made");
-    });
-    states.there_and_back(&place);
 }

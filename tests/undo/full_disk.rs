@@ -1,4 +1,4 @@
-//! A disk that is full: nothing is half-written, what was done is said, and a second run completes it.
+//! A full disk: nothing is half-written, the message says what was done, and a second run completes it.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
-//! A restore that is killed at any of its system calls, and the second run that completes it.
+//! A restore that is killed at any of its syscalls, and the second one that completes it.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 
 use nix::sys::signal::{Signal, kill};
 
@@ -35,12 +35,12 @@ fn prepared() -> (Place, States) {
     place.write("file-to-directory", "x");
     place.write("shut/file", "old");
     place.write("modes", "x");
-    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o555)).unwrap();
+    chmod(place.at("shut"), 0o555);
     let states = States::of(&place, || {
-        fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+        chmod(place.at("shut"), 0o755);
         place.write("shut/file", "new");
         place.write("shut/made", "new");
-        fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o555)).unwrap();
+        chmod(place.at("shut"), 0o555);
         place.write("in-place", "written through another name, and longer");
         for number in 0..10 {
             place.write(&format!("edited-{number}"), format!("new {number}"));
@@ -55,7 +55,7 @@ fn prepared() -> (Place, States) {
         place.write("directory-to-file", "now a file");
         fs::remove_file(place.at("file-to-directory")).unwrap();
         place.write("file-to-directory/inner/file", "now a directory");
-        fs::set_permissions(place.at("modes"), fs::Permissions::from_mode(0o600)).unwrap();
+        chmod(place.at("modes"), 0o600);
     });
     (place, states)
 }
@@ -103,7 +103,7 @@ fn second_restore_completes_a_killed_one() {
     }
     println!("{calls} calls, {rounds} kills, {completed} restores completed");
     assert!(completed > 0);
-    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(place.at("shut"), 0o755);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn killed_restore_is_undone_by_its_rescue() {
         }
         states.expect(&place, false);
     }
-    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(place.at("shut"), 0o755);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn restore_killed_repeatedly_completes_without_leftovers() {
     }
     println!("{several} times several rescues were unfinished");
     assert!(several > 0);
-    fs::set_permissions(place.at("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(place.at("shut"), 0o755);
 }
 
 /// A restore of a few paths of every kind, with as few calls as possible.
@@ -179,7 +179,7 @@ fn small_scene() -> (Place, States) {
         place.write("socket/inner", "now a directory");
         fs::remove_dir_all(place.at("directory-to-socket")).unwrap();
         drop(std::os::unix::net::UnixListener::bind(place.at("directory-to-socket")).unwrap());
-        fs::set_permissions(place.at("modes"), fs::Permissions::from_mode(0o600)).unwrap();
+        chmod(place.at("modes"), 0o600);
     });
     (place, states)
 }

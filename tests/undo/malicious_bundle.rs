@@ -1,4 +1,4 @@
-//! Bundles made by someone who means harm: refused with 3, nothing written, no memory eaten, no panic.
+//! Malicious bundles: refused with exit status 3, without a write, without much memory, without a panic.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -38,7 +38,7 @@ fn run_small(place: &Place, args: &[&std::ffi::OsStr]) -> Run {
     output.unwrap().into()
 }
 
-/// Sees that every verb refuses the bundle and that nothing outside has changed.
+/// Asserts that every verb refuses the bundle and that nothing outside has changed.
 #[track_caller]
 fn expect_refused(place: &Place, what: &str, status: i32) {
     let before = scan(&place.work);
@@ -338,7 +338,7 @@ fn record_in_a_git_directory_is_left_out() {
     assert!(scan(&dir).keys().all(|path| !path.ends_with(b"post-commit")));
 }
 
-/// Swaps a directory for a link to one outside at the system call number `at` of a restore.
+/// Swaps a directory for a symlink to one outside at the syscall number `at` of a restore.
 fn swap_at(place: &Place, at: u64) -> bool {
     let mut swapped = false;
     trace_restore(place, &["--before"], |_, calls| {
@@ -422,7 +422,7 @@ fn snapshot_writable_by_another_user_is_foreign() {
         assert!(run.stderr.contains(&told), "{run:#?}");
         assert_eq!(fs::read_to_string(place.at("dir/edited")).unwrap(), "new");
     };
-    let chmod = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let chmod = |path, mode| chmod(path, mode);
     let own = format!("may have been written by others than user {}", nix::unistd::geteuid());
     for path in &paths {
         let mode = fs::metadata(path).unwrap().permissions().mode();
@@ -462,7 +462,7 @@ fn snapshot_directory_of_another_user_is_refused() {
     let told = "theirs belongs to user 65534: name a new directory or your own";
     assert!(refused.stderr.contains(told), "{refused:#?}");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
-    // One that is new is ours, whoever has its parent.
+    // A new directory belongs to the user of the recorder, whoever owns its parent.
     record(&place.home.join("new")).expect(0);
     place.verb_on("restore", &place.home.join("new"), &["--before"]).expect(0);
 }

@@ -1,5 +1,4 @@
-//! Random programs: whatever they do to a tree, a restore brings back exactly that and touches
-//! nothing else.
+//! Random changes: a restore undoes exactly those and touches nothing else.
 
 use std::ffi::CString;
 use std::fs;
@@ -62,7 +61,7 @@ fn path(root: &Path, index: usize) -> PathBuf {
     root.join(std::ffi::OsStr::from_bytes(PATHS[index % PATHS.len()]))
 }
 
-/// Makes the calls beneath `root`.
+/// Makes the calls below `root`.
 pub fn perform(root: &Path, calls: &[Call]) {
     for call in calls {
         // Whether it succeeds is the program's affair.
@@ -75,7 +74,7 @@ fn one(root: &Path, call: &Call) -> std::io::Result<()> {
     let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).unwrap();
     match call {
         Call::Write(to, byte, len) => {
-            // No write through a link: what the tree does outside of itself nobody looks at here.
+            // No write through a symlink: what is outside of the tree is not compared.
             if fs::symlink_metadata(at(to)).is_ok_and(|there| !there.is_file()) {
                 return Ok(());
             }
@@ -107,7 +106,7 @@ fn one(root: &Path, call: &Call) -> std::io::Result<()> {
             if there.is_symlink() {
                 return Ok(());
             }
-            // The user that runs the tests must be able to look.
+            // The user that runs the tests must be able to read it.
             let mode = if there.is_dir() { mode | 0o500 } else { mode | 0o400 };
             fs::set_permissions(at(to), fs::Permissions::from_mode(mode))
         }

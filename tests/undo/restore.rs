@@ -1,7 +1,9 @@
-//! `restore` in place: what it changes, what it refuses and what it says.
+//! `restore` in place: what it changes and reports.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::Path;
 
 use agent_snapshot::snapshot::{FileRecord, Operation};
@@ -22,7 +24,7 @@ fn content_modes_and_times_are_restored() {
         fs::remove_file(place.at("deleted")).unwrap();
         fs::remove_dir_all(place.at("dir")).unwrap();
         place.write("made/deep/er", "new");
-        fs::set_permissions(place.at("mode"), fs::Permissions::from_mode(0o4755)).unwrap();
+        chmod(place.at("mode"), 0o4755);
         symlink("edited", place.at("link")).unwrap();
     });
     states.there_and_back(&place);
@@ -62,7 +64,7 @@ fn make(place: &Place, path: &Path, kind: &str, which: &str) {
         "to_directory" => symlink(place.base(), path).unwrap(),
         "dangling" => symlink(format!("no/such/{which}"), path).unwrap(),
         "fifo" => nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o600)).unwrap(),
-        // A name of a file of which nobody knows another one, as in the stores of package managers.
+        // A file with another name outside of the tree, as in the stores of package managers.
         "hard_link" => fs::hard_link(anchor, path).unwrap(),
         "known_link" => fs::hard_link(place.at(format!("known-{which}")), path).unwrap(),
         other => panic!("{other}"),
@@ -106,49 +108,6 @@ fn every_file_type_is_restored_over_every_other() {
 }
 
 #[test]
-fn target_in_neither_state_is_a_conflict() {
-    let place = Place::new();
-    for name in ["a", "b", "c", "d"] {
-        place.write(name, "old");
-    }
-    place.make_bundle(|| {
-        for name in ["a", "b", "c"] {
-            place.write(name, "new");
-        }
-        fs::remove_file(place.at("d")).unwrap();
-    });
-    place.write("b", "mine");
-    fs::set_permissions(place.at("c"), fs::Permissions::from_mode(0o600)).unwrap();
-    symlink("x", place.at("d")).unwrap();
-    let now = scan(&place.work);
-    for flags in [&["--before"][..], &[], &["--before", "--dry-run"]] {
-        let run = place.verb("restore", flags).expect(1);
-        for (name, there) in [
-            ("b", "a file of 4 bytes with mode 0644"),
-            ("c", "a file of 3 bytes with mode 0600"),
-            ("d", "a symlink to x"),
-        ] {
-            assert!(run.stderr.contains(&format!("/work/{name}: {there} is there now")), "{}", run.stderr);
-        }
-        assert!(!run.stderr.contains("/work/a:"));
-        assert_eq!(scan(&place.work), now);
-    }
-    assert!(!place.rescue(1).exists());
-
-    let run = place.verb("restore", &["--before", "--force", "--dry-run"]).expect(0);
-    assert!(run.stdout.contains("replace") && run.stdout.contains("4 paths would be put back"), "{run:#?}");
-    assert!(!run.stderr.contains("nothing would be changed"), "{run:#?}");
-    assert!(run.stderr.contains("--force overwrites what has changed since:"), "{run:#?}");
-    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "mine");
-    place.verb("restore", &["--before", "--force"]).expect(0);
-    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "old");
-    place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
-    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "mine");
-    assert_eq!(fs::read_link(place.at("d")).unwrap(), Path::new("x"));
-    assert_eq!(fs::metadata(place.at("c")).unwrap().mode() & 0o777, 0o600);
-}
-
-#[test]
 fn dry_run_prints_the_plan_and_changes_nothing() {
     let place = Place::new();
     place.write("edited", "old");
@@ -164,29 +123,6 @@ fn dry_run_prints_the_plan_and_changes_nothing() {
     assert_eq!(words, ["replace", "create", "remove", "3"], "{}", run.stdout);
     assert_eq!(scan(&place.work), now);
     assert!(!place.rescue(1).exists());
-}
-
-#[test]
-fn directory_with_unknown_entries_stays_and_is_named() {
-    let place = Place::new();
-    place.make_bundle(|| {
-        place.write("made/known", "x");
-        place.write("made/sub/known", "x");
-        symlink("made", place.at("other")).unwrap();
-    });
-    place.write("made/sub/mine", "precious");
-    let run = place.verb("restore", &["--before"]).expect(1);
-    assert!(
-        run.stdout.contains("/work/made: it holds sub that the snapshot does not know"),
-        "{}",
-        run.stdout
-    );
-    assert!(run.stdout.contains("/work/made/sub: it holds mine that"), "{}", run.stdout);
-    let left: Vec<_> = scan(&place.work).into_keys().collect();
-    assert_eq!(left.len(), 4, "{left:?}");
-    assert_eq!(fs::read_to_string(place.at("made/sub/mine")).unwrap(), "precious");
-    let run = place.verb("restore", &["--before"]).expect(1);
-    assert!(!run.stdout.contains("rescue"), "{}", run.stdout);
 }
 
 #[test]
@@ -221,33 +157,6 @@ fn read_file_is_restored_only_by_name() {
     place.verb("restore", &["--before", named.to_str().unwrap()]).expect(1);
     place.verb("restore", &["--before", "--force", named.to_str().unwrap()]).expect(0);
     assert_eq!(fs::read_to_string(place.at("read")).unwrap(), "input");
-}
-
-#[test]
-fn unavailable_content_is_named_and_nothing_changes() {
-    use agent_snapshot::snapshot::{BlobOmitted, State};
-    let place = Place::new();
-    place.write("a", "old");
-    place.write("b", "old b");
-    let before = scan(&place.work);
-    place.write("a", "new");
-    place.write("b", "new b");
-    let after = scan(&place.work);
-    commit(&place.out, &header(), |writer| {
-        let mut records = records(writer, &before, &after, |_| false);
-        for record in &mut records {
-            if let (true, State::Present(present)) = (record.path.ends_with(b"/b"), &mut record.before) {
-                (present.blob, present.blob_omitted) = (None, Some(BlobOmitted::NoSpace));
-            }
-        }
-        records
-    });
-    for flags in [&["--before"][..], &["--before", "--force"]] {
-        let run = place.verb("restore", flags).expect(1);
-        assert!(run.stderr.contains("/work/b: there was no space for it"), "{}", run.stderr);
-        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "new");
-    }
-    place.verb("restore", &[]).expect(0);
 }
 
 #[test]
@@ -320,26 +229,13 @@ fn missing_parent_is_created_again() {
 }
 
 #[test]
-fn symlink_in_place_of_a_parent_is_not_followed() {
-    let place = Place::new();
-    place.write("dir/file", "x");
-    place.make_bundle(|| fs::remove_file(place.at("dir/file")).unwrap());
-    fs::remove_dir_all(place.at("dir")).unwrap();
-    fs::create_dir(place.base().join("outside")).unwrap();
-    symlink(place.base().join("outside"), place.at("dir")).unwrap();
-    let run = place.verb("restore", &["--before", "--force"]).expect(1);
-    assert!(run.stderr.contains("in the place of a directory above it"), "{}", run.stderr);
-    assert_eq!(fs::read_dir(place.base().join("outside")).unwrap().count(), 0);
-}
-
-#[test]
 fn metadata_change_needs_no_content() {
     use agent_snapshot::snapshot::{Operation, State};
     let place = Place::new();
     place.write("modes", "never looked at");
     place.write("times", "never looked at");
     let before = scan(&place.work);
-    fs::set_permissions(place.at("modes"), fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(place.at("modes"), 0o755);
     fs::File::open(place.at("times")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     let after = scan(&place.work);
     commit(&place.out, &header(), |writer| {
@@ -361,19 +257,6 @@ fn metadata_change_needs_no_content() {
     place.verb("restore", &[]).expect(0);
     assert_eq!(fs::read_to_string(place.at("modes")).unwrap(), "edited");
     assert_eq!(fs::metadata(place.at("modes")).unwrap().mode() & 0o777, 0o755);
-}
-
-#[test]
-fn snapshot_in_use_is_not_restored() {
-    let place = Place::new();
-    place.write("file", "old");
-    place.make_bundle(|| place.write("file", "new"));
-    let user = fs::File::open(&place.out).unwrap();
-    rustix::fs::flock(&user, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let run = place.verb("restore", &["--before"]).expect(125);
-    assert!(run.stderr.contains("is being used by another restore or recording"), "{}", run.stderr);
-    drop(user);
-    place.verb("restore", &["--before"]).expect(0);
 }
 
 /// Makes a bundle of a change in which `name` was a file on a descriptor from before the launch.
@@ -418,4 +301,94 @@ fn inherited_file_is_restored_only_if_its_name_changed() {
     place.write("log", "old and more");
     place.verb("restore", &["--before", place.at("log").to_str().unwrap()]).expect(0);
     assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "old");
+}
+
+#[test]
+fn names_of_any_bytes_are_restored() {
+    let place = Place::new();
+    let names: [&[u8]; 8] = [b"\n", b"\xff\xfe", b"a\x1b[31m", b" ", b"-rf", b"*?[", b"'\"\\", &[b'n'; 255]];
+    for name in names {
+        fs::write(place.work.join(OsStr::from_bytes(name)), "old").unwrap();
+    }
+    let states = States::of(&place, || {
+        for name in names {
+            fs::remove_file(place.work.join(OsStr::from_bytes(name))).unwrap();
+        }
+    });
+    states.there_and_back(&place);
+}
+
+#[test]
+fn removed_socket_is_created_again() {
+    let place = Place::new();
+    place.write("file", "x");
+    let listener = std::os::unix::net::UnixListener::bind(place.at("socket")).unwrap();
+    place.make_bundle(|| {
+        fs::remove_file(place.at("file")).unwrap();
+        fs::remove_file(place.at("socket")).unwrap();
+    });
+    place.verb("restore", &["--before"]).expect(0);
+    assert!(fs::metadata(place.at("socket")).unwrap().file_type().is_socket());
+    assert!(place.at("file").exists());
+    drop(listener);
+}
+
+#[test]
+fn ignored_changes_are_named() {
+    use agent_snapshot::snapshot::Suppressed;
+    let place = Place::new();
+    place.write("file", "old");
+    let before = scan(&place.work);
+    place.write("file", "new");
+    let after = scan(&place.work);
+    let mut header = header();
+    header.suppressed = vec![Suppressed {
+        rule: ".git".to_owned(),
+        reads: 1,
+        writes: 1,
+        changed: vec![b"/repo/.git".to_vec()],
+    }];
+    commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
+    let run = place.verb("restore", &["--before"]).expect(0);
+    let told = "/repo/.git was changed by the command and not recorded (.git): it is not brought back";
+    assert!(run.stderr.contains(told), "{}", run.stderr);
+}
+
+#[test]
+fn directory_keeps_its_content_if_its_replacement_fails() {
+    if !needs_root("to make a device") {
+        return;
+    }
+    let place = Place::new();
+    let device = rustix::fs::makedev(1, 3);
+    let kind = rustix::fs::FileType::CharacterDevice;
+    let mode = rustix::fs::Mode::RUSR;
+    if rustix::fs::mknodat(rustix::fs::CWD, place.at("node"), kind, mode, device).is_err() {
+        return println!("skipped: no devices can be made");
+    }
+    let mut header = header();
+    header.host.machine = "sha256:elsewhere".to_owned();
+    let before = scan(&place.work);
+    fs::remove_file(place.at("node")).unwrap();
+    place.write("node/inner/file", "work");
+    let after = scan(&place.work);
+    commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
+    let run = place.verb("restore", &["--before", "--foreign"]).expect(1);
+    assert!(run.stdout.contains("/work/node: a device can't be brought back"), "{run:#?}");
+    assert_eq!(fs::read_to_string(place.at("node/inner/file")).unwrap(), "work");
+}
+
+#[test]
+fn socket_replaces_a_directory() {
+    let place = Place::new();
+    let socket = |name: &str| drop(std::os::unix::net::UnixListener::bind(place.at(name)).unwrap());
+    socket("node");
+    socket("gone");
+    let states = States::of(&place, || {
+        fs::remove_file(place.at("node")).unwrap();
+        fs::remove_file(place.at("gone")).unwrap();
+        place.write("node/inner/file", "work");
+        socket("made");
+    });
+    states.there_and_back(&place);
 }

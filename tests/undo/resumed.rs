@@ -1,4 +1,4 @@
-//! A restore that was killed, and what the user does before the next one: nothing of it is lost.
+//! The restore after one that was killed: edits in between are not lost.
 
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::support::*;
 
-/// Runs a restore and kills it when its rescue is whole, before it changes anything.
+/// Runs a restore and kills it when its rescue is complete, before it changes anything.
 fn kill_before_changes(place: &Place, flags: &[&str]) -> PathBuf {
     kill_when(place, flags, |unfinished| unfinished.join("manifest.json").exists())
 }
@@ -194,7 +194,7 @@ fn damaged_journal_stops_the_next_restore() {
             assert_eq!(fs::read(place.at(name)).unwrap(), b"new");
         }
     }
-    // Cut anywhere, it tells less, and what it does not tell of was not begun.
+    // A journal that ends early lacks only steps that were not begun.
     for cut in (0..whole.len()).step_by(7) {
         fs::write(&journal, &whole[..cut]).unwrap();
         place.verb("restore", &["--before", "--dry-run"]).expect(0);

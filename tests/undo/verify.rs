@@ -1,7 +1,7 @@
 //! `verify`.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 
 use agent_snapshot::snapshot::{GitState, Operation};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn state_verifies_until_something_changes() {
     assert_eq!(differences(&run), expected);
 
     place.write("file", "third");
-    fs::set_permissions(place.at("dir/added"), fs::Permissions::from_mode(0o600)).unwrap();
+    chmod(place.at("dir/added"), 0o600);
     fs::remove_file(place.at("link")).unwrap();
     symlink("elsewhere", place.at("link")).unwrap();
     place.write("gone", "back");

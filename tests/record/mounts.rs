@@ -1,38 +1,22 @@
 //! Mounts that the tree makes in the namespace that it was started in.
 
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use agent_snapshot::snapshot::WarningKind;
 
-use crate::support::{BINARY, Place, bytes, lost, needs_root};
+use crate::support::{BINARY, Place, bytes, can_mount, has, lost};
 
 /// What the environment of all processes of one recording has.
 const MARK: &str = "AGENT_SNAPSHOT_TEST_MOUNTS";
-
-/// Whether the test can mount; if not, the reason of a skip is printed.
-fn can_mount(place: &Place) -> bool {
-    if !needs_root("a mount") {
-        return false;
-    }
-    let mut command = Command::new("unshare");
-    place.isolate(&mut command);
-    command.args(["-m", "mount", "-t", "tmpfs", "tmpfs", "."]);
-    let works = command.output().is_ok_and(|output| output.status.success());
-    if !works {
-        println!("skipped: mount is not allowed here");
-    }
-    works
-}
 
 /// Records `script` in a mount namespace that the recorder itself is in, so that nothing stays mounted. All
 /// of it is killed when it does not end within a minute.
 fn record_in_own_namespace(place: &Place, options: &[&str], script: &str) -> Output {
     let mark = place.base().to_str().unwrap();
-    let mut command = Command::new("unshare");
-    place.isolate(&mut command);
+    let mut command = place.program("unshare");
     command.args(["-m", BINARY, "--snapshot-dir"]).arg(&place.out).args(options);
     command.args(["sh", "-c", script]).env(MARK, mark).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -65,22 +49,22 @@ fn kill_marked(mark: &str) {
 }
 
 #[test]
-fn a_file_system_that_the_tree_serves_holds_nobody() {
+fn filesystem_served_by_a_tracee_does_not_deadlock() {
     // In the namespace of the recorder, and in one that the command makes.
     for (mechanism, shell) in
         [("auto", "sh"), ("stops", "sh"), ("auto", "unshare -m sh"), ("stops", "unshare -m sh")]
     {
         let place = Place::new();
-        if !can_mount(&place) {
+        if !can_mount() {
             return;
         }
-        if Command::new("bindfs").arg("--version").output().is_err() || !fs::exists("/dev/fuse").unwrap() {
-            return println!("skipped: bindfs is missing");
+        if !has("bindfs") || !fs::exists("/dev/fuse").unwrap() {
+            return;
         }
         for name in ["src", "mnt"] {
-            fs::create_dir(place.work.join(name)).unwrap();
+            fs::create_dir(place.at(name)).unwrap();
         }
-        fs::write(place.work.join("src/f"), "content\n").unwrap();
+        fs::write(place.at("src/f"), "content\n").unwrap();
         // Single-threaded, so that one call of the daemon holds up all others.
         let script = "bindfs --no-allow-other -s src mnt || exit; cat mnt/f; cd mnt; ls; echo new >g; cat ../src/g <f; cd ..
             mv mnt/g mnt/h; ln -s h mnt/l; cat mnt/l; cp /bin/true mnt/t; mnt/t; cat mnt/no/such; umount mnt && echo unmounted";
@@ -106,20 +90,19 @@ fn record_and_undo(place: &Place, script: &str) -> agent_snapshot::snapshot::Sna
     let output = record_in_own_namespace(place, &[], script);
     assert!(output.status.success(), "{output:?}");
     let snapshot = place.snapshot();
-    let undone = place.command().arg("restore").arg(&place.out).arg("--before").output().unwrap();
-    assert!(undone.status.success(), "{undone:?}");
+    place.verb("restore", &["--before"]).expect(0);
     snapshot
 }
 
 #[test]
-fn what_was_on_a_mount_that_is_gone_is_no_state_of_what_is_below() {
+fn content_of_an_unmounted_filesystem_is_not_that_of_the_mount_point() {
     let place = Place::new();
-    if !can_mount(&place) {
+    if !can_mount() {
         return;
     }
     for name in ["d", "e", "late"] {
-        fs::create_dir(place.work.join(name)).unwrap();
-        fs::write(place.work.join(name).join("f"), "precious\n").unwrap();
+        fs::create_dir(place.at(name)).unwrap();
+        fs::write(place.at(name).join("f"), "precious\n").unwrap();
     }
     let snapshot = record_and_undo(
         &place,
@@ -128,9 +111,9 @@ fn what_was_on_a_mount_that_is_gone_is_no_state_of_what_is_below() {
          cat late/f; mount -t tmpfs x late; rm -f late/f; echo done >result",
     );
     for name in ["d/f", "e/f", "late/f"] {
-        assert_eq!(fs::read_to_string(place.work.join(name)).unwrap(), "precious\n", "{name}");
+        assert_eq!(fs::read_to_string(place.at(name)).unwrap(), "precious\n", "{name}");
     }
-    assert!(!place.work.join("result").exists());
+    assert!(!place.at("result").exists());
     assert_eq!(lost(&snapshot), [WarningKind::MountNamespace]);
     let recorded = place.recorded(&snapshot);
     assert!(!recorded.iter().any(|record| record.starts_with("d/")), "{recorded:?}");
@@ -140,18 +123,19 @@ fn what_was_on_a_mount_that_is_gone_is_no_state_of_what_is_below() {
 }
 
 #[test]
-fn a_file_system_is_not_taken_for_one_that_had_its_device_number_before() {
+fn filesystem_with_a_reused_device_number_is_another() {
     let place = Place::new();
-    if !can_mount(&place) {
+    if !can_mount() {
         return;
     }
-    fs::create_dir(place.work.join("d")).unwrap();
+    fs::create_dir(place.at("d")).unwrap();
     // It stays mounted, as long as its namespace does.
     let output = record_in_own_namespace(
         &place,
         &[],
         "mount -t proc x d && stat -c %d d && cat d/version && umount d && mount -t tmpfs x d && stat -c %d d && echo bytes >d/f",
     );
+    assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut lines = said.lines();
     if lines.next() != lines.last() {
@@ -162,15 +146,15 @@ fn a_file_system_is_not_taken_for_one_that_had_its_device_number_before() {
 }
 
 #[test]
-fn a_file_that_a_bind_mount_gives_two_names_is_told() {
+fn file_with_two_names_by_a_bind_mount_is_reported() {
     let place = Place::new();
-    if !can_mount(&place) {
+    if !can_mount() {
         return;
     }
     for name in ["a", "b"] {
-        fs::create_dir(place.work.join(name)).unwrap();
+        fs::create_dir(place.at(name)).unwrap();
     }
-    fs::write(place.work.join("a/f"), "old\n").unwrap();
+    fs::write(place.at("a/f"), "old\n").unwrap();
     record_in_own_namespace(&place, &[], "cat a/f; mount --bind a b; cat b/f");
     assert_eq!(lost(&place.snapshot()), [], "nothing was changed by a name that is not recorded");
     record_in_own_namespace(&place, &[], "echo new >a/f; mount --bind a b; echo newer >b/f");
@@ -181,18 +165,18 @@ fn a_file_that_a_bind_mount_gives_two_names_is_told() {
 }
 
 #[test]
-fn an_overlay_that_the_command_mounts_is_told() {
+fn overlay_mounted_by_the_command_is_reported() {
     let place = Place::new();
-    if !can_mount(&place) {
+    if !can_mount() {
         return;
     }
     let script = "mkdir low up work m && mount -t tmpfs tmpfs . && cd \"$PWD\" && mkdir low up work m && \
-        mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=work m || exit 77; echo new > m/f";
-    let output = record_in_own_namespace(&place, &[], script);
-    if output.status.code() == Some(77) {
-        println!("skipped: no overlay can be mounted here: {output:?}");
+        mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=work m && echo new > m/f";
+    if !Place::new().can_run(&["unshare", "-m", "sh", "-c", script]) {
         return;
     }
+    let output = record_in_own_namespace(&place, &[], script);
+    assert!(output.status.success(), "{output:?}");
     let snapshot = place.snapshot();
     let told = snapshot.header().warnings.iter().any(|warning| {
         warning.lost && warning.kind == WarningKind::MountNamespace && warning.detail.contains("overlay")

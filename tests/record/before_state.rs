@@ -1,43 +1,34 @@
-//! Bytes that must be kept whatever names a file has had, and whoever changes it.
+//! The before-state: kept under whatever names a file has had, and whoever changes it.
 
 use std::fs;
-use std::process::Command;
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::support::{Place, bytes, lost, stderr};
-
-fn has_python() -> bool {
-    let has = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !has {
-        println!("skipped: python3 is missing");
-    }
-    has
-}
+use crate::support::{Place, bytes, has, lost, stderr};
 
 #[test]
-fn bytes_of_a_file_that_is_overwritten_where_a_rule_leaves_it_out_are_those_of_before() {
-    if !has_python() {
+fn file_overwritten_in_an_ignored_directory_keeps_its_content() {
+    if !has("python3") {
         return;
     }
     let old = vec![b'o'; 30 << 20];
     for rename in ["os.rename('big', 'ignored/big')", "os.rename('d', 'ignored/d')"] {
         let place = Place::new();
-        fs::create_dir(place.work.join("ignored")).unwrap();
+        fs::create_dir(place.at("ignored")).unwrap();
         let (name, moved) = if rename.contains("'d'") {
-            fs::create_dir(place.work.join("d")).unwrap();
+            fs::create_dir(place.at("d")).unwrap();
             ("d/big", "ignored/d/big")
         } else {
             ("big", "ignored/big")
         };
-        fs::write(place.work.join(name), &old).unwrap();
+        fs::write(place.at(name), &old).unwrap();
         let program = format!(
             "import os\n{rename}\nfd = os.open('{moved}', os.O_WRONLY)\nos.pwrite(fd, b'n' * (20 << 20), 0)\n"
         );
-        fs::write(place.work.join("program.py"), program).unwrap();
-        let ignored = place.work.join("ignored");
+        fs::write(place.at("program.py"), program).unwrap();
+        let ignored = place.at("ignored");
         let output = place.record_with(&["--ignore", ignored.to_str().unwrap()], "python3 -I program.py");
         assert!(output.status.success(), "{}", stderr(&output));
         let snapshot = place.snapshot();
@@ -47,9 +38,9 @@ fn bytes_of_a_file_that_is_overwritten_where_a_rule_leaves_it_out_are_those_of_b
 }
 
 #[test]
-fn a_file_that_was_too_large_to_be_stored_when_it_was_read_is_kept_when_it_moves() {
+fn file_too_large_to_be_stored_when_read_is_kept_when_renamed() {
     let place = Place::new();
-    fs::write(place.work.join("large"), vec![b'x'; 100_000]).unwrap();
+    fs::write(place.at("large"), vec![b'x'; 100_000]).unwrap();
     let output = place.record_with(&["--max-read-bytes", "1000"], "cat large > /dev/null; mv large moved");
     assert!(output.status.success(), "{}", stderr(&output));
     let snapshot = place.snapshot();
@@ -58,18 +49,18 @@ fn a_file_that_was_too_large_to_be_stored_when_it_was_read_is_kept_when_it_moves
 }
 
 #[test]
-fn what_somebody_else_put_in_the_place_of_a_file_is_kept_and_told() {
+fn file_replaced_by_another_process_is_kept_and_reported() {
     let place = Place::new();
-    fs::write(place.work.join("file"), "at first sight\n").unwrap();
+    fs::write(place.at("file"), "at first sight\n").unwrap();
     for fifo in ["seen", "replaced"] {
-        mkfifo(&place.work.join(fifo), Mode::S_IRWXU).unwrap();
+        mkfifo(&place.at(fifo), Mode::S_IRWXU).unwrap();
     }
     let snapshot = std::thread::scope(|scope| {
         scope.spawn(|| {
-            fs::read(place.work.join("seen")).unwrap();
+            fs::read(place.at("seen")).unwrap();
             fs::write(place.base().join("new"), "an editor's\n").unwrap();
-            fs::rename(place.base().join("new"), place.work.join("file")).unwrap();
-            fs::write(place.work.join("replaced"), "").unwrap();
+            fs::rename(place.base().join("new"), place.at("file")).unwrap();
+            fs::write(place.at("replaced"), "").unwrap();
         });
         place.record("test -e file; : > seen; cat replaced; echo command > file")
     });
@@ -79,39 +70,39 @@ fn what_somebody_else_put_in_the_place_of_a_file_is_kept_and_told() {
     assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
 }
 
-/// Records a script which waits until somebody outside of the tree has written as many other bytes to `file`.
+/// Records a script which waits until a process outside of the tree has written as many other bytes to `file`.
 fn record_edited(script: &str) -> Snapshot {
     let place = Place::new();
-    let file = place.work.join("file");
+    let file = place.at("file");
     fs::write(&file, "at first sight\n").unwrap();
     for fifo in ["seen", "edited"] {
-        mkfifo(&place.work.join(fifo), Mode::S_IRWXU).unwrap();
+        mkfifo(&place.at(fifo), Mode::S_IRWXU).unwrap();
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            fs::read(place.work.join("seen")).unwrap();
+            fs::read(place.at("seen")).unwrap();
             fs::write(&file, "of an editor..\n").unwrap();
-            fs::write(place.work.join("edited"), "").unwrap();
+            fs::write(place.at("edited"), "").unwrap();
         });
         place.record(script)
     })
 }
 
 #[test]
-fn an_edit_from_outside_after_a_change_of_the_mode_is_told() {
+fn external_edit_after_chmod_is_reported() {
     let snapshot = record_edited("chmod 600 file; : > seen; cat edited file > /dev/null");
     assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
 }
 
 #[test]
-fn an_edit_from_outside_after_a_change_of_the_times_is_told() {
+fn external_edit_after_utimensat_is_reported() {
     let snapshot = record_edited("touch -c -d 2001-02-03 file; : > seen; cat edited; echo command > file");
     assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
 }
 
 #[test]
-fn an_edit_from_outside_after_an_open_that_failed_is_told() {
-    if !has_python() {
+fn external_edit_after_a_failed_open_is_reported() {
+    if !has("python3") {
         return;
     }
     let open =
@@ -121,9 +112,9 @@ fn an_edit_from_outside_after_an_open_that_failed_is_told() {
 }
 
 #[test]
-fn bytes_after_a_change_of_the_times_are_those_of_before() {
+fn content_after_a_change_of_times_is_kept() {
     let place = Place::new();
-    fs::write(place.work.join("file"), "old").unwrap();
+    fs::write(place.at("file"), "old").unwrap();
     let snapshot = place.record("touch -c -d 2001-02-03 file; chmod 600 file; echo new > file");
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), true), b"old");
     assert_eq!(lost(&snapshot), []);

@@ -1,0 +1,126 @@
+//! What a restore refuses: nothing is changed, and the reason is named.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+
+use crate::support::*;
+
+#[test]
+fn target_in_neither_state_is_a_conflict() {
+    let place = Place::new();
+    for name in ["a", "b", "c", "d"] {
+        place.write(name, "old");
+    }
+    place.make_bundle(|| {
+        for name in ["a", "b", "c"] {
+            place.write(name, "new");
+        }
+        fs::remove_file(place.at("d")).unwrap();
+    });
+    place.write("b", "mine");
+    chmod(place.at("c"), 0o600);
+    symlink("x", place.at("d")).unwrap();
+    let now = scan(&place.work);
+    for flags in [&["--before"][..], &[], &["--before", "--dry-run"]] {
+        let run = place.verb("restore", flags).expect(1);
+        for (name, there) in [
+            ("b", "a file of 4 bytes with mode 0644"),
+            ("c", "a file of 3 bytes with mode 0600"),
+            ("d", "a symlink to x"),
+        ] {
+            assert!(run.stderr.contains(&format!("/work/{name}: {there} is there now")), "{}", run.stderr);
+        }
+        assert!(!run.stderr.contains("/work/a:"));
+        assert_eq!(scan(&place.work), now);
+    }
+    assert!(!place.rescue(1).exists());
+
+    let run = place.verb("restore", &["--before", "--force", "--dry-run"]).expect(0);
+    assert!(run.stdout.contains("replace") && run.stdout.contains("4 paths would be put back"), "{run:#?}");
+    assert!(!run.stderr.contains("nothing would be changed"), "{run:#?}");
+    assert!(run.stderr.contains("--force overwrites what has changed since:"), "{run:#?}");
+    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "mine");
+    place.verb("restore", &["--before", "--force"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "old");
+    place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "mine");
+    assert_eq!(fs::read_link(place.at("d")).unwrap(), Path::new("x"));
+    assert_eq!(fs::metadata(place.at("c")).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn directory_with_unknown_entries_stays_and_is_named() {
+    let place = Place::new();
+    place.make_bundle(|| {
+        place.write("made/known", "x");
+        place.write("made/sub/known", "x");
+        symlink("made", place.at("other")).unwrap();
+    });
+    place.write("made/sub/mine", "precious");
+    let run = place.verb("restore", &["--before"]).expect(1);
+    assert!(
+        run.stdout.contains("/work/made: it holds sub that the snapshot does not know"),
+        "{}",
+        run.stdout
+    );
+    assert!(run.stdout.contains("/work/made/sub: it holds mine that"), "{}", run.stdout);
+    let left: Vec<_> = scan(&place.work).into_keys().collect();
+    assert_eq!(left.len(), 4, "{left:?}");
+    assert_eq!(fs::read_to_string(place.at("made/sub/mine")).unwrap(), "precious");
+    let run = place.verb("restore", &["--before"]).expect(1);
+    assert!(!run.stdout.contains("rescue"), "{}", run.stdout);
+}
+
+#[test]
+fn unavailable_content_is_named_and_nothing_changes() {
+    use agent_snapshot::snapshot::{BlobOmitted, State};
+    let place = Place::new();
+    place.write("a", "old");
+    place.write("b", "old b");
+    let before = scan(&place.work);
+    place.write("a", "new");
+    place.write("b", "new b");
+    let after = scan(&place.work);
+    commit(&place.out, &header(), |writer| {
+        let mut records = records(writer, &before, &after, |_| false);
+        for record in &mut records {
+            if let (true, State::Present(present)) = (record.path.ends_with(b"/b"), &mut record.before) {
+                (present.blob, present.blob_omitted) = (None, Some(BlobOmitted::NoSpace));
+            }
+        }
+        records
+    });
+    for flags in [&["--before"][..], &["--before", "--force"]] {
+        let run = place.verb("restore", flags).expect(1);
+        assert!(run.stderr.contains("/work/b: there was no space for it"), "{}", run.stderr);
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "new");
+    }
+    place.verb("restore", &[]).expect(0);
+}
+
+#[test]
+fn symlink_in_place_of_a_parent_is_not_followed() {
+    let place = Place::new();
+    place.write("dir/file", "x");
+    place.make_bundle(|| fs::remove_file(place.at("dir/file")).unwrap());
+    fs::remove_dir_all(place.at("dir")).unwrap();
+    fs::create_dir(place.base().join("outside")).unwrap();
+    symlink(place.base().join("outside"), place.at("dir")).unwrap();
+    let run = place.verb("restore", &["--before", "--force"]).expect(1);
+    assert!(run.stderr.contains("in the place of a directory above it"), "{}", run.stderr);
+    assert_eq!(fs::read_dir(place.base().join("outside")).unwrap().count(), 0);
+}
+
+#[test]
+fn snapshot_in_use_is_not_restored() {
+    let place = Place::new();
+    place.write("file", "old");
+    place.make_bundle(|| place.write("file", "new"));
+    let user = fs::File::open(&place.out).unwrap();
+    rustix::fs::flock(&user, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let run = place.verb("restore", &["--before"]).expect(125);
+    assert!(run.stderr.contains("is being used by another restore or recording"), "{}", run.stderr);
+    drop(user);
+    place.verb("restore", &["--before"]).expect(0);
+}

@@ -1,0 +1,200 @@
+//! Files and directories whose permissions stand in the way of a restore.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::process::Command;
+
+use agent_snapshot::snapshot::State;
+
+use crate::support::*;
+
+#[test]
+fn read_only_directories_are_opened_and_closed_again() {
+    let place = Place::new();
+    place.write("shut/file", "old");
+    place.write("shut/deep/gone", "old");
+    for dir in ["shut/deep", "shut"] {
+        chmod(place.at(dir), 0o555);
+    }
+    let before = scan(&place.work);
+    for dir in ["shut", "shut/deep"] {
+        chmod(place.at(dir), 0o755);
+    }
+    place.write("shut/file", "new");
+    place.write("shut/made", "new");
+    fs::remove_file(place.at("shut/deep/gone")).unwrap();
+    for dir in ["shut/deep", "shut"] {
+        chmod(place.at(dir), 0o555);
+    }
+    let after = scan(&place.work);
+    commit(&place.out, &header(), |writer| records(writer, &before, &after, |_| false));
+    let states = States { before, after };
+    states.there_and_back(&place);
+    chmod(place.at("shut"), 0o755);
+    chmod(place.at("shut/deep"), 0o755);
+}
+
+#[test]
+fn directory_without_permissions_is_restored_with_its_entries() {
+    let place = Place::new();
+    place.write("dir/sub/file", "old");
+    let before = scan(&place.work);
+    place.write("dir/sub/file", "new");
+    place.write("dir/made", "new");
+    let after = scan(&place.work);
+    commit(&place.out, &header(), |writer| {
+        let mut records = records(writer, &before, &after, |path| path.ends_with(b"/dir"));
+        for record in &mut records {
+            if let (true, State::Present(present)) = (record.path.ends_with(b"/dir"), &mut record.after) {
+                present.mode = libc::S_IFDIR;
+                record.operations = agent_snapshot::snapshot::Operation::Metadata.into();
+            }
+        }
+        records
+    });
+    chmod(place.at("dir"), 0);
+    place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(fs::metadata(place.at("dir")).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(fs::read_to_string(place.at("dir/sub/file")).unwrap(), "old");
+    assert!(!place.at("dir/made").exists());
+    place.verb("restore", &[]).expect(0);
+    assert_eq!(fs::metadata(place.at("dir")).unwrap().mode() & 0o7777, 0);
+    place.verb("restore", &[]).expect(0);
+    assert_eq!(fs::metadata(place.at("dir")).unwrap().mode() & 0o7777, 0);
+    chmod(place.at("dir"), 0o755);
+    assert_eq!(fs::read_to_string(place.at("dir/sub/file")).unwrap(), "new");
+}
+
+#[test]
+fn refused_restore_leaves_closed_directories_unchanged() {
+    let place = Place::new();
+    place.write("dir/file", "old");
+    place.write("other", "old");
+    place.make_bundle(|| {
+        place.write("dir/file", "new");
+        place.write("other", "new");
+    });
+    place.write("other", "mine");
+    chmod(place.at("dir"), 0);
+    place.verb("restore", &["--before"]).expect(1);
+    assert_eq!(fs::metadata(place.at("dir")).unwrap().mode() & 0o7777, 0);
+    chmod(place.at("dir"), 0o755);
+}
+
+#[test]
+fn unreadable_file_is_kept_and_replaced() {
+    let place = Place::new();
+    place.write("file", "old");
+    let states = States::of(&place, || place.write("file", "new"));
+    let path = place.at("file").into_os_string().into_encoded_bytes();
+    // As the command left it, it could not be read when the recording ended.
+    let mut after = states.after;
+    after.get_mut(&path).unwrap().present.mode = libc::S_IFREG;
+    commit(&place.out, &header(), |writer| {
+        let mut records = records(writer, &states.before, &after, |_| false);
+        for record in &mut records {
+            if let State::Present(present) = &mut record.after {
+                (present.digest, present.blob) = (None, None);
+            }
+        }
+        records
+    });
+    chmod(place.at("file"), 0);
+    place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "old");
+    place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+    assert_eq!(fs::metadata(place.at("file")).unwrap().mode() & 0o7777, 0);
+    chmod(place.at("file"), 0o600);
+    assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "new");
+}
+
+#[test]
+fn immutable_files_are_named_before_anything_changes() {
+    if !needs_root("chattr +i") {
+        return;
+    }
+    let place = Place::new();
+    place.write("file", "old");
+    place.write("dir/file", "old");
+    place.write("plain", "old");
+    place.make_bundle(|| {
+        for name in ["file", "dir/file", "plain"] {
+            place.write(name, "new");
+        }
+    });
+    let chattr = |flag: &str, name: &str| {
+        Command::new("chattr")
+            .arg(flag)
+            .arg(place.at(name))
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
+    if !chattr("+i", "file") || !chattr("+i", "dir") {
+        return println!("skipped: the file system has no immutable files");
+    }
+    let run = place.verb("restore", &["--before"]);
+    chattr("-i", "file");
+    chattr("-i", "dir");
+    let run = run.expect(1);
+    assert!(run.stderr.contains("/work/file: it is immutable"), "{}", run.stderr);
+    assert!(run.stderr.contains("/work/dir/file: the directory is immutable"), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(place.at("plain")).unwrap(), "new");
+}
+
+#[test]
+fn unwritable_directory_is_named_before_anything_changes() {
+    if !needs_root("to become an ordinary user") {
+        return;
+    }
+    let place = Place::of(User::Nobody);
+    place.write("theirs/file", "old");
+    place.write("mine/file", "old");
+    let before = scan(&place.work);
+    place.write("theirs/file", "new");
+    place.write("mine/file", "new");
+    let after = scan(&place.work);
+    let mut header = header();
+    header.uid = NOBODY;
+    commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
+    give_away(place.base());
+    chown(place.at("theirs"), Some(0), Some(0)).unwrap();
+    let run = place.verb("restore", &["--before"]).expect(1);
+    assert!(run.stderr.contains("/work/theirs/file: the directory can't be written"), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(place.at("mine/file")).unwrap(), "new");
+}
+
+#[test]
+fn xattrs_of_a_file_without_permissions_are_restored() {
+    if !needs_root("to become an ordinary user") {
+        return;
+    }
+    let place = Place::of(User::Nobody);
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = |name: &str, value: &[u8]| rustix::fs::setxattr(place.at(name), "user.mark", value, flags);
+    place.write("marked", "x");
+    place.write("replaced", "old");
+    if set("marked", b"one").is_err() {
+        return println!("skipped: the file system has no extended attributes");
+    }
+    set("replaced", b"one").unwrap();
+    let shut = |name: &str| chmod(place.at(name), 0o000);
+    give_away(place.base());
+    ["marked", "replaced"].into_iter().for_each(shut);
+    let before = scan(&place.work);
+    set("marked", b"two").unwrap();
+    fs::remove_file(place.at("replaced")).unwrap();
+    place.write("replaced", "new");
+    set("replaced", b"two").unwrap();
+    give_away(&place.work);
+    shut("replaced");
+    let after = scan(&place.work);
+    let mut header = header();
+    header.uid = NOBODY;
+    commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
+    give_away(&place.out);
+    let states = States { before, after };
+    place.verb("restore", &["--before"]).expect(0);
+    states.expect(&place, true);
+    place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+    states.expect(&place, false);
+}
