@@ -55,6 +55,17 @@ impl Pending {
     }
 }
 
+/// What others have to know of a call.
+#[derive(Debug, Default)]
+struct Announcement {
+    /// The names that it walks and changes.
+    footprint: Footprint,
+    /// It may wait for something outside.
+    waits: bool,
+    /// A path may have led nowhere only because of a call in flight.
+    doubtful: bool,
+}
+
 /// What the result of a call says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgement {
@@ -76,18 +87,7 @@ impl Recording {
         }
         let located: SmallVec<[(&Access, Result<Resolved, Unseen>); 2]> =
             call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
-        let mut footprint = Footprint::default();
-        let (mut waits, mut doubtful) = (false, false);
-        let traits = self.processes.traits(caller.tgid);
-        for (access, resolved) in &located {
-            doubtful |= resolved.as_ref().is_err_and(|unseen| self.is_doubtful(unseen));
-            if let Ok(resolved) = resolved {
-                waits |= matches!(access.effect, Effect::Open(_))
-                    && self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
-                footprint.add(access.effect, resolved);
-                footprint.add_working_directory(caller, traits, access);
-            }
-        }
+        let Announcement { footprint, waits, doubtful } = self.announcement(caller, &located);
         let process = self.processes.id(caller.tgid);
         if doubtful || self.ledger.in_flight.conflicts(&footprint) {
             if !call.overdue {
@@ -100,33 +100,21 @@ impl Recording {
         }
         let mut parts = SmallVec::new();
         let mut unnamed = None;
-        let mut mount_point = None;
+        // Of the places that such a call names the last is where it mounts.
+        let is_mount = |(access, _): &&(&Access, _)| access.effect == Effect::MountPoint;
+        let mount_point = match call.decoded.special {
+            Some(Special::Namespace) => located.iter().rfind(is_mount).and_then(|(_, place)| name_of(place)),
+            _ => None,
+        };
         for (access, resolved) in located {
             match resolved {
                 Ok(resolved) => {
-                    if access.effect == Effect::MountPoint {
-                        mount_point = Some(resolved.path.clone());
-                    }
                     let part = self.prepare_part(access.effect, resolved);
                     parts.push(Part { strict: access.resolve.strict, ..part });
                 }
                 Err(unseen) => {
                     self.threaten_nameless(caller, process, access, &unseen);
-                    let name = match &unseen {
-                        Unseen::Elsewhere(path) | Unseen::Unresolved(Unresolved::Served(path)) => {
-                            Some(path.clone())
-                        }
-                        Unseen::Unresolved(_) => None,
-                    };
-                    unnamed = match &unseen {
-                        Unseen::Unresolved(Unresolved::Served(path)) => {
-                            (access.effect == Effect::Execute).then(|| (path.clone(), None))
-                        }
-                        _ => self.unnamed_program(caller, access),
-                    };
-                    if access.effect == Effect::MountPoint {
-                        mount_point = name;
-                    }
+                    unnamed = self.unseen_program(caller, access, &unseen);
                     self.unseen(process, unseen);
                 }
             }
@@ -145,37 +133,45 @@ impl Recording {
         let moves = special == Some(Special::Namespace)
             || call.decoded.accesses.iter().any(|access| meaning(access.effect, None).moves)
             || parts.iter().any(|part| part.meaning().moves);
-        let wanted = moves
-            || !parts.is_empty()
-            || exec.is_some()
-            || matches!(
-                special,
-                Some(
-                    Special::UnnamedOpen { .. }
-                        | Special::Received { .. }
-                        | Special::Credentials
-                        | Special::Unmodelled
-                        | Special::Compat
-                        | Special::Filter { listener: true, .. }
-                )
-            );
+        let wanted = moves || !parts.is_empty() || exec.is_some() || special.is_some_and(is_known_by_result);
         if !wanted {
             return Decision::Continue;
         }
-        // Of the places that such a call names the last is where it mounts.
-        let mount_point = mount_point.filter(|_| special == Some(Special::Namespace));
         if let Some(point) = &mount_point {
             self.mounts.begins(point, !self.processes.traits(caller.tgid).in_foreign_mount_namespace);
             self.resolver.set_served(self.mounts.served());
         }
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
-        let opens = traits.shares_paths() && call.decoded.accesses.iter().any(reads);
+        let opens =
+            self.processes.traits(caller.tgid).shares_paths() && call.decoded.accesses.iter().any(reads);
         // Nobody waits for a call that may wait for something outside.
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
         Decision::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
+    }
+
+    /// What others have to know of a call that is about to be made.
+    fn announcement(
+        &mut self,
+        caller: Caller,
+        located: &[(&Access, Result<Resolved, Unseen>)],
+    ) -> Announcement {
+        let traits = self.processes.traits(caller.tgid);
+        let mut announcement = Announcement::default();
+        for (access, resolved) in located {
+            match resolved {
+                Ok(resolved) => {
+                    announcement.waits |= matches!(access.effect, Effect::Open(_))
+                        && self.may_wait(access.effect, &resolved.path, resolved.stat.as_ref());
+                    announcement.footprint.add(access.effect, resolved);
+                    announcement.footprint.add_working_directory(caller, traits, access);
+                }
+                Err(unseen) => announcement.doubtful |= self.is_doubtful(unseen),
+            }
+        }
+        announcement
     }
 
     /// Makes the bytes of a file safe that a call may change in place and that has no recorded name: it was
@@ -391,6 +387,33 @@ impl Recording {
             self.processes.execute(caller.tgid, exec.image);
         }
         self.end_call(parts, call);
+    }
+}
+
+/// The name of a place that may have no name of ours.
+fn name_of(place: &Result<Resolved, Unseen>) -> Option<Vec<u8>> {
+    match place {
+        Ok(resolved) => Some(resolved.path.clone()),
+        Err(Unseen::Elsewhere(path) | Unseen::Unresolved(Unresolved::Served(path))) => Some(path.clone()),
+        Err(Unseen::Unresolved(_)) => None,
+    }
+}
+
+/// Whether only its result tells what a call has done beyond the paths that it names.
+fn is_known_by_result(special: Special) -> bool {
+    match special {
+        Special::UnnamedOpen { .. }
+        | Special::Received { .. }
+        | Special::Credentials
+        | Special::Unmodelled
+        | Special::Compat
+        | Special::Filter { listener: true, .. } => true,
+        Special::IoUring
+        | Special::Ptrace
+        | Special::Filter { listener: false, .. }
+        | Special::Namespace
+        | Special::Untraced { .. }
+        | Special::Landlock => false,
     }
 }
 

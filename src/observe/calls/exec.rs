@@ -9,7 +9,8 @@ use crate::fs::{self, FileStat};
 use crate::observe::ledger::names::ProcessId;
 use crate::observe::policy::ignore::RuleId;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve::{self, Resolved};
+use crate::observe::resolve::view::Unseen;
+use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::snapshot::{Exec, Operation, Operations, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::observer::Caller;
@@ -90,9 +91,24 @@ impl Recording {
         exec.interpreters.extend(its);
     }
 
+    /// A program that is executed at a path that has no record: its name and, where it may be read, its file.
+    pub fn unseen_program(
+        &mut self,
+        caller: Caller,
+        access: &Access,
+        unseen: &Unseen,
+    ) -> Option<(Vec<u8>, Option<File>)> {
+        match unseen {
+            Unseen::Unresolved(Unresolved::Served(path)) => {
+                (access.effect == Effect::Execute).then(|| (path.clone(), None))
+            }
+            _ => self.unnamed_program(caller, access),
+        }
+    }
+
     /// A program that is executed without having a name, by a descriptor or a magic link: the symlink's text,
     /// and the file where it may be read.
-    pub fn unnamed_program(&mut self, caller: Caller, access: &Access) -> Option<(Vec<u8>, Option<File>)> {
+    fn unnamed_program(&mut self, caller: Caller, access: &Access) -> Option<(Vec<u8>, Option<File>)> {
         if access.effect != Effect::Execute {
             return None;
         }
