@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use std::os::unix::fs::MetadataExt as _;
 
+use agent_snapshot::observe::capture::Threat;
 use agent_snapshot::observe::capture::{Capture, Finished, Source};
-use agent_snapshot::observe::ledger::names::{Name, Names as Ledger, ProcessId};
-use agent_snapshot::observe::ledger::protect::Threat;
-use agent_snapshot::observe::resolve::{Names, Resolver};
+use agent_snapshot::observe::ledger::ids::ProcessId;
+use agent_snapshot::observe::ledger::names::{Name, Names as Ledger};
+use agent_snapshot::observe::resolve::{Resolver, Viewpoint};
 use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, StoreLimit, blob_key};
 use agent_snapshot::snapshot::digest::digest_file;
 use agent_snapshot::snapshot::layout::SnapshotDir;
@@ -126,7 +127,7 @@ fn resolve(criterion: &mut Criterion) {
         ("through three links", "absolute/up/again/seven/eight/file".to_owned()),
     ];
     let process = std::process::id().cast_signed();
-    let names = Names { prefix: Vec::new(), root: Vec::new(), process, thread: process };
+    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), process, thread: process };
     let base = root.as_os_str().as_bytes();
     let mut group = criterion.benchmark_group("resolve");
     for (name, path) in &paths {

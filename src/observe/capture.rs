@@ -17,8 +17,6 @@ use std::thread::JoinHandle;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::ledger::protect::Threat;
-
 use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
@@ -63,6 +61,15 @@ impl Outcome {
     fn omitted(reason: BlobOmitted) -> Outcome {
         Outcome { digest: None, size: 0, blob: None, omitted: Some(reason) }
     }
+}
+
+/// What a call may do to the bytes of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threat {
+    /// A name goes: the bytes stay for as long as a descriptor is open.
+    Unlink,
+    /// They are changed in place.
+    Overwrite,
 }
 
 /// A regular file whose bytes are wanted.

@@ -10,12 +10,14 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::capture::Threat;
 use super::capture::{Finished, Held, Outcome, Source, Ticket};
 use super::fit;
 use super::ledger::Ledger;
-use super::ledger::inodes::{Attributes, Content, InodeId, Stat};
-use super::ledger::names::{Name, NameId};
-use super::ledger::protect::Threat;
+use super::ledger::ids::InodeId;
+use super::ledger::ids::NameId;
+use super::ledger::inodes::{Attributes, Content, Stat};
+use super::ledger::names::Name;
 use super::mounts::named_twice;
 use super::recorder::Recorder;
 use super::recording::Recording;

@@ -6,8 +6,9 @@
 
 use std::collections::HashSet;
 
+use super::ledger::ids::NameId;
 use super::ledger::inodes::Stat;
-use super::ledger::names::{NameId, Names};
+use super::ledger::names::Names;
 use super::resolve;
 
 /// Finds the misfits among entries that are sorted by their records' paths.

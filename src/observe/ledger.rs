@@ -8,6 +8,7 @@
 
 pub mod apply;
 mod entries;
+pub mod ids;
 pub mod in_flight;
 pub mod inodes;
 pub mod names;
@@ -15,9 +16,11 @@ pub mod protect;
 
 use std::collections::HashMap;
 
+use self::ids::InodeId;
+use self::ids::NameId;
 use self::in_flight::InFlight;
-use self::inodes::{Inode, InodeId, Inodes};
-use self::names::{NameId, Names};
+use self::inodes::{Inode, Inodes};
+use self::names::Names;
 
 /// The names and inodes of a recording.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::ledger::Ledger;
-use super::ledger::names::NameId;
+use super::ledger::ids::NameId;
 use super::policy::ignore::RuleId;
 use super::resolve::Resolver;
 use super::resolve::view;
@@ -32,7 +32,7 @@ pub enum Known {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KnownPath {
     /// The symlinks on the way, and last what the path led to.
     known: Box<[Known]>,
     changes: u32,
@@ -58,7 +58,7 @@ pub struct LookupPlace<'a> {
     pub base: Option<Vec<u8>>,
 }
 
-type KnownPaths = HashMap<Box<[u8]>, Entry, foldhash::fast::RandomState>;
+type KnownPaths = HashMap<Box<[u8]>, KnownPath, foldhash::fast::RandomState>;
 
 /// The read-only accesses that were judged.
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ impl Lookups {
             _ => (0, false),
         };
         self.turns |= place.path.windows(2).any(|two| two == b"..");
-        let entry = Entry { known, changes, absent_open: place.opens && absent && opened_nothing };
+        let entry = KnownPath { known, changes, absent_open: place.opens && absent && opened_nothing };
         self.paths.entry(place.start).or_default().insert(place.path.into(), entry);
         self.count += 1;
     }

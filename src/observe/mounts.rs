@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::ledger::names::NameId;
+use super::ledger::ids::NameId;
 use super::resolve;
 use crate::trace::sys::Tid;
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ledger::names::ProcessId;
+use super::ledger::ids::ProcessId;
 use crate::snapshot::{Exec, ProcessRecord};
 use crate::trace::sys::Tid;
 use crate::trace::wait_status::End;

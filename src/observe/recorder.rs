@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::calls::changes::Pending;
 use super::capture::Capture;
 use super::ledger::Ledger;
-use super::ledger::names::ProcessId;
-use super::ledger::protect::Contents;
+use super::ledger::ids::ProcessId;
+use super::ledger::protect::ByteStore;
 use super::lookups::Lookups;
 use super::mounts::Mounts;
 use super::policy::ignore::Ignore;
@@ -54,11 +54,11 @@ pub trait Events: Send + Sync {
 /// The observer of a recording.
 pub struct Recorder {
     /// None once the recording has ended.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<RecorderState>>,
     events: Box<dyn Events>,
 }
 
-struct State {
+struct RecorderState {
     recording: Recording,
     /// The first panic in here, told at the end: the command runs on without us.
     failure: Option<String>,
@@ -85,16 +85,16 @@ impl Recorder {
             repositories: Repositories::new(),
             processes: ProcessTable::default(),
             ledger: Ledger::default(),
-            contents: Contents::new(capture, max_read_bytes, max_blob_bytes),
+            contents: ByteStore::new(capture, max_read_bytes, max_blob_bytes),
             warnings: Warnings::default(),
             suppressed: Counts::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
         };
-        Recorder { state: Mutex::new(Some(State { recording, failure: None })), events }
+        Recorder { state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
     }
 
-    fn state(&self) -> MutexGuard<'_, Option<State>> {
+    fn state(&self) -> MutexGuard<'_, Option<RecorderState>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,8 +125,8 @@ impl Recorder {
     /// Ends the recording: the tree is gone.
     pub(super) fn take_state(&self) -> Result<Recording, String> {
         match self.state().take() {
-            Some(State { failure: Some(failure), .. }) => Err(failure),
-            Some(State { recording, .. }) => Ok(recording),
+            Some(RecorderState { failure: Some(failure), .. }) => Err(failure),
+            Some(RecorderState { recording, .. }) => Ok(recording),
             None => Err("it has ended already".to_owned()),
         }
     }

@@ -9,8 +9,9 @@ use rustix::fs::{Access as Rights, AtFlags, CWD};
 
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
-use super::ledger::names::{Name, NameId, ProcessId};
-use super::ledger::protect::{Contents, Protected, Protector};
+use super::ledger::ids::{NameId, ProcessId};
+use super::ledger::names::Name;
+use super::ledger::protect::{ByteStore, Protected, Protector};
 use super::lookups::{Known, Lookups};
 use super::mounts::Mounts;
 use super::policy::ignore::{Ignore, RuleId};
@@ -43,7 +44,7 @@ pub struct Recording {
     pub repositories: Repositories,
     pub processes: ProcessTable,
     pub ledger: Ledger,
-    pub contents: Contents,
+    pub contents: ByteStore,
     pub warnings: Warnings,
     pub suppressed: Counts,
     /// The file that each process may leave as its core dump.

@@ -26,7 +26,7 @@ const NAME_MAX: usize = 255;
 
 /// Whose names the paths of a walk are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct Viewpoint {
     /// What is put before a path to reach it from here: empty, or `/proc/TID/root`.
     pub prefix: Vec<u8>,
     /// What the text of a magic link, which is a name of ours, has before it is a name of theirs.
@@ -160,7 +160,7 @@ impl Resolver {
     /// Resolves `path` from the real directory `base`, the last component's symlink only if `follow`.
     pub fn resolve(
         &mut self,
-        names: &Names,
+        names: &Viewpoint,
         base: &[u8],
         path: &[u8],
         follow: bool,
@@ -227,7 +227,7 @@ impl Resolver {
 
 struct Walk<'a> {
     resolver: &'a mut Resolver,
-    names: &'a Names,
+    names: &'a Viewpoint,
     /// Whether a directory that is known to be a real one is not asked for again.
     trusting: bool,
     crossed: Vec<Crossed>,
@@ -236,7 +236,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(resolver: &'a mut Resolver, names: &'a Names, trusting: bool) -> Self {
+    fn new(resolver: &'a mut Resolver, names: &'a Viewpoint, trusting: bool) -> Self {
         Walk { resolver, names, trusting, crossed: Vec::new(), left: Vec::new(), links: 0 }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ledger::names::ProcessId;
+use super::ledger::ids::ProcessId;
 use crate::snapshot::{Warning, WarningKind};
 
 /// How many processes a warning names.

@@ -4,8 +4,8 @@
 //! when the process has ended.
 
 use crate::fs::{self, FileStat};
+use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, Kind};
-use crate::observe::ledger::protect::Threat;
 use crate::observe::recording::{Classification, ExpectedCoreDump, Recording};
 use crate::observe::resolve::Resolved;
 use crate::snapshot::{Operation, WarningKind};

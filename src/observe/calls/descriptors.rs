@@ -9,7 +9,7 @@ use std::io::Read as _;
 use rustix::fs::{AtFlags, CWD};
 
 use super::part::Part;
-use crate::observe::ledger::names::ProcessId;
+use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, Unresolved};
 

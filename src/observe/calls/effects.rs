@@ -3,8 +3,8 @@
 //! Pure. Neighbour: `changes.rs`, which asks before a call goes on and when it has succeeded.
 
 use crate::fs::FileStat;
+use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{CopyUp, Kind};
-use crate::observe::ledger::protect::Threat;
 use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{Effect, OpenFlags};

@@ -6,7 +6,7 @@ use std::fs::File;
 
 use super::program;
 use crate::fs::{self, FileStat};
-use crate::observe::ledger::names::ProcessId;
+use crate::observe::ledger::ids::ProcessId;
 use crate::observe::policy::ignore::RuleId;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::Unseen;

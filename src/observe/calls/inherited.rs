@@ -5,8 +5,8 @@
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::fs::{self, FileStat};
+use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, Kind};
-use crate::observe::ledger::protect::Threat;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};

@@ -5,9 +5,9 @@
 use super::effects::{Meaning, meaning};
 use crate::fs::{self, FileStat};
 use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::ledger::ids::InodeId;
+use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::Footprint;
-use crate::observe::ledger::inodes::InodeId;
-use crate::observe::ledger::names::{NameId, ProcessId};
 use crate::observe::ledger::protect::Protected;
 use crate::observe::policy::ignore::RuleId;
 use crate::observe::processes::ProcessTraits;

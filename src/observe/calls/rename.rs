@@ -12,9 +12,9 @@ use std::path::Path;
 
 use super::part::{Moved, Part};
 use crate::fs::{self, FileStat};
+use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, CopyUp, Kind};
-use crate::observe::ledger::names::ProcessId;
-use crate::observe::ledger::protect::Threat;
+use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations, WarningKind};

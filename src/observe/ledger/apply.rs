@@ -4,8 +4,9 @@
 //! `rename.rs`, `core_dump.rs`, `inherited.rs` and `descriptors.rs` say what has happened.
 
 use super::Ledger;
-use super::inodes::{Content, InodeId, Modified, Stat};
-use super::names::{NameId, ProcessId};
+use super::ids::InodeId;
+use super::ids::{NameId, ProcessId};
+use super::inodes::{Content, Modified, Stat};
 use super::protect::Protector;
 use crate::fs::{self, FileStat};
 use crate::observe::resolve;

@@ -1,7 +1,7 @@
 //! The entries of directories as they were before the tree changed any.
 
 use super::Ledger;
-use super::names::NameId;
+use super::ids::NameId;
 use crate::observe::resolve;
 use crate::snapshot::live;
 

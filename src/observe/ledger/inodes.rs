@@ -7,17 +7,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
 
-use super::names::NameId;
-use super::protect::Hold;
+use super::ids::{InodeId, NameId};
 use crate::fs::FileStat;
 use crate::observe::capture::Ticket;
 pub use crate::snapshot::Stat;
 use crate::snapshot::live::Xattrs;
 use crate::snapshot::{BlobOmitted, InodeFlag};
-
-/// The place of an inode in the ledger; never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InodeId(u32);
 
 /// Where the bytes of an inode's before-state are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,7 +46,7 @@ pub struct Attributes {
 
 /// What few inodes have.
 #[derive(Debug, Default)]
-pub struct Extra {
+pub struct RareInodeFacts {
     /// The target of a symlink before.
     pub target: Option<Vec<u8>>,
     /// The attributes before.
@@ -100,12 +95,12 @@ pub struct Inode {
     /// How many traced calls changed it by any of its names.
     pub changes: u32,
     /// What few inodes have.
-    pub extra: Option<Box<Extra>>,
+    pub extra: Option<Box<RareInodeFacts>>,
 }
 
 impl Inode {
     /// The rarer facts, made where there were none.
-    pub fn extra_mut(&mut self) -> &mut Extra {
+    pub fn extra_mut(&mut self) -> &mut RareInodeFacts {
         self.extra.get_or_insert_default()
     }
 
@@ -150,8 +145,6 @@ pub struct Inodes {
     index: hashbrown::HashTable<InodeId>,
     /// Other numbers of inodes that an overlay has copied up.
     copies: HashMap<(u64, u64), InodeId, foldhash::fast::RandomState>,
-    /// The bytes that calls in flight may destroy.
-    pub(super) holds: HashMap<InodeId, Hold, foldhash::fast::RandomState>,
     hasher: foldhash::fast::RandomState,
 }
 

@@ -7,17 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
-use super::inodes::InodeId;
+use super::ids::{InodeId, NameId, ProcessId};
 use crate::git::GitFacts;
 use crate::snapshot::{Digest, Operations};
-
-/// The place of a name in the ledger; never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NameId(u32);
-
-/// A process of the manifest, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ProcessId(pub u32);
 
 /// How many processes a record names.
 const NAMED_PROCESSES: usize = 16;
@@ -72,7 +64,7 @@ impl Processes {
 
 /// What few names have.
 #[derive(Debug, Default)]
-pub struct Extra {
+pub struct RareNameFacts {
     /// The digest of the entries that a directory had before.
     pub entries: Option<Digest>,
 }
@@ -91,7 +83,7 @@ pub struct Name {
     /// When that was asked (`Repositories::epoch`).
     pub git_epoch: u32,
     /// What few names have.
-    pub extra: Option<Box<Extra>>,
+    pub extra: Option<Box<RareNameFacts>>,
     /// How many traced calls changed what it stands for.
     pub changes: u32,
     /// A traced call has made, replaced or removed it, or may have.
@@ -116,7 +108,7 @@ impl Name {
     }
 
     /// The rarer facts, made where there were none.
-    pub fn extra_mut(&mut self) -> &mut Extra {
+    pub fn extra_mut(&mut self) -> &mut RareNameFacts {
         self.extra.get_or_insert_default()
     }
 
@@ -132,7 +124,7 @@ impl Name {
 /// its old place and its new one at once.
 #[derive(Default)]
 pub struct Names {
-    blocks: Vec<Vec<Entry>>,
+    blocks: Vec<Vec<NameEntry>>,
     bytes: Arena,
     /// The names by the hash of their paths.
     index: hashbrown::HashTable<NameId>,
@@ -143,7 +135,7 @@ pub struct Names {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct NameEntry {
     path: Span,
     name: Name,
 }
@@ -220,7 +212,7 @@ impl Names {
         let full = self.blocks.len() - 1;
         let record = id(full * BLOCK + self.blocks[full].len());
         let span = self.bytes.add(&path);
-        self.blocks[full].push(Entry { path: span, name });
+        self.blocks[full].push(NameEntry { path: span, name });
         let hash = self.hasher.hash_one(path.as_slice());
         let (blocks, bytes, hasher) = (&self.blocks, &self.bytes, &self.hasher);
         self.index.insert_unique(hash, record, |record| {

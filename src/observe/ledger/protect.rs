@@ -7,29 +7,21 @@
 use std::collections::HashMap;
 
 use super::Ledger;
-use super::inodes::{Attributes, Content, InodeId};
-use super::names::NameId;
+use super::ids::InodeId;
+use super::ids::NameId;
+use super::inodes::{Attributes, Content};
 use crate::fs::FileStat;
 use crate::git::Repositories;
-use crate::observe::capture::{Capture, Held, Source, Ticket};
+use crate::observe::capture::{Capture, Held, Source, Threat, Ticket};
 use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::live::Filesystem;
 use crate::snapshot::{BlobOmitted, WarningKind, live};
 
-/// What a call may do to the bytes of an inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Threat {
-    /// A name goes: the bytes stay for as long as a descriptor is open.
-    Unlink,
-    /// They are changed in place.
-    Overwrite,
-}
-
 /// Bytes of an inode that are safe from calls in flight.
 #[derive(Debug)]
-pub(super) struct Hold {
+struct Hold {
     serial: u64,
     held: Held,
     /// Whether they are safe from a change in place, too.
@@ -71,7 +63,7 @@ impl Filesystems {
 }
 
 /// What reading and storing bytes takes.
-pub struct Contents {
+pub struct ByteStore {
     /// The way into the bundle.
     pub capture: Capture,
     /// Which file systems have files with bytes of their own.
@@ -80,15 +72,24 @@ pub struct Contents {
     max_read_bytes: u64,
     /// Bytes that the tree destroyed or wrote are stored up to this size.
     max_blob_bytes: Option<u64>,
+    /// The bytes that calls in flight may destroy.
+    holds: HashMap<InodeId, Hold, foldhash::fast::RandomState>,
     /// How many times bytes were held.
     next_hold: u64,
 }
 
-impl Contents {
+impl ByteStore {
     /// What stores bytes through `capture` up to these sizes a file.
-    pub fn new(capture: Capture, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> Contents {
+    pub fn new(capture: Capture, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> ByteStore {
         let filesystems = Filesystems::default();
-        Contents { capture, filesystems, max_read_bytes, max_blob_bytes, next_hold: 0 }
+        ByteStore {
+            capture,
+            filesystems,
+            max_read_bytes,
+            max_blob_bytes,
+            holds: HashMap::default(),
+            next_hold: 0,
+        }
     }
 
     /// Whether bytes that the tree destroyed or wrote are stored.
@@ -102,7 +103,7 @@ pub struct Protector<'a> {
     /// Names and inodes.
     pub ledger: &'a mut Ledger,
     /// Where bytes go.
-    pub contents: &'a mut Contents,
+    pub contents: &'a mut ByteStore,
     /// What Git has.
     pub repositories: &'a mut Repositories,
     /// Where gaps are told.
@@ -134,7 +135,7 @@ impl Protector<'_> {
             | Content::Pinned
             | Content::Omitted(_) => {}
         }
-        if let Some(hold) = self.ledger.inodes.holds.get_mut(&id) {
+        if let Some(hold) = self.contents.holds.get_mut(&id) {
             hold.calls += 1;
             return Some(Protected { inode: id, serial: hold.serial });
         }
@@ -149,7 +150,7 @@ impl Protector<'_> {
         self.contents.next_hold += 1;
         let serial = self.contents.next_hold;
         let hold = Hold { serial, held, copied: threatened, calls: 1, needed: false };
-        self.ledger.inodes.holds.insert(id, hold);
+        self.contents.holds.insert(id, hold);
         Some(Protected { inode: id, serial })
     }
 
@@ -162,8 +163,8 @@ impl Protector<'_> {
 
     /// Stores the bytes that a call may have destroyed, now that it has succeeded.
     pub fn keep(&mut self, Protected { inode, serial }: Protected) {
-        if self.ledger.inodes.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
-            && let Some(hold) = self.ledger.inodes.holds.remove(&inode)
+        if self.contents.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
+            && let Some(hold) = self.contents.holds.remove(&inode)
         {
             self.store(inode, hold.held);
         }
@@ -172,13 +173,12 @@ impl Protector<'_> {
     /// Drops the bytes that a call was to destroy which has changed nothing, unless others rely on them.
     pub fn release(&mut self, protected: impl IntoIterator<Item = Protected>) {
         for Protected { inode, serial } in protected {
-            let Some(hold) = self.ledger.inodes.holds.get_mut(&inode).filter(|hold| hold.serial == serial)
-            else {
+            let Some(hold) = self.contents.holds.get_mut(&inode).filter(|hold| hold.serial == serial) else {
                 continue;
             };
             hold.calls -= 1;
             if hold.calls == 0
-                && let Some(hold) = self.ledger.inodes.holds.remove(&inode)
+                && let Some(hold) = self.contents.holds.remove(&inode)
                 && hold.needed
             {
                 self.store(inode, hold.held);
@@ -219,7 +219,7 @@ impl Protector<'_> {
             self.ledger.inodes.get_mut(id).content = Content::Pinned;
             return;
         }
-        if let Some(hold) = self.ledger.inodes.holds.get_mut(&id) {
+        if let Some(hold) = self.contents.holds.get_mut(&id) {
             hold.needed = true;
             return;
         }
@@ -282,7 +282,7 @@ impl Protector<'_> {
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
         self.contents.capture.settle(inode.before.identity());
-        if let Some(hold) = self.ledger.inodes.holds.get_mut(&id)
+        if let Some(hold) = self.contents.holds.get_mut(&id)
             && !std::mem::replace(&mut hold.copied, true)
         {
             let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));

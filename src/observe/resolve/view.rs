@@ -7,7 +7,7 @@
 use rustix::fs::{AtFlags, CWD};
 
 use crate::fs::{self, FileStat};
-use crate::observe::resolve::{self, Crossed, Names, Resolved, Resolver, Unresolved};
+use crate::observe::resolve::{self, Crossed, Resolved, Resolver, Unresolved, Viewpoint};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 
@@ -113,8 +113,8 @@ pub fn locate_from(
     Ok(resolver.resolve(&names_of(caller), base, path, follow)?)
 }
 
-fn names_of(caller: Caller) -> Names {
-    Names { prefix: Vec::new(), root: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 }
+fn names_of(caller: Caller) -> Viewpoint {
+    Viewpoint { prefix: Vec::new(), root: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 }
 }
 
 /// Resolves what `access` names for a thread whose root and mounts are ours.
@@ -239,7 +239,7 @@ pub fn locate_in_foreign_mount_namespace(
     }
 }
 
-impl Names {
+impl Viewpoint {
     /// Whether `path`, where they see `stat` or nothing, means the same out here.
     fn is_ours(&self, path: &[u8], stat: Option<&FileStat>) -> bool {
         let ours = fs::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
@@ -266,7 +266,7 @@ fn identity(path: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Gives the symlinks on a way their names below our root; all must have one.
-fn check_links(names: &Names, crossed: &mut [Crossed]) -> Result<(), Unseen> {
+fn check_links(names: &Viewpoint, crossed: &mut [Crossed]) -> Result<(), Unseen> {
     if let Some(hidden) = crossed.iter().find(|link| !names.is_ours(&link.path, Some(&link.stat))) {
         return Err(Unseen::Elsewhere(hidden.path.clone()));
     }
