@@ -18,7 +18,7 @@
 //! 5. `tests.rs`: what it decodes to, with each flag, an empty path and a null pointer.
 //! 6. `test_programs/`: a case that makes the call and states what is recorded. A new program needs an
 //!    `[[example]]` in Cargo.toml and its name in tests/record/syscalls.rs.
-//!    (`every_line_of_the_checklist_has_a_program`)
+//!    (`every_path_syscall_has_a_test_program`)
 //! 7. `docs/limits.md`: the list of system calls. (`the_limits_list_every_call_of_the_table` prints it.)
 //! 8. `CHANGELOG.md`.
 
