@@ -15,7 +15,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use nix::sys::resource::{Resource, getrlimit};
+use rustix::process::{Resource, getrlimit};
 
 use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
@@ -214,7 +214,7 @@ impl Capture {
     /// The way to `writer`.
     pub fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Capture {
         // The command's limit may be low, and we can raise ours no higher than it allows.
-        let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
+        let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         let queued_files = (limit.saturating_sub(OTHER_FILES) / 2).clamp(1, QUEUED_FILES);
         Capture {
             batch: Batch::default(),
@@ -415,7 +415,7 @@ struct Store {
 impl Store {
     fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Store {
         let full = is_full(&directory, 0);
-        let longest = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(limit, _)| limit);
+        let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         Store { writer, longest, directory, full, since_asked: 0, failure: None, outcomes: Vec::new() }
     }
 

@@ -12,10 +12,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::ledger::ids::NameId;
 use super::resolve;
@@ -116,8 +115,8 @@ impl Mounts {
 
     fn look_here(&mut self) -> Changed {
         let Some(table) = &mut self.table else { return Changed::default() };
-        let mut fds = [PollFd::new(table.as_fd(), PollFlags::POLLPRI)];
-        if !poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        let mut fds = [PollFd::new(table, PollFlags::PRI)];
+        if !poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
             return Changed::default();
         }
         self.moved = true;

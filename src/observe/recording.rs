@@ -307,7 +307,7 @@ pub fn is_below(path: &[u8], directory: &[u8]) -> bool {
 /// Whether we may write what another user owns; a symlink is its owner's.
 fn may_write(path: &[u8], stat: &FileStat) -> bool {
     !resolve::is_symlink(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
-        || resolve::is_symlink(stat) && nix::unistd::geteuid().is_root()
+        || resolve::is_symlink(stat) && rustix::process::geteuid().is_root()
 }
 
 #[cfg(test)]
