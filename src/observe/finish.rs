@@ -158,9 +158,7 @@ impl Recorder {
         }
         known.tell_files_named_twice(&afters);
         let afters = known.leave_out_misfits(afters);
-        let Recording {
-            ignore, ledger, mut repositories, processes, contents, mut warnings, suppressed, ..
-        } = known;
+        let Recording { policy, ledger, mut repositories, processes, contents, mut warnings, .. } = known;
         let mut finished = contents.capture.finish();
         for (name, after) in &afters {
             let content_before = ledger.before(*name).map_or(Content::Unneeded, |inode| inode.content);
@@ -197,7 +195,7 @@ impl Recorder {
         let blobs = std::mem::replace(&mut finished.blobs, Ok(None));
         Ok(Recorded {
             warnings: warnings.into_vec(),
-            suppressed: suppressed.into_suppressed(&ignore),
+            suppressed: policy.into_suppressed(),
             repositories: repositories.observed().into_iter().map(git_repository).collect(),
             processes: processes.into_records(),
             blobs,

@@ -2,3 +2,74 @@
 
 pub mod ignore;
 pub mod suppressed;
+
+use rustix::fs::{Access, AtFlags, CWD};
+
+use self::ignore::{Ignore, RuleId};
+use self::suppressed::Counts;
+use super::resolve;
+use crate::fs::FileStat;
+use crate::snapshot::Suppressed;
+
+/// The rules of a recording, and what they left out.
+pub struct Policy {
+    ignore: Ignore,
+    /// The snapshot's own directory, which is never recorded.
+    own_directory: Vec<u8>,
+    /// Our user.
+    pub uid: u32,
+    /// How often each rule left something out.
+    pub suppressed: Counts,
+}
+
+/// Why a path is not recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exclusion {
+    /// A rule leaves it out; the topmost path that the rule covers.
+    Rule(RuleId, Vec<u8>),
+    /// It is the snapshot's own.
+    Own,
+}
+
+impl Policy {
+    /// The policy of a recording into `own_directory`.
+    pub fn new(ignore: Ignore, own_directory: Vec<u8>) -> Policy {
+        let uid = rustix::process::geteuid().as_raw();
+        Policy { ignore, own_directory, uid, suppressed: Counts::default() }
+    }
+
+    /// Why a path at which `stat` is found is not recorded; none where it is.
+    pub fn exclusion(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Exclusion> {
+        if resolve::is_below(path, &self.own_directory) {
+            return Some(Exclusion::Own);
+        }
+        if let Some((rule, topmost)) = self.ignore.covering(path) {
+            return Some(Exclusion::Rule(rule, topmost.to_vec()));
+        }
+        let foreign = stat.is_some_and(|stat| stat.st_uid != self.uid && !may_write(path, stat));
+        foreign.then(|| Exclusion::Rule(RuleId::FOREIGN_OWNER, path.to_vec()))
+    }
+
+    /// The rule of the list that leaves a path out.
+    pub fn covering(&self, path: &[u8]) -> Option<RuleId> {
+        self.ignore.covering(path).map(|(rule, _)| rule)
+    }
+
+    /// Leaves out a repository's real Git directory.
+    pub fn add_git_dir(&mut self, directory: &[u8]) {
+        self.ignore.add_git_dir(directory);
+    }
+
+    /// The rules that left something out.
+    pub fn into_suppressed(self) -> Vec<Suppressed> {
+        self.suppressed.into_suppressed(&self.ignore)
+    }
+}
+
+/// Whether we may write what another user owns; a symlink is its owner's.
+fn may_write(path: &[u8], stat: &FileStat) -> bool {
+    if resolve::is_symlink(stat) {
+        return rustix::process::geteuid().is_root();
+    }
+    rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}

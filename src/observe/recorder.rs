@@ -14,8 +14,8 @@ use super::ledger::ids::ProcessId;
 use super::ledger::protect::ByteStore;
 use super::lookups::Lookups;
 use super::mounts::Mounts;
+use super::policy::Policy;
 use super::policy::ignore::Ignore;
-use super::policy::suppressed::Counts;
 use super::processes::ProcessTable;
 use super::recording::Recording;
 use super::resolve::Resolver;
@@ -76,9 +76,7 @@ impl Recorder {
         let Options { max_read_bytes, max_blob_bytes, allow_io_uring } = options;
         let recording = Recording {
             allow_io_uring,
-            ignore,
-            own_directory,
-            uid: rustix::process::geteuid().as_raw(),
+            policy: Policy::new(ignore, own_directory),
             credentials: Credentials::of(Tid(std::process::id().cast_signed())),
             resolver: Resolver::default(),
             lookups: Lookups::default(),
@@ -87,7 +85,6 @@ impl Recorder {
             ledger: Ledger::default(),
             contents: ByteStore::new(capture, max_read_bytes, max_blob_bytes),
             warnings: Warnings::default(),
-            suppressed: Counts::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
         };

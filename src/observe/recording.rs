@@ -5,8 +5,6 @@
 
 use std::collections::HashMap;
 
-use rustix::fs::{Access as Rights, AtFlags, CWD};
-
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
 use super::ledger::ids::{NameId, ProcessId};
@@ -14,8 +12,8 @@ use super::ledger::names::Name;
 use super::ledger::protect::{ByteStore, Protected, Protector};
 use super::lookups::{Known, Lookups};
 use super::mounts::Mounts;
-use super::policy::ignore::{Ignore, RuleId};
-use super::policy::suppressed::Counts;
+use super::policy::ignore::RuleId;
+use super::policy::{Exclusion, Policy};
 use super::processes::ProcessTable;
 use super::resolve::credentials::Credentials;
 use super::resolve::view::{self, Unseen};
@@ -33,10 +31,7 @@ use crate::trace::syscalls::{Access, Effect};
 pub struct Recording {
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
-    pub ignore: Ignore,
-    /// The snapshot's own directory, which is never recorded.
-    pub own_directory: Vec<u8>,
-    pub uid: u32,
+    pub policy: Policy,
     /// Our own, which those of the tree are compared with.
     pub credentials: Option<Credentials>,
     pub resolver: Resolver,
@@ -46,7 +41,6 @@ pub struct Recording {
     pub ledger: Ledger,
     pub contents: ByteStore,
     pub warnings: Warnings,
-    pub suppressed: Counts,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.
@@ -71,6 +65,15 @@ pub enum Classification {
     Suppressed(RuleId, Vec<u8>),
     /// It is the snapshot's own.
     Own,
+}
+
+impl From<Exclusion> for Classification {
+    fn from(exclusion: Exclusion) -> Self {
+        match exclusion {
+            Exclusion::Rule(rule, topmost) => Classification::Suppressed(rule, topmost),
+            Exclusion::Own => Classification::Own,
+        }
+    }
 }
 
 impl Recording {
@@ -135,8 +138,8 @@ impl Recording {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
             }
-            Unseen::Unresolved(Unresolved::Served(path)) => match self.ignore.covering(&path) {
-                Some((rule, _)) => self.suppressed.read(rule),
+            Unseen::Unresolved(Unresolved::Served(path)) => match self.policy.covering(&path) {
+                Some(rule) => self.policy.suppressed.read(rule),
                 None => self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
                     format!(
                         "{} is on a file system that was mounted meanwhile and is served by a program: nothing \
@@ -176,7 +179,7 @@ impl Recording {
                     known.push(Known::Record(record, Operation::Existence.into()));
                 }
                 Classification::Suppressed(rule, _) => {
-                    self.suppressed.read(rule);
+                    self.policy.suppressed.read(rule);
                     known.push(Known::Suppressed(rule));
                 }
                 Classification::Own => {}
@@ -193,8 +196,8 @@ impl Recording {
             }
             return Classification::Suppressed(RuleId::FOREIGN_OWNER, path);
         }
-        match self.rule_of(&path, stat) {
-            Some(classification) => classification,
+        match self.policy.exclusion(&path, stat) {
+            Some(exclusion) => exclusion.into(),
             None => Classification::Record(self.add_record(path, stat, false)),
         }
     }
@@ -205,30 +208,19 @@ impl Recording {
         if let Some(name) = self.ledger.names.find(&path) {
             return Classification::Record(name);
         }
-        match self.rule_of(&path, stat) {
-            Some(Classification::Suppressed(RuleId::FOREIGN_OWNER, _)) => {
+        match self.policy.exclusion(&path, stat) {
+            Some(Exclusion::Rule(RuleId::FOREIGN_OWNER, _)) => {
                 Classification::Record(self.add_record(path, stat, true))
             }
-            Some(classification) => classification,
+            Some(exclusion) => exclusion.into(),
             None => Classification::Record(self.add_record(path, stat, false)),
         }
-    }
-
-    pub fn rule_of(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Classification> {
-        if is_below(path, &self.own_directory) {
-            return Some(Classification::Own);
-        }
-        if let Some((rule, topmost)) = self.ignore.covering(path) {
-            return Some(Classification::Suppressed(rule, topmost.to_vec()));
-        }
-        let foreign = stat.is_some_and(|stat| stat.st_uid != self.uid && !may_write(path, stat));
-        foreign.then(|| Classification::Suppressed(RuleId::FOREIGN_OWNER, path.to_vec()))
     }
 
     pub fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> NameId {
         let git = self.repositories.classify(&path, stat, false);
         for directory in self.repositories.take_git_dirs() {
-            self.ignore.add_git_dir(&directory);
+            self.policy.add_git_dir(&directory);
         }
         let (stat, target) = with_target(&path, stat);
         let before = stat.as_ref().map(|stat| self.ledger.inodes.meet(stat));
@@ -297,17 +289,6 @@ fn with_target(path: &[u8], stat: Option<&FileStat>) -> (Option<FileStat>, Optio
         stat = fs::lstat(path).ok().flatten();
     }
     (None, None)
-}
-
-/// Whether `path` is `directory` or lies below it.
-pub fn is_below(path: &[u8], directory: &[u8]) -> bool {
-    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-}
-
-/// Whether we may write what another user owns; a symlink is its owner's.
-fn may_write(path: &[u8], stat: &FileStat) -> bool {
-    !resolve::is_symlink(stat) && rustix::fs::accessat(CWD, path, Rights::WRITE_OK, AtFlags::EACCESS).is_ok()
-        || resolve::is_symlink(stat) && rustix::process::geteuid().is_root()
 }
 
 #[cfg(test)]

@@ -520,5 +520,10 @@ pub fn is_on_procfs(stat: &FileStat) -> bool {
     *device == Some(stat.st_dev)
 }
 
+/// Whether `path` is `directory` or lies below it.
+pub fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
 #[cfg(test)]
 mod tests;

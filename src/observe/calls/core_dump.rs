@@ -68,7 +68,7 @@ impl Recording {
                 let name = match classification {
                     Classification::Record(name) => Some(name),
                     Classification::Suppressed(rule, topmost) => {
-                        self.suppressed.write(rule, &topmost);
+                        self.policy.suppressed.write(rule, &topmost);
                         None
                     }
                     Classification::Own => return,

@@ -110,7 +110,7 @@ impl Recording {
                     || known.intersects(reads)
                     || known.intersects(Operations::CHANGES)
             }
-            None => self.rule_of(&opened.path, opened.stat.as_ref()).is_some(),
+            None => self.policy.exclusion(&opened.path, opened.stat.as_ref()).is_some(),
         };
         let regular = opened.stat.as_ref().is_some_and(resolve::is_regular);
         let directory = opened.stat.as_ref().is_some_and(resolve::is_directory);

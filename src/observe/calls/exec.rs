@@ -144,7 +144,7 @@ impl Recording {
                 Classification::Record(record) => {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
-                Classification::Suppressed(rule, _) => self.suppressed.read(rule),
+                Classification::Suppressed(rule, _) => self.policy.suppressed.read(rule),
                 Classification::Own => {}
             }
         }
@@ -160,7 +160,7 @@ impl Recording {
         let operations = Operations::from(Operation::Read).with(Operation::Execute);
         match classification {
             Classification::Record(name) if self.is_left_out(*name) => {
-                self.suppressed.read(RuleId::FOREIGN_OWNER)
+                self.policy.suppressed.read(RuleId::FOREIGN_OWNER)
             }
             Classification::Record(name) => {
                 if let Some(stat) = stat {
@@ -168,15 +168,15 @@ impl Recording {
                 }
                 self.ledger.names.get_mut(*name).merge(operations, process);
             }
-            Classification::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Classification::Suppressed(rule, _) => self.policy.suppressed.read(*rule),
             Classification::Own => {}
         }
     }
 
     /// Under no_new_privs, which our filter needs without privilege, a set-ID bit has no effect.
     pub fn note_set_id(&mut self, process: ProcessId, path: &[u8], stat: &FileStat) {
-        let set_user = stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != self.uid;
-        if self.uid != 0 && (set_user || stat.st_mode & libc::S_ISGID != 0) {
+        let set_user = stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != self.policy.uid;
+        if self.policy.uid != 0 && (set_user || stat.st_mode & libc::S_ISGID != 0) {
             self.warnings.note(WarningKind::Setuid, Some(process), || {
                 format!("{} ran without the privilege of its set-ID bit", String::from_utf8_lossy(path))
             });

@@ -78,9 +78,9 @@ impl Recording {
         let name = match classification {
             Classification::Record(name) => name,
             Classification::Suppressed(rule, topmost) if file.writes => {
-                return self.suppressed.write(rule, &topmost);
+                return self.policy.suppressed.write(rule, &topmost);
             }
-            Classification::Suppressed(rule, _) => return self.suppressed.read(rule),
+            Classification::Suppressed(rule, _) => return self.policy.suppressed.read(rule),
             Classification::Own => return,
         };
         let mut operations = Operations::NONE;

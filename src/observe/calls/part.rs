@@ -155,12 +155,12 @@ impl Recording {
         match &part.classification {
             Classification::Record(record) => {
                 if self.is_left_out(*record) {
-                    self.suppressed.read(RuleId::FOREIGN_OWNER);
+                    self.policy.suppressed.read(RuleId::FOREIGN_OWNER);
                 } else {
                     self.ledger.names.get_mut(*record).merge(Operation::Existence.into(), process);
                 }
             }
-            Classification::Suppressed(rule, _) => self.suppressed.read(*rule),
+            Classification::Suppressed(rule, _) => self.policy.suppressed.read(*rule),
             Classification::Own => {}
         }
     }
@@ -178,15 +178,15 @@ impl Recording {
         let name = match &part.classification {
             Classification::Record(name) => Some(*name),
             Classification::Suppressed(rule, topmost) if kind != Kind::Used => {
-                self.suppressed.write(*rule, topmost);
+                self.policy.suppressed.write(*rule, topmost);
                 None
             }
-            Classification::Suppressed(rule, _) => return self.suppressed.read(*rule),
+            Classification::Suppressed(rule, _) => return self.policy.suppressed.read(*rule),
             Classification::Own => return,
         };
         if let Some(name) = name {
             if kind == Kind::Used && self.is_left_out(name) {
-                return self.suppressed.read(RuleId::FOREIGN_OWNER);
+                return self.policy.suppressed.read(RuleId::FOREIGN_OWNER);
             }
             if let (Some(effect), Some(stat)) = (copy_up, &part.stat) {
                 self.protector().note_copy_up(&part.path, stat, effect);

@@ -105,7 +105,7 @@ impl Recording {
                             footprint.walked.push(self.ledger.names.path(*name).to_vec());
                         }
                     }
-                    Known::Suppressed(rule) => self.suppressed.read(*rule),
+                    Known::Suppressed(rule) => self.policy.suppressed.read(*rule),
                 }
             }
             return Use::Judged;
@@ -147,7 +147,7 @@ impl Recording {
                 known.push(Known::Record(name, operations));
             }
             Classification::Suppressed(rule, _) => {
-                self.suppressed.read(rule);
+                self.policy.suppressed.read(rule);
                 known.push(Known::Suppressed(rule));
             }
             Classification::Own => return outcome,
@@ -187,7 +187,7 @@ impl Recording {
     /// Whether a thread with our own rights may read what is there.
     fn may_read(&self, path: &[u8], stat: &FileStat) -> bool {
         // Root may; an owner's own bit decides for an owner; all else is the kernel's to say.
-        (stat.st_uid == self.uid && stat.st_mode & 0o400 != 0)
+        (stat.st_uid == self.policy.uid && stat.st_mode & 0o400 != 0)
             || rustix::fs::accessat(CWD, path, Rights::READ_OK, AtFlags::EACCESS).is_ok()
     }
 

@@ -108,8 +108,8 @@ impl Recording {
             match &classification {
                 Classification::Record(name) => self.protector().pin(*name, path, &stat),
                 // What a rule leaves out is not walked, and counted once, unless it comes where none does.
-                Classification::Suppressed(..) if self.rule_of(&[to, &relative].concat(), None).is_none() => {
-                }
+                Classification::Suppressed(..)
+                    if self.policy.exclusion(&[to, &relative].concat(), None).is_none() => {}
                 Classification::Suppressed(..) | Classification::Own if resolve::is_directory(&stat) => {
                     walk.skip_current_dir()
                 }
@@ -182,7 +182,7 @@ impl Recording {
         let name = match &part.classification {
             Classification::Record(name) => Some(*name),
             Classification::Suppressed(rule, topmost) => {
-                self.suppressed.write(*rule, topmost);
+                self.policy.suppressed.write(*rule, topmost);
                 None
             }
             Classification::Own => return,
@@ -217,7 +217,7 @@ impl Recording {
                 let name = match classification {
                     Classification::Record(name) => Some(*name),
                     Classification::Suppressed(rule, topmost) => {
-                        self.suppressed.write(*rule, topmost);
+                        self.policy.suppressed.write(*rule, topmost);
                         None
                     }
                     Classification::Own => continue,
@@ -243,7 +243,7 @@ fn kind_of_exchange(other: &Classification) -> Kind {
 fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
     let parent = resolve::parent_of(&to.path).and_then(|parent| fs::lstat(parent).ok().flatten());
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
-    let beneath_itself = crate::observe::recording::is_below(&to.path, &from.path);
+    let beneath_itself = resolve::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {
         let entries = std::fs::read_dir(OsStr::from_bytes(&to.path));
         !entries.is_ok_and(|mut entries| entries.next().is_none())
