@@ -1,4 +1,4 @@
-//! The command line, as plain options. Uses no other room.
+//! The command line, as plain options. Uses no other module.
 //!
 //! If a recording option comes first, what follows the options is the command to record, even if it is
 //! named like a subcommand. Help, completions and the man page are made from this definition.

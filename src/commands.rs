@@ -1,4 +1,4 @@
-//! The verbs, one a file.
+//! The verbs, one file for each.
 //!
 //! The only place that prints. A verb is a function from its options and a [`Console`] to a
 //! [`VerbResult`]. Neighbours: `cli` has the options, `exit.rs` the exit statuses; `restore`, `observe` and

@@ -1,7 +1,7 @@
-//! Opens and stats a path at which anything may be: nothing blocks, no final symlink is followed, and
-//! no access time moves where the kernel lets us avoid that.
+//! Opens and stats a path where any type of file may be: nothing blocks, no final symlink is followed, and
+//! no access time is updated if the kernel lets us avoid it.
 //!
-//! Every room may use this one, and it uses none.
+//! Every module may use this one, and it uses none.
 
 use std::fs::{File, Metadata};
 use std::io;

@@ -6,21 +6,22 @@
 //!
 //! # Modules
 //!
-//! A module knows only those that its arrows lead to:
+//! A module uses only those that its arrows lead to, directly or through others:
 //!
 //! ```text
-//! main → cli → commands → observe → trace
-//!                         observe → git, snapshot
-//!              commands → restore → snapshot → git
-//!                         git, observe, restore, snapshot → fs
+//! main → commands → cli
+//!        commands → observe → trace
+//!                   observe → git, snapshot
+//!        commands → restore → snapshot → git
+//!                   git, observe, restore, snapshot → fs
 //! ```
 //!
 //! - [`cli`]: the command line, as plain options.
-//! - [`commands`]: one verb a file, and the only place that prints.
+//! - [`commands`]: one file per verb, and the only place that prints.
 //! - [`trace`]: follows a tree of threads. Knows system calls, registers and memory; no files, no snapshots.
 //! - [`observe`]: what a system call means for which path: the recorder, and its ledger of names and inodes.
-//! - [`git`]: how Git knows a path, and the blobs that it has. Knows no tracing and no snapshots.
-//! - [`fs`]: opens and stats paths at which anything may be.
+//! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshots.
+//! - [`fs`]: opens and stats paths where any type of file may be.
 //! - [`snapshot`]: the bundle: types, writer, reader, comparison with live files. Knows no tracing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
 //!

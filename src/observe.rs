@@ -3,11 +3,11 @@
 //! - [`recorder`]: the observer of a recording. `recording.rs`: what it knows while the tree runs; it finds and
 //!   classifies paths.
 //! - `calls/`: what each system call means for the ledger.
-//! - [`resolve`]: the path as the tracee's kernel finds it, by its name out here.
+//! - [`resolve`]: the path as the kernel resolves it for the tracee, by its name in our mount namespace.
 //! - [`ledger`]: what is known of names and inodes, and the one way in which a change is applied.
 //! - [`capture`]: bytes on their way into the bundle.
 //! - [`policy`]: which paths are not recorded, and under which rule.
-//! - [`lookups`]: paths that were resolved and judged already. `mounts.rs`: whether names can be trusted.
+//! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
 //! - [`processes`], [`warnings`]: the other lists.
 //! - [`finish`]: the manifest's records; `fit.rs` leaves out those that contradict others.
 

@@ -1,7 +1,7 @@
 //! Puts recorded states back: in place, or as a tree of their own under a new directory.
 //!
 //! A restore in place settles what an interrupted restore had begun, inspects the targets, makes a plan,
-//! writes a rescue of what will be overwritten, and applies the plan (see [`run`]). The room knows
+//! writes a rescue of what will be overwritten, and applies the plan (see [`run`]). This module knows
 //! bundles and nothing of tracing, and prints nothing.
 //!
 //! - [`run`]: a restore in place; [`request`] and [`outcome`]: what goes into it and what comes of it.

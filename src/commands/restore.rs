@@ -36,7 +36,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let side = if args.before { Side::Before } else { Side::After };
     if let Some(dir) = &args.into {
         if args.dry_run {
-            return Err(UsageError("--dry-run is of a restore in place".to_owned()).into());
+            return Err(UsageError("--dry-run applies only to a restore in place".to_owned()).into());
         }
         let chosen = snapshot.files().iter().filter(|record| selection.contains(&record.path));
         let request = BranchRequest { side, dir, preserve: args.preserve, json: args.json };

@@ -22,7 +22,7 @@ use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{BlobOmitted, Digest, Error, live};
 
-/// Files up to this size are read while the call is held.
+/// Files up to this size are read while the tracee is stopped at the entry of its call.
 const SMALL: u64 = 64 << 10;
 /// Files up to this size are read at once where the call changes them in place.
 const SMALL_IN_PLACE: u64 = 1 << 20;
@@ -90,7 +90,7 @@ pub enum Held {
     Bytes(Vec<u8>),
     /// In a file that nobody changes before the worker has read it.
     File(File),
-    /// Not to be had.
+    /// Unavailable.
     Omitted(BlobOmitted),
 }
 
@@ -333,7 +333,7 @@ impl Capture {
         }
     }
 
-    /// Waits until no descriptor of a file is held any more: it would keep a file system from being unmounted.
+    /// Waits until no descriptor of a file is held any more: it would keep a filesystem from being unmounted.
     pub fn release_files(&self) {
         // A batch with a file was handed over at once.
         drop(self.progress.wait_until(|queue| queue.files == 0));
@@ -497,7 +497,7 @@ fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, Error> {
     Ok(Stored { digest, size, blob: writer.key_of(&digest) })
 }
 
-/// Whether the snapshot's file system has too little space left for `more` bytes; one that can't be
+/// Whether the snapshot's filesystem has too little space left for `more` bytes; one that can't be
 /// asked has not.
 fn is_full(directory: &SnapshotDir, more: u64) -> bool {
     directory.is_nearly_full(more).unwrap_or(false)

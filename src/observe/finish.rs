@@ -151,7 +151,7 @@ impl Recorder {
         for directory in known.resolver.changed_outside() {
             known.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
-                    "{} was replaced from outside: what was used below it may be recorded by a wrong name",
+                    "{} was replaced from outside: paths below it may be recorded under a wrong name",
                     String::from_utf8_lossy(&directory)
                 )
             });
@@ -290,8 +290,8 @@ impl Recording {
                 let [first, second] =
                     [first, second].map(|name| String::from_utf8_lossy(ledger.names.path(name)));
                 format!(
-                    "{first} and {second} are one file, perhaps by a bind mount: which bytes it had before is \
-                     not told of both"
+                    "{first} and {second} are one file, perhaps by a bind mount: the content before may be \
+                     recorded for one of them only"
                 )
             });
         }
@@ -524,7 +524,7 @@ impl Recording {
         };
         let dev = now.map(|now| now.dev).or(inode.map(|inode| inode.before.dev));
         let path = self.ledger.names.path(name).to_vec();
-        // Files of the kernel's own file systems change by themselves.
+        // Files of the kernel's own filesystems change by themselves.
         if changed && !dev.is_some_and(|dev| self.contents.filesystems.is_pseudo(dev, &path)) {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(&path))

@@ -1,8 +1,9 @@
 //! Records that can't all be true: what somebody outside of the tree did while it was examined.
 //!
 //! A path was a file at its own first sight, and a directory when something beneath it was first seen.
-//! A restore that believed both would write through a file; so the one that was met later is no part of
-//! the manifest, and `warnings` says so. Neighbours: `finish.rs`, which asks; the reader's own checks.
+//! A restore that believed both would write through a file. So the record that was made later is left out of
+//! the manifest, with a warning. Neighbours: `finish.rs` asks; `snapshot/reader/checks.rs` refuses such a
+//! manifest.
 
 use std::collections::HashSet;
 

@@ -4,7 +4,7 @@
 //! sight; bytes, attributes and hard links are the inode's. A call that can change something is announced
 //! (`in_flight.rs`), what it may destroy is protected (`protect.rs`), and what it did is applied
 //! (`apply.rs`). Calls, core dumps, inherited and received descriptors all go this way. Neighbours:
-//! `recorder.rs` classifies paths, `changes.rs` says what calls do, `finish.rs` reads the ledger at the end.
+//! `recording.rs` classifies paths, `calls/` says what calls do, `finish.rs` reads the ledger at the end.
 
 pub mod apply;
 mod entries;
@@ -25,9 +25,9 @@ use self::names::Names;
 /// The names and inodes of a recording.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// One record a path.
+    /// The names, one per path.
     pub names: Names,
-    /// What names stood for.
+    /// The inodes, one per file that a name stood for.
     pub inodes: Inodes,
     /// Whether any inode was only appended to, through a descriptor from before the launch.
     pub(super) appends: bool,

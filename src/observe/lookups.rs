@@ -1,11 +1,11 @@
-//! Nothing twice: a (base, path bytes, kind of access) that was seen and can't have changed costs
-//! one lookup.
+//! A cache of read-only accesses, by base directory, path bytes and kind of access: one that was judged
+//! before and can't have changed costs one lookup.
 //!
-//! What invalidates it: a traced call that moves, makes or removes a symlink or moves a directory
-//! (all is forgotten, since any path may lead through it), one that removes a directory (where a
-//! path with `..` is known), a traced change of the record itself
-//! (its `changes` differ), and, for a path that was absent when it was opened, its presence now.
-//! Threads with another root, other mounts or other rights are never answered from here.
+//! The whole cache is invalidated by a traced call that moves, makes or removes a symlink or moves a
+//! directory, since any path may lead through it; and by one that removes a directory, if a path with `..` is
+//! cached. An entry is invalidated by a traced change of its record (the record's `changes` differ) and, if
+//! the path was absent when it was opened, by its presence now. Threads with another root, other mounts or
+//! other rights never use the cache.
 
 use std::collections::HashMap;
 
@@ -158,7 +158,7 @@ impl Lookups {
     }
 }
 
-/// Whether a path means another thing for each caller.
+/// Whether a path means something else to each caller.
 ///
 /// What leads there through a symlink is seen by that symlink, which is procfs's own.
 fn is_of_the_caller(path: &[u8]) -> bool {

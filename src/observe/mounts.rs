@@ -1,5 +1,5 @@
 //! The mounts that names lead through: whether names can still be trusted, which mounts the tree has made,
-//! and which file systems it serves itself.
+//! and which filesystems it serves itself.
 //!
 //! Once anything was mounted, moved or unmounted here, or where a process started from a directory whose
 //! name is not its own, every name is checked. What is served by a program of the tree (FUSE, 9P, NFS) must
@@ -31,7 +31,7 @@ pub(super) struct Mounts {
     moved: bool,
     /// The mounts of our own namespace, when the table was read last.
     now: Vec<Mount>,
-    /// Devices of served file systems that were mounted before the launch.
+    /// Devices of served filesystems that were mounted before the launch.
     outside: Vec<Device>,
     /// The mount points of what is served, by mount namespace; of our own, too.
     served: HashMap<u64, Vec<Vec<u8>>>,
@@ -93,7 +93,7 @@ impl Mounts {
         }
     }
 
-    /// KnownPaths whether a call of `caller` has changed the mounts, of its own namespace or of ours.
+    /// Finds out what a call of `caller` has changed in the mounts of its own namespace or of ours.
     pub fn update(&mut self, caller: Tid) -> Changed {
         let changed = self.look_here();
         let (ours, theirs) = (namespace("self"), namespace(&caller.to_string()));
@@ -121,7 +121,7 @@ impl Mounts {
         }
         self.moved = true;
         let before = std::mem::replace(&mut self.now, read_table(table));
-        // A device number is used again by the next file system that has none of its own.
+        // A device number is used again by the next filesystem that has none of its own.
         self.outside.retain(|device| self.now.iter().any(|mount| mount.device == *device));
         let came: Vec<Mount> = self.now.iter().filter(|mount| !before.contains(mount)).cloned().collect();
         let overlays = came.iter().filter(|mount| mount.overlay).map(|mount| mount.point.clone()).collect();
@@ -160,15 +160,15 @@ impl Mounts {
         later.iter().any(|(point, ..)| differs(point))
     }
 
-    /// The places that nothing may be asked of at or below: the mount points of what the tree serves, in
-    /// whatever namespace, and those of calls under way.
+    /// The mount points of filesystems that the tree serves, in whatever namespace, and those of calls in
+    /// flight: nothing at or below them may be accessed.
     pub fn served(&self) -> Vec<Vec<u8>> {
         let pending = self.pending.iter().map(|(point, _)| point);
         // Nothing that is served takes the place of everything.
         self.served.values().flatten().chain(pending).filter(|point| *point != b"/").cloned().collect()
     }
 
-    /// KnownPaths whether `process` starts from directories whose names lead somewhere else: in another
+    /// Finds out whether `process` starts from directories whose names lead somewhere else: in another
     /// mount namespace, or under a mount.
     pub fn watch_process(&mut self, process: Tid) {
         let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
@@ -185,7 +185,7 @@ fn namespace(process: &str) -> Option<u64> {
 fn read_table(table: &mut File) -> Vec<Mount> {
     let mut text = Vec::new();
     let _ = table.rewind();
-    // Asking does not wait for anyone who serves a file system.
+    // Asking does not wait for anyone who serves a filesystem.
     let _ = table.take(LIMIT).read_to_end(&mut text);
     text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect()
 }
@@ -206,7 +206,7 @@ impl Mount {
     }
 }
 
-/// Whether a program, or another machine, answers for file systems of this type.
+/// Whether a program, or another machine, answers for filesystems of this type.
 fn is_served(kind: &[u8]) -> bool {
     const KINDS: [&[u8]; 9] = [b"9p", b"afs", b"autofs", b"ceph", b"cifs", b"coda", b"nfs", b"nfs4", b"smb3"];
     kind.starts_with(b"fuse") || KINDS.contains(&kind)
@@ -226,7 +226,7 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
 }
 
 /// Finds regular files that two records name though only one name of each is known to the kernel: by a bind
-/// mount, or on a file system that takes several spellings for one name. Each file comes with its device and
+/// mount, or on a filesystem that takes several spellings for one name. Each file comes with its device and
 /// inode.
 pub(super) fn named_twice(files: impl Iterator<Item = (NameId, (u64, u64))>) -> Vec<(NameId, NameId)> {
     let mut names: HashMap<(u64, u64), NameId> = HashMap::new();
@@ -240,7 +240,7 @@ pub(super) fn named_twice(files: impl Iterator<Item = (NameId, (u64, u64))>) -> 
     found
 }
 
-/// Whether a magic link stands for a directory that has a name, which is another's out here.
+/// Whether a magic link stands for a directory whose name means another one in our mount namespace.
 pub(super) fn is_hidden(link: &[u8]) -> bool {
     let hidden = |stat: &crate::fs::FileStat| stat.st_nlink > 0 && resolve::is_directory(stat);
     rustix::fs::stat(link).is_ok_and(|stat| hidden(&stat)) && resolve::named_object(link).is_err()

@@ -1,6 +1,6 @@
 //! The processes of the recorded tree, and what is remembered of each while it lives.
 //!
-//! Neighbours: `recorder.rs` tells of starts, programs and ends.
+//! Neighbours: `recorder.rs` reports starts and ends, `calls/changes.rs` the programs that are executed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,10 +59,10 @@ pub struct ProcessTable {
 }
 
 impl ProcessTable {
-    /// Adds a process, or mends the parent of one that is known.
+    /// Adds a process, or corrects the parent of one that is known.
     pub fn start(&mut self, pid: Tid, parent: Tid) -> ProcessId {
         let (parent_id, traits) = match self.living.get(&parent) {
-            // A child has its own memory and working directory: what shares them is told of.
+            // A child has its own memory and working directory until the tracer reports that they are shared.
             Some(living) => {
                 let own =
                     ProcessTraits { shares_memory: false, shares_working_directory: false, ..living.traits };
@@ -99,7 +99,7 @@ impl ProcessTable {
         id
     }
 
-    /// The number of a living process; one that was never told of is added.
+    /// The number of a living process; one whose start was not reported is added.
     pub fn id(&mut self, pid: Tid) -> ProcessId {
         match self.living.get(&pid) {
             Some(living) => living.id,

@@ -1,8 +1,8 @@
-//! What a held call means for which path: the [`Observer`] of a recording.
+//! The [`Observer`] of a recording: passes each event of the tree to the `Recording`, under its lock.
 //!
 //! A read-only call is judged at its entry (`read_only.rs`); one that can change something is prepared
-//! (`changes.rs`) and judged by its result. Paths come from `view.rs`, records go to `table.rs`,
-//! bytes to `capture.rs`, and at the end `finish.rs` makes the manifest's records of it all.
+//! at its entry and judged by its result (`changes.rs`). Neighbours: `recording.rs` has the state,
+//! `finish.rs` makes the manifest's records of it at the end.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ pub struct Options {
     pub allow_io_uring: bool,
 }
 
-/// What happens to the tree, told while it happens.
+/// Receives what happens to the processes of the tree, while it happens.
 pub trait Events: Send + Sync {
     /// A process has started.
     fn started(&self, process: Tid);
@@ -60,7 +60,7 @@ pub struct Recorder {
 
 struct RecorderState {
     recording: Recording,
-    /// The first panic in here, told at the end: the command runs on without us.
+    /// The first panic of the recorder, reported at the end: the command runs on unrecorded.
     failure: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl Recorder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `work`, or nothing once a bug of ours has shown: the command goes on undisturbed.
+    /// Does `work`, or nothing after a panic of ours: the command continues undisturbed.
     fn guarded<T>(&self, otherwise: T, work: impl FnOnce(&mut Recording) -> T) -> T {
         let mut state = self.state();
         let Some(state) = state.as_mut().filter(|state| state.failure.is_none()) else { return otherwise };
@@ -257,13 +257,13 @@ impl Recording {
                 format!("process {who} uses io_uring, whose operations are not seen")
             }),
             Special::Ptrace => self.warnings.note(WarningKind::NestedTracer, Some(process), || {
-                format!("process {who} asked to trace, which is refused to it while it is recorded")
+                format!("process {who} called ptrace, which is refused for processes that are recorded")
             }),
             Special::Namespace | Special::Untraced { namespace: true, .. } => {
                 if let Some(traits) = self.processes.traits_mut(caller.tgid) {
                     traits.in_foreign_mount_namespace = true;
                 }
-                // What a process may do that is made in another namespace, no result tells.
+                // No result tells what rights a process has that is created in another namespace.
                 if matches!(call.name, "clone" | "clone3") {
                     if let Some(traits) = self.processes.traits_mut(caller.tgid) {
                         traits.other_rights = true;
@@ -271,7 +271,7 @@ impl Recording {
                     return Some(Decision::Continue);
                 }
             }
-            // The tracer has mended it: the child is followed.
+            // The tracer clears CLONE_UNTRACED, so the child is traced.
             Special::Untraced { .. } => return Some(Decision::Continue),
             Special::Landlock => {
                 if let Some(traits) = self.processes.traits_mut(caller.tgid) {
@@ -282,7 +282,7 @@ impl Recording {
             // What they have become is known by the result.
             Special::Credentials => {}
             Special::UnnamedOpen { .. } | Special::Received { .. } => {}
-            // Whether the kernel has the call at all, or refuses it, its result tells.
+            // The result tells whether the kernel has the call at all, or refuses it.
             Special::Unmodelled | Special::Compat | Special::Filter { .. } => {}
         }
         None

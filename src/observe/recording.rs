@@ -1,7 +1,7 @@
 //! What a recording knows while the tree runs: which path an access names, and what the rules say of it.
 //!
-//! The other files of this room judge calls with it. Neighbours: `resolve.rs` and `view.rs` find paths, the
-//! ledger keeps what is known of names and inodes.
+//! The files in `calls/` judge calls with it. Neighbours: `resolve.rs` and `view.rs` find paths, the ledger
+//! keeps what is known of names and inodes.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ use crate::snapshot::live::Filesystem;
 use crate::snapshot::{Operation, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, Effect};
+use crate::trace::syscalls::{Access, Effect, FileRef};
 
 /// Everything that a recording knows while the tree runs.
 pub struct Recording {
@@ -112,18 +112,18 @@ impl Recording {
         }
     }
 
-    /// Whether a name may mean something else to a process than it does out here.
+    /// Whether a name may mean something else to a process than it does in our root and mount namespace.
     pub fn sees_other_names(&self, caller: Caller) -> bool {
         self.mounts.moved() || self.processes.traits(caller.tgid).in_foreign_mount_namespace
     }
 
-    /// Records what an unresolved path still told.
+    /// Records what is known of a path that could not be resolved.
     pub fn unseen(&mut self, process: ProcessId, unseen: Unseen) {
         match unseen {
             Unseen::Elsewhere(path) => {
                 self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
                     format!(
-                        "{} in another root or mount namespace has no name out here",
+                        "{} in another root or mount namespace has no name in the recorder's",
                         String::from_utf8_lossy(&path)
                     )
                 });
@@ -142,7 +142,7 @@ impl Recording {
                 Some(rule) => self.policy.suppressed.read(rule),
                 None => self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
                     format!(
-                        "{} is on a file system that was mounted meanwhile and is served by a program: nothing \
+                        "{} is on a filesystem that was mounted meanwhile and is served by a program: nothing \
                          there is recorded",
                         String::from_utf8_lossy(&path)
                     )
@@ -161,7 +161,7 @@ impl Recording {
                 });
             }
             Unseen::Unresolved(
-                Unresolved::NotADirectory
+                Unresolved::NotADirectory(_)
                 | Unresolved::TooLong
                 | Unresolved::Nameless
                 | Unresolved::Outside(_),
@@ -202,8 +202,8 @@ impl Recording {
         }
     }
 
-    /// The record of a path that the held call may change; what a rule of ownership would leave out
-    /// is recorded after all where it does.
+    /// The record of a path that the stopped call may change. A file that the foreign-owner rule leaves out
+    /// gets one, too, which counts once the call has changed it.
     pub fn classify_for_write(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
         if let Some(name) = self.ledger.names.find(&path) {
             return Classification::Record(name);
@@ -249,15 +249,30 @@ impl Recording {
         self.lookups.forget();
     }
 
-    /// Whether a path may have led nowhere only because a call in flight was changing names on its way.
-    pub fn is_doubtful(&self, unseen: &Unseen) -> bool {
-        let changing = self.ledger.in_flight.changes() || self.ledger.in_flight.moves();
-        changing
-            && matches!(unseen, Unseen::Unresolved(unresolved) if !matches!(unresolved, Unresolved::Served(_)))
+    /// Whether a place may have no name only because a call in flight was changing names on the way to it.
+    pub fn is_doubtful(&self, caller: Caller, access: &Access, unseen: &Unseen) -> bool {
+        if !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves() {
+            return false;
+        }
+        match (unseen, &access.file) {
+            (
+                Unseen::Unresolved(
+                    Unresolved::NotADirectory(_) | Unresolved::Loop(_) | Unresolved::Denied(..),
+                ),
+                _,
+            ) => true,
+            // What never had a name, or has lost it, gets none.
+            (Unseen::Unresolved(Unresolved::Nameless), FileRef::Descriptor(fd)) => {
+                let link = format!("/proc/{}/fd/{fd}", caller.tid).into_bytes();
+                resolve::read_magic_link(&link)
+                    .is_ok_and(|text| text.starts_with(b"/") && !text.ends_with(b" (deleted)"))
+            }
+            (Unseen::Unresolved(_) | Unseen::Elsewhere(_), _) => false,
+        }
     }
 
     /// Whether a call may wait at what is there: an open for the other end of a FIFO or for a device, a
-    /// connect for room, any call for whoever serves the file system.
+    /// connect for room, any call for whoever serves the filesystem.
     pub fn may_wait(&mut self, effect: Effect, path: &[u8], stat: Option<&FileStat>) -> bool {
         /// Null, zero, random and the like (mem(4), null(4)).
         const MEMORY_DEVICES: u32 = 1;

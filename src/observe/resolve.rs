@@ -3,7 +3,7 @@
 //!
 //! A walk asks only for names whose parents are already resolved, so the same walk serves a
 //! tracee with another root (or mount namespace) through /proc/TID/root. Neighbours: `view.rs`
-//! says where a thread's paths start; `recorder.rs` records what is found.
+//! says where a thread's paths start; `recording.rs` records what is found.
 
 pub mod credentials;
 mod known;
@@ -21,7 +21,7 @@ use known::KnownDirectories;
 
 /// The kernel's limit of symlinks in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
-/// NAME_MAX of every local file system.
+/// NAME_MAX of every local filesystem.
 const NAME_MAX: usize = 255;
 
 /// Whose names the paths of a walk are.
@@ -72,13 +72,13 @@ pub struct Crossed {
 /// Why a path has no name to record.
 #[derive(Debug)]
 pub enum Unresolved {
-    /// A component that is no directory is used as one (ENOTDIR).
-    NotADirectory,
+    /// A component that is no directory is used as one (ENOTDIR): its name.
+    NotADirectory(Vec<u8>),
     /// Too many symlinks (ELOOP): the symlinks that were seen.
     Loop(Vec<Crossed>),
-    /// A name longer than the kernel takes (ENAMETOOLONG).
+    /// A name longer than the kernel accepts (ENAMETOOLONG).
     TooLong,
-    /// A directory on the way refuses its search: its name, and the symlinks seen before.
+    /// A directory on the way may not be searched (EACCES): its name, and the symlinks seen before.
     Denied(Vec<u8>, Vec<Crossed>),
     /// Something without a name: a pipe, a deleted file, an object behind a magic link.
     Nameless,
@@ -88,33 +88,55 @@ pub enum Unresolved {
     TooDeep,
     /// The kernel does not tell us where the path starts.
     Untold,
-    /// It leads to a file system that the tree serves itself: nothing may be asked of it while a call is
+    /// It leads to a filesystem that the tree serves itself, which must not be accessed while a tracee is
     /// stopped. As much of its name as is known.
     Served(Vec<u8>),
+}
+
+impl Unresolved {
+    /// The names that decide that the path leads nowhere, as far as they are known.
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        let symlinks = |crossed: &[Crossed]| crossed.iter().map(|symlink| symlink.path.clone()).collect();
+        match self {
+            Unresolved::NotADirectory(path) => vec![path.clone()],
+            Unresolved::Loop(crossed) => symlinks(crossed),
+            Unresolved::Denied(directory, crossed) => {
+                let mut names: Vec<Vec<u8>> = symlinks(crossed);
+                names.push(directory.clone());
+                names
+            }
+            Unresolved::TooLong
+            | Unresolved::Nameless
+            | Unresolved::Outside(_)
+            | Unresolved::TooDeep
+            | Unresolved::Untold
+            | Unresolved::Served(_) => Vec::new(),
+        }
+    }
 }
 
 /// The walker, with the directories that it knows to be real ones.
 #[derive(Debug, Default)]
 pub struct Resolver {
     known: KnownDirectories,
-    /// Whether a call is under way that may change one: none is used or learnt.
+    /// Whether a call in flight may change one of them: then none is used, and none is added.
     paused: bool,
-    /// Places that nothing may be asked of at or below.
+    /// The mount points of served filesystems: nothing at or below one may be accessed.
     served: Vec<Vec<u8>>,
 }
 
 impl Resolver {
-    /// Says at and below which places nothing may be asked of the file system.
+    /// Sets the mount points of served filesystems, at and below which nothing may be accessed.
     pub fn set_served(&mut self, places: Vec<Vec<u8>>) {
         self.served = places;
     }
 
-    /// Whether nothing may be asked of the file system at `path`.
+    /// Whether `path` is on a served filesystem, which must not be accessed.
     pub fn is_served(&self, path: &[u8]) -> bool {
         self.served.iter().any(|place| inside(path, trim_root(place)).is_some())
     }
 
-    /// Like the function [`named_object`], without asking who serves a file system.
+    /// Like the function [`named_object`], but accesses no served filesystem.
     pub fn named_object(&self, link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
         if !self.served.is_empty() {
             let path = read_magic_link(link)?;
@@ -125,7 +147,7 @@ impl Resolver {
         named_object(link)
     }
 
-    /// Has nothing that is known used, or anything learnt, until the contrary.
+    /// Suspends or resumes the cache of directories: while suspended it is neither used nor filled.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
@@ -337,7 +359,7 @@ impl<'a> Walk<'a> {
                     must_be_directory,
                 });
             } else {
-                return Err(Unresolved::NotADirectory);
+                return Err(Unresolved::NotADirectory(real));
             }
         }
     }
@@ -357,7 +379,7 @@ impl<'a> Walk<'a> {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             // A descriptor that a path starts from need be no directory.
-            Err(Errno::NOTDIR) => Err(Unresolved::NotADirectory),
+            Err(Errno::NOTDIR) => Err(Unresolved::NotADirectory(path.to_vec())),
             Err(Errno::NAMETOOLONG) if self.outside(path).len() >= PATH_MAX => Err(Unresolved::TooDeep),
             Err(Errno::NAMETOOLONG) => Err(Unresolved::TooLong),
             Err(_) => {

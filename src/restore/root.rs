@@ -1,8 +1,8 @@
 //! Recorded paths beneath a root directory, reached without following a symlink.
 //!
 //! A recorded path is the real path of its parent and a last name, so a symlink in its parent is a change
-//! since or a trap; in both cases nothing of the record is there. Whatever this room does to a path, it
-//! does to a name in an open directory, or to a descriptor. Neighbours: `snapshot::live` and
+//! since or a trap; in both cases nothing of the record is there. All work of `restore` on a path is done
+//! on a name in an open directory, or on a descriptor. Neighbours: `snapshot::live` and
 //! `snapshot::compare` read what is at a [`Dentry`].
 
 use std::io;

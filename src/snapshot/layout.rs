@@ -77,7 +77,9 @@ impl Made {
 }
 
 impl SnapshotDir {
-    /// Makes `path` with its parents, or takes it over if it is empty or has a snapshot, and locks it. Nothing in it is changed before [`SnapshotDir::commit`].
+    /// Makes `path` with its parents, or takes it over if it is empty or has a snapshot, and locks it.
+    ///
+    /// Nothing in it is changed before [`SnapshotDir::commit`].
     pub fn create(path: &Path) -> Result<SnapshotDir, Error> {
         let directory = open_locked(path)?;
         directory.take_over()?;

@@ -377,7 +377,7 @@ pub struct Present {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device of the file system.
+    /// Device of the filesystem.
     pub dev: u64,
     /// Inode number.
     pub ino: u64,

@@ -1,4 +1,4 @@
-//! Bundles for the tests of this room.
+//! Bundles for the tests of this module.
 
 use std::fs::File;
 use std::path::Path;

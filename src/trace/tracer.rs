@@ -235,7 +235,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         {
             let _ = tracee.set_register(Register::FirstArgument, argument);
         }
+        // And memory of its own.
         if let Some(program) = self.changed_programs.remove(&tid)
+            && stop != Stop::Exec
             && let Err(error) = program.restore(tracee)
         {
             gap(self.observer, &format!("put back the seccomp program of thread {tid}: {error}"));

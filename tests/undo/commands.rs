@@ -126,6 +126,19 @@ fn names_moved_to_another_inode_are_restored_together() {
 }
 
 #[test]
+fn one_name_is_parted_from_a_file_that_another_name_stays_with() {
+    let place = Place::new();
+    place.write("one", "same");
+    fs::hard_link(place.at("one"), place.at("two")).unwrap();
+    place.write("other", "same");
+    record(&place, "ln -f other one; ln -f other two");
+    place.verb("restore", &["--before", "one"]).expect(0);
+    let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
+    assert_ne!(inode("one"), inode("other"));
+    assert_eq!(inode("two"), inode("other"));
+}
+
+#[test]
 fn changes_of_the_inputs_name_are_undone() {
     for script in [
         "mv list list.bak",

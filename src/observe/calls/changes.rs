@@ -1,6 +1,6 @@
 //! Calls that can change something: prepared at their entry, judged by their result.
 //!
-//! What a call may destroy is safe before it goes on; nothing is recorded before it has
+//! What a call may destroy is protected before the tracee is resumed; nothing is recorded before the call has
 //! succeeded, or failed in a way that says something. A call that conflicts with one in flight is postponed.
 //! Neighbours: `recorder.rs` calls in here, `rename.rs` knows what a moved directory takes along, the ledger
 //! takes what has changed.
@@ -78,7 +78,7 @@ enum Judgement {
 }
 
 impl Recording {
-    /// Makes everything safe that a call may destroy, unless it has to wait for another one.
+    /// Protects everything that a call may destroy, or postpones the call if it has to wait for another one.
     pub fn prepare(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         // Such a call matters to what was only appended to, and names nothing else.
         let rewrites = |access: &Access| access.effect == Effect::Rewrite;
@@ -93,7 +93,9 @@ impl Recording {
             if !call.overdue {
                 return Decision::Postpone;
             }
-            self.tell_overtaken(process, &footprint);
+            if !footprint.walked.is_empty() {
+                self.tell_overtaken(process, &footprint);
+            }
         }
         if unmounts(call.decoded) {
             self.contents.capture.release_files();
@@ -133,7 +135,11 @@ impl Recording {
         let moves = special == Some(Special::Namespace)
             || call.decoded.accesses.iter().any(|access| meaning(access.effect, None).moves)
             || parts.iter().any(|part| part.meaning().moves);
-        let wanted = moves || !parts.is_empty() || exec.is_some() || special.is_some_and(is_known_by_result);
+        let wanted = moves
+            || !parts.is_empty()
+            || !footprint.walked.is_empty()
+            || exec.is_some()
+            || special.is_some_and(is_known_by_result);
         if !wanted {
             return Decision::Continue;
         }
@@ -168,7 +174,18 @@ impl Recording {
                     announcement.footprint.add(access.effect, resolved);
                     announcement.footprint.add_working_directory(caller, traits, access);
                 }
-                Err(unseen) => announcement.doubtful |= self.is_doubtful(unseen),
+                Err(unseen) => {
+                    announcement.doubtful |= self.is_doubtful(caller, access, unseen);
+                    let names = match unseen {
+                        Unseen::Unresolved(unresolved) => unresolved.names(),
+                        Unseen::Elsewhere(_) => Vec::new(),
+                    };
+                    // It fails for as long as nobody changes these.
+                    if !names.is_empty() {
+                        announcement.footprint.walked.extend(names);
+                        announcement.footprint.add_working_directory(caller, traits, access);
+                    }
+                }
             }
         }
         announcement
@@ -213,7 +230,7 @@ impl Recording {
         }
     }
 
-    /// Tells that a call went on though another one, which takes too long, may change what it names.
+    /// Warns that a call continues although another one, which takes too long, may change what it names.
     pub fn tell_overtaken(&mut self, process: ProcessId, footprint: &Footprint) {
         self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
             let path = footprint.walked.first().map_or(&b""[..], Vec::as_slice);
@@ -315,12 +332,12 @@ impl Recording {
                 // A chain of filters has one listener, and ours answers read-only calls.
                 Some(EBUSY) => self.warnings.note(WarningKind::Listener, Some(process), || {
                     format!(
-                        "process {who} asked for a supervisor and was refused (--mechanism stops lets it)"
+                        "process {who} asked for a listener and was refused (--mechanism stops allows it)"
                     )
                 }),
                 Some(..0) => {}
                 _ => self.warnings.lost(WarningKind::Listener, Some(process), || {
-                    format!("process {who} installed a filter with a supervisor, which may act for it")
+                    format!("process {who} installed a filter with a listener, whose holder may act for it")
                 }),
             },
             _ => {}
@@ -347,7 +364,7 @@ impl Recording {
         }
         for point in changed.came.iter().chain(&changed.went) {
             self.resolver.mounts_changed(point);
-            // A device number is used again by the next file system that has none of its own.
+            // A device number is used again by the next filesystem that has none of its own.
             self.contents.filesystems = Filesystems::default();
         }
     }
@@ -443,11 +460,11 @@ fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
     const EFAULT: i64 = -(libc::EFAULT as i64);
     const ENOTDIR: i64 = -(libc::ENOTDIR as i64);
     match result {
-        // ERESTARTSYS and its kin: the kernel makes the call again.
+        // ERESTARTSYS and its variants: the kernel restarts the call.
         Some(EFAULT | ENOTDIR | -516..=-512) => Judgement::Nothing,
         Some(-4095..=-1) => Judgement::Refused,
         Some(_) => Judgement::Done,
-        // Its thread died in it: the file system says whether it was in time.
+        // Its thread died in it: the filesystem says whether it was in time.
         None => {
             let differs = |part: &Part| {
                 let now = fs::lstat(&part.path).ok().flatten();

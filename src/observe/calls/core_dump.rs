@@ -35,7 +35,7 @@ impl Recording {
         let file = FileRef::Path { dirfd: Dirfd::Cwd, path };
         let resolve = Resolve::default();
         let access = Access { file, effect: Effect::MakeNode, follow: false, resolve };
-        // Where it has no name out here, the dump is one that was not foreseen.
+        // If it has no name in our mount namespace, the dump counts as unexpected.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let classification = self.classify_for_write(path.clone(), stat.as_ref());
         let protected = match &stat {
@@ -85,7 +85,7 @@ impl Recording {
             });
         } else {
             self.warnings.lost(WarningKind::CoreDump, Some(id), || {
-                format!("process {process} dumped core to a file that was not foreseen")
+                format!("process {process} dumped core to an unexpected file")
             });
         }
     }

@@ -91,12 +91,12 @@ impl Recording {
         }
         let path = String::from_utf8_lossy(&part.path).into_owned();
         self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
-            format!("an open of {path} returned another file than was there when it was checked")
+            format!("an open of {path} returned another file than the one that was checked")
         });
         self.record_descriptor(caller, process, fd, open.read, open.write || open.truncate, true);
     }
 
-    /// KnownPaths whether the file that an open for reading returned was recorded, or left out, at its entry.
+    /// Checks whether the file that an open for reading returned was recorded, or left out, at its entry.
     pub fn check_opened_for_reading(&mut self, caller: Caller, process: ProcessId, fd: i32) {
         let Ok(opened) = view::path_of_descriptor(&self.resolver, caller, fd) else {
             return self.hidden_file(caller, process, fd);
@@ -123,7 +123,7 @@ impl Recording {
     fn path_changed(&mut self, process: ProcessId, path: &[u8]) {
         self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
             let path = String::from_utf8_lossy(path);
-            format!("an open returned {path}, which is another file than was there when it was checked")
+            format!("an open returned {path}, which is not the file that was checked")
         });
     }
 
@@ -155,14 +155,14 @@ impl Recording {
         if late && new && write && has_bytes {
             let path = String::from_utf8_lossy(&part.path).into_owned();
             self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
-                format!("{path} was first seen when it was open for writing already")
+                format!("{path} was already open for writing when it was first seen")
             });
         }
         self.apply_part(caller, process, &mut part, None);
         self.protector().release(part.protected);
     }
 
-    /// A file that has a name, though not out here; not what is a pipe, or was deleted.
+    /// Counts a file that has a name, but none in our mount namespace; not a pipe or a deleted file.
     fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
         let link = format!("/proc/{}/fd/{fd}", caller.tid);
         if let Ok(path) = resolve::read_magic_link(link.as_bytes())
@@ -178,7 +178,7 @@ impl Recording {
         }
     }
 
-    /// Tells of a descriptor through which files are opened without a call that names them.
+    /// Warns of a descriptor through which files are opened without a call that names them.
     fn acts_unseen(&mut self, caller: Caller, process: ProcessId, fd: i32) -> bool {
         let link = rustix::fs::readlink(format!("/proc/{}/fd/{fd}", caller.tid), Vec::new());
         let Some(kind) = link.ok().and_then(|link| unseen_kind(link.as_bytes())) else { return false };
@@ -209,8 +209,8 @@ impl Recording {
     }
 }
 
-/// What is told of a descriptor through which files are opened unseen, by its symlink in /proc/PID/fd: an
-/// io_uring, and a group of fanotify, whose events bring open files.
+/// The warning for a descriptor through which files are opened unseen, by its symlink in /proc/PID/fd: an
+/// io_uring, or a fanotify group, whose events carry open descriptors.
 pub fn unseen_kind(link: &[u8]) -> Option<WarningKind> {
     match link {
         b"anon_inode:[io_uring]" => Some(WarningKind::IoUring),

@@ -1,6 +1,6 @@
-//! What each effect of a call means for the ledger: one row an effect, no rule for the rest.
+//! What each effect of a call means for the ledger: one row per effect, and no wildcard.
 //!
-//! Pure. Neighbour: `changes.rs`, which asks before a call goes on and when it has succeeded.
+//! Pure. Neighbour: `changes.rs`, which asks at the entry of a call and when it has succeeded.
 
 use crate::fs::FileStat;
 use crate::observe::capture::Threat;

@@ -72,7 +72,7 @@ impl Recording {
         (interpreters, of_scripts)
     }
 
-    /// Mends the interpreters of a program that was executed: binfmt_misc has others than the files name.
+    /// Corrects the interpreters of a program that was executed: binfmt_misc may have chosen others.
     pub fn find_what_runs(&mut self, caller: Caller, exec: &mut PendingExec) {
         let link = format!("/proc/{}/exe", caller.tid).into_bytes();
         if resolve::read_magic_link(&link).is_ok_and(|runs| runs == exec.runs()) {

@@ -1,4 +1,4 @@
-//! One place of a call that can change something: made safe at the entry, applied by the result.
+//! One place of a call that can change something: protected at the entry, applied by the result.
 //!
 //! Neighbours: `effects.rs` says what each effect means, `changes.rs` has the calls that consist of these.
 
@@ -57,7 +57,7 @@ impl Footprint {
     /// Adds the working directory that the threads of a process share, or several processes: one may change
     /// it while another's call starts from it.
     pub fn add_working_directory(&mut self, caller: Caller, traits: ProcessTraits, access: &Access) {
-        // No path of a file is relative. Few processes share theirs, so which ones is not told apart.
+        // No absolute path equals these keys. All processes that share a working directory get the same one.
         let shared = || match traits {
             ProcessTraits { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
             _ => format!("working directory of {}", caller.tgid).into_bytes(),

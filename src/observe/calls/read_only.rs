@@ -32,9 +32,9 @@ enum Use {
 impl Recording {
     /// Judges a read-only call.
     ///
-    /// Its result is wanted where the kernel may find something else than we do at its entry: what a thread with other
-    /// rights than ours may open, the kernel says, and another thread may rewrite the path of an open. An
-    /// open that may wait is judged at its entry all the same.
+    /// The result is awaited if the kernel may find something other than what we find at the entry: if the
+    /// thread has other rights than ours, only the kernel knows what it may open, and another thread may
+    /// rewrite the path of an open. An open that may block is judged at its entry all the same.
     pub fn judge_read_only(
         &mut self,
         caller: Caller,
@@ -90,7 +90,7 @@ impl Recording {
     ) -> Use {
         let traits = self.processes.traits(caller.tgid);
         let plain = !self.sees_other_names(caller) && !traits.other_rights;
-        // While a name changes, nothing that is known of names counts.
+        // While a name is changing, the cache is not used.
         let place = (plain && !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves())
             .then(|| self.lookups.place(&self.resolver, caller, access))
             .flatten();
@@ -119,7 +119,7 @@ impl Recording {
         };
         let resolved = match located {
             Ok(resolved) => resolved,
-            Err(unseen) if !overdue && self.is_doubtful(&unseen) => return Use::Conflicts,
+            Err(unseen) if !overdue && self.is_doubtful(caller, access, &unseen) => return Use::Conflicts,
             Err(unseen) => {
                 let refused = unseen.is_refused();
                 self.unseen(process, unseen);

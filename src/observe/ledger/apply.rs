@@ -1,4 +1,4 @@
-//! Applies a change to the ledger: the only way in which it learns that something is another thing now.
+//! Applies a change to the ledger: the only way in which it learns that anything has changed.
 //!
 //! System calls, core dumps, inherited and received descriptors all end here. Neighbours: `changes.rs`,
 //! `rename.rs`, `core_dump.rs`, `inherited.rs` and `descriptors.rs` say what has happened.
@@ -49,7 +49,7 @@ pub struct Change<'a> {
 }
 
 impl Ledger {
-    /// Applies a change; whether uses of the name are recorded from now on that were left out.
+    /// Applies a change. Returns whether the name, which was left out so far, is recorded from now on.
     #[must_use = "what is known of uses is doubtful then"]
     pub fn apply(&mut self, change: Change<'_>) -> bool {
         let Change { name, stat, kind, operations, by } = change;
@@ -106,7 +106,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that an inode was changed in place; the name that it was first met by is told so, too.
+    /// Notes that an inode was changed in place, also at the name by which it was first met.
     fn change_in_place(&mut self, id: InodeId, kind: Kind, by: ProcessId) {
         let inode = self.inodes.get_mut(id);
         inode.threatened = true;
@@ -132,8 +132,10 @@ impl Ledger {
         let Some(id) = self.inodes.of(before) else { return };
         let Some(now) = fs::lstat(path).ok().flatten() else { return };
         let inode = self.inodes.get_mut(id);
-        let now = inode.as_known(Stat::from(&now));
-        if now.identity() == inode.before.identity() {
+        // Each copy in an overlay's upper layer has a time of its own.
+        let is_copied = inode.extra.as_ref().is_some_and(|extra| !extra.copies.is_empty());
+        let now = Stat::from(&now);
+        if !is_copied && now.identity() == inode.before.identity() {
             let (seconds, nanoseconds) = now.modified();
             inode.modified = Modified::Set(seconds, nanoseconds);
         }
@@ -144,7 +146,7 @@ impl Protector<'_> {
     /// Notes that a call has let an overlay copy the file at `path` to its upper layer.
     ///
     /// The copy may have another device and inode number, and no other names: where it had some, or where
-    /// the layers are on several file systems (the kernel's overlayfs.rst, "Inode properties").
+    /// the layers are on several filesystems (the kernel's overlayfs.rst, "Inode properties").
     pub fn note_copy_up(&mut self, path: &[u8], stat: &FileStat, effect: CopyUp) {
         if !resolve::is_regular(stat) || !self.contents.filesystems.is_overlay(stat.st_dev, path) {
             return;

@@ -1,9 +1,10 @@
 //! The calls in flight that can change something, and which others have to wait for them.
 //!
-//! Two calls conflict where one makes, removes or replaces a name that the other walks, or both change the number
-//! of names of one file: then what the second one does is known only when the first is over. Conflicting calls are made one after the other; all
-//! others go on at once. Calls that may wait for something outside (a FIFO, a program that serves a file
-//! system) are never waited for. Neighbour: `changes.rs`, which announces calls and ends them.
+//! Two calls conflict if one makes, removes or replaces a name that the other walks or lists, or if both
+//! change the number of hard links of one file: what the second one does is then known only when the first
+//! has ended. Conflicting calls run one after the other; all others run at once. No call waits for one that
+//! may block on something outside the tree (a FIFO, a program that serves a filesystem). Neighbour:
+//! `changes.rs`, which announces calls and ends them.
 
 use std::collections::HashMap;
 
@@ -24,7 +25,7 @@ pub struct Footprint {
     pub changed: SmallVec<[Vec<u8>; 2]>,
     /// The directories that it lists.
     pub listed: SmallVec<[Vec<u8>; 2]>,
-    /// The files of several names whose number of names it changes, by device and inode number.
+    /// The files with several hard links whose number it changes, by device and inode number.
     pub links: SmallVec<[(u64, u64); 2]>,
 }
 

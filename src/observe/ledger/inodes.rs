@@ -1,4 +1,4 @@
-//! One [`Inode`] a file, whatever its names: its state at first sight, and where its bytes are.
+//! One [`Inode`] per file, whatever its names: its state at first sight, and where its bytes are.
 //!
 //! Only what was there before the tree changed it is an inode of the ledger; what the tree makes is known
 //! by its name alone. Neighbours: `names.rs` has the names, `protect.rs` takes bytes and attributes,

@@ -1,4 +1,4 @@
-//! One [`Name`] a path: what it stood for at first sight, and how it was used.
+//! One [`Name`] per path: what it stood for at first sight, and how it was used.
 //!
 //! The first sight decides the before-state; operations and processes only grow. Neighbours:
 //! `inodes.rs` has what names stand for, `apply.rs` changes both, `finish.rs` makes the records of a

@@ -1,16 +1,15 @@
-//! Makes the bytes and attributes of an inode safe before a call may change them.
+//! Protects the bytes and attributes of an inode before a call may change them.
 //!
-//! Bytes are the inode's, not the name's: whichever of its names a call uses, they are taken once. Until it
-//! is known whether the call succeeds they are held; calls in flight share them. Neighbours: `changes.rs`
+//! Bytes belong to the inode, not to a name: whichever name a call uses, they are captured once. They are
+//! held until it is known whether the call succeeds, and calls in flight share them. Neighbours: `effects.rs`
 //! says which call threatens what, `capture.rs` stores the bytes.
 
 use std::collections::HashMap;
 
 use super::Ledger;
-use super::ids::InodeId;
-use super::ids::NameId;
+use super::ids::{InodeId, NameId};
 use super::inodes::{Attributes, Content};
-use crate::fs::FileStat;
+use crate::fs::{self, FileStat};
 use crate::git::Repositories;
 use crate::observe::capture::{Capture, Held, Source, Threat, Ticket};
 use crate::observe::resolve;
@@ -41,7 +40,7 @@ pub struct Protected {
     serial: u64,
 }
 
-/// The file systems that were asked about, by device.
+/// The filesystems that were asked about, by device.
 #[derive(Default)]
 pub struct Filesystems(HashMap<u64, Filesystem, foldhash::fast::RandomState>);
 
@@ -51,12 +50,12 @@ impl Filesystems {
         *self.0.entry(dev).or_insert_with(|| live::filesystem(path).unwrap_or(Filesystem::Local))
     }
 
-    /// Whether the file system of a path has no files with bytes of their own.
+    /// Whether the filesystem of a path has no files with bytes of their own.
     pub fn is_pseudo(&mut self, dev: u64, path: &[u8]) -> bool {
         self.of(dev, path) == Filesystem::Pseudo
     }
 
-    /// Whether the file system of a path is one of several layers.
+    /// Whether the filesystem of a path is one of several layers.
     pub fn is_overlay(&mut self, dev: u64, path: &[u8]) -> bool {
         self.of(dev, path) == Filesystem::Overlay
     }
@@ -66,7 +65,7 @@ impl Filesystems {
 pub struct ByteStore {
     /// The way into the bundle.
     pub capture: Capture,
-    /// Which file systems have files with bytes of their own.
+    /// Which filesystems have files with bytes of their own.
     pub filesystems: Filesystems,
     /// Bytes of a file that was only read are stored up to this size.
     max_read_bytes: u64,
@@ -106,7 +105,7 @@ pub struct Protector<'a> {
     pub contents: &'a mut ByteStore,
     /// What Git has.
     pub repositories: &'a mut Repositories,
-    /// Where gaps are told.
+    /// Where gaps are reported.
     pub warnings: &'a mut Warnings,
 }
 
@@ -142,7 +141,7 @@ impl Protector<'_> {
         if self.contents.filesystems.is_pseudo(now.st_dev, path) {
             return None;
         }
-        self.tell_late(id, now);
+        self.tell_late(id, path, now);
         // A call in flight may change it while it is read.
         let threatened = self.ledger.inodes.get(id).threatened;
         let threat = if threatened { Threat::Overwrite } else { threat };
@@ -226,7 +225,7 @@ impl Protector<'_> {
         if self.contents.filesystems.is_pseudo(now.st_dev, path) {
             return;
         }
-        self.tell_late(id, now);
+        self.tell_late(id, path, now);
         let threatened = self.ledger.inodes.get(id).threatened;
         let threat = if threatened { Threat::Overwrite } else { Threat::Unlink };
         let held = self.contents.capture.hold(self.source(id, path, now), threat);
@@ -325,7 +324,7 @@ impl Protector<'_> {
         }
     }
 
-    /// The attributes of what is at `path`; those that can't be read are a gap that is told.
+    /// The attributes of what is at `path`; those that can't be read are reported as a gap.
     pub fn attributes(&mut self, path: &[u8]) -> Attributes {
         let xattrs = live::xattrs(path).unwrap_or_else(|error| {
             self.warnings.lost(WarningKind::ContentOmitted, None, || {
@@ -345,7 +344,7 @@ impl Protector<'_> {
         self.ledger.inodes.get(id).name.map_or(b"", |name| self.ledger.names.path(name))
     }
 
-    /// Tells that the bytes of an inode are unavailable.
+    /// Warns that the bytes of an inode are unavailable.
     pub fn tell_omitted(&mut self, id: InodeId, reason: BlobOmitted) {
         let path = String::from_utf8_lossy(self.path_of(id)).into_owned();
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
@@ -353,16 +352,19 @@ impl Protector<'_> {
         });
     }
 
-    fn tell_late(&mut self, id: InodeId, now: &FileStat) {
+    fn tell_late(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
         let inode = self.ledger.inodes.get(id);
         if inode.appended || inode.is_unmodified(&now.into()) || !resolve::is_regular(now) {
             return;
         }
+        // `now` is of the entry of the call, and another one may have set the times since.
+        let is_still_unmodified = |now: FileStat| inode.is_unmodified(&(&now).into());
+        if fs::lstat(path).ok().flatten().is_some_and(is_still_unmodified) {
+            return;
+        }
         let path = String::from_utf8_lossy(self.path_of(id)).into_owned();
         self.warnings.lost(WarningKind::LateBeforeState, None, || {
-            format!(
-                "{path} changed between its first classification and the first call that needed its bytes"
-            )
+            format!("{path} changed between its first observation and the first call that needed its content")
         });
     }
 }

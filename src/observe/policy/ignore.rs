@@ -36,7 +36,7 @@ pub const DEFAULT_LIST: [&str; 10] = [
 /// The ignore file as an entry, and the name of the rule that always covers it.
 const IGNORE_FILE: &str = "$XDG_CONFIG_HOME/agent-snapshot/ignore.json";
 
-/// No sensible list is longer, and whoever can place the file shall not fill our memory.
+/// No sensible list is longer, and whoever can write the file must not be able to exhaust our memory.
 const SIZE_LIMIT: u64 = 1 << 20;
 
 /// As many symlinks as the kernel crosses for one path (path_resolution(7)).
@@ -309,7 +309,7 @@ impl Ignore {
                     return Ok(list);
                 }
                 self.notes.push(format!(
-                    "the ignore list {} is a link to nothing: the default list is used",
+                    "the ignore list {} is a dangling symlink: the default list is used",
                     file.display()
                 ));
             }

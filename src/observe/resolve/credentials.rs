@@ -15,7 +15,7 @@ const LINES: [&[u8]; 8] =
 pub struct Credentials(Vec<u8>);
 
 impl Credentials {
-    /// Those of a thread; none where they are not told.
+    /// Those of a thread; none if /proc does not show them.
     pub fn of(tid: Tid) -> Option<Credentials> {
         let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
         // What they are worth outside of it, only the first namespace tells (user_namespaces(7)).

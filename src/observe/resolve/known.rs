@@ -1,8 +1,8 @@
 //! The directories that walks have found to be real ones, so that they need no second lstat(2), and
 //! whether they still are the same at the end.
 //!
-//! What a traced call does to a directory is told to this module. What a program outside of the tree does
-//! is not: paths that led through such a directory meanwhile may have been recorded by a wrong name.
+//! What a traced call does to a directory is reported to this module. What a program outside of the tree does
+//! is not: paths that led through such a directory meanwhile may have been recorded under a wrong name.
 //! So each directory is remembered with its device and inode, also once it is not trusted any more, and
 //! followed through the traced renames, so that nothing has to be checked when one happens. A directory
 //! that is replaced and put back before it is met again is not noticed.
@@ -18,7 +18,7 @@ use crate::snapshot::live::{self, Filesystem};
 /// How many directories are remembered at most; what is beyond is walked each time.
 const LIMIT: usize = 100_000;
 
-/// The directories, by their real names out here.
+/// The directories, by their real names in our mount namespace.
 #[derive(Debug, Default)]
 pub(super) struct KnownDirectories {
     known: HashMap<Box<[u8]>, Directory, foldhash::fast::RandomState>,
@@ -157,6 +157,6 @@ impl KnownDirectories {
 
 /// Whether directories keep their inode numbers where `path` is, or was, and only programs change them.
 fn keeps_identities(path: &[u8]) -> bool {
-    // An overlay whose layers are on several file systems makes numbers up.
+    // An overlay whose layers are on several filesystems makes numbers up.
     live::filesystem(path).is_ok_and(|found| found == Filesystem::Local)
 }

@@ -101,7 +101,7 @@ fn check(
         }
         // A file that must be a directory.
         (Err(Errno::NOTDIR), Ok(found)) => prop_assert!(found.must_be_directory),
-        (Err(Errno::NOTDIR), Err(error)) => prop_assert!(matches!(error, Unresolved::NotADirectory)),
+        (Err(Errno::NOTDIR), Err(error)) => prop_assert!(matches!(error, Unresolved::NotADirectory(_))),
         (Err(Errno::LOOP), Err(error)) => prop_assert!(matches!(error, Unresolved::Loop(_))),
         (Err(Errno::NOENT), Ok(found)) => {
             prop_assert!(found.stat.is_none());

@@ -1,8 +1,7 @@
-//! Where a thread's paths start, and what its names are called from here.
+//! Where a thread's paths start, and what they are called in our own root and mount namespace.
 //!
 //! Working directories and descriptors are read from /proc at the moment of the call, never
-//! modelled: threads share and unshare them. Neighbours: `resolve.rs` walks from there, `working.rs`
-//! keeps for a moment what was said of a working directory.
+//! modelled: threads share and unshare them. Neighbour: `resolve.rs` walks from there.
 
 use rustix::fs::{AtFlags, CWD};
 
@@ -16,7 +15,7 @@ use crate::trace::syscalls::{Access, Dirfd, FileRef};
 pub enum Unseen {
     /// The walk found none.
     Unresolved(Unresolved),
-    /// Its name means another file, or none, out here: another root or mount namespace.
+    /// The thread has another root or mount namespace, and in ours the name means another file, or none.
     Elsewhere(Vec<u8>),
 }
 
@@ -25,7 +24,7 @@ impl Unseen {
     pub fn is_refused(&self) -> bool {
         matches!(
             self,
-            Unseen::Unresolved(Unresolved::NotADirectory | Unresolved::Loop(_) | Unresolved::TooLong)
+            Unseen::Unresolved(Unresolved::NotADirectory(_) | Unresolved::Loop(_) | Unresolved::TooLong)
         )
     }
 }
@@ -240,7 +239,7 @@ pub fn locate_in_foreign_mount_namespace(
 }
 
 impl Viewpoint {
-    /// Whether `path`, where they see `stat` or nothing, means the same out here.
+    /// Whether `path`, where they see `stat` or nothing, means the same in our mount namespace.
     fn is_ours(&self, path: &[u8], stat: Option<&FileStat>) -> bool {
         let ours = fs::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
         if ours.map(|ours| (ours.st_dev, ours.st_ino)) != stat.map(|stat| (stat.st_dev, stat.st_ino)) {

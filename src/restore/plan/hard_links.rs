@@ -47,6 +47,8 @@ impl Planner<'_> {
             let live = self.inspect(index).and_then(|inspection| inspection.live.as_ref());
             let is_linked = inode.is_some() && live.map(|live| (live.dev, live.ino)) == inode;
             match self.steps.get(&index) {
+                // It leaves the file that the leader stays a name of.
+                Some(Action::File { own_content: true, .. }) if is_linked => {}
                 // What is written through one name is written for all.
                 Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
                     self.steps.remove(&index);

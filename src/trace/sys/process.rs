@@ -31,8 +31,9 @@ pub(super) fn check(result: impl Into<libc::c_long>) -> io::Result<libc::c_long>
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Whether this process has one thread, as far as it can be told.
 fn is_single_threaded() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.take(2).count() == 1)
+    std::fs::read_dir("/proc/self/task").map_or(true, |tasks| tasks.take(2).count() == 1)
 }
 
 /// Forks this process (fork(2)); an error if it has more than one thread.

@@ -98,7 +98,7 @@ fn followed(dirfd: Dirfd, path: Vec<u8>, effect: Effect) -> Access {
 }
 
 /// Adds the source of a mount, where it is a path: always for MS_BIND and MS_MOVE, and for a new mount
-/// if it begins with `/`; otherwise it is a name that the file system interprets.
+/// if it begins with `/`; otherwise it is a name that the filesystem interprets.
 pub(super) fn mount(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = Some(Special::Namespace);
     const PROPAGATION: libc::c_ulong =

@@ -111,7 +111,7 @@ fn a_list_that_links_to_nothing_is_not_replaced() {
     fs::create_dir_all(place.list_file().parent().unwrap()).unwrap();
     symlink("nowhere", place.list_file()).unwrap();
     let ignore = Ignore::load(&place.environment(), &[]).unwrap();
-    assert!(ignore.notes()[0].contains("link to nothing"), "{:?}", ignore.notes());
+    assert!(ignore.notes()[0].contains("dangling symlink"), "{:?}", ignore.notes());
     assert!(place.list_file().is_symlink());
 }
 
