@@ -261,11 +261,10 @@ impl Recording {
                 ),
                 _,
             ) => true,
-            // What never had a name, or has lost it, gets none.
+            // It may be losing or getting a name; what the tree itself has made never had one that matters.
             (Unseen::Unresolved(Unresolved::Nameless), FileRef::Descriptor(fd)) => {
-                let link = format!("/proc/{}/fd/{fd}", caller.tid).into_bytes();
-                resolve::read_magic_link(&link)
-                    .is_ok_and(|text| text.starts_with(b"/") && !text.ends_with(b" (deleted)"))
+                let file = rustix::fs::stat(format!("/proc/{}/fd/{fd}", caller.tid));
+                file.is_ok_and(|file| self.ledger.inodes.of(&file).is_some())
             }
             (Unseen::Unresolved(_) | Unseen::Elsewhere(_), _) => false,
         }
