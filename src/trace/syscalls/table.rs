@@ -4,23 +4,7 @@
 //! Filter, decoding and the choice between notification and ptrace-stop are all derived from it. A condition
 //! (`when`) reads registers only, so that the seccomp program can test it.
 //!
-//! # Checklist: adding a system call
-//!
-//! In brackets, the test that fails until the step is done.
-//!
-//! 1. `testdata/path_syscalls.txt`: its line, with its class: `path`, `descriptor` or `tracking`, or `none`
-//!    and the reason, and this list ends here. If its number is above [`LAST`], raise that.
-//!    (`the_checklist_has_every_call_of_the_kernel_once`)
-//! 2. [`ROWS`]: its row, below the arguments of its man page. (`the_checklist_and_the_table_agree`)
-//! 3. If no operand of `row.rs` can express an argument: a function in `custom.rs`.
-//! 4. If no `Effect` or `Special` of `decoded.rs` says what it does: a variant, and its meaning for a
-//!    recording in `observe/calls/effects.rs`, whose match has no wildcard.
-//! 5. `tests.rs`: what it decodes to, with each flag, an empty path and a null pointer.
-//! 6. `test_programs/`: a case that makes the call and states what is recorded. A new program needs an
-//!    `[[example]]` in Cargo.toml and its name in tests/record/syscalls.rs.
-//!    (`every_path_syscall_has_a_test_program`)
-//! 7. `docs/limits.md`: the list of system calls. (`the_limits_list_every_call_of_the_table` prints it.)
-//! 8. `CHANGELOG.md`.
+//! CONTRIBUTING.md, "Add a system call", lists what belongs to a new row.
 
 use super::args::Sysno;
 use super::custom;
