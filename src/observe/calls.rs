@@ -3,8 +3,8 @@
 //! - `read_only.rs`: calls that change nothing, judged at their entry.
 //! - `changes.rs`: calls that may change something, prepared at their entry and judged by their result. Each
 //!   place that one names is a [`part::Part`]; `effects.rs` says what each effect means for it.
-//! - `rename.rs`, `exec.rs` (with [`program`], which reads the files that the kernel opens), `descriptors.rs`:
-//!   what those calls need beyond it.
+//! - `rename.rs`, `exec.rs` (with [`program`], which reads the files that the kernel opens),
+//!   `descriptors.rs`: what those calls need beyond it.
 //! - [`inherited`], `core_dump.rs`: changes that no call of the tree makes.
 
 pub mod changes;

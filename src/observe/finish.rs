@@ -14,8 +14,7 @@ use super::capture::Threat;
 use super::capture::{Finished, Held, Outcome, Source, Ticket};
 use super::fit;
 use super::ledger::Ledger;
-use super::ledger::ids::InodeId;
-use super::ledger::ids::NameId;
+use super::ledger::ids::{InodeId, NameId};
 use super::ledger::inodes::{Attributes, Content, Stat};
 use super::ledger::names::Name;
 use super::mounts::named_twice;
@@ -156,10 +155,10 @@ impl Recorder {
                 )
             });
         }
-        known.tell_files_named_twice(&afters);
+        known.warn_files_named_twice(&afters);
         let afters = known.leave_out_misfits(afters);
-        let Recording { policy, ledger, mut repositories, processes, contents, mut warnings, .. } = known;
-        let mut finished = contents.capture.finish();
+        let Recording { policy, ledger, mut repositories, processes, byte_store, mut warnings, .. } = known;
+        let mut finished = byte_store.capture.finish();
         for (name, after) in &afters {
             let content_before = ledger.before(*name).map_or(Content::Unneeded, |inode| inode.content);
             let size_before = ledger.before(*name).map_or(0, |inode| inode.before.size);
@@ -254,7 +253,7 @@ impl Recording {
             if let Some(id) = self.ledger.names.get(*name).before
                 && self.ledger.inodes.get(id).content == Content::InPlace
             {
-                self.protector().tell_omitted(id, BlobOmitted::Unreadable);
+                self.protector().warn_omitted(id, BlobOmitted::Unreadable);
                 self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Unreadable);
             }
         }
@@ -277,7 +276,7 @@ impl Recording {
     }
 
     /// A file that was changed by a name, and has another that no hard link connects with it.
-    fn tell_files_named_twice(&mut self, afters: &[(NameId, After)]) {
+    fn warn_files_named_twice(&mut self, afters: &[(NameId, After)]) {
         let ledger = &self.ledger;
         let files = afters.iter().filter_map(|(name, after)| {
             let stat = after.stat(*name, ledger).filter(|stat| stat.is_regular() && stat.nlink == 1)?;
@@ -364,7 +363,7 @@ impl Recording {
             }
             None => None,
         };
-        self.tell_external_change(name, stat.as_ref());
+        self.warn_external_change(name, stat.as_ref());
         let known = self.ledger.names.get(name);
         let entries = match stat {
             Some(now) if known.entries().is_some() && now.is_directory() => live::entries_digest(&path).ok(),
@@ -476,11 +475,11 @@ impl Recording {
                 return AfterContent::None;
             }
         }
-        if self.contents.filesystems.is_pseudo(stat.dev, path) {
+        if self.byte_store.filesystems.is_pseudo(stat.dev, path) {
             return AfterContent::None;
         }
         let source = Source { path, identity: stat.identity(), length: None };
-        match self.contents.capture.hold(source, Threat::Unlink) {
+        match self.byte_store.capture.hold(source, Threat::Unlink) {
             Held::Omitted(reason) => {
                 let path = String::from_utf8_lossy(path);
                 self.warnings.lost(WarningKind::ContentOmitted, None, || {
@@ -489,8 +488,8 @@ impl Recording {
                 AfterContent::Omitted(reason)
             }
             held => {
-                let store = self.contents.stores(&held);
-                AfterContent::Taken(self.contents.capture.submit(
+                let store = self.byte_store.stores(&held);
+                AfterContent::Taken(self.byte_store.capture.submit(
                     blob_key(Side::After, path),
                     held,
                     None,
@@ -501,7 +500,7 @@ impl Recording {
     }
 
     /// A file that changed though no traced call changed it.
-    fn tell_external_change(&mut self, name: NameId, now: Option<&Stat>) {
+    fn warn_external_change(&mut self, name: NameId, now: Option<&Stat>) {
         let known = self.ledger.names.get(name);
         let inode = self.ledger.before(name);
         if known.operations.intersects(Operations::CHANGES)
@@ -518,14 +517,14 @@ impl Recording {
                 // Another target makes another symlink, perhaps with the same number.
                 ((before.is_regular() || before.is_symlink()) && !inode.is_unmodified(now))
                     || (before.mode ^ now.mode) & libc::S_IFMT != 0
-                    || (!inode.touched && attributes(before) != attributes(now))
+                    || (!inode.is_touched() && attributes(before) != attributes(now))
             }
             _ => true,
         };
         let dev = now.map(|now| now.dev).or(inode.map(|inode| inode.before.dev));
         let path = self.ledger.names.path(name).to_vec();
         // Files of the kernel's own filesystems change by themselves.
-        if changed && !dev.is_some_and(|dev| self.contents.filesystems.is_pseudo(dev, &path)) {
+        if changed && !dev.is_some_and(|dev| self.byte_store.filesystems.is_pseudo(dev, &path)) {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(&path))
             });

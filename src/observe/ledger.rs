@@ -16,11 +16,11 @@ pub mod protect;
 
 use std::collections::HashMap;
 
-use self::ids::InodeId;
-use self::ids::NameId;
+use self::ids::{InodeId, NameId};
 use self::in_flight::InFlight;
 use self::inodes::{Inode, Inodes};
 use self::names::Names;
+use crate::fs::FileStat;
 
 /// The names and inodes of a recording.
 #[derive(Debug, Default)]
@@ -41,6 +41,12 @@ impl Ledger {
     /// The inode that a name stood for at first sight.
     pub fn before(&self, name: NameId) -> Option<&Inode> {
         self.names.get(name).before.map(|inode| self.inodes.get(inode))
+    }
+
+    /// Whether the file that lstat(2) has found was only appended to, through a descriptor from before the
+    /// launch.
+    pub fn is_appended(&self, stat: &FileStat) -> bool {
+        self.inodes.of(stat).is_some_and(|id| self.inodes.get(id).appended)
     }
 
     /// How many traced calls changed what a name stands for, by this name or another one.

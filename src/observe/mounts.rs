@@ -95,7 +95,7 @@ impl Mounts {
 
     /// Finds out what a call of `caller` has changed in the mounts of its own namespace or of ours.
     pub fn update(&mut self, caller: Tid) -> Changed {
-        let changed = self.look_here();
+        let changed = self.read_own_table();
         let (ours, theirs) = (namespace("self"), namespace(&caller.to_string()));
         let points = |table: &[Mount], outside: &[Device]| {
             let served = table.iter().filter(|mount| mount.served && !outside.contains(&mount.device));
@@ -113,7 +113,7 @@ impl Mounts {
         changed
     }
 
-    fn look_here(&mut self) -> Changed {
+    fn read_own_table(&mut self) -> Changed {
         let Some(table) = &mut self.table else { return Changed::default() };
         let mut fds = [PollFd::new(table, PollFlags::PRI)];
         if !poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {

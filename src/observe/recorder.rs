@@ -83,7 +83,7 @@ impl Recorder {
             repositories: Repositories::new(),
             processes: ProcessTable::default(),
             ledger: Ledger::default(),
-            contents: ByteStore::new(capture, max_read_bytes, max_blob_bytes),
+            byte_store: ByteStore::new(capture, max_read_bytes, max_blob_bytes),
             warnings: Warnings::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),

@@ -39,7 +39,7 @@ pub struct Recording {
     pub repositories: Repositories,
     pub processes: ProcessTable,
     pub ledger: Ledger,
-    pub contents: ByteStore,
+    pub byte_store: ByteStore,
     pub warnings: Warnings,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
@@ -81,7 +81,7 @@ impl Recording {
     pub fn protector(&mut self) -> Protector<'_> {
         Protector {
             ledger: &mut self.ledger,
-            contents: &mut self.contents,
+            byte_store: &mut self.byte_store,
             repositories: &mut self.repositories,
             warnings: &mut self.warnings,
         }
@@ -148,7 +148,7 @@ impl Recording {
                     )
                 }),
             },
-            Unseen::Unresolved(Unresolved::Untold) => {
+            Unseen::Unresolved(Unresolved::UnknownStart) => {
                 self.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
                     "the kernel does not tell where a path starts: its process is not dumpable, or the name \
                      of its directory is too long"
@@ -249,9 +249,21 @@ impl Recording {
         self.lookups.forget();
     }
 
+    /// The magic link by which an access reaches an object without resolving a name of it.
+    pub fn magic_link(&mut self, caller: Caller, access: &Access) -> Option<Vec<u8>> {
+        match &access.file {
+            FileRef::Descriptor(fd) => Some(view::descriptor_link(caller, *fd).into_bytes()),
+            FileRef::Path { .. } => {
+                let named = self.locate(caller, &Access { follow: false, ..access.clone() }).ok()?;
+                named.stat.as_ref().is_some_and(resolve::is_on_procfs).then_some(named.path)
+            }
+            FileRef::WorkingDirectory => None,
+        }
+    }
+
     /// Whether a place may have no name only because a call in flight was changing names on the way to it.
     pub fn is_doubtful(&self, caller: Caller, access: &Access, unseen: &Unseen) -> bool {
-        if !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves() {
+        if !self.ledger.in_flight.changes_paths() {
             return false;
         }
         match (unseen, &access.file) {
@@ -263,7 +275,7 @@ impl Recording {
             ) => true,
             // It may be losing or getting a name; what the tree itself has made never had one that matters.
             (Unseen::Unresolved(Unresolved::Nameless), FileRef::Descriptor(fd)) => {
-                let file = rustix::fs::stat(format!("/proc/{}/fd/{fd}", caller.tid));
+                let file = rustix::fs::stat(view::descriptor_link(caller, *fd));
                 file.is_ok_and(|file| self.ledger.inodes.of(&file).is_some())
             }
             (Unseen::Unresolved(_) | Unseen::Elsewhere(_), _) => false,
@@ -285,7 +297,7 @@ impl Recording {
             (Effect::Query, libc::S_IFSOCK) => true,
             _ => false,
         };
-        waits || self.contents.filesystems.of(stat.st_dev, path) == Filesystem::Served
+        waits || self.byte_store.filesystems.of(stat.st_dev, path) == Filesystem::Served
     }
 }
 

@@ -87,7 +87,7 @@ pub enum Unresolved {
     /// A name that the kernel reaches step by step, and that is too long to be named at once.
     TooDeep,
     /// The kernel does not tell us where the path starts.
-    Untold,
+    UnknownStart,
     /// It leads to a filesystem that the tree serves itself, which must not be accessed while a tracee is
     /// stopped. As much of its name as is known.
     Served(Vec<u8>),
@@ -109,7 +109,7 @@ impl Unresolved {
             | Unresolved::Nameless
             | Unresolved::Outside(_)
             | Unresolved::TooDeep
-            | Unresolved::Untold
+            | Unresolved::UnknownStart
             | Unresolved::Served(_) => Vec::new(),
         }
     }
@@ -492,7 +492,7 @@ pub fn read_magic_link(link: &[u8]) -> Result<Vec<u8>, Unresolved> {
     match rustix::fs::readlink(link, Vec::new()) {
         Ok(text) => Ok(text.into_bytes()),
         // A process that is not dumpable; a name that does not fit into a page (proc_pid_cwd(5)).
-        Err(Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG) => Err(Unresolved::Untold),
+        Err(Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG) => Err(Unresolved::UnknownStart),
         // There is no such descriptor, or no such thread any more.
         Err(_) => Err(Unresolved::Nameless),
     }

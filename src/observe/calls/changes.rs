@@ -22,7 +22,7 @@ use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::snapshot::WarningKind;
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, DecodedSyscall, Effect, FileRef, Special};
+use crate::trace::syscalls::{Access, DecodedSyscall, Effect, Special};
 
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
@@ -94,11 +94,11 @@ impl Recording {
                 return Decision::Postpone;
             }
             if !footprint.walked.is_empty() {
-                self.tell_overtaken(process, &footprint);
+                self.warn_overtaken(process, &footprint);
             }
         }
         if unmounts(call.decoded) {
-            self.contents.capture.release_files();
+            self.byte_store.capture.release_files();
         }
         let mut parts = SmallVec::new();
         let mut unnamed = None;
@@ -203,14 +203,7 @@ impl Recording {
         if !matches!(unseen, Unseen::Unresolved(Unresolved::Nameless)) || access.effect == Effect::Rewrite {
             return;
         }
-        let link = match &access.file {
-            FileRef::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
-            FileRef::Path { .. } => match self.locate(caller, &Access { follow: false, ..access.clone() }) {
-                Ok(link) if link.stat.as_ref().is_some_and(resolve::is_on_procfs) => link.path,
-                _ => return,
-            },
-            FileRef::WorkingDirectory => return,
-        };
+        let Some(link) = self.magic_link(caller, access) else { return };
         let Ok(stat) = rustix::fs::stat(link.as_slice()) else { return };
         let meaning = meaning(access.effect, Some(&stat));
         if !matches!(meaning.kind, Kind::Written | Kind::Attributes) || !resolve::is_regular(&stat) {
@@ -231,7 +224,7 @@ impl Recording {
     }
 
     /// Warns that a call continues although another one, which takes too long, may change what it names.
-    pub fn tell_overtaken(&mut self, process: ProcessId, footprint: &Footprint) {
+    pub fn warn_overtaken(&mut self, process: ProcessId, footprint: &Footprint) {
         self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
             let path = footprint.walked.first().map_or(&b""[..], Vec::as_slice);
             let path = String::from_utf8_lossy(path);
@@ -365,7 +358,7 @@ impl Recording {
         for point in changed.came.iter().chain(&changed.went) {
             self.resolver.mounts_changed(point);
             // A device number is used again by the next filesystem that has none of its own.
-            self.contents.filesystems = Filesystems::default();
+            self.byte_store.filesystems = Filesystems::default();
         }
     }
 

@@ -76,7 +76,7 @@ impl Recording {
         if open.temporary {
             return;
         }
-        let link = format!("/proc/{}/fd/{fd}", caller.tid);
+        let link = view::descriptor_link(caller, fd);
         let Ok(opened) = rustix::fs::statat(CWD, link.as_str(), AtFlags::empty()) else { return };
         let prepared = match part.stat {
             Some(stat) => Some(stat),
@@ -148,7 +148,7 @@ impl Recording {
         // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
         let has_bytes = match (&part.classification, &part.stat) {
             (Classification::Record(_), Some(stat)) => {
-                resolve::is_regular(stat) && !self.contents.filesystems.is_pseudo(stat.st_dev, &part.path)
+                resolve::is_regular(stat) && !self.byte_store.filesystems.is_pseudo(stat.st_dev, &part.path)
             }
             _ => false,
         };
@@ -164,7 +164,7 @@ impl Recording {
 
     /// Counts a file that has a name, but none in our mount namespace; not a pipe or a deleted file.
     fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
-        let link = format!("/proc/{}/fd/{fd}", caller.tid);
+        let link = view::descriptor_link(caller, fd);
         if let Ok(path) = resolve::read_magic_link(link.as_bytes())
             && self.resolver.is_served(&path)
         {
@@ -180,7 +180,7 @@ impl Recording {
 
     /// Warns of a descriptor through which files are opened without a call that names them.
     fn acts_unseen(&mut self, caller: Caller, process: ProcessId, fd: i32) -> bool {
-        let link = rustix::fs::readlink(format!("/proc/{}/fd/{fd}", caller.tid), Vec::new());
+        let link = rustix::fs::readlink(view::descriptor_link(caller, fd), Vec::new());
         let Some(kind) = link.ok().and_then(|link| unseen_kind(link.as_bytes())) else { return false };
         let who = caller.tgid;
         self.warnings.lost(kind, Some(process), || {

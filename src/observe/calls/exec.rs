@@ -112,15 +112,7 @@ impl Recording {
         if access.effect != Effect::Execute {
             return None;
         }
-        let link = match &access.file {
-            FileRef::Descriptor(fd) => format!("/proc/{}/fd/{fd}", caller.tid).into_bytes(),
-            FileRef::Path { .. } => {
-                let link = self.locate(caller, &Access { follow: false, ..access.clone() }).ok()?;
-                let magic = link.stat.as_ref().is_some_and(resolve::is_on_procfs);
-                magic.then_some(link.path)?
-            }
-            FileRef::WorkingDirectory => return None,
-        };
+        let link = self.magic_link(caller, access)?;
         let text = resolve::read_magic_link(&link).ok()?;
         Some((text, fs::open_regular_behind(&link).ok()))
     }

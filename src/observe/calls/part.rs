@@ -5,8 +5,7 @@
 use super::effects::{Meaning, meaning};
 use crate::fs::{self, FileStat};
 use crate::observe::ledger::apply::{Change, Kind};
-use crate::observe::ledger::ids::InodeId;
-use crate::observe::ledger::ids::{NameId, ProcessId};
+use crate::observe::ledger::ids::{InodeId, NameId, ProcessId};
 use crate::observe::ledger::in_flight::Footprint;
 use crate::observe::ledger::protect::Protected;
 use crate::observe::policy::ignore::RuleId;
@@ -81,7 +80,7 @@ impl Footprint {
     pub fn add(&mut self, effect: Effect, resolved: &Resolved) {
         let meaning = meaning(effect, resolved.stat.as_ref());
         self.walked.push(resolved.path.clone());
-        self.walked.extend(resolved.crossed.iter().map(|link| link.path.clone()));
+        self.walked.extend(resolved.crossed.iter().map(|symlink| symlink.path.clone()));
         self.walked.extend(resolved.left.iter().cloned());
         if effect == Effect::List {
             self.listed.push(resolved.path.clone());
@@ -90,7 +89,7 @@ impl Footprint {
             self.changed.push(resolved.path.clone());
         }
         if let Some(stat) = resolved.stat.as_ref().filter(|_| meaning.changes_link_count) {
-            self.links.push((stat.st_dev, stat.st_ino));
+            self.hard_links.push((stat.st_dev, stat.st_ino));
         }
     }
 }
@@ -116,11 +115,9 @@ impl Recording {
             {
                 self.protector().pin(name, &path, stat);
             }
-            // By whichever name: the bytes are those of all.
-            let appended =
-                || self.ledger.inodes.of(stat).is_some_and(|id| self.ledger.inodes.get(id).appended);
+            // Whichever name is used: the bytes belong to the inode.
             if let Some(threat) = meaning.threat
-                && (effect != Effect::Rewrite || appended())
+                && (effect != Effect::Rewrite || self.ledger.is_appended(stat))
             {
                 protected = self.protector().protect(&path, stat, threat);
             }
@@ -166,11 +163,8 @@ impl Recording {
     }
 
     pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
-        let appended = |stat| {
-            let inode = self.ledger.inodes.of(stat).map(|id| self.ledger.inodes.get(id));
-            inode.is_some_and(|inode| inode.appended)
-        };
-        if part.effect == Effect::Rewrite && !part.stat.as_ref().is_some_and(appended) {
+        let is_appended = part.stat.as_ref().is_some_and(|stat| self.ledger.is_appended(stat));
+        if part.effect == Effect::Rewrite && !is_appended {
             return;
         }
         let Meaning { operations, kind, copy_up, .. } = part.meaning();

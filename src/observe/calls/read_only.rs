@@ -91,7 +91,7 @@ impl Recording {
         let traits = self.processes.traits(caller.tgid);
         let plain = !self.sees_other_names(caller) && !traits.other_rights;
         // While a name is changing, the cache is not used.
-        let place = (plain && !self.ledger.in_flight.changes() && !self.ledger.in_flight.moves())
+        let place = (plain && !self.ledger.in_flight.changes_paths())
             .then(|| self.lookups.place(&self.resolver, caller, access))
             .flatten();
         if let Some(place) = &place
@@ -154,14 +154,15 @@ impl Recording {
         }
         if let Some(place) = place
             && !may_wait
-            && !resolved.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
+            && !resolved.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat))
         {
             self.lookups.learn(place, &self.ledger, known.into(), resolved.stat.is_none());
         }
         outcome
     }
 
-    /// The operations that a read-only access to a resolved path counts as; none where the kernel answers ENOTDIR.
+    /// The operations that a read-only access to a resolved path counts as; none where the kernel answers
+    /// ENOTDIR.
     fn read_only_operations(&self, effect: Effect, resolved: &Resolved) -> Option<Operations> {
         let existence = Some(Operation::Existence.into());
         let Some(stat) = &resolved.stat else { return existence };

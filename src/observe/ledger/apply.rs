@@ -4,8 +4,7 @@
 //! `rename.rs`, `core_dump.rs`, `inherited.rs` and `descriptors.rs` say what has happened.
 
 use super::Ledger;
-use super::ids::InodeId;
-use super::ids::{NameId, ProcessId};
+use super::ids::{InodeId, NameId, ProcessId};
 use super::inodes::{Content, Modified, Stat};
 use super::protect::Protector;
 use crate::fs::{self, FileStat};
@@ -50,7 +49,7 @@ pub struct Change<'a> {
 
 impl Ledger {
     /// Applies a change. Returns whether the name, which was left out so far, is recorded from now on.
-    #[must_use = "what is known of uses is doubtful then"]
+    #[must_use = "cached lookups of the name are stale then"]
     pub fn apply(&mut self, change: Change<'_>) -> bool {
         let Change { name, stat, kind, operations, by } = change;
         let inode = stat.and_then(|stat| self.inodes.of(stat));
@@ -110,7 +109,6 @@ impl Ledger {
     fn change_in_place(&mut self, id: InodeId, kind: Kind, by: ProcessId) {
         let inode = self.inodes.get_mut(id);
         inode.threatened = true;
-        inode.touched = true;
         inode.modified = Modified::Unknown;
         inode.changes = inode.changes.wrapping_add(1);
         let writes = kind != Kind::Attributes;
@@ -148,7 +146,7 @@ impl Protector<'_> {
     /// The copy may have another device and inode number, and no other names: where it had some, or where
     /// the layers are on several filesystems (the kernel's overlayfs.rst, "Inode properties").
     pub fn note_copy_up(&mut self, path: &[u8], stat: &FileStat, effect: CopyUp) {
-        if !resolve::is_regular(stat) || !self.contents.filesystems.is_overlay(stat.st_dev, path) {
+        if !resolve::is_regular(stat) || !self.byte_store.filesystems.is_overlay(stat.st_dev, path) {
             return;
         }
         let Some(id) = self.ledger.inodes.of(stat) else { return };

@@ -26,14 +26,14 @@ pub struct Footprint {
     /// The directories that it lists.
     pub listed: SmallVec<[Vec<u8>; 2]>,
     /// The files with several hard links whose number it changes, by device and inode number.
-    pub links: SmallVec<[(u64, u64); 2]>,
+    pub hard_links: SmallVec<[(u64, u64); 2]>,
 }
 
 impl Footprint {
     fn conflicts_with(&self, other: &Footprint) -> bool {
         self.changes_way_of(other)
             || other.changes_way_of(self)
-            || self.links.iter().any(|file| other.links.contains(file))
+            || self.hard_links.iter().any(|file| other.hard_links.contains(file))
     }
 
     fn changes_way_of(&self, other: &Footprint) -> bool {
@@ -94,6 +94,11 @@ impl InFlight {
         self.moves > 0
     }
 
+    /// Whether any name, or what paths lead to, may be changing at this moment.
+    pub fn changes_paths(&self) -> bool {
+        self.changes() || self.moves()
+    }
+
     /// Whether any name may be changing at this moment.
     pub fn changes(&self) -> bool {
         self.changes > 0
@@ -123,7 +128,8 @@ mod tests {
         assert!(!unlink("/d/f").conflicts_with(&write("/d")), "the directory stays");
         let list = Footprint { listed: [b"/d".to_vec()].into_iter().collect(), ..write("/d") };
         assert!(unlink("/d/f").conflicts_with(&list) && !unlink("/d/e/f").conflicts_with(&list));
-        let one_of_two = |path: &str| Footprint { links: [(1, 2)].into_iter().collect(), ..unlink(path) };
+        let one_of_two =
+            |path: &str| Footprint { hard_links: [(1, 2)].into_iter().collect(), ..unlink(path) };
         assert!(one_of_two("/d/f").conflicts_with(&one_of_two("/d/g")), "two names of one file");
     }
 

@@ -55,15 +55,15 @@ pub struct RareInodeFacts {
     pub copies: Vec<(u64, u64)>,
 }
 
-/// The modification time by which the bytes of an inode are known to be those of before.
+/// The modification time that an inode has for as long as nobody outside the tree has changed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Modified {
-    /// That of its before-state.
+    /// That of its before-state: no traced call has changed its metadata or bytes.
     #[default]
     Before,
-    /// One that a traced call has set: seconds and nanoseconds.
+    /// The one that the last such call left: seconds and nanoseconds.
     Set(i64, u32),
-    /// One that a traced call has set and nobody could ask for.
+    /// Any: it could not be determined after the last such call.
     Unknown,
 }
 
@@ -81,9 +81,7 @@ pub struct Inode {
     pub threatened: bool,
     /// Whether its bytes may have been changed in place.
     pub written: bool,
-    /// Whether its times or other metadata may have been changed in place.
-    pub touched: bool,
-    /// The modification time that the last traced call to change metadata left, while its bytes are as before.
+    /// The modification time by which its bytes are known to be those of before.
     pub modified: Modified,
     /// How many calls in flight may set its times.
     pub times_in_flight: u32,
@@ -116,6 +114,11 @@ impl Inode {
         } else {
             now
         }
+    }
+
+    /// Whether its times or other metadata may have been changed in place.
+    pub fn is_touched(&self) -> bool {
+        self.modified != Modified::Before
     }
 
     /// Whether `now`, a later state of the inode, has the bytes of before, as long as no traced call has

@@ -102,7 +102,7 @@ pub struct Protector<'a> {
     /// Names and inodes.
     pub ledger: &'a mut Ledger,
     /// Where bytes go.
-    pub contents: &'a mut ByteStore,
+    pub byte_store: &'a mut ByteStore,
     /// What Git has.
     pub repositories: &'a mut Repositories,
     /// Where gaps are reported.
@@ -134,23 +134,30 @@ impl Protector<'_> {
             | Content::Pinned
             | Content::Omitted(_) => {}
         }
-        if let Some(hold) = self.contents.holds.get_mut(&id) {
+        if let Some(hold) = self.byte_store.holds.get_mut(&id) {
             hold.calls += 1;
             return Some(Protected { inode: id, serial: hold.serial });
         }
-        if self.contents.filesystems.is_pseudo(now.st_dev, path) {
+        let held = self.hold(id, path, now, threat)?;
+        self.byte_store.next_hold += 1;
+        let serial = self.byte_store.next_hold;
+        let copied = self.ledger.inodes.get(id).threatened;
+        let hold = Hold { serial, held, copied, calls: 1, needed: false };
+        self.byte_store.holds.insert(id, hold);
+        Some(Protected { inode: id, serial })
+    }
+
+    /// Holds the bytes of the file at `path`, and warns if they are not those of the before-state; none where
+    /// the filesystem has no files with bytes of their own.
+    fn hold(&mut self, id: InodeId, path: &[u8], now: &FileStat, threat: Threat) -> Option<Held> {
+        if self.byte_store.filesystems.is_pseudo(now.st_dev, path) {
             return None;
         }
-        self.tell_late(id, path, now);
+        self.warn_late(id, path, now);
         // A call in flight may change it while it is read.
         let threatened = self.ledger.inodes.get(id).threatened;
         let threat = if threatened { Threat::Overwrite } else { threat };
-        let held = self.contents.capture.hold(self.source(id, path, now), threat);
-        self.contents.next_hold += 1;
-        let serial = self.contents.next_hold;
-        let hold = Hold { serial, held, copied: threatened, calls: 1, needed: false };
-        self.contents.holds.insert(id, hold);
-        Some(Protected { inode: id, serial })
+        Some(self.byte_store.capture.hold(self.source(id, path, now), threat))
     }
 
     /// Where the bytes of the before-state of an inode are to be read.
@@ -162,8 +169,8 @@ impl Protector<'_> {
 
     /// Stores the bytes that a call may have destroyed, now that it has succeeded.
     pub fn keep(&mut self, Protected { inode, serial }: Protected) {
-        if self.contents.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
-            && let Some(hold) = self.contents.holds.remove(&inode)
+        if self.byte_store.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
+            && let Some(hold) = self.byte_store.holds.remove(&inode)
         {
             self.store(inode, hold.held);
         }
@@ -172,12 +179,13 @@ impl Protector<'_> {
     /// Drops the bytes that a call was to destroy which has changed nothing, unless others rely on them.
     pub fn release(&mut self, protected: impl IntoIterator<Item = Protected>) {
         for Protected { inode, serial } in protected {
-            let Some(hold) = self.contents.holds.get_mut(&inode).filter(|hold| hold.serial == serial) else {
+            let Some(hold) = self.byte_store.holds.get_mut(&inode).filter(|hold| hold.serial == serial)
+            else {
                 continue;
             };
             hold.calls -= 1;
             if hold.calls == 0
-                && let Some(hold) = self.contents.holds.remove(&inode)
+                && let Some(hold) = self.byte_store.holds.remove(&inode)
                 && hold.needed
             {
                 self.store(inode, hold.held);
@@ -186,10 +194,10 @@ impl Protector<'_> {
     }
 
     fn store(&mut self, id: InodeId, held: Held) {
-        let store = self.contents.stores(&held);
+        let store = self.byte_store.stores(&held);
         let content = match held {
             Held::Omitted(reason) => {
-                self.tell_omitted(id, reason);
+                self.warn_omitted(id, reason);
                 Content::Omitted(reason)
             }
             held => Content::Kept(self.submit(id, held, store)),
@@ -200,7 +208,7 @@ impl Protector<'_> {
     fn submit(&mut self, id: InodeId, held: Held, store: bool) -> Ticket {
         let key = blob_key(Side::Before, self.path_of(id));
         let identity = self.ledger.inodes.get(id).before.identity();
-        self.contents.capture.submit(key, held, Some(identity), store)
+        self.byte_store.capture.submit(key, held, Some(identity), store)
     }
 
     /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
@@ -218,21 +226,15 @@ impl Protector<'_> {
             self.ledger.inodes.get_mut(id).content = Content::Pinned;
             return;
         }
-        if let Some(hold) = self.contents.holds.get_mut(&id) {
+        if let Some(hold) = self.byte_store.holds.get_mut(&id) {
             hold.needed = true;
             return;
         }
-        if self.contents.filesystems.is_pseudo(now.st_dev, path) {
-            return;
-        }
-        self.tell_late(id, path, now);
-        let threatened = self.ledger.inodes.get(id).threatened;
-        let threat = if threatened { Threat::Overwrite } else { Threat::Unlink };
-        let held = self.contents.capture.hold(self.source(id, path, now), threat);
-        let store = held.data_size() <= self.contents.max_read_bytes;
+        let Some(held) = self.hold(id, path, now, Threat::Unlink) else { return };
+        let store = held.data_size() <= self.byte_store.max_read_bytes;
         let content = match held {
             Held::Omitted(reason) => {
-                self.tell_omitted(id, reason);
+                self.warn_omitted(id, reason);
                 Content::Omitted(reason)
             }
             held if store => Content::Read(self.submit(id, held, store)),
@@ -246,9 +248,9 @@ impl Protector<'_> {
         let inode = self.ledger.inodes.get(id);
         if matches!(inode.content, Content::Unneeded | Content::InPlace | Content::Pinned)
             && inode.before.is_regular()
-            && !self.contents.filesystems.is_pseudo(now.st_dev, path)
+            && !self.byte_store.filesystems.is_pseudo(now.st_dev, path)
         {
-            let held = self.contents.capture.hold(self.source(id, path, now), Threat::Unlink);
+            let held = self.byte_store.capture.hold(self.source(id, path, now), Threat::Unlink);
             self.store(id, held);
         }
     }
@@ -259,7 +261,7 @@ impl Protector<'_> {
             return;
         };
         let inode = self.ledger.inodes.get(id);
-        let same = !inode.written && !inode.touched && inode.before == (now).into();
+        let same = !inode.written && !inode.is_touched() && inode.before == (now).into();
         let known = self.ledger.names.get_mut(name);
         if known.git.is_none() || !same || std::mem::replace(&mut known.pin_asked, true) {
             return;
@@ -276,16 +278,16 @@ impl Protector<'_> {
     /// its bytes, or the times by which it is known to be unchanged while it is read.
     pub fn threaten(&mut self, now: &FileStat) {
         // By its numbers: what has lost all names that are recorded may still wait to be read.
-        self.contents.capture.settle((now.st_dev, now.st_ino));
+        self.byte_store.capture.settle((now.st_dev, now.st_ino));
         let Some(id) = self.ledger.inodes.of(now) else { return };
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
-        self.contents.capture.settle(inode.before.identity());
-        if let Some(hold) = self.contents.holds.get_mut(&id)
+        self.byte_store.capture.settle(inode.before.identity());
+        if let Some(hold) = self.byte_store.holds.get_mut(&id)
             && !std::mem::replace(&mut hold.copied, true)
         {
             let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
-            hold.held = self.contents.capture.copy_held(held);
+            hold.held = self.byte_store.capture.copy_held(held);
         }
     }
 
@@ -299,7 +301,7 @@ impl Protector<'_> {
         }
         // An overlay may copy a file up more than once, and give it other numbers each time.
         let path = self.ledger.names.path(name).to_vec();
-        if self.contents.filesystems.is_overlay(now.st_dev, &path) {
+        if self.byte_store.filesystems.is_overlay(now.st_dev, &path) {
             return;
         }
         let id = self.ledger.inodes.meet(now);
@@ -345,14 +347,14 @@ impl Protector<'_> {
     }
 
     /// Warns that the bytes of an inode are unavailable.
-    pub fn tell_omitted(&mut self, id: InodeId, reason: BlobOmitted) {
+    pub fn warn_omitted(&mut self, id: InodeId, reason: BlobOmitted) {
         let path = String::from_utf8_lossy(self.path_of(id)).into_owned();
         self.warnings.lost(WarningKind::ContentOmitted, None, || {
             format!("the bytes of {path} are not stored ({})", reason.name())
         });
     }
 
-    fn tell_late(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
+    fn warn_late(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
         let inode = self.ledger.inodes.get(id);
         if inode.appended || inode.is_unmodified(&now.into()) || !resolve::is_regular(now) {
             return;

@@ -35,6 +35,11 @@ impl From<Unresolved> for Unseen {
     }
 }
 
+/// The magic link of a descriptor of the caller.
+pub fn descriptor_link(caller: Caller, fd: i32) -> String {
+    format!("/proc/{}/fd/{fd}", caller.tid)
+}
+
 /// The text of a symlink under /proc/TID, such as `cwd`, `root` or `fd/3`.
 fn proc_link(caller: Caller, what: &str) -> Result<Vec<u8>, Unresolved> {
     resolve::read_magic_link(format!("/proc/{}/{what}", caller.tid).as_bytes())
