@@ -1,8 +1,9 @@
-//! What Git knows of a path: in which working tree it is, and whether it is tracked, dirty or ignored; and the
-//! blob of the first head that has the bytes of its file (the pin).
+//! What Git knows of a path: in which working tree it is, and whether it is tracked, dirty or ignored; and
+//! the blob of the first head that has the bytes of its file (the pin).
 //!
-//! Nothing is spawned and nothing is written, not even the index. Only regular files are opened, and only after
-//! their type is known. What only a filter driver could decide is decided by the stat data in the index.
+//! Nothing is spawned and nothing is written, not even the index. Only regular files are opened, and only
+//! after their type is known. What only a filter driver could decide is decided by the stat data in the
+//! index.
 //!
 //! Where more than one answer would be right:
 //!
@@ -12,16 +13,16 @@
 //! - What is below `.git`, or in the directory of a bare repository, is in no working tree.
 //! - A `.git` that is no repository does not count, as it does not for Git: the next one outside of it does.
 //!   Of the paths of a repository whose index can't be parsed, nothing is known. Each file that is read has a
-//!   limit (index 1 GiB, configuration 4 MiB in all, exclude rules and attributes 1 MiB each); what depends on a
-//!   larger one is unknown.
-//! - References in a reftable can't be read: `head` is then unknown, nothing is pinned, and dirty means different
-//!   from the index.
+//!   limit (index 1 GiB, configuration 4 MiB in all, exclude rules and attributes 1 MiB each); what depends
+//!   on a larger one is unknown.
+//! - References in a reftable can't be read: `head` is then unknown, nothing is pinned, and dirty means
+//!   different from the index.
 //! - Exclude rules, attributes and configuration are read once, and again when a traced change affects them.
 //!   Those that the tree has changed, and the index, are compared with their files at each question.
 //! - `assume-unchanged` and `skip-worktree` are not trusted.
 //!
-//! Neighbours: `observe` asks, reports every change of a path, excludes the git directories that are found here
-//! from the record, and writes the answers into the manifest; `snapshot` reads pinned blobs.
+//! Neighbours: `observe` asks, reports every change of a path, excludes the git directories that are found
+//! here from the record, and writes the answers into the manifest; `snapshot` reads pinned blobs.
 
 mod convert;
 mod databases;
@@ -70,8 +71,8 @@ pub struct Repositories {
     watched: HashSet<Vec<u8>>,
     /// The files with rules and settings that the tree has changed.
     edited: Edited,
-    /// Git directories without a component `.git`, until [`Repositories::take_git_dirs`]; and whether there were
-    /// any.
+    /// Git directories without a component `.git`, until [`Repositories::take_git_dirs`]; and whether there
+    /// were any.
     new_git_dirs: Vec<Vec<u8>>,
     has_git_dirs_elsewhere: bool,
     /// Counts the events that may have changed an answer.
@@ -113,7 +114,8 @@ impl GitFacts {
         self.oid.as_ref()
     }
 
-    /// Takes over the pin of `later` facts about the same bytes, and returns whether all other facts are equal.
+    /// Takes over the pin of `later` facts about the same bytes, and returns whether all other facts are
+    /// equal.
     pub fn take_pin(&mut self, later: Option<&GitFacts>) -> bool {
         // Another working tree, inside of the one before, has another head.
         let later = later.filter(|later| later.repository == self.repository);
@@ -146,8 +148,8 @@ impl Repositories {
     /// Classifies `path` (absolute and resolved) when it is first observed. `stat` is its lstat(2), none when
     /// nothing is there.
     ///
-    /// Returns none when the path is in no working tree. Opens nothing but regular files. The pin, which costs
-    /// reading the header of an object, is looked up only if `pin` is set.
+    /// Returns none when the path is in no working tree. Opens nothing but regular files. The pin, which
+    /// costs reading the header of an object, is looked up only if `pin` is set.
     pub fn classify(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
         let facts = self.classify_again(path, stat, pin)?;
         if facts.tracked && facts.dirty {
@@ -192,8 +194,8 @@ impl Repositories {
     /// Takes note of a change of `path`, of whatever kind. Every traced change is reported; most cost next to
     /// nothing.
     ///
-    /// Called after the change. Of a path below `.git` it is called before the change as well, so that the first
-    /// head is the one before it.
+    /// Called after the change. Of a path below `.git` it is called before the change as well, so that the
+    /// first head is the one before it.
     pub fn note_change(&mut self, path: &[u8]) {
         self.guarded(|all| {
             all.note(path);

@@ -1,7 +1,7 @@
 //! What each system call of the tree means for which path, and what was there before and after.
 //!
-//! - [`recorder`]: the observer of a recording. `recording.rs`: what it knows while the tree runs; it finds and
-//!   classifies paths.
+//! - [`recorder`]: the observer of a recording. `recording.rs`: what it knows while the tree runs; it finds
+//!   and classifies paths.
 //! - `calls/`: what each system call means for the ledger.
 //! - [`resolve`]: the path as the kernel resolves it for the tracee, by its name in our mount namespace.
 //! - [`ledger`]: what is known of names and inodes, and the one way in which a change is applied.

@@ -7,7 +7,8 @@
 //! - [`blobs`]: writes `blobs.parquet` while the recording runs.
 //! - [`reader`]: opens a bundle that may come from anyone.
 //! - [`source`]: the content of a recorded state, from the bundle or from Git.
-//! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`stat`]: from stat(2) to a state.
+//! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`stat`]: from stat(2) to a
+//!   state.
 //! - [`identity`]: identifies a snapshot, the program and the machine.
 //! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
 

@@ -47,7 +47,8 @@ fn interrupted(ticks: u64) {
     println!("EINTR {answered}, other {other}");
 }
 
-/// Makes read-only syscalls without end, with a child that does the same; writes every unexpected error to `report`.
+/// Makes read-only syscalls without end, with a child that does the same; writes every unexpected error to
+/// `report`.
 fn forever(report: &str) {
     let mut report = std::fs::OpenOptions::new().append(true).create(true).open(report).unwrap();
     // SAFETY: no thread runs but this one.

@@ -6,8 +6,8 @@
 //!   `[exit status N]` where that is not 0;
 //! - an `sh` block after `<!-- recipe: NAME -->` in the README is an executable NAME in the search path.
 //!
-//! Each document has a home of its own, shown as /home/me, and its commands run in the repository `demo` there
-//! (see [`DEMO`]), as an ordinary user. What differs between runs or machines is masked on both sides.
+//! Each document has a home of its own, shown as /home/me, and its commands run in the repository `demo`
+//! there (see [`DEMO`]), as an ordinary user. What differs between runs or machines is masked on both sides.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};

@@ -1,8 +1,8 @@
 //! The directories above paths that were classified: which working tree has their entries, and which patterns
 //! apply.
 //!
-//! A tree by path components, so that a directory that is renamed or removed is forgotten with everything below
-//! it.
+//! A tree by path components, so that a directory that is renamed or removed is forgotten with everything
+//! below it.
 
 use std::collections::HashMap;
 
@@ -33,8 +33,8 @@ struct DirectoryNode {
 }
 
 impl Directories {
-    /// The directory at the absolute path `at`. `discover` is called for the holder of each new directory, with
-    /// its path and the holder of its parent.
+    /// The directory at the absolute path `at`. `discover` is called for the holder of each new directory,
+    /// with its path and the holder of its parent.
     pub(super) fn node(
         &mut self,
         at: &[u8],

@@ -1,10 +1,10 @@
 //! The files with rules and settings that the traced tree has changed, compared again at each question
 //! that depends on them.
 //!
-//! A change is reported once, when a file is opened for writing; the bytes may be written later. So each file is
-//! kept by the directory below which answers depend on it, and a question costs one stat(2) for each such
-//! file above its path, however many there are elsewhere. Neighbour: `git.rs` knows which files these are, and
-//! what a change of one means.
+//! A change is reported once, when a file is opened for writing; the bytes may be written later. So each file
+//! is kept by the directory below which answers depend on it, and a question costs one stat(2) for each such
+//! file above its path, however many there are elsewhere. Neighbour: `git.rs` knows which files these are,
+//! and what a change of one means.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Regular files, read without blocking, with a limit, and with changes during the read detected.
 //!
-//! What is in a repository may have been put there by the traced tree: a FIFO in the place of `.git/HEAD` must
-//! not block the recorder, nor a sparse index of gigabytes fill its memory.
+//! What is in a repository may have been put there by the traced tree: a FIFO in the place of `.git/HEAD`
+//! must not block the recorder, nor a sparse index of gigabytes fill its memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -54,8 +54,8 @@ pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, 
     path.canonicalize().map_or(Ok(None), |real| read(&real, limit))
 }
 
-/// Like [`read_followed`], of a file that begins with `magic` and has no holes: the size of a sparse file says
-/// nothing of how much was written to it.
+/// Like [`read_followed`], of a file that begins with `magic` and has no holes: the size of a sparse file
+/// says nothing of how much was written to it.
 pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<u8>> {
     let file = open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
     let mut beginning = vec![0; magic.len()];

@@ -35,8 +35,8 @@ pub(super) enum Lookup {
     Conflict,
     /// It has this entry.
     Entry(IndexEntry),
-    /// It is below a directory of a sparse index, which has the entry of its `tree`. The path in the tree starts
-    /// at byte `rest`.
+    /// It is below a directory of a sparse index, which has the entry of its `tree`. The path in the tree
+    /// starts at byte `rest`.
     Sparse { tree: ObjectId, rest: usize },
 }
 

@@ -1,7 +1,7 @@
 //! Opens a repository, after checking that gix can open it without blocking.
 //!
-//! GIT_* variables do not count. The user's and the system's configuration count as they do for Git. The owner
-//! of a repository does not matter, since nothing that its configuration names is run.
+//! GIT_* variables do not count. The user's and the system's configuration count as they do for Git. The
+//! owner of a repository does not matter, since nothing that its configuration names is run.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -211,8 +211,8 @@ fn is_harmless_configuration(git_dir: &Path, common: &Path) -> bool {
     own.into_iter().chain(global_configuration()).all(|file| take_configuration(&file, INCLUDES, &mut room))
 }
 
-/// Subtracts the size of a configuration file and of what it includes from `room`, and returns whether there was
-/// enough.
+/// Subtracts the size of a configuration file and of what it includes from `room`, and returns whether there
+/// was enough.
 fn take_configuration(file: &Path, includes: usize, room: &mut u64) -> bool {
     if !files::harmless(file, *room) {
         return false;

@@ -47,7 +47,8 @@ pub(super) struct Repository {
     pub(super) dirty: bool,
     /// Counts what invalidates the patterns of its directories.
     pub(super) generation: u32,
-    /// Whether the tree has changed the rules of conversion: blobs in the index may have been made by other rules.
+    /// Whether the tree has changed the rules of conversion: blobs in the index may have been made by other
+    /// rules.
     pub(super) converted_otherwise: bool,
     /// Whether it must be opened again before the next question.
     pub(super) stale: bool,
@@ -150,8 +151,8 @@ impl Repository {
         self.opened.head().commit()
     }
 
-    /// Classifies the root of a submodule, `relative` in this working tree, whose own `HEAD` is `checked_out`.
-    /// Returns none where it is not a submodule.
+    /// Classifies the root of a submodule, `relative` in this working tree, whose own `HEAD` is
+    /// `checked_out`. Returns none where it is not a submodule.
     pub(super) fn gitlink(&mut self, relative: &[u8], checked_out: Option<ObjectId>) -> Option<PathStatus> {
         let Lookup::Entry(entry) = self.lookup(relative) else { return None };
         if !entry.mode.is_submodule() {
@@ -238,8 +239,8 @@ impl Repository {
         };
         let proven = self.index.as_ref().is_some_and(|index| index.proves(entry, stat));
         let content = self.content(query, stat);
-        // Equal stat data proves that the file still has the bytes that the blob was made from. They are the bytes
-        // of the blob only if nothing but line endings can have been converted, then or now, and if the
+        // Equal stat data proves that the file still has the bytes that the blob was made from. They are the
+        // bytes of the blob only if nothing but line endings can have been converted, then or now, and if the
         // lengths are equal.
         let as_blob = proven
             && conversion.only_shortens()

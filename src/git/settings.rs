@@ -90,8 +90,8 @@ pub(super) fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Sett
     (settings, sources, watched)
 }
 
-/// The resolved names of the file at `path`: its own and, if it is a symlink, those of the symlinks and the file
-/// behind it.
+/// The resolved names of the file at `path`: its own and, if it is a symlink, those of the symlinks and the
+/// file behind it.
 fn names(path: PathBuf) -> Vec<PathBuf> {
     let mut names = Vec::new();
     let mut next = Some(path);

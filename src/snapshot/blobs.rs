@@ -2,10 +2,10 @@
 //!
 //! Rows are `key`, `offset`, `content`; a content longer than [`CHUNK`] continues in further rows of
 //! its key. Those of a sparse file are its runs of blocks that are not all zero, with gaps between them;
-//! if it ends in a hole, an empty row marks the end. Identical content is stored once. A buffer of [`CHUNK`] bytes
-//! has all pending rows; while a thread compresses and writes it, a second one is filled and hashed. Both are
-//! reused: fresh pages would cost more than the copying (measured: 0.77 against 2.8 GB/s). Neighbours:
-//! `groups.rs` writes the row groups, `layout.rs` makes the file, `reader.rs` reads it back.
+//! if it ends in a hole, an empty row marks the end. Identical content is stored once. A buffer of [`CHUNK`]
+//! bytes has all pending rows; while a thread compresses and writes it, a second one is filled and hashed.
+//! Both are reused: fresh pages would cost more than the copying (measured: 0.77 against 2.8 GB/s).
+//! Neighbours: `groups.rs` writes the row groups, `layout.rs` makes the file, `reader.rs` reads it back.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -31,8 +31,8 @@ const SPARSE_STEP: usize = 1 << 20;
 
 /// The most that the magic numbers, the schema and the other metadata of the file take.
 const END_BYTES: u64 = 4 << 10;
-/// Compression lengthens bytes by less than one part in so many. A row group with few rows has long ones, so this
-/// is enough for its headers, too.
+/// Compression lengthens bytes by less than one part in so many. A row group with few rows has long ones, so
+/// this is enough for its headers, too.
 const POOR_COMPRESSION: u64 = 64;
 
 /// The most that a row takes beside its content.
@@ -61,8 +61,8 @@ impl Side {
 /// The key of the content that `path` had on `side`: `before:/path`.
 ///
 /// A path that is not UTF-8 is shown through Latin-1 and adds `#` and the hexadecimal digits of its
-/// bytes. So does the rare UTF-8 path whose key would have that shape. Hence no two paths share a key: the digits
-/// identify the path, and no key without them has the shape.
+/// bytes. So does the rare UTF-8 path whose key would have that shape. Hence no two paths share a key: the
+/// digits identify the path, and no key without them has the shape.
 pub fn blob_key(side: Side, path: &[u8]) -> String {
     let text = super::wire::shown(path);
     if std::str::from_utf8(path).is_ok() && !has_hex_suffix(&text) {
@@ -108,8 +108,8 @@ pub struct Stored {
     pub digest: Digest,
     /// Its length.
     pub size: u64,
-    /// The key of its blob, which has another path if identical content was stored before; none if the content is
-    /// longer than the [`StoreLimit`].
+    /// The key of its blob, which has another path if identical content was stored before; none if the
+    /// content is longer than the [`StoreLimit`].
     pub blob: Option<Arc<str>>,
 }
 
@@ -131,8 +131,8 @@ pub struct BlobWriter {
 }
 
 impl BlobWriter {
-    /// Starts writing to `file`, which is empty. Rows are written later than they are stored; if that fails, all
-    /// later contents and `finish` fail.
+    /// Starts writing to `file`, which is empty. Rows are written later than they are stored; if that fails,
+    /// all later contents and `finish` fail.
     pub fn new(file: File, compression: Compression) -> io::Result<BlobWriter> {
         Ok(BlobWriter {
             groups: RowGroupWriter::new(file, compression)?,
@@ -160,8 +160,8 @@ impl BlobWriter {
 
     /// Stores the whole content of `file` under `key` unless it is stored already.
     ///
-    /// The offset of `file` is neither used nor moved. Of a content longer than `limit` only the digest is taken. If
-    /// the file changes during the read, the rows that were written stay unreferenced.
+    /// The offset of `file` is neither used nor moved. Of a content longer than `limit` only the digest is
+    /// taken. If the file changes during the read, the rows that were written stay unreferenced.
     pub fn store_file(&mut self, key: &str, file: &File, limit: StoreLimit) -> Result<Stored, Error> {
         self.check_alive()?;
         let before = signature(file)?;

@@ -134,8 +134,8 @@ pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
     }
 }
 
-/// Whether two states are of one inode that was not written to between them. A content that is unavailable after
-/// must have been unavailable before, for the same reason.
+/// Whether two states are of one inode that was not written to between them. A content that is unavailable
+/// after must have been unavailable before, for the same reason.
 pub(crate) fn is_untouched(before: &Present, after: &Present) -> bool {
     let identity = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
     identity(before) == identity(after)

@@ -30,7 +30,8 @@ impl Host {
     }
 }
 
-/// Identifies this machine without disclosing its machine id: a hash of that, or of the host name if there is none.
+/// Identifies this machine without disclosing its machine id: a hash of that, or of the host name if there is
+/// none.
 pub fn machine_id_hash() -> Digest {
     let id = std::fs::read("/etc/machine-id").unwrap_or_default();
     let id = match id.trim_ascii() {

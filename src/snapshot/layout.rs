@@ -163,8 +163,8 @@ impl SnapshotDir {
             parent.and_then(rustix::fs::fsync).map_err(io::Error::from).map_err(failed("sync what holds"))?;
         }
         remove_stale(&home.dir);
-        // A child that another thread is forking has the descriptor, and with it the lock, until its execve: the
-        // next process that wants the directory need not wait for that.
+        // A child that another thread is forking has the descriptor, and with it the lock, until its execve:
+        // the next process that wants the directory need not wait for that.
         let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
         Ok(home.path)
     }

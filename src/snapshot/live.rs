@@ -1,7 +1,7 @@
 //! The state of a path now, its attributes, and the holes of a file.
 //!
-//! Nothing blocks, no final symlink is followed, and access times stay where the kernel allows it. Neighbours: `fs`
-//! opens and stats, `compare.rs` compares with a record.
+//! Nothing blocks, no final symlink is followed, and access times stay where the kernel allows it.
+//! Neighbours: `fs` opens and stats, `compare.rs` compares with a record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

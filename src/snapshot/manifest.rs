@@ -152,8 +152,8 @@ pub struct GitRepository {
     pub root: Vec<u8>,
     /// The commit at the first observation, none when unborn.
     pub head: Option<String>,
-    /// Whether some observed tracked path was dirty when first observed; of those that were not observed, nothing
-    /// is said.
+    /// Whether some observed tracked path was dirty when first observed; of those that were not observed,
+    /// nothing is said.
     pub dirty: bool,
     /// The commit at the end, where it moved.
     pub head_after: Option<String>,

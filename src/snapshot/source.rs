@@ -1,7 +1,7 @@
 //! The content of a recorded state, wherever it is: in the bundle, or in Git as the pinned blob.
 //!
-//! [`locate`] says where, without reading any file; [`Contents`] reads it there and checks lengths, digests and
-//! object ids. Neighbours: `reader.rs` has the blobs, `git` the objects,
+//! [`locate`] says where, without reading any file; [`Contents`] reads it there and checks lengths, digests
+//! and object ids. Neighbours: `reader.rs` has the blobs, `git` the objects,
 //! `compare.rs` the identity of a content.
 
 use std::fs::File;

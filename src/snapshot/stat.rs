@@ -1,4 +1,5 @@
-//! What stat(2) says of a file in the terms of the manifest: the one way from the kernel's structure to a state.
+//! What stat(2) says of a file in the terms of the manifest: the one way from the kernel's structure to a
+//! state.
 
 use super::manifest::{FileType, Present};
 use crate::fs::{self, FileStat};
@@ -84,8 +85,8 @@ impl Stat {
 }
 
 impl Present {
-    /// What `stat` says of a file of that type. The target of a symlink, content, entries, extended attributes
-    /// and inode flags are unknown.
+    /// What `stat` says of a file of that type. The target of a symlink, content, entries, extended
+    /// attributes and inode flags are unknown.
     pub fn of(file_type: FileType, stat: &Stat) -> Present {
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Present {

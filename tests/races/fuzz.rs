@@ -34,8 +34,8 @@ fn check(seed: usize, mechanism: &str) -> Result<(), String> {
     let snapshot = Snapshot::open(&place.out).map_err(|error| failed(error.to_string()))?;
     let mut wrong =
         if output.stderr.windows(MAPPED.len()).any(|said| said == MAPPED) && reports_late(&snapshot) {
-            // A write through a mapping can't be stopped: the loss of a before-state was reported, and an undo
-            // lacks that content.
+            // A write through a mapping can't be stopped: the loss of a before-state was reported, and an
+            // undo lacks that content.
             let mut wrong = compare(&place.work, &before, &after, &snapshot);
             wrong.retain(|sentence| !sentence.contains("ChangedWhileReading"));
             wrong

@@ -70,7 +70,8 @@ fn file_replaced_by_another_process_is_kept_and_reported() {
     assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState]);
 }
 
-/// Records a script which waits until a process outside of the tree has written as many other bytes to `file`.
+/// Records a script which waits until a process outside of the tree has written as many other bytes to
+/// `file`.
 fn record_edited(script: &str) -> Snapshot {
     let place = Place::new();
     let file = place.at("file");

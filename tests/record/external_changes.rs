@@ -1,4 +1,5 @@
-//! Changes that other programs make while a command is recorded: they are reported, since their content is unknown.
+//! Changes that other programs make while a command is recorded: they are reported, since their content is
+//! unknown.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,4 +1,5 @@
-//! Descriptors that the command inherits: destroyed content is kept, a file that is only appended to is not copied.
+//! Descriptors that the command inherits: destroyed content is kept, a file that is only appended to is not
+//! copied.
 
 use std::fs;
 use std::fs::File;

@@ -155,7 +155,8 @@ fn memory_does_not_grow_with_stored_content() {
 #[test]
 #[ignore = "slow"]
 fn slow_a_million_paths_take_less_than_400_bytes_each() {
-    // The kernel reports the largest of the children that a process has waited for: so it has only the recorder.
+    // The kernel reports the largest of the children that a process has waited for: so it has only the
+    // recorder.
     if env::var_os("AGENT_SNAPSHOT_TEST_PEAK").is_none() {
         let itself = "record::resources::slow_a_million_paths_take_less_than_400_bytes_each";
         let mut alone = Command::new(env::current_exe().unwrap());

@@ -1,5 +1,5 @@
-//! A command does not notice that it is recorded: the same scenario has the same output and exit status alone and
-//! under each mechanism.
+//! A command does not notice that it is recorded: the same scenario has the same output and exit status alone
+//! and under each mechanism.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output};

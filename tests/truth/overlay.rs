@@ -1,5 +1,5 @@
-//! Ground truth of changes: a command that runs on an overlay filesystem leaves exactly what it changed in the
-//! upper directory.
+//! Ground truth of changes: a command that runs on an overlay filesystem leaves exactly what it changed in
+//! the upper directory.
 //!
 //! Each change found there must be recorded, with the bytes of the lower directory before and those of
 //! the merged one after; and no other record may claim a change. Neighbours: `cases.rs` has the

@@ -251,7 +251,8 @@ struct Expected {
     nothing: BTreeMap<&'static str, usize>,
     /// The directories that were renamed, from and to.
     renamed: Vec<Bytes>,
-    /// What the kernel opened by itself: the interpreters of scripts and programs, and the symlinks on the way.
+    /// What the kernel opened by itself: the interpreters of scripts and programs, and the symlinks on the
+    /// way.
     interpreters: BTreeSet<Bytes>,
 }
 

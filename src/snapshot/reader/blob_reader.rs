@@ -1,5 +1,5 @@
-//! Reads `blobs.parquet` by key. The file is not trusted: sizes are checked against its length before anything
-//! is allocated, and a panic of the parquet library means a corrupt file.
+//! Reads `blobs.parquet` by key. The file is not trusted: sizes are checked against its length before
+//! anything is allocated, and a panic of the parquet library means a corrupt file.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -39,8 +39,8 @@ pub struct BlobReader {
     file: Arc<BlobFile>,
     metadata: ParquetMetaData,
     blobs: HashMap<Box<str>, Blob>,
-    /// What was decoded last: after one small content its neighbours are often read, and a page is decompressed as
-    /// a whole in any case.
+    /// What was decoded last: after one small content its neighbours are often read, and a page is
+    /// decompressed as a whole in any case.
     decoded: Mutex<DecodedRows>,
 }
 
@@ -59,8 +59,8 @@ struct Window {
     contents: Arc<[ByteArray]>,
 }
 
-/// Continues in a group with too many rows for one window: starting again for each window would take quadratic
-/// time.
+/// Continues in a group with too many rows for one window: starting again for each window would take
+/// quadratic time.
 struct Cursor {
     group: u32,
     next: usize,
