@@ -9,12 +9,11 @@
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
 //! - [`processes`], [`warnings`]: the other lists.
-//! - [`finish`]: the manifest's records; `fit.rs` leaves out those that contradict others.
+//! - [`finish`]: the end of a recording: the states after, and the records of the manifest.
 
 mod calls;
 pub mod capture;
 pub mod finish;
-mod fit;
 pub mod ledger;
 pub mod lookups;
 mod mounts;
