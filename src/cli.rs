@@ -50,6 +50,9 @@ pub struct Record {
     /// End everything after this time, such as 90s or 5m, and exit with 124
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
+    /// What is kept of the paths that were used
+    #[arg(long, value_enum, default_value_t = KeepLevel::All)]
+    pub keep: KeepLevel,
     /// Size up to which files are stored that were only read, such as 64MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub max_read_bytes: u64,
@@ -100,6 +103,17 @@ pub enum Survivors {
     Background,
     /// End them with SIGTERM, and with SIGKILL after 5 s
     Kill,
+}
+
+/// What is kept of the paths that were used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeepLevel {
+    /// States and bytes of all paths, inputs included
+    All,
+    /// States and bytes, before and after, of changed paths
+    Changes,
+    /// What undoing takes: the bytes after only of files up to 1 MiB that Git does not ignore
+    Undo,
 }
 
 /// Compression of the stored bytes.

@@ -15,17 +15,21 @@ use std::fs::File;
 use std::io;
 
 use self::after::{After, AfterContent};
-use self::examine::Examiner;
+use self::examine::{Examined, Examiner};
 pub use self::records::Files;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
 use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::git::ObservedRepository;
-use crate::snapshot::{BlobOmitted, GitRepository, ProcessRecord, Suppressed, Warning, WarningKind};
+use crate::snapshot::{BlobOmitted, GitRepository, Keep, ProcessRecord, Suppressed, Warning, WarningKind};
 
 /// What a recording has come to.
 pub struct Recorded {
+    /// Which states and bytes are kept.
+    pub keep: Keep,
+    /// How many paths were only asked for and have no record; none if all such paths have one.
+    pub existence_only: Option<u64>,
     /// The gaps and notes.
     pub warnings: Vec<Warning>,
     /// What the rules left out.
@@ -48,11 +52,7 @@ impl Recorder {
     pub fn finish(&self) -> Result<Recorded, String> {
         let mut known = self.take_state()?;
         let names = known.ledger.names.sorted();
-        let mut afters = Vec::with_capacity(names.len());
-        let mut examiner = Examiner::new(&mut known);
-        for name in names {
-            afters.extend(examiner.examine(name).map(|after| (name, after)));
-        }
+        let Examined { mut afters, existence_only } = Examiner::new(&mut known).examine_all(names);
         known.omit_what_is_gone(&afters);
         for directory in known.resolver.changed_outside() {
             known.warnings.lost(WarningKind::ExternalChange, None, || {
@@ -66,7 +66,7 @@ impl Recorder {
         misfits::leave_out_misfits(&known.ledger, &mut known.warnings, &mut afters);
         let Recording { policy, ledger, mut repositories, processes, byte_store, mut warnings, .. } = known;
         let mut finished = byte_store.capture.finish();
-        for (name, after) in &afters {
+        for (name, after) in afters.iter().filter(|(_, after)| !matches!(after, After::NotKept)) {
             let content_before = ledger.before(*name).map_or(Content::Unneeded, |inode| inode.content);
             let size_before = ledger.before(*name).map_or(0, |inode| inode.before.size);
             let size_after = after.stat(*name, &ledger).map_or(0, |stat| stat.size);
@@ -78,6 +78,11 @@ impl Recorder {
                 },
                 match after.content() {
                     AfterContent::Taken(ticket) => Some((ticket, size_after, true)),
+                    // With the digest it has all that the level of the recording asks for.
+                    AfterContent::Digested(ticket) => {
+                        let has_digest = finished.outcome(ticket, size_after).digest.is_some();
+                        (!has_digest).then_some((ticket, size_after, true))
+                    }
                     _ => None,
                 },
             ];
@@ -100,6 +105,8 @@ impl Recorder {
         }
         let blobs = std::mem::replace(&mut finished.blobs, Ok(None));
         Ok(Recorded {
+            keep: byte_store.keep,
+            existence_only,
             warnings: warnings.into_vec(),
             suppressed: policy.into_suppressed(),
             repositories: repositories.observed().into_iter().map(git_repository).collect(),

@@ -80,6 +80,8 @@ pub fn write(
         gid: rustix::process::getegid().as_raw(),
         started_at: times.started_at.to_string(),
         finished_at: times.finished_at.to_string(),
+        keep: recorded.keep,
+        existence_only: recorded.existence_only,
         complete,
         warnings: recorded.warnings,
         suppressed: recorded.suppressed,

@@ -23,6 +23,7 @@ use crate::cli;
 use crate::commands::exit::Exit;
 use crate::observe::capture::Capture;
 use crate::observe::{Options, Recorder, unseen_kind};
+use crate::snapshot::Keep;
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
 use crate::trace::filter::Interception;
@@ -157,7 +158,13 @@ fn prepare(
     };
     let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
     let capture = Capture::new(writer, Arc::clone(directory));
+    let keep = match setup.options.keep {
+        cli::KeepLevel::All => Keep::All,
+        cli::KeepLevel::Changes => Keep::Changes,
+        cli::KeepLevel::Undo => Keep::Undo,
+    };
     let options = Options {
+        keep,
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use anstyle::Style;
 use indicatif::HumanCount;
 
+use super::super::level::what_is_kept;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{below, quoted, shell_line, shown};
 use super::tree::{cut, ended};
@@ -40,6 +41,9 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
     lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
+    if let Some(kept) = what_is_kept(header.keep) {
+        lines.line("Kept", Style::new(), kept)?;
+    }
     for warning in &header.warnings {
         let (key, style) = if warning.lost { ("Not seen", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };

@@ -18,6 +18,8 @@ pub(super) enum After {
     Absent,
     /// Something else, or what it was with something more to tell.
     Now(Box<Now>),
+    /// Unknown: the recording keeps no states of what was not changed.
+    NotKept,
 }
 
 const _: () = assert!(size_of::<(NameId, After)>() <= 24);
@@ -48,7 +50,7 @@ impl After {
     pub fn stat(&self, name: NameId, ledger: &Ledger) -> Option<Stat> {
         match self {
             After::AsBefore(_) => ledger.before(name).map(|inode| inode.before),
-            After::Absent => None,
+            After::Absent | After::NotKept => None,
             After::Now(now) => now.stat,
         }
     }
@@ -56,7 +58,7 @@ impl After {
     pub fn content(&self) -> AfterContent {
         match self {
             After::AsBefore(content) => *content,
-            After::Absent => AfterContent::None,
+            After::Absent | After::NotKept => AfterContent::None,
             After::Now(now) => now.content,
         }
     }
@@ -64,7 +66,7 @@ impl After {
     /// Whether it is a symlink whose target could not be read.
     pub fn is_unread(&self) -> bool {
         match self {
-            After::AsBefore(_) | After::Absent => false,
+            After::AsBefore(_) | After::Absent | After::NotKept => false,
             After::Now(now) => {
                 now.stat.is_some_and(|stat| stat.is_symlink())
                     && now.more.as_ref().is_none_or(|more| more.target.is_none())
@@ -81,5 +83,7 @@ pub(super) enum AfterContent {
     /// The bytes that this inode had before.
     OfInode(InodeId),
     Taken(Ticket),
+    /// Their digest alone is kept.
+    Digested(Ticket),
     Omitted(BlobOmitted),
 }

@@ -2,6 +2,7 @@
 //!
 //! Neighbours: the ledger knows what the tree has done to each, `after.rs` has what is found.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
@@ -9,13 +10,15 @@ use rustix::io::Errno;
 
 use super::after::{After, AfterContent, More, Now};
 use crate::fs::FileStat;
+use crate::git::GitFacts;
 use crate::observe::capture::{Held, Source, Threat};
-use crate::observe::ledger::ids::NameId;
+use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Stat};
+use crate::observe::ledger::names::Name;
 use crate::observe::recording::Recording;
 use crate::observe::resolve;
 use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{BlobOmitted, Operations, WarningKind, live};
+use crate::snapshot::{BlobOmitted, Keep, Operation, Operations, WarningKind, live};
 
 /// The directory that was opened last: paths come in order.
 #[derive(Debug, Default)]
@@ -60,6 +63,29 @@ impl Parents {
     }
 }
 
+/// What was found at the end.
+#[derive(Debug)]
+pub(super) struct Examined {
+    /// What is at each name, sorted by path.
+    pub afters: Vec<(NameId, After)>,
+    /// How many other paths were only asked for, if the level of the recording leaves those out.
+    pub existence_only: Option<u64>,
+}
+
+/// What changes have changed beside the paths themselves: the directories where a name came or went, and the
+/// files whose number of hard links did.
+#[derive(Debug, Default)]
+struct Beside {
+    directories: HashSet<NameId, foldhash::fast::RandomState>,
+    inodes: HashSet<InodeId, foldhash::fast::RandomState>,
+}
+
+impl Beside {
+    fn contains(&self, name: NameId, known: &Name) -> bool {
+        self.directories.contains(&name) || known.before.is_some_and(|inode| self.inodes.contains(&inode))
+    }
+}
+
 /// Takes the states of a recording after its end.
 pub(super) struct Examiner<'a> {
     recording: &'a mut Recording,
@@ -75,8 +101,58 @@ impl<'a> Examiner<'a> {
         Examiner { recording, parents: Parents::default(), git_epoch }
     }
 
+    /// What is at each of these names, which are sorted, as far as the level of the recording asks for it.
+    pub fn examine_all(mut self, names: Vec<NameId>) -> Examined {
+        let keep = self.recording.byte_store.keep;
+        let is_wanted = |name: &NameId| {
+            keep.has_inputs() || self.is_changed(*name) || self.recording.ledger.changes(*name) > 0
+        };
+        let (wanted, rest): (Vec<_>, Vec<_>) = names.into_iter().partition(is_wanted);
+        let mut afters = Vec::with_capacity(wanted.len());
+        for name in wanted {
+            afters.extend(self.examine(name).map(|after| (name, after)));
+        }
+        if keep.has_inputs() {
+            return Examined { afters, existence_only: None };
+        }
+        let beside = self.beside(&afters);
+        let mut existence_only = 0;
+        for name in rest {
+            let known = self.recording.ledger.names.get(name);
+            if beside.contains(name, known) {
+                afters.extend(self.examine(name).map(|after| (name, after)));
+            } else if known.operations == Operation::Existence.into() {
+                existence_only += 1;
+            } else {
+                afters.push((name, After::NotKept));
+            }
+        }
+        let names = &self.recording.ledger.names;
+        afters.sort_unstable_by_key(|(name, _)| names.path(*name));
+        Examined { afters, existence_only: Some(existence_only) }
+    }
+
+    /// What a change has changed beside the path itself.
+    fn beside(&self, changed: &[(NameId, After)]) -> Beside {
+        let ledger = &self.recording.ledger;
+        let mut beside = Beside::default();
+        for (name, after) in changed {
+            let known = ledger.names.get(*name);
+            if known.rebound {
+                let directory = resolve::parent_of(ledger.names.path(*name));
+                beside.directories.extend(directory.and_then(|directory| ledger.names.find(directory)));
+            }
+            let has_more_names = |stat: &Stat| stat.is_regular() && stat.nlink > 1;
+            let before = known.before.filter(|id| has_more_names(&ledger.inodes.get(*id).before));
+            let after = after.stat(*name, ledger).filter(has_more_names);
+            let after = after.and_then(|stat| ledger.inodes.find(stat.identity()));
+            beside.inodes.extend(before.into_iter().chain(after));
+        }
+        beside
+    }
+
     /// What is at a name; none where nothing is known of it.
-    pub fn examine(&mut self, name: NameId) -> Option<After> {
+    fn examine(&mut self, name: NameId) -> Option<After> {
         if self.recording.mounts.is_displaced(name, self.recording.ledger.names.path(name)) {
             self.displaced(name)
         } else {
@@ -117,7 +193,8 @@ impl<'a> Examiner<'a> {
         let before = self.recording.ledger.before(name).map(|inode| inode.before);
         let known = self.recording.ledger.names.get(name);
         // What nobody has asked to pin is compared without.
-        let pin = known.pin_asked || before != stat;
+        let has_inputs = self.recording.byte_store.keep.has_inputs();
+        let pin = has_inputs && (known.pin_asked || before != stat);
         let git = match known.git {
             // No call that is known has changed the file: its times may have been put back.
             Some(facts)
@@ -132,6 +209,10 @@ impl<'a> Examiner<'a> {
             None if known.git_epoch != self.git_epoch && self.recording.repositories.may_hold(&path) => {
                 self.recording.repositories.classify_again(&path, found.as_ref(), pin)
             }
+            // Nobody asked at first sight.
+            None if !has_inputs && self.is_changed(name) => {
+                self.recording.repositories.classify_again(&path, found.as_ref(), pin)
+            }
             None => None,
         };
         self.warn_external_change(name, stat.as_ref());
@@ -141,7 +222,7 @@ impl<'a> Examiner<'a> {
             _ => None,
         };
         let content = match &found {
-            Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now),
+            Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now, git.as_ref()),
             _ => AfterContent::None,
         };
         let attributes = match &found {
@@ -231,7 +312,13 @@ impl<'a> Examiner<'a> {
     }
 
     /// The bytes of the regular file that is at a name at the end.
-    fn content_after(&mut self, name: NameId, path: &[u8], now: &FileStat) -> AfterContent {
+    fn content_after(
+        &mut self,
+        name: NameId,
+        path: &[u8],
+        now: &FileStat,
+        git: Option<&GitFacts>,
+    ) -> AfterContent {
         let stat = Stat::from(now);
         if let Some(id) = self.recording.ledger.inodes.of(now) {
             let inode = self.recording.ledger.inodes.get(id);
@@ -240,7 +327,11 @@ impl<'a> Examiner<'a> {
             }
             let (known, inode) =
                 (self.recording.ledger.names.get(name), self.recording.ledger.inodes.get(id));
-            if inode.has_bytes_of_before(&stat) {
+            // Another name of a file that nobody has changed: undoing needs no bytes for it.
+            let is_new_name = self.recording.byte_store.keep == Keep::Undo
+                && known.before != Some(id)
+                && inode.content == Content::Unneeded;
+            if inode.has_bytes_of_before(&stat) && !is_new_name {
                 // What nobody has used but to ask for it needs no bytes.
                 let is_as_before = known.before == Some(id) && inode.before.same_state(&inode.as_known(stat));
                 if inode.content == Content::InPlace || !is_as_before {
@@ -265,13 +356,11 @@ impl<'a> Examiner<'a> {
                 AfterContent::Omitted(reason)
             }
             held => {
-                let store = self.recording.byte_store.stores(&held);
-                AfterContent::Taken(self.recording.byte_store.capture.submit(
-                    blob_key(Side::After, path),
-                    held,
-                    None,
-                    store,
-                ))
+                let byte_store = &mut self.recording.byte_store;
+                let (is_kept, store) = (byte_store.keeps_after(&held, git), byte_store.stores(&held));
+                let key = blob_key(Side::After, path);
+                let ticket = byte_store.capture.submit(key, held, None, is_kept && store);
+                if is_kept { AfterContent::Taken(ticket) } else { AfterContent::Digested(ticket) }
             }
         }
     }

@@ -39,18 +39,20 @@ pub(super) fn warn_files_named_twice(ledger: &Ledger, warnings: &mut Warnings, a
 
 /// Leaves out the records that can't be true beside others, and says so.
 pub(super) fn leave_out_misfits(ledger: &Ledger, warnings: &mut Warnings, afters: &mut Vec<(NameId, After)>) {
-    let before = |name: NameId| ledger.before(name).map(|inode| inode.before);
+    let before = |name: NameId, after: &After| {
+        ledger.before(name).filter(|_| !matches!(after, After::NotKept)).map(|inode| inode.before)
+    };
     let mut misfits: Vec<NameId> = Vec::new();
     afters.retain(|(name, after)| {
         // A symlink whose target nobody can read any more is none that could be made again.
-        let unread =
-            ledger.before(*name).is_some_and(|inode| inode.before.is_symlink() && inode.target().is_none());
+        let unread = before(*name, after).is_some_and(|before| before.is_symlink())
+            && ledger.before(*name).is_some_and(|inode| inode.target().is_none());
         if unread || after.is_unread() {
             misfits.push(*name);
         }
         !(unread || after.is_unread())
     });
-    let found = beneath_no_directory(&ledger.names, afters, |(name, _)| (*name, before(*name)));
+    let found = beneath_no_directory(&ledger.names, afters, |(name, after)| (*name, before(*name, after)));
     afters.retain(|(name, _)| !found.contains(name));
     misfits.extend(found);
     let found =

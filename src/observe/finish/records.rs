@@ -42,11 +42,11 @@ impl Files {
             changed_by_name: name.inherited && name.changed_by_name,
             renamed_from: path_of(names.renamed_from(id)),
             renamed_to: path_of(names.renamed_to(id)),
-            before: self.before(name),
+            before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },
             after: self.after(id, name, after),
             git: name.git.as_ref().map(|facts| git_state(&self.repositories, facts, &path)),
             git_after: match after {
-                After::AsBefore(_) | After::Absent => None,
+                After::AsBefore(_) | After::Absent | After::NotKept => None,
                 After::Now(now) => now
                     .git()
                     .filter(|facts| name.git.as_ref() != Some(facts))
@@ -82,6 +82,9 @@ impl Files {
     }
 
     fn after(&self, id: NameId, name: &Name, after: &After) -> State {
+        if matches!(after, After::NotKept) {
+            return State::NotKept;
+        }
         let Some(stat) = after.stat(id, &self.ledger) else {
             return State::Absent { tombstone: name.removed };
         };
@@ -98,7 +101,7 @@ impl Files {
                     put_attributes(&mut present, &more.attributes);
                 }
             }
-            After::Absent => {}
+            After::Absent | After::NotKept => {}
         }
         // What another name has told of an inode that no call has changed holds for this one.
         if let Some(inode) = self.ledger.inodes.find(stat.identity()).map(|id| self.ledger.inodes.get(id))
@@ -113,6 +116,12 @@ impl Files {
             AfterContent::Taken(ticket) => {
                 let outcome = self.finished.outcome(ticket, present.size);
                 put(&mut present, outcome);
+            }
+            AfterContent::Digested(ticket) => {
+                let outcome = self.finished.outcome(ticket, present.size);
+                put(&mut present, outcome);
+                // With the digest it has all that the level of the recording asks for.
+                present.blob_omitted = present.blob_omitted.filter(|_| present.digest.is_none());
             }
             AfterContent::Omitted(reason) => present.blob_omitted = Some(reason),
         }
