@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::attributes::ProcessAttributes;
+use super::error::Error;
 use super::filter::{self, Actions, Instruction, Interception};
 use super::seqpacket;
 use super::sys::{self, Fork, Tid};
@@ -21,19 +22,6 @@ pub struct Program {
     pub argv: Vec<CString>,
     /// What it inherits besides descriptors and signal dispositions.
     pub attributes: ProcessAttributes,
-}
-
-/// Why nothing was started.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// The kernel does not let us trace our own child.
-    #[error(
-        "tracing is denied here (PTRACE_SEIZE: {0}): another tracer, a container or a security module forbids it"
-    )]
-    Denied(io::Error),
-    /// Anything else that the kernel refused.
-    #[error("cannot start a process: {0}")]
-    Os(#[from] io::Error),
 }
 
 /// A command that is seized, has its filter, and waits for its release.
@@ -79,7 +67,7 @@ pub struct Launching {
 
 /// Forks and seizes the command, which then installs the filter of `wanted`, or of the next simpler
 /// interception that the kernel allows.
-pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, LaunchError> {
+pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, Error> {
     let notifying = (wanted == Interception::Notifications && has_notifications())
         .then(|| filter::program(Actions::NOTIFICATIONS));
     let (socket, theirs) = seqpacket::pair()?;
@@ -93,7 +81,7 @@ pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, Laun
     drop(theirs);
     if let Err(error) = sys::seize(command) {
         abandon(command);
-        return Err(LaunchError::Denied(error));
+        return Err(Error::Denied(error));
     }
     seqpacket::send(&socket, GO, None)?;
     Ok(Launching { command, socket })
@@ -101,7 +89,7 @@ pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, Laun
 
 impl Launching {
     /// Waits until the filter is installed.
-    pub fn installed(self) -> Result<Launched, LaunchError> {
+    pub fn installed(self) -> Result<Launched, Error> {
         let Launching { command, socket } = self;
         let mut answer = [0; 16];
         let (length, listener) = seqpacket::receive(&socket, &mut answer)?;

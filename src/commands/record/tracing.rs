@@ -25,8 +25,9 @@ use crate::observe::capture::Capture;
 use crate::observe::{Options, Recorder, unseen_kind};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
+use crate::trace;
 use crate::trace::filter::Interception;
-use crate::trace::launch::{LaunchError, Launched, launch};
+use crate::trace::launch::{Launched, launch};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
@@ -65,9 +66,9 @@ fn record(
         cli::Mechanism::Stops => Interception::Stops,
         cli::Mechanism::EveryCall => Interception::EveryCall,
     };
-    let refused = |error: LaunchError| match error {
-        LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
-        LaunchError::Os(_) => ToFront::Failed(error.to_string()),
+    let refused = |error: trace::Error| match error {
+        trace::Error::Denied(_) => ToFront::Denied(error.to_string()),
+        trace::Error::Os(_) => ToFront::Failed(error.to_string()),
     };
     let launching = launch(&setup.program, wanted).map_err(refused)?;
     // While the command's process installs its seccomp filter.
