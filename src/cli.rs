@@ -1,7 +1,7 @@
 //! The command line, as plain options. Uses no other module.
 //!
 //! If a recording option comes first, what follows the options is the command to record, even if it is
-//! named like a subcommand. Help, completions and the man page are made from this definition.
+//! named like a subcommand. Help, completions and the man pages are made from this definition.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -165,9 +165,12 @@ pub enum Verb {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Print the man page
+    /// Write the man pages, agent-snapshot.1 and one for each verb, into a directory
     #[command(hide = true)]
-    Man,
+    Man {
+        /// The directory
+        dir: PathBuf,
+    },
 }
 
 /// Options of `show`.
