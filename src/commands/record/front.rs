@@ -143,7 +143,7 @@ impl Front {
             self.survivors_reported = true;
             if self.survivors == Survivors::Wait && !self.quiet {
                 eprintln!(
-                    "agent-snapshot: the command has ended; waiting for {} (Ctrl-C: record on in the background)",
+                    "agent-snapshot: the command has ended; waiting for {} (Ctrl-C continues the recording in the background)",
                     descendants(self.tracer)
                 );
             }
