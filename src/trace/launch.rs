@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::process::{PTracer, Pid, set_ptracer};
 
 use super::attributes::ProcessAttributes;
+use super::error::Error;
 use super::filter::{self, Actions, Instruction, Interception};
 use super::seqpacket;
 use super::sys::{self, Fork, Tid};
@@ -24,19 +25,6 @@ pub struct Program {
     pub argv: Vec<CString>,
     /// What it inherits besides descriptors and signal dispositions.
     pub attributes: ProcessAttributes,
-}
-
-/// Why nothing was started.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// The kernel does not let us trace the command.
-    #[error(
-        "tracing is denied here (PTRACE_SEIZE: {0}): another tracer, a container or a security module forbids it"
-    )]
-    Denied(io::Error),
-    /// Anything else that the kernel refused.
-    #[error("cannot start a process: {0}")]
-    Os(#[from] io::Error),
 }
 
 /// A command that is seized, has its filter, and waits for its release.
@@ -89,7 +77,7 @@ pub struct Launching {
 
 /// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
 /// ends when the last copy of this value is dropped.
-pub fn spawn(program: &Program, wanted: Interception) -> Result<Spawned, LaunchError> {
+pub fn spawn(program: &Program, wanted: Interception) -> Result<Spawned, Error> {
     let notifying = (wanted == Interception::Notifications && has_notifications())
         .then(|| filter::program(Actions::NOTIFICATIONS));
     let (socket, theirs) = seqpacket::pair()?;
@@ -105,13 +93,13 @@ pub fn spawn(program: &Program, wanted: Interception) -> Result<Spawned, LaunchE
 impl Spawned {
     /// Seizes the command from this process, which need not be its parent; it then installs the filter that
     /// was wanted, or the next simpler one that the kernel allows.
-    pub fn seize(self) -> Result<Launching, LaunchError> {
+    pub fn seize(self) -> Result<Launching, Error> {
         let Spawned { command, socket } = self;
         // With Yama's ptrace_scope 1 a process says who besides its ancestors may trace it.
         seqpacket::send(&socket, &std::process::id().to_le_bytes(), None)?;
         let mut word = [0; 16];
         seqpacket::receive(&socket, &mut word)?;
-        sys::seize(command).map_err(LaunchError::Denied)?;
+        sys::seize(command).map_err(Error::Denied)?;
         seqpacket::send(&socket, GO, None)?;
         Ok(Launching { command, socket })
     }
@@ -119,7 +107,7 @@ impl Spawned {
 
 impl Launching {
     /// Waits until the filter is installed.
-    pub fn installed(self) -> Result<Launched, LaunchError> {
+    pub fn installed(self) -> Result<Launched, Error> {
         let Launching { command, socket } = self;
         let mut answer = [0; 16];
         let (length, listener) = seqpacket::receive(&socket, &mut answer)?;

@@ -27,12 +27,12 @@ fn full_disk_stops_the_capture_and_not_the_command() {
     assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
 }
 
-/// A small file system at `out`, which is unmounted in the end.
+/// A small filesystem at `out`, which is unmounted in the end.
 struct Small<'a>(&'a Place);
 
 impl<'a> Small<'a> {
     fn mount(place: &'a Place, options: &str) -> Option<Small<'a>> {
-        if !needs_root("a small file system") {
+        if !needs_root("a small filesystem") {
             return None;
         }
         fs::create_dir(&place.out).unwrap();

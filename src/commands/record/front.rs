@@ -150,7 +150,7 @@ impl Front {
             self.survivors_reported = true;
             if self.survivors == Survivors::Wait && !self.quiet {
                 eprintln!(
-                    "agent-snapshot: the command has ended; waiting for {} (Ctrl-C: record on in the background)",
+                    "agent-snapshot: the command has ended; waiting for {} (Ctrl-C continues the recording in the background)",
                     self.tracer.as_ref().map_or_else(String::new, |(tracer, _)| traced_by(*tracer))
                 );
             }

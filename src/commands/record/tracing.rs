@@ -26,7 +26,8 @@ use crate::observe::capture::Capture;
 use crate::observe::{Options, Recorder, unseen_kind};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
-use crate::trace::launch::{LaunchError, Launched, Spawned};
+use crate::trace;
+use crate::trace::launch::{Launched, Spawned};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
@@ -100,9 +101,9 @@ fn record(
         move |error: std::io::Error| ToFront::Failed(format!("{what}: {error}"))
     };
     sys::keep_large_buffers();
-    let refused = |error: LaunchError| match error {
-        LaunchError::Denied(_) => ToFront::Denied(error.to_string()),
-        LaunchError::Os(_) => ToFront::Failed(error.to_string()),
+    let refused = |error: trace::Error| match error {
+        trace::Error::Denied(_) => ToFront::Denied(error.to_string()),
+        trace::Error::Os(_) => ToFront::Failed(error.to_string()),
     };
     let launching = spawned.seize().map_err(refused)?;
     // While the command's process installs its seccomp filter.
