@@ -68,7 +68,7 @@ fn print(snapshot: &Snapshot, drift: &Drift, side: Side, console: &mut Console) 
     };
     let left_out = match drift.left_out {
         0 => String::new(),
-        count => format!(", {} that output was sent to left out", number_of_paths(count)),
+        count => format!(", {} left out (the command's output went there)", number_of_paths(count)),
     };
     let not_kept = match snapshot.inputs().len() {
         0 => String::new(),
