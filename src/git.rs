@@ -192,7 +192,10 @@ impl Repositories {
             Some(())
         });
         for id in 0..u32::try_from(self.repositories.len()).unwrap_or(u32::MAX) {
-            self.guarded(|all| all.current(id).map(drop));
+            // Where nothing was asked, no answer can have changed.
+            if self.repositories.get(id as usize).is_some_and(|repository| repository.asked) {
+                self.guarded(|all| all.current(id).map(drop));
+            }
         }
         self.epoch
     }
