@@ -2,7 +2,8 @@
 //!
 //! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for,
 //! `tracing.rs` the one that traces; `channel.rs` is between them. `process_tree.rs` and `control.rs`
-//! belong to the tracing process, which writes the snapshot with `bundle.rs` and the report with
+//! belong to the tracing process, which starts the journal with `journal.rs`, and writes the snapshot with
+//! `bundle.rs` and the report with
 //! `report.rs`.
 
 mod bundle;
@@ -10,6 +11,7 @@ mod channel;
 mod control;
 mod descriptors;
 mod front;
+mod journal;
 mod process_tree;
 mod report;
 mod setup;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{self, ReportFormat};
 use crate::commands::exit::Exit;
+use crate::commands::recover::make_way;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
 use crate::snapshot::layout::SnapshotDir;
@@ -59,6 +60,9 @@ pub fn set_up(
         return Err(SetupError::ours("--snapshot-dir is missing"));
     };
     let directory = SnapshotDir::create(snapshot_dir).map_err(|error| SetupError::ours(error.to_string()))?;
+    if let Some(recovered) = make_way(&directory).map_err(|error| SetupError::ours(error.to_string()))? {
+        super::say(&recovered);
+    }
     let report = match options.report {
         Some(report) => report,
         None if options.quiet || !io::stderr().is_terminal() => ReportFormat::None,

@@ -17,13 +17,14 @@ use super::bundle::{self, RecordingTimes, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
 use super::descriptors;
+use super::journal;
 use super::process_tree::{ProcessTree, TreeEvents};
 use super::setup::Setup;
 use crate::cli;
 use crate::commands::exit::Exit;
-use crate::observe::capture::Capture;
 use crate::observe::{Options, Recorder, unseen_kind};
-use crate::snapshot::blobs::{BlobWriter, Compression};
+use crate::snapshot::Header;
+use crate::snapshot::blobs::Compression;
 use crate::snapshot::layout::SnapshotDir;
 use crate::trace::filter::Interception;
 use crate::trace::launch::{LaunchError, Launched, launch};
@@ -71,13 +72,16 @@ fn record(
     };
     let launching = launch(&setup.program, wanted).map_err(refused)?;
     // While the command's process installs its seccomp filter.
-    let (recorder, tree) = match prepare(setup, &directory, channel, signals, launching.command) {
+    let header = bundle::first_header(setup);
+    let (recorder, tree) = match prepare(setup, &directory, &header, channel, signals, launching.command) {
         Ok(prepared) => prepared,
         Err(error) => {
             launching.abandon();
+            let _ = directory.discard_unfinished();
             return Err(failed("prepare the recording")(error));
         }
     };
+    let unstarted = Unstarted(Some(&directory));
     sys::ignore_stops_of_children();
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
@@ -104,6 +108,7 @@ fn record(
         channel.send(&ToFront::Launched);
     }
     launched.release().map_err(failed("start the command"))?;
+    unstarted.started();
     Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
     // The thread that killed the tree is about to end this process.
     if tree.lock().dying {
@@ -111,20 +116,39 @@ fn record(
     }
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
+        let _ = directory.discard_unfinished();
         channel.send(&ToFront::NotExecuted(error));
         return Ok(());
     }
     let end = tree.lock().root_end.unwrap_or(End::Exited(Exit::Failure.status()));
     let timed_out = tree.timed_out.load(Ordering::Relaxed);
     let times = RecordingTimes { started_at, finished_at, elapsed: started.elapsed() };
-    let done = match bundle::write(setup, &recorder, &tree, directory, manifest, end, timed_out, &times) {
-        Ok(WrittenBundle { complete, notes, report }) => {
-            RecordingOutcome { error: None, timed_out, complete, notes, report }
-        }
-        Err(error) => RecordingOutcome::failed(error, timed_out),
-    };
+    let done =
+        match bundle::write(setup, header, &recorder, &tree, directory, manifest, end, timed_out, &times) {
+            Ok(WrittenBundle { complete, notes, report }) => {
+                RecordingOutcome { error: None, timed_out, complete, notes, report }
+            }
+            Err(error) => RecordingOutcome::failed(error, timed_out),
+        };
     channel.send(&ToFront::Done(done));
     Ok(())
+}
+
+/// Removes the journal where no command is started: there is nothing to recover.
+struct Unstarted<'a>(Option<&'a SnapshotDir>);
+
+impl Unstarted<'_> {
+    fn started(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unstarted<'_> {
+    fn drop(&mut self) {
+        if let Some(directory) = self.0 {
+            let _ = directory.discard_unfinished();
+        }
+    }
 }
 
 /// Records a gap for each inherited descriptor through which files can be opened unseen.
@@ -145,6 +169,7 @@ fn exec_error(launched: Launched) -> Option<i32> {
 fn prepare(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
+    header: &Header,
     channel: &Arc<Channel>,
     signals: OwnedFd,
     command: Tid,
@@ -155,15 +180,14 @@ fn prepare(
         cli::CompressionChoice::Zstd => Compression::Zstd,
         cli::CompressionChoice::None => Compression::None,
     };
-    let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
-    let capture = Capture::new(writer, Arc::clone(directory));
+    let front = Tid(Pid::as_raw(rustix::process::getppid()));
+    let capture = journal::start(setup, directory, header, front, compression, Box::new(()))?;
     let options = Options {
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,
     };
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
-    let front = Tid(Pid::as_raw(rustix::process::getppid()));
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
