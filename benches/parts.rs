@@ -27,7 +27,7 @@ use agent_snapshot::snapshot::digest::digest_file;
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{FileRecord, Operation, Side, Snapshot, State};
-use agent_snapshot::trace::memory::{ARGV_LIMIT, Memory, MemoryError, RemoteAddr};
+use agent_snapshot::trace::memory::{ARGV_LIMIT, Fault, Memory, RemoteAddr};
 use agent_snapshot::trace::sys::{Tid, TraceeMemory};
 use agent_snapshot::trace::syscalls::{self, Args};
 use criterion::{
@@ -60,10 +60,10 @@ impl Stretch {
 }
 
 impl Memory for Stretch {
-    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
+    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
         let skip = address.0.checked_sub(START).and_then(|skip| usize::try_from(skip).ok());
         let rest = skip.and_then(|skip| self.0.get(skip..)).filter(|rest| !rest.is_empty());
-        let rest = rest.ok_or(MemoryError::Unmapped)?;
+        let rest = rest.ok_or(Fault::Unmapped)?;
         let count = rest.len().min(into.len());
         into[..count].copy_from_slice(&rest[..count]);
         Ok(count)

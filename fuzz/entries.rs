@@ -6,17 +6,17 @@ use agent_snapshot::observe::policy::ignore::{Environment, Ignore};
 use agent_snapshot::observe::program as programs;
 use agent_snapshot::snapshot::Snapshot;
 use agent_snapshot::snapshot::sparse::Nowhere;
-use agent_snapshot::trace::memory::{Memory, MemoryError, RemoteAddr};
+use agent_snapshot::trace::memory::{Fault, Memory, RemoteAddr};
 use agent_snapshot::trace::syscalls;
 
 /// A tracee's memory: one mapped stretch.
 struct Stretch<'a>(&'a [u8]);
 
 impl Memory for Stretch<'_> {
-    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
-        let start = usize::try_from(addr.0.checked_sub(0x1000).ok_or(MemoryError::Unmapped)?);
+    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+        let start = usize::try_from(addr.0.checked_sub(0x1000).ok_or(Fault::Unmapped)?);
         let rest = self.0.get(start.unwrap_or(usize::MAX)..).filter(|rest| !rest.is_empty());
-        let rest = rest.ok_or(MemoryError::Unmapped)?;
+        let rest = rest.ok_or(Fault::Unmapped)?;
         let count = rest.len().min(into.len());
         into[..count].copy_from_slice(&rest[..count]);
         Ok(count)

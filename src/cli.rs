@@ -1,7 +1,7 @@
 //! The command line, as plain options. Uses no other module.
 //!
 //! If a recording option comes first, what follows the options is the command to record, even if it is
-//! named like a subcommand. Help, completions and the man page are made from this definition.
+//! named like a subcommand. Help, completions and the man pages are made from this definition.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,16 +50,16 @@ pub struct Record {
     /// End everything after this time, such as 90s or 5m, and exit with 124
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// Size up to which files are stored that were only read, such as 64MiB
+    /// Store files that were only read up to this size, such as 64MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub max_read_bytes: u64,
-    /// Size up to which files are stored that the command wrote or destroyed [default: any]
+    /// Store files that the command wrote or destroyed up to this size [default: any]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_blob_bytes: Option<u64>,
     /// Compression of the stored bytes
     #[arg(long, value_enum, default_value_t = CompressionChoice::Snappy)]
     pub compression: CompressionChoice,
-    /// Flush the snapshot to the disk before it counts as written
+    /// Flush the snapshot to disk before it is committed
     #[arg(long)]
     pub sync: bool,
     /// Allow io_uring, whose operations are not recorded
@@ -151,11 +151,11 @@ pub enum Verb {
     Show(Show),
     /// Write the recorded bytes of a file, or the target of a symlink, to standard output
     Cat(Cat),
-    /// Show what the command changed as a diff that `git apply` takes
+    /// Show what the command changed as a diff that `git apply` accepts
     Diff(Diff),
     /// Check whether the live files are still as recorded
     Verify(Verify),
-    /// Put the recorded state back: after the command, or with --before the one before it
+    /// Put back the state after the command, or with --before the state before it
     Restore(Restore),
     /// Build the recorded state under a new directory
     Branch(Branch),
@@ -167,9 +167,12 @@ pub enum Verb {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Print the man page
+    /// Write the man pages, agent-snapshot.1 and one for each verb, into a directory
     #[command(hide = true)]
-    Man,
+    Man {
+        /// The directory
+        dir: PathBuf,
+    },
 }
 
 /// Options of `show`.

@@ -82,7 +82,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),
         Verb::Completions { shell } => completions::completions(shell, console),
-        Verb::Man => completions::man(console),
+        Verb::Man { dir } => completions::man(&dir),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),
@@ -100,7 +100,12 @@ mod tests {
         use clap::CommandFactory;
         let readme = include_str!("../README.md");
         let usage = Cli::command().render_usage().to_string();
-        let (completions, page) = (testing::run(&["completions", "bash"]), testing::run(&["man"]));
+        let completions = testing::run(&["completions", "bash"]);
+        let pages = tempfile::tempdir().unwrap();
+        let man = pages.path().join("man1");
+        assert_eq!(testing::run(&["man".as_ref(), man.as_os_str()]).status, 0);
+        let page = |name: &str| std::fs::read_to_string(man.join(name)).unwrap();
+        let overview = page("agent-snapshot.1");
         for verb in Cli::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
             let name = verb.get_name();
             assert!(verb.get_about().is_some(), "{name}: no help text");
@@ -110,7 +115,8 @@ mod tests {
                 completions.text().contains(&format!("agent__snapshot__subcmd__{name}")),
                 "{name}: completions"
             );
-            assert!(page.text().contains(&format!("agent\\-snapshot\\-{name}(1)")), "{name}: man page");
+            assert!(overview.contains(&format!("agent\\-snapshot\\-{name}(1)")), "{name}: overview");
+            assert!(page(&format!("agent-snapshot-{name}.1")).contains("SYNOPSIS"), "{name}: man page");
             assert!(readme.contains(&format!("agent-snapshot {name} ")), "{name}: README");
             let takes_snapshot = verb.get_arguments().any(|argument| argument.get_id() == "snap");
             let is_in_usage = usage.split(['<', '|', '>']).any(|word| word == name);

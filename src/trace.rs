@@ -29,7 +29,10 @@ pub mod syscalls;
 pub mod tracer;
 pub mod wait_status;
 
+mod error;
 mod foreign_filter;
 mod postponed;
 mod signal_delivery;
 mod tracees;
+
+pub use error::Error;

@@ -13,11 +13,11 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
-/// Not every file system has these.
+/// Not every filesystem has these.
 #[track_caller]
 fn if_possible(answer: Answer) {
     match answer {
-        Err(ENOTTY) => skip("the file system has no such flags"),
+        Err(ENOTTY) => skip("the filesystem has no such flags"),
         other => {
             ok(other);
         }

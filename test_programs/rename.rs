@@ -187,7 +187,7 @@ const FLAGS: &[Case] = &[
         .only_root()
         .given(|| file("a"))
         .when(|| match sys!(SYS_renameat2, CWD, c"a", CWD, c"b", RENAME_WHITEOUT) {
-            Err(EINVAL | EPERM) => skip("no whiteouts here"),
+            Err(EINVAL | EPERM) => skip("the filesystem has no whiteouts"),
             other => {
                 ok(other);
             }

@@ -15,7 +15,7 @@ use std::{env, fs, process};
 
 use libc::{c_int, c_long};
 
-/// The exit status of a case that this kernel or file system can't run.
+/// The exit status of a case that this kernel or filesystem can't run.
 pub const SKIPPED: i32 = 77;
 
 /// One thing to record.
@@ -175,7 +175,7 @@ pub fn ok(answer: Answer) -> c_long {
     match answer {
         Ok(value) => value,
         Err(libc::ENOSYS) => skip("the kernel does not have the call"),
-        Err(libc::EOPNOTSUPP) => skip("the file system does not support the call"),
+        Err(libc::EOPNOTSUPP) => skip("the filesystem does not support the call"),
         Err(errno) => die(&format!("{}: failed with {errno}", std::panic::Location::caller())),
     }
 }

@@ -181,7 +181,7 @@ fn masked(text: &str) -> String {
         (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "DATE"),
         (r"\d{4}-\d\d-\d\d\.\d{6}\.\d+", "NAME"),
         (r"(?m)^Left out .*$", "LEFT OUT"),
-        (r"(?m)^\d+ paths? (was|were) only asked for", "SOME"),
+        (r"(?m)^\d+ paths? (was|were) only looked up", "SOME"),
         (r"\d+ paths compared", "SOME"),
         (r"(?m)  \d+ paths?$", "SOME"),
         (r#""existence":\d+"#, "SOME"),
@@ -206,7 +206,7 @@ fn missing(command: &str) -> Option<&'static str> {
 #[test]
 fn every_example_prints_what_it_shows() {
     if let Some(program) = missing("git") {
-        return println!("skipped: {program} is not here");
+        return println!("skipped: {program} is not installed");
     }
     let recipes = steps(&document("README.md"));
     let mut wrong = String::new();
@@ -226,7 +226,7 @@ fn every_example_prints_what_it_shows() {
             let Step::Example { command, shown } = step else { continue };
             examples += 1;
             if let Some(program) = missing(&command) {
-                println!("skipped: {program} is not here: {command}");
+                println!("skipped: {program} is not installed: {command}");
                 continue;
             }
             let printed = home.run(&command);

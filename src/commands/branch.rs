@@ -25,7 +25,7 @@ pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
-        console.say(format_args!("nothing was built: the snapshot knows nothing of {unknown}"));
+        console.say(format_args!("nothing was built: the snapshot has no record of {unknown}"));
         return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };

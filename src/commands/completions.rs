@@ -1,11 +1,13 @@
 //! `completions` and `man`: both are made from the definition in `cli`.
 
-use std::io::Write as _;
+use std::fs;
+use std::path::Path;
 
+use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use super::exit::{Exit, VerbResult};
-use super::out::{Console, OutputError};
+use super::out::Console;
 use crate::cli::Cli;
 
 const NAME: &str = "agent-snapshot";
@@ -19,15 +21,10 @@ pub fn completions(shell: clap_complete::Shell, console: &mut Console) -> VerbRe
     Ok(Exit::Success)
 }
 
-/// Writes the man page: the options of the recording and a list of the verbs.
-pub fn man(console: &mut Console) -> VerbResult {
-    let page = || -> std::io::Result<Vec<u8>> {
-        let mut page = Vec::new();
-        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-        page.flush()?;
-        Ok(page)
-    };
-    let page = page().map_err(OutputError::from)?;
-    console.bytes(&page)?;
+/// Writes the man pages into `directory`: one of the recording, and one of each verb.
+pub fn man(directory: &Path) -> VerbResult {
+    let written =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+    written.with_context(|| format!("write man pages to {}", directory.display()))?;
     Ok(Exit::Success)
 }

@@ -74,16 +74,16 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     if !args.json {
         let base = quoted(base);
         let outside = plan.outside.iter().map(|path| quoted(path));
-        console.say_list(format_args!("diff: changed outside {base}, left out without --root:"), outside);
+        console
+            .say_list(format_args!("diff: changed outside {base}, left out (--root includes it):"), outside);
         let inherited = plan.inherited.iter().map(|path| shown(path, start));
         console.say_list(
-            format_args!(
-                "diff: written through a descriptor from before the command, left out unless named:"
-            ),
+            format_args!("diff: written through an inherited descriptor, left out unless named:"),
             inherited,
         );
-        let untold = plan.untold.iter().map(|(path, what)| format!("{}: {what}", shown(path, start)));
-        console.say_list(format_args!("diff: changed in a way that a patch can't express:"), untold);
+        let unsupported =
+            plan.unsupported.iter().map(|(path, what)| format!("{}: {what}", shown(path, start)));
+        console.say_list(format_args!("diff: changed in a way that a patch can't express:"), unsupported);
     }
     for (path, why) in &lost {
         console.say(format_args!("diff {}: {why}", shown(path, start)));
@@ -92,7 +92,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
         let arg = quoted(arg.as_encoded_bytes());
         console.say(format_args!("diff {arg}: the snapshot has no record of it, so it was not used"));
     }
-    let differs = args.exit_code && (count > 0 || !plan.untold.is_empty());
+    let differs = args.exit_code && (count > 0 || !plan.unsupported.is_empty());
     let finding = differs || !lost.is_empty() || !selection.unmatched().is_empty();
     Ok(if finding { Exit::Finding } else { Exit::Success })
 }

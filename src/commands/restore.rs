@@ -30,7 +30,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
-        console.say(format_args!("nothing was changed: the snapshot knows nothing of {unknown}"));
+        console.say(format_args!("nothing was changed: the snapshot has no record of {unknown}"));
         return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };
@@ -82,10 +82,10 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> 
             _ if !is_of_machine => "was recorded on another machine".to_owned(),
             _ if !is_of_user => format!("was recorded by user {}", header.uid),
             Some(owner) => format!("belongs to user {owner}"),
-            None => format!("may have been written by others than user {}", user.uid),
+            None => format!("may have been written by users other than {}", user.uid),
         };
         let message = format!(
-            "{} {whose}: it is restored in place with --foreign only, or into a new directory with --into",
+            "{} {whose}: restore it in place with --foreign, or into a new directory with --into",
             printable(args.snap.as_os_str().as_encoded_bytes())
         );
         return Err(snapshot::Error::Unsafe(message).into());

@@ -48,7 +48,7 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     match cut.count() {
         0 => {}
         count => console.say(format_args!(
-            "show: of {count} paths that more than 16 processes used the first 16 are known, so process {} may have used them",
+            "show: {count} paths were used by more than 16 processes, of which 16 are recorded: process {} may have used them, too",
             args.process.unwrap_or_default()
         )),
     }
@@ -93,12 +93,12 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
     if folded > 0 {
         let are = if folded == 1 { "is" } else { "are" };
         notes.push(format!(
-            "{} {are} folded: --long lists each, PATH what is beneath it",
+            "{} {are} folded: --long lists them all, PATH those beneath it",
             number_of_paths(folded)
         ));
     }
     if only_asked_for > 0 {
-        notes.push(format!("{} only asked for: --existence lists them", were(only_asked_for)));
+        notes.push(format!("{} only looked up: --existence lists them", were(only_asked_for)));
     }
     if is_asked && groups.is_empty() && filter.selection().unmatched().is_empty() {
         notes.push("no such path is in the snapshot".to_owned());

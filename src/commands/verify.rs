@@ -64,7 +64,7 @@ fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()>
     };
     let left_out = match drift.left_out {
         0 => String::new(),
-        count => format!(", {} that output was sent to left out", number_of_paths(count)),
+        count => format!(", {} left out (the command's output went there)", number_of_paths(count)),
     };
     let found = match drift.differences.len() {
         0 => format!("all are at the state {} the command", side.name()),

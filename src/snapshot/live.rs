@@ -23,7 +23,7 @@ use crate::fs::{FileStat, open_quietly};
 /// The state of `path` by its `stat`, with the target of a symlink. Content, entries, extended attributes and
 /// inode flags are not read.
 pub fn present(stat: &FileStat, path: &[u8]) -> io::Result<Present> {
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a file of no known type");
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a file of unknown type");
     let file_type = manifest::FileType::from_mode(stat.st_mode).ok_or_else(invalid)?;
     let target = match file_type {
         manifest::FileType::Symlink => Some(rustix::fs::readlinkat(CWD, path, Vec::new())?.into_bytes()),

@@ -16,20 +16,16 @@ pub const ARGV_LIMIT: usize = 64 * 1024;
 /// The size of the first read of a string: most are shorter, and a smaller read is no cheaper.
 const FIRST_READ: usize = 256;
 
-/// Why memory could not be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum MemoryError {
+/// Why a tracee's memory has no such value. Decoding decides by it; no user is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
     /// Nothing is mapped there, or too little: the kernel fails with EFAULT, too.
-    #[error("the address is not mapped")]
     Unmapped,
     /// This user may not read it: the tracee is not dumpable.
-    #[error("the tracee's memory may not be read")]
     Unreadable,
     /// The tracee is dead.
-    #[error("the tracee is gone")]
     Gone,
     /// No NUL within [`PATH_MAX`] bytes: the kernel fails with ENAMETOOLONG, too.
-    #[error("the path is longer than PATH_MAX")]
     NameTooLong,
 }
 
@@ -37,20 +33,16 @@ pub enum MemoryError {
 pub trait Memory {
     /// Reads from `addr` on and returns how many bytes are there, up to the first hole.
     ///
-    /// Never `Ok(0)` for a buffer that is not empty: that is [`MemoryError::Unmapped`].
-    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError>;
+    /// Never `Ok(0)` for a buffer that is not empty: that is [`Fault::Unmapped`].
+    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault>;
 
     /// Fills `into`, or fails as copy_from_user does.
-    fn read_exact(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<(), MemoryError> {
-        if into.is_empty() || self.read(addr, into)? == into.len() {
-            Ok(())
-        } else {
-            Err(MemoryError::Unmapped)
-        }
+    fn read_exact(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<(), Fault> {
+        if into.is_empty() || self.read(addr, into)? == into.len() { Ok(()) } else { Err(Fault::Unmapped) }
     }
 
     /// Reads consecutive 64-bit words, all or none.
-    fn read_words(&self, addr: RemoteAddr, into: &mut [u64]) -> Result<(), MemoryError> {
+    fn read_words(&self, addr: RemoteAddr, into: &mut [u64]) -> Result<(), Fault> {
         let mut bytes = vec![0; into.len() * 8];
         self.read_exact(addr, &mut bytes)?;
         for (word, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
@@ -60,16 +52,16 @@ pub trait Memory {
     }
 
     /// Reads a path, without its NUL, as the kernel's getname does.
-    fn read_path(&self, addr: RemoteAddr) -> Result<Vec<u8>, MemoryError> {
+    fn read_path(&self, addr: RemoteAddr) -> Result<Vec<u8>, Fault> {
         let mut first = [0; FIRST_READ];
         let count = self.read(addr, &mut first)?.min(FIRST_READ);
         let first = &first[..count];
         match first.iter().position(|&byte| byte == 0) {
             Some(end) => Ok(first[..end].to_vec()),
-            None if count < FIRST_READ => Err(MemoryError::Unmapped),
+            None if count < FIRST_READ => Err(Fault::Unmapped),
             None => match read_string(self, addr, first, PATH_MAX)? {
                 (path, true) => Ok(path),
-                (_, false) => Err(MemoryError::NameTooLong),
+                (_, false) => Err(Fault::NameTooLong),
             },
         }
     }
@@ -77,7 +69,7 @@ pub trait Memory {
     /// Reads the argument list of an execve(2), and whether it was truncated to `limit` bytes.
     ///
     /// A null list is empty. Each argument counts with its NUL.
-    fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), MemoryError> {
+    fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), Fault> {
         let mut argv = Vec::new();
         if addr.0 == 0 {
             return Ok((argv, false));
@@ -88,7 +80,7 @@ pub trait Memory {
         loop {
             let count = self.read(RemoteAddr(at), &mut pointers)? / 8;
             if count == 0 {
-                return Err(MemoryError::Unmapped);
+                return Err(Fault::Unmapped);
             }
             for pointer in &pointers.as_chunks().0[..count] {
                 let pointer = u64::from_ne_bytes(*pointer);
@@ -117,7 +109,7 @@ fn read_string<M: Memory + ?Sized>(
     addr: RemoteAddr,
     known: &[u8],
     limit: usize,
-) -> Result<(Vec<u8>, bool), MemoryError> {
+) -> Result<(Vec<u8>, bool), Fault> {
     let mut bytes = known.to_vec();
     while bytes.len() < limit {
         let from = bytes.len();
@@ -131,7 +123,7 @@ fn read_string<M: Memory + ?Sized>(
             return Ok((bytes, true));
         }
         if count < want {
-            return Err(MemoryError::Unmapped);
+            return Err(Fault::Unmapped);
         }
     }
     Ok((bytes, false))
@@ -144,13 +136,13 @@ pub struct Fake {
     stretches: Vec<(u64, Vec<u8>)>,
     next: u64,
     /// What a read of a hole answers.
-    pub fault: MemoryError,
+    pub fault: Fault,
 }
 
 #[cfg(test)]
 impl Default for Fake {
     fn default() -> Self {
-        Fake { stretches: Vec::new(), next: 0x10000, fault: MemoryError::Unmapped }
+        Fake { stretches: Vec::new(), next: 0x10000, fault: Fault::Unmapped }
     }
 }
 
@@ -178,7 +170,7 @@ impl Fake {
 
 #[cfg(test)]
 impl Memory for Fake {
-    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
+    fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
         let found = self.stretches.iter().find_map(|(start, bytes)| {
             let skip = usize::try_from(addr.0.checked_sub(*start)?).ok()?;
             bytes.get(skip..).filter(|rest| !rest.is_empty())
@@ -210,11 +202,11 @@ mod tests {
         let mut memory = Fake::default();
         for len in [1, 255, 256, 257, 4095] {
             let addr = memory.map(vec![b'a'; len]);
-            assert_eq!(memory.read_path(addr), Err(MemoryError::Unmapped), "{len}");
+            assert_eq!(memory.read_path(addr), Err(Fault::Unmapped), "{len}");
         }
-        assert_eq!(memory.read_path(RemoteAddr(0)), Err(MemoryError::Unmapped));
-        memory.fault = MemoryError::Unreadable;
-        assert_eq!(memory.read_path(RemoteAddr(0)), Err(MemoryError::Unreadable));
+        assert_eq!(memory.read_path(RemoteAddr(0)), Err(Fault::Unmapped));
+        memory.fault = Fault::Unreadable;
+        assert_eq!(memory.read_path(RemoteAddr(0)), Err(Fault::Unreadable));
     }
 
     #[test]
@@ -225,9 +217,9 @@ mod tests {
             assert_eq!(memory.read_path(addr), Ok(vec![b'a'; len]), "{len}");
         }
         let addr = memory.map_path(&"a".repeat(4096));
-        assert_eq!(memory.read_path(addr), Err(MemoryError::NameTooLong));
+        assert_eq!(memory.read_path(addr), Err(Fault::NameTooLong));
         let unended = memory.map(vec![b'a'; 4096]);
-        assert_eq!(memory.read_path(unended), Err(MemoryError::NameTooLong));
+        assert_eq!(memory.read_path(unended), Err(Fault::NameTooLong));
     }
 
     #[test]
@@ -237,7 +229,7 @@ mod tests {
         let mut two = [0; 2];
         assert_eq!(memory.read_words(addr, &mut two), Ok(()));
         assert_eq!(two, [1, 2]);
-        assert_eq!(memory.read_words(addr, &mut [0; 3]), Err(MemoryError::Unmapped));
+        assert_eq!(memory.read_words(addr, &mut [0; 3]), Err(Fault::Unmapped));
     }
 
     #[test]
@@ -272,7 +264,7 @@ mod tests {
         let word = memory.map_path("word").0;
         let bad_argument = memory.map_words(&[word, 8, 0]);
         let unended = memory.map_words(&[word, word]);
-        assert_eq!(memory.read_argv(bad_argument, ARGV_LIMIT), Err(MemoryError::Unmapped));
-        assert_eq!(memory.read_argv(unended, ARGV_LIMIT), Err(MemoryError::Unmapped));
+        assert_eq!(memory.read_argv(bad_argument, ARGV_LIMIT), Err(Fault::Unmapped));
+        assert_eq!(memory.read_argv(unended, ARGV_LIMIT), Err(Fault::Unmapped));
     }
 }

@@ -35,7 +35,7 @@ fn program_with_its_own_loader(place: &Place, name: &str) -> bool {
     let mut bytes = fs::read(program("bypass")).unwrap();
     let loader = b"/lib64/ld-linux-x86-64.so.2";
     let Some(at) = bytes.windows(loader.len()).position(|window| window == loader) else {
-        println!("skipped: programs have another loader here");
+        println!("skipped: programs use another loader here");
         return false;
     };
     fs::copy(std::str::from_utf8(loader).unwrap(), place.at("ld")).unwrap();

@@ -48,7 +48,7 @@ fn xattrs_stay_as_long_as_one_name() {
     place.write("p", "content\n");
     fs::hard_link(place.at("p"), place.at("q")).unwrap();
     if rustix::fs::setxattr(place.at("p"), "user.a", b"4", rustix::fs::XattrFlags::empty()).is_err() {
-        return println!("skipped: no extended attributes here");
+        return println!("skipped: the filesystem has no extended attributes");
     }
     let snapshot = place.record("stat q; rm p");
     let q = place.file(&snapshot, "q");

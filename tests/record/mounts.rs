@@ -36,7 +36,7 @@ fn record_in_own_namespace(place: &Place, options: &[&str], script: &str) -> Out
     })
 }
 
-/// Kills every process with the mark: a process that waits for a file system ends with who serves that.
+/// Kills every process with the mark: a process that waits for a filesystem ends with who serves that.
 fn kill_marked(mark: &str) {
     let mark = format!("{MARK}={mark}");
     for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -139,7 +139,7 @@ fn filesystem_with_a_reused_device_number_is_another() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut lines = said.lines();
     if lines.next() != lines.last() {
-        return println!("skipped: the number was not used again");
+        return println!("skipped: the inode number was not reused");
     }
     let snapshot = place.snapshot();
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "d/f"), false), b"bytes\n");

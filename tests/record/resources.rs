@@ -27,12 +27,12 @@ fn full_disk_stops_the_capture_and_not_the_command() {
     assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
 }
 
-/// A small file system at `out`, which is unmounted in the end.
+/// A small filesystem at `out`, which is unmounted in the end.
 struct Small<'a>(&'a Place);
 
 impl<'a> Small<'a> {
     fn mount(place: &'a Place, options: &str) -> Option<Small<'a>> {
-        if !needs_root("a small file system") {
+        if !needs_root("a small filesystem") {
             return None;
         }
         fs::create_dir(&place.out).unwrap();
@@ -136,8 +136,7 @@ fn memory_does_not_grow_with_stored_content() {
         noise[0] = round;
         (&file).write_all(&noise).unwrap();
     }
-    // The tracing process is the parent of the command.
-    let script = "cat big > copy; grep VmHWM /proc/$PPID/status";
+    let script = "cat big > copy; grep VmHWM /proc/$(sed -n 's/TracerPid:\\t//p' /proc/self/status)/status";
     let output = place.record_with(&["--max-read-bytes", "1G"], script);
     let text = String::from_utf8(output.stdout).unwrap();
     let kib: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();

@@ -22,12 +22,12 @@ use crate::support::{Place, Tree, lines, needs_root, program, scan, shown};
 /// How an overlay is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layers {
-    /// Of directories of one file system, with an index: files keep their numbers and names.
+    /// Of directories of one filesystem, with an index: files keep their numbers and names.
     Indexed,
     /// As container engines mount them: a file with several names gets another number when it is copied
     /// up, and leaves its other names.
     Plain,
-    /// Of two file systems: each file gets another number when it is copied up.
+    /// Of two filesystems: each file gets another number when it is copied up.
     Apart,
 }
 

@@ -181,7 +181,7 @@ impl Directories {
     }
 }
 
-/// Whether the address of a socket is a name in a file system, not an abstract one.
+/// Whether the address of a socket is a name in a filesystem, not an abstract one.
 fn has_unix_path(argument: &[u8]) -> bool {
     String::from_utf8_lossy(argument).contains("sun_path=\"")
 }
@@ -503,7 +503,7 @@ fn check(case: &Case) -> Vec<String> {
 
 fn check_all(cases: impl Iterator<Item = &'static Case>) {
     if find("strace").is_none() {
-        return println!("skipped: strace is not here");
+        return println!("skipped: strace is not installed");
     }
     let tried = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
     if !tried.is_ok_and(|tried| tried.status.success()) {

@@ -64,11 +64,11 @@ fn xattrs_and_access_control_lists_are_restored() {
     }
     for name in ["changed", "removed", "replaced"] {
         if set_xattr(place.at(name), "user.mark", b"one").is_err() {
-            return println!("skipped: the file system has no extended attributes");
+            return println!("skipped: the filesystem has no extended attributes");
         }
     }
     if set_xattr(place.at("listed"), "system.posix_acl_access", &list).is_err() {
-        return println!("skipped: the file system has no access control lists");
+        return println!("skipped: the filesystem has no access control lists");
     }
     let states = States::of(&place, || {
         set_xattr(place.at("changed"), "user.mark", b"two").unwrap();
@@ -87,7 +87,7 @@ fn xattrs_changed_since_stay() {
     let place = Place::new();
     place.write("file", "x");
     if set_xattr(place.at("file"), "user.mark", b"one").is_err() {
-        return println!("skipped: the file system has no extended attributes");
+        return println!("skipped: the filesystem has no extended attributes");
     }
     let states = States::of(&place, || {
         set_xattr(place.at("file"), "user.mark", b"two").unwrap();
@@ -156,7 +156,7 @@ fn inode_flags_are_restored() {
         place.write(name, "old");
     }
     if !chattr(&place, "+ad", "log") {
-        return println!("skipped: the file system has no inode flags");
+        return println!("skipped: the filesystem has no inode flags");
     }
     let unlock = || ["log", "plain", "gone", "made", "dir", "shut"].map(|name| chattr(&place, "-iad", name));
     chattr(&place, "+i", "gone");
@@ -191,7 +191,7 @@ fn trusted_xattrs_of_symlinks_are_restored() {
     symlink("nowhere", place.at("changed")).unwrap();
     symlink("nowhere", place.at("removed")).unwrap();
     if set("changed", b"one").is_err() {
-        return println!("skipped: the file system has no such attributes");
+        return println!("skipped: the filesystem has no such attributes");
     }
     set("removed", b"one").unwrap();
     let states = States::of(&place, || {

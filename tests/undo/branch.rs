@@ -129,5 +129,5 @@ fn unneeded_content_is_left_out_and_missing_content_named() {
     assert!(under(&dir, &place.at("kept")).exists());
     let (run, dir) = branch(&place, "none", &[place.at("nosuch").to_str().unwrap()]);
     let run = run.expect(1);
-    assert!(run.stderr.contains("the snapshot knows nothing of") && !dir.exists(), "{run:#?}");
+    assert!(run.stderr.contains("the snapshot has no record of") && !dir.exists(), "{run:#?}");
 }

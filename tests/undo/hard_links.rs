@@ -71,7 +71,7 @@ fn added_xattr_of_a_file_with_other_names_is_removed() {
     fs::hard_link(place.at("one"), place.at("two")).unwrap();
     fs::hard_link(place.at("one"), place.base().join("store")).unwrap();
     if set_xattr(place.at("one"), "user.kept", b"x").is_err() {
-        return println!("skipped: the file system has no extended attributes");
+        return println!("skipped: the filesystem has no extended attributes");
     }
     let states = States::of(&place, || {
         place.write("one", "new");

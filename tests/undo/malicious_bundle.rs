@@ -264,7 +264,7 @@ fn gibibyte_of_brackets_is_refused_at_its_start() {
         "yes '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[' | head -c 1073741824 > \"$0\"";
     let made = command.args(["-c", script]).arg(manifest(&place)).status();
     if !made.is_ok_and(|status| status.success()) {
-        return println!("skipped: no room for a gibibyte");
+        return println!("skipped: less than 1 GiB is free");
     }
     expect_refused(&place, "a gibibyte of brackets", 3);
 }
@@ -418,12 +418,12 @@ fn snapshot_writable_by_another_user_is_foreign() {
     let paths = [snap.clone(), manifest(&place), snap.join("blobs.parquet")];
     let expect_foreign = |why: &str| {
         let run = place.verb("restore", &["--before"]).expect(3);
-        let told = format!("{} {why}: it is restored in place with --foreign only", snap.display());
+        let told = format!("{} {why}: restore it in place with --foreign", snap.display());
         assert!(run.stderr.contains(&told), "{run:#?}");
         assert_eq!(fs::read_to_string(place.at("dir/edited")).unwrap(), "new");
     };
     let chmod = |path, mode| chmod(path, mode);
-    let own = format!("may have been written by others than user {}", nix::unistd::geteuid());
+    let own = format!("may have been written by users other than {}", nix::unistd::geteuid());
     for path in &paths {
         let mode = fs::metadata(path).unwrap().permissions().mode();
         for bit in [0o020, 0o002] {

@@ -130,7 +130,7 @@ fn immutable_files_are_named_before_anything_changes() {
             .is_ok_and(|output| output.status.success())
     };
     if !chattr("+i", "file") || !chattr("+i", "dir") {
-        return println!("skipped: the file system has no immutable files");
+        return println!("skipped: the filesystem has no immutable files");
     }
     let run = place.verb("restore", &["--before"]);
     chattr("-i", "file");
@@ -174,7 +174,7 @@ fn xattrs_of_a_file_without_permissions_are_restored() {
     place.write("marked", "x");
     place.write("replaced", "old");
     if set("marked", b"one").is_err() {
-        return println!("skipped: the file system has no extended attributes");
+        return println!("skipped: the filesystem has no extended attributes");
     }
     set("replaced", b"one").unwrap();
     let shut = |name: &str| chmod(place.at(name), 0o000);

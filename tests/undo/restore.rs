@@ -139,7 +139,7 @@ fn path_argument_limits_the_restore() {
     assert_eq!(fs::read_to_string(place.at("dir/file")).unwrap(), "old");
     assert_eq!(fs::read_to_string(place.at("dir2/file")).unwrap(), "new");
     let run = place.verb("restore", &["--before", "/no/such/path"]).expect(1);
-    assert!(run.stderr.contains("knows nothing of /no/such/path"), "{}", run.stderr);
+    assert!(run.stderr.contains("has no record of /no/such/path"), "{}", run.stderr);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn inherited_file_is_restored_only_if_its_name_changed() {
     place.verb("restore", &[]).expect(0);
     place.write("log", "old and more and more");
     let run = place.verb("verify", &[]).expect(0);
-    assert!(run.stdout.contains("1 path that output was sent to left out"), "{run:#?}");
+    assert!(run.stdout.contains("1 path left out (the command's output went there)"), "{run:#?}");
     place.write("log", "old and more");
     place.verb("restore", &["--before", place.at("log").to_str().unwrap()]).expect(0);
     assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "old");
@@ -364,7 +364,7 @@ fn directory_keeps_its_content_if_its_replacement_fails() {
     let kind = rustix::fs::FileType::CharacterDevice;
     let mode = rustix::fs::Mode::RUSR;
     if rustix::fs::mknodat(rustix::fs::CWD, place.at("node"), kind, mode, device).is_err() {
-        return println!("skipped: no devices can be made");
+        return println!("skipped: device nodes can't be created here");
     }
     let mut header = header();
     header.host.machine = "sha256:elsewhere".to_owned();

@@ -108,7 +108,7 @@ pub struct DiffPlan<'s> {
     /// The entries, sorted by name.
     pub entries: Vec<DiffEntry<'s>>,
     /// Changes that a patch can't express: the path, and a description.
-    pub untold: Vec<(&'s [u8], String)>,
+    pub unsupported: Vec<(&'s [u8], String)>,
     /// Changed paths that are not below the base.
     pub outside: Vec<&'s [u8]>,
     /// Changed paths that were only written through a descriptor from before the launch.
@@ -136,7 +136,7 @@ impl<'s> DiffPlan<'s> {
             }
         }
         plan.pair(snapshot, &changed);
-        plan.tell_untold(&changed);
+        plan.tell_unsupported(&changed);
         plan.entries.sort_by(|one, other| one.name().cmp(other.name()));
         plan
     }
@@ -177,7 +177,7 @@ impl<'s> DiffPlan<'s> {
         self.entries.extend(entries);
     }
 
-    fn tell_untold(&mut self, changed: &[(&'s [u8], &'s FileRecord)]) {
+    fn tell_unsupported(&mut self, changed: &[(&'s [u8], &'s FileRecord)]) {
         // A directory with a file in it is implied.
         let implied = |side: fn(&DiffEntry<'s>) -> Option<DiffSide<'s>>| {
             let halves = self.entries.iter().filter_map(side);
@@ -192,13 +192,14 @@ impl<'s> DiffPlan<'s> {
             let article = |kind: FileType| format!("a {}", kind.name().replace('_', " "));
             match (old, new) {
                 (Some(old), None) if kind(after) != Some(old) => {
-                    self.untold.push((&record.path, format!("{} was removed", article(old))));
+                    self.unsupported.push((&record.path, format!("{} was removed", article(old))));
                 }
                 (None, Some(new)) if kind(before) != Some(new) => {
-                    self.untold.push((&record.path, format!("{} was made", article(new))));
+                    self.unsupported.push((&record.path, format!("{} was made", article(new))));
                 }
                 (Some(old), Some(new)) if old != new => {
-                    self.untold.push((&record.path, format!("{} became {}", article(old), article(new))));
+                    self.unsupported
+                        .push((&record.path, format!("{} became {}", article(old), article(new))));
                 }
                 _ => {}
             }
@@ -210,11 +211,11 @@ impl<'s> DiffPlan<'s> {
                     let (old, new) = (before.mode & 0o7777, after.mode & 0o7777);
                     let told = executable(before) != executable(after) && is_told(before.file_type);
                     let rest = if told { ", of which a diff tells the executable bit" } else { "" };
-                    self.untold
+                    self.unsupported
                         .push((&record.path, format!("its mode went from {old:04o} to {new:04o}{rest}")));
                 }
                 if differences.owner {
-                    self.untold.push((
+                    self.unsupported.push((
                         &record.path,
                         format!(
                             "its owner went from {}:{} to {}:{}",
@@ -223,10 +224,10 @@ impl<'s> DiffPlan<'s> {
                     ));
                 }
                 if differences.xattrs {
-                    self.untold.push((&record.path, "its extended attributes changed".to_owned()));
+                    self.unsupported.push((&record.path, "its extended attributes changed".to_owned()));
                 }
                 if differences.inode_flags {
-                    self.untold.push((&record.path, "its inode flags changed".to_owned()));
+                    self.unsupported.push((&record.path, "its inode flags changed".to_owned()));
                 }
             }
         }

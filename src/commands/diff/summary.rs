@@ -229,7 +229,7 @@ pub fn close_json(
         let notes: Vec<_> = notes.iter().map(|(name, what)| Note(name, Some(what))).collect();
         serde_json::to_string(&notes).map_err(io::Error::from)
     };
-    writeln!(console, "],\n\"untold\":{},", notes(&plan.untold)?)?;
+    writeln!(console, "],\n\"unsupported\":{},", notes(&plan.unsupported)?)?;
     writeln!(console, "\"outside\":{},", paths(&plan.outside)?)?;
     writeln!(console, "\"inherited\":{},", paths(&plan.inherited)?)?;
     writeln!(console, "\"unavailable\":{}}}", notes(lost)?)

@@ -428,6 +428,8 @@ fn what_a_diff_has_no_words_for_is_said() {
         ]
     );
     assert_eq!(diff(&trees, &["--exit-code", "secret"]).status, 1);
+    let json = diff(&trees, &["--json", "secret"]).json();
+    assert_eq!(json["unsupported"][0]["detail"], "its mode went from 0644 to 0600");
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub fn write(
     times: &RecordingTimes,
 ) -> Result<WrittenBundle, String> {
     if timed_out {
-        recorder.note(WarningKind::Timeout, "the time was up, and every process was ended");
+        recorder.note(WarningKind::Timeout, "the time limit was reached, and every process was ended");
     }
     if let Some(survivors) = tree.survivors_ended() {
         recorder.note(WarningKind::Survivors, &survivors);

@@ -11,14 +11,12 @@ use crate::snapshot::Header;
 use crate::snapshot::blobs::{BlobWriter, Compression, GroupLog};
 use crate::snapshot::journal::{Begin, DescriptorHolder, Journal, ProcessMark};
 use crate::snapshot::layout::SnapshotDir;
-use crate::trace::sys::Tid;
 
 /// Starts the journal; the way into the bundle that it tells of.
 pub fn start(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
     header: &Header,
-    front: Tid,
     compression: Compression,
     holder: Box<dyn DescriptorHolder>,
 ) -> io::Result<Capture> {
@@ -26,7 +24,7 @@ pub fn start(
     let (name, blobs) = directory.temporary_file()?;
     let begin = Begin {
         recorder: ProcessMark::of(std::process::id()),
-        front: ProcessMark::of(front.0.cast_unsigned()),
+        front: setup.front,
         blobs: name,
         max_blob_bytes: setup.options.max_blob_bytes,
     };

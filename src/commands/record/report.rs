@@ -86,7 +86,7 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
     let RecordCounts { created, changed, deleted, inherited, read, .. } = facts;
     let inherited = match inherited {
         0 => String::new(),
-        count => format!(", {count} written through descriptors from before the command"),
+        count => format!(", {count} written through inherited descriptors"),
     };
     // Writing to a String can't fail.
     let _ = writeln!(

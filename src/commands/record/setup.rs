@@ -13,6 +13,7 @@ use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
+use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::attributes::ProcessAttributes;
@@ -26,6 +27,8 @@ pub struct Setup {
     pub ignore: Ignore,
     pub inherited: Inherited,
     pub report: ReportFormat,
+    /// The process that the user waits for.
+    pub front: ProcessMark,
 }
 
 /// Why nothing was started, and the exit that follows from it.
@@ -68,7 +71,8 @@ pub fn set_up(
         None if options.quiet || !io::stderr().is_terminal() => ReportFormat::None,
         None => ReportFormat::Summary,
     };
-    Ok((Setup { options, program, start_cwd, ignore, inherited, report }, directory))
+    let front = ProcessMark::of(std::process::id());
+    Ok((Setup { options, program, start_cwd, ignore, inherited, report, front }, directory))
 }
 
 fn c_string(text: &OsStr) -> Result<CString, SetupError> {

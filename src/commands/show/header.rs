@@ -40,7 +40,7 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
     let how: String = [
-        (header.killed, ", though the recorder was killed"),
+        (header.killed, ", though agent-snapshot itself was killed"),
         (header.running, ", while processes of it were running"),
         (header.recovered, ", recovered from its journal"),
     ]

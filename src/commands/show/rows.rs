@@ -134,12 +134,12 @@ impl<'s> PathTable<'s> {
             notes.push("executed".to_owned());
         }
         if record.inherited && group != PathGroup::Inherited {
-            notes.push("through a descriptor from before the command".to_owned());
+            notes.push("through an inherited descriptor".to_owned());
         }
         if let Some(lost) = lost(group, record, Side::Before) {
-            notes.push(format!("its bytes before are not kept: {lost}"));
+            notes.push(format!("its old bytes are not stored: {lost}"));
         } else if let Some(lost) = lost(group, record, Side::After) {
-            notes.push(format!("its bytes are not kept: {lost}"));
+            notes.push(format!("its bytes are not stored: {lost}"));
         }
         notes
     }
@@ -186,7 +186,7 @@ fn title(group: PathGroup) -> (&'static str, Style) {
         PathGroup::Deleted => ("Deleted", style::REMOVED),
         PathGroup::Temporary => ("Made and removed again", Style::new()),
         PathGroup::Unaltered => ("Written or touched, and as before", Style::new()),
-        PathGroup::Inherited => ("Written through a descriptor from before the command", Style::new()),
+        PathGroup::Inherited => ("Written through an inherited descriptor", Style::new()),
         PathGroup::Read => ("Only read", Style::new()),
         PathGroup::Existence => ("Only asked for", Style::new()),
     }

@@ -100,11 +100,11 @@ fn each_path_is_in_the_group_of_what_became_of_it() {
             "/outside",
             "Written or touched, and as before: 1",
             "1 B             same",
-            "Written through a descriptor from before the command: 1",
+            "Written through an inherited descriptor: 1",
             "3 B             log",
             "Only read: 1",
             "5 B             read",
-            "1 path was only asked for: --existence lists them",
+            "1 path was only looked up: --existence lists them",
         ]
     );
 }
@@ -206,7 +206,7 @@ fn what_the_recording_has_not_seen_is_said() {
         "Note        setuid: sudo ran without its privilege\n",
         "Left out    .git (rule .git): changed, not recorded, not to be undone\n",
         "Left out    13 uses of paths by rule: .git, /usr\n",
-        "big  its bytes before are not kept: no_space\n",
+        "big  its old bytes are not stored: no_space\n",
     ] {
         assert!(ran.text().contains(expected), "{expected}{}", ran.text());
     }
@@ -283,7 +283,7 @@ fn thousands_of_paths_are_a_page_and_all_are_counted() {
     for expected in ["Created: 3,001", "Deleted: 3,101", "src/  and 3,100 paths beneath"] {
         assert!(ran.text().contains(expected), "{expected}: {}", ran.text());
     }
-    assert!(ran.text().contains("are folded: --long lists each"), "{}", ran.text());
+    assert!(ran.text().contains("are folded: --long lists them all"), "{}", ran.text());
     for flags in [["--long"], ["--created"]] {
         let ran = show(&trees, &flags);
         assert!(ran.text().contains("made/f2999") && !ran.text().contains("are folded"));
@@ -312,7 +312,7 @@ fn a_renamed_directory_is_one_line() {
             "lib → src/  and 3 paths beneath",
             "Created: 1",
             "0 B  src/new",
-            "3 paths are folded: --long lists each, PATH what is beneath it"
+            "3 paths are folded: --long lists them all, PATH those beneath it"
         ]
     );
     assert!(show(&trees, &["--long"]).text().contains("lib/deep/b → src/deep/b"));
@@ -354,7 +354,7 @@ fn nothing_is_said_of_nothing() {
     trees.both("stated", "");
     trees.commit(|records| records[0].operations = Operations::from(Operation::Existence));
     let ran = show(&trees, &[]);
-    let end = "complete\n\nNothing was changed.\n\n1 path was only asked for: --existence lists them\n";
+    let end = "complete\n\nNothing was changed.\n\n1 path was only looked up: --existence lists them\n";
     assert!(ran.text().ends_with(end), "{}", ran.text());
 }
 

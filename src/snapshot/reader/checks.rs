@@ -89,7 +89,7 @@ fn check_git(git: &GitState) -> Result<(), Error> {
     let is_id =
         |oid: &String| matches!(oid.len(), 40 | 64) && oid.bytes().all(|digit| digit.is_ascii_hexdigit());
     if git.oid.as_ref().is_some_and(|oid| !is_id(oid)) {
-        return Err(Error::Corrupt(format!("an oid of {} is none", printable(&git.root))));
+        return Err(Error::Corrupt(format!("an oid of {} is invalid", printable(&git.root))));
     }
     // The root of a working tree is a path of its own repository.
     if git.relative_path.is_empty() {
@@ -105,10 +105,10 @@ fn check_present(
 ) -> Result<(), Error> {
     let corrupt = |why: &str| Err(Error::Corrupt(format!("the record of {} {why}", printable(path))));
     if FileType::from_mode(present.mode) != Some(present.file_type) || present.mode > 0o177_777 {
-        return corrupt("has a mode that is not of its type");
+        return corrupt("has a mode that does not match its type");
     }
     if present.mtime_nsec >= 1_000_000_000 {
-        return corrupt("has more than a second of nanoseconds");
+        return corrupt("has nanoseconds of a second or more");
     }
     if present.target.is_some() != (present.file_type == FileType::Symlink) {
         return corrupt("has a target and is no symlink, or is one without a target");

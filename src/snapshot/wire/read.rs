@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for SupportedVersion {
         match u64::deserialize(deserializer)? {
             1..=FORMAT_VERSION => Ok(SupportedVersion),
             other => Err(D::Error::custom(format!(
-                "format version {other} is none that this build reads (1 to {FORMAT_VERSION})"
+                "format version {other} is not supported: this build reads 1 to {FORMAT_VERSION}"
             ))),
         }
     }

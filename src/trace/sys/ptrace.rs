@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::process::{Tid, check};
 use super::signals::SignalMask;
-use crate::trace::memory::{Memory, MemoryError, RemoteAddr};
+use crate::trace::memory::{Fault, Memory, RemoteAddr};
 use crate::trace::wait_status::{End, Stop, WaitStatus};
 
 /// The options that every tracee of ours has (ptrace(2)); EXITKILL first of all.
@@ -293,15 +293,15 @@ impl Stopped {
 pub struct TraceeMemory(pub Tid);
 
 impl Memory for TraceeMemory {
-    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, MemoryError> {
+    fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast::<c_void>(), iov_len: into.len() };
         let remote = libc::iovec { iov_base: address.0 as *mut c_void, iov_len: into.len() };
         // SAFETY: `local` is exactly the buffer; the kernel checks the remote side.
         let count = unsafe { libc::process_vm_readv(self.0.0, &raw const local, 1, &raw const remote, 1, 0) };
         usize::try_from(count).map_err(|_| match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EFAULT) => MemoryError::Unmapped,
-            Some(libc::ESRCH) => MemoryError::Gone,
-            _ => MemoryError::Unreadable,
+            Some(libc::EFAULT) => Fault::Unmapped,
+            Some(libc::ESRCH) => Fault::Gone,
+            _ => Fault::Unreadable,
         })
     }
 }

@@ -5,9 +5,9 @@ use super::args::{Args, STRUCT_MAX, address, descriptor, low, low_half};
 use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 use super::open_flags::OpenFlags;
 use super::row::Condition;
-use crate::trace::memory::{Memory, MemoryError, RemoteAddr};
+use crate::trace::memory::{Fault, Memory, RemoteAddr};
 
-type Decoding = Result<(), MemoryError>;
+type Decoding = Result<(), Fault>;
 
 /// CLONE_UNTRACED.
 const UNTRACED: u32 = 0x0080_0000;

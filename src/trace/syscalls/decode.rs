@@ -10,7 +10,7 @@ use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Sp
 use super::open_flags::{OpenFlags, follows};
 use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow};
 use super::table;
-use crate::trace::memory::{Memory, MemoryError};
+use crate::trace::memory::{Fault, Memory};
 
 /// AUDIT_ARCH_X86_64, the architecture of native syscalls.
 pub const NATIVE_ARCH: u32 = 0xc000_003e;
@@ -42,10 +42,8 @@ pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> In
         Some(row) if !row.applies(args) => Interpretation::Irrelevant,
         Some(row) => match decode(row, args, memory) {
             Ok(decoded) => Interpretation::Relevant(row.name, decoded),
-            Err(MemoryError::Unmapped | MemoryError::Gone | MemoryError::NameTooLong) => {
-                Interpretation::Irrelevant
-            }
-            Err(MemoryError::Unreadable) => Interpretation::Unreadable(row.name),
+            Err(Fault::Unmapped | Fault::Gone | Fault::NameTooLong) => Interpretation::Irrelevant,
+            Err(Fault::Unreadable) => Interpretation::Unreadable(row.name),
         },
     }
 }
@@ -53,7 +51,7 @@ pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> In
 /// Decodes a syscall by its row, to nothing if no condition of the row holds.
 ///
 /// Fails if an argument can't be read, by the kernel neither (EFAULT, ENAMETOOLONG) or by this process only.
-pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<DecodedSyscall, MemoryError> {
+pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<DecodedSyscall, Fault> {
     let mut decoded = DecodedSyscall::default();
     if !row.applies(args) {
         return Ok(decoded);
@@ -86,7 +84,7 @@ enum Named<T> {
     Refused,
 }
 
-fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<Access>, MemoryError> {
+fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<Access>, Fault> {
     let mut follow = match operand.follow {
         Follow::Always => true,
         Follow::Never => false,
@@ -148,7 +146,7 @@ fn path_at(
     path: u8,
     args: &Args,
     memory: &dyn Memory,
-) -> Result<Named<FileRef>, MemoryError> {
+) -> Result<Named<FileRef>, Fault> {
     let itself = match dirfd {
         Dirfd::Cwd => FileRef::WorkingDirectory,
         Dirfd::Fd(fd) => FileRef::Descriptor(fd),
@@ -192,7 +190,7 @@ struct OpenHow {
 
 /// Reads `struct open_how` (flags, mode, resolve); none where openat2 fails with EINVAL or E2BIG because of
 /// its size.
-fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Option<OpenHow>, MemoryError> {
+fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Option<OpenHow>, Fault> {
     const FIRST_VERSION: u64 = 24;
     let (addr, size) = (address(args, how), args[usize::from(size)]);
     if !(FIRST_VERSION..=STRUCT_MAX).contains(&size) {
@@ -219,7 +217,7 @@ fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Optio
 }
 
 /// The path of an AF_UNIX address; nothing for other families, and for abstract and unnamed addresses.
-fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Named<FileRef>, MemoryError> {
+fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Named<FileRef>, Fault> {
     // sizeof(struct sockaddr_storage), the limit for every family, and sizeof(struct sockaddr_un).
     const ANY: usize = 128;
     const UNIX: usize = 110;

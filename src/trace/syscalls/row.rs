@@ -6,7 +6,7 @@
 use super::args::{Args, Sysno, low};
 use super::decoded::{DecodedSyscall, Effect, Special};
 use super::open_flags::CHANGING;
-use crate::trace::memory::{Memory, MemoryError};
+use crate::trace::memory::{Fault, Memory};
 
 /// One system call.
 #[derive(Debug)]
@@ -190,7 +190,7 @@ pub(super) enum Null {
 }
 
 /// Decodes what operands can't express, and adds it to what they did.
-pub(super) type Custom = fn(&Args, &dyn Memory, &mut DecodedSyscall) -> Result<(), MemoryError>;
+pub(super) type Custom = fn(&Args, &dyn Memory, &mut DecodedSyscall) -> Result<(), Fault>;
 
 /// What a syscall means beyond its operands.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::memory::{Fake, MemoryError, RemoteAddr};
+use crate::trace::memory::{Fake, Fault, RemoteAddr};
 
 /// A syscall: its name, its registers, and the memory that they point to.
 struct Call {
@@ -43,7 +43,7 @@ impl Call {
         self.int(libc::AT_FDCWD)
     }
 
-    fn try_decode(mut self) -> Result<DecodedSyscall, MemoryError> {
+    fn try_decode(mut self) -> Result<DecodedSyscall, Fault> {
         let row = rows().iter().find(|row| row.name == self.name).expect("a row");
         self.args.resize(6, 0);
         decode(row, &self.args.try_into().unwrap(), &self.memory)
@@ -301,7 +301,7 @@ fn openat2_reads_its_structure_as_the_kernel_does() {
     assert_eq!(how(&[0, 0, 0, 1], 32), Ok(vec![]), "E2BIG");
     assert_eq!(how(&[0, 0, 0], 16), Ok(vec![]), "EINVAL");
     assert_eq!(how(&[0, 0, 0], 5000), Ok(vec![]), "E2BIG");
-    assert_eq!(how(&[0, 0, 0], 32), Err(MemoryError::Unmapped), "EFAULT");
+    assert_eq!(how(&[0, 0, 0], 32), Err(Fault::Unmapped), "EFAULT");
     let all = Resolve {
         no_xdev: true,
         no_magiclinks: true,
@@ -345,7 +345,7 @@ fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
 #[test]
 fn a_null_path_is_a_fault_or_names_the_descriptor() {
     const EMPTY: i32 = libc::AT_EMPTY_PATH;
-    let fault = Err(MemoryError::Unmapped);
+    let fault = Err(Fault::Unmapped);
     let nothing = Ok(DecodedSyscall::default());
     assert_eq!(call("stat").word(0).try_decode(), fault);
     assert_eq!(call("utimensat").int(3).word(0).accesses(), [fd(3, Effect::Metadata)]);
@@ -454,7 +454,7 @@ fn only_a_unix_address_with_a_name_is_a_path() {
     assert_eq!(connect(&unix(&[b'x'; 120]), -1), nothing, "EINVAL");
     assert_eq!(connect(&[2, 0, 0, 80, 127, 0, 0, 1], 8), nothing, "AF_INET");
     assert_eq!(connect(&[1], 1), nothing);
-    assert_eq!(connect(&unix(b"so"), 9), Err(MemoryError::Unmapped));
+    assert_eq!(connect(&unix(b"so"), 9), Err(Fault::Unmapped));
     let bind = call("bind").int(3).bytes(&unix(b"s\0")).int(4);
     assert_eq!(bind.accesses(), [nofollow(cwd("s", Effect::MakeNode))]);
     let send = |address: Call| address.int(4).accesses();
@@ -489,7 +489,7 @@ fn clones_matter_by_their_flags() {
     assert_eq!(clone3(NEWNS, 64), Some(Special::Namespace));
     assert_eq!(clone3(UNTRACED, 88), Some(Special::Untraced { clone3: true, namespace: false }));
     assert_eq!(clone3(UNTRACED, 32), None, "EINVAL");
-    assert_eq!(call("clone3").word(0).word(88).try_decode(), Err(MemoryError::Unmapped));
+    assert_eq!(call("clone3").word(0).word(88).try_decode(), Err(Fault::Unmapped));
 }
 
 #[test]
@@ -527,7 +527,7 @@ fn messages_matter_where_they_have_room_for_a_descriptor() {
     assert!(matches!(message(8, 20), Some(Special::Received { many: false, .. })));
     assert_eq!(message(8, 19), None);
     assert_eq!(message(0, 64), None);
-    assert_eq!(call("recvmsg").int(3).word(8).try_decode(), Err(MemoryError::Unmapped));
+    assert_eq!(call("recvmsg").int(3).word(8).try_decode(), Err(Fault::Unmapped));
     let many = Special::Received { messages: RemoteAddr(8), many: true };
     assert_eq!(call("recvmmsg").int(3).word(8).special(), Some(many));
 }
@@ -552,7 +552,7 @@ fn a_mount_names_its_source_where_that_is_a_path() {
     assert_eq!(call("mount").word(0).path("dir").word(0).word(0).decode().accesses.into_vec(), none);
     assert_eq!(
         call("mount").path("x").word(0).word(0).word(libc::MS_BIND).try_decode(),
-        Err(MemoryError::Unmapped)
+        Err(Fault::Unmapped)
     );
     let detach = call("umount2").path("dir").int(8).decode();
     assert_eq!(detach.accesses.into_vec(), [nofollow(target)]);

@@ -1,0 +1,16 @@
+//! The error of this module.
+
+use std::io;
+
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel does not let us trace the command.
+    #[error(
+        "tracing is denied here (PTRACE_SEIZE: {0}): another tracer, a container or a security module forbids it"
+    )]
+    Denied(io::Error),
+    /// Anything else that the kernel refused.
+    #[error("cannot start a process: {0}")]
+    Os(#[from] io::Error),
+}
