@@ -22,7 +22,7 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
     if let Err(error) = std::fs::read_dir(path) {
         return Err(Error::io("open", path)(error).into());
     }
-    wait_for_recorder(path, console)?;
+    wait_for_recorder(path, &mut |sentence| console.say(format_args!("{sentence}")))?;
     let directory = SnapshotDir::create(path)?;
     if args.discard {
         return discard(&directory, args, console);
@@ -48,27 +48,28 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
     }
 }
 
-/// Waits for a recorder whose front was killed: it is about to commit. Any other process that uses the
-/// directory is named.
-fn wait_for_recorder(path: &Path, console: &mut Console) -> Result<(), Error> {
+/// Waits for whoever completes an unfinished recording: its recorder, if only the front was killed, or
+/// another recovery. A directory that is being recorded is refused.
+fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     if !layout::is_locked(path) {
         return Ok(());
     }
     let dir = shown(path);
     match recover::recorder(path) {
-        Some(begin) if begin.recorder.is_alive() => {
-            if begin.front.is_alive() {
-                return Err(Error::Refused(format!(
-                    "{dir} is being recorded by process {}: there is nothing to recover",
-                    begin.front.pid
-                )));
-            }
-            console.say(format_args!("waiting for process {}, which completes {dir}", begin.recorder.pid));
-            layout::wait_until_unlocked(path).map_err(Error::io("wait for the lock of", path))
+        Some(begin) if begin.front.is_alive() && begin.recorder.is_alive() => {
+            return Err(Error::Refused(format!(
+                "{dir} is being recorded by process {}: there is nothing to recover",
+                begin.front.pid
+            )));
         }
-        Some(_) => Err(Error::Refused(format!("{dir} is being recovered by another process"))),
-        None => Err(Error::Refused(format!("{dir} is in use by another process of agent-snapshot"))),
+        Some(begin) if begin.recorder.is_alive() => {
+            say(&format!("waiting for process {}, which completes the recording", begin.recorder.pid));
+        }
+        // Or the kernel has not closed all files of the recorder yet.
+        Some(_) => say(&format!("waiting for another process that recovers {dir}")),
+        None => return Err(Error::Refused(format!("{dir} is in use by another process of agent-snapshot"))),
     }
+    layout::wait_until_unlocked(path).map_err(Error::io("wait for the lock of", path))
 }
 
 fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> VerbResult {
@@ -115,16 +116,19 @@ fn nothing(args: &Recover, console: &mut Console, what: &str, exit: Exit) -> Ver
     Ok(exit)
 }
 
-/// Recovers what a killed recording has left where the next one is to go; what is said of it, if anything.
-pub fn make_way(directory: &SnapshotDir) -> Result<Option<String>, Error> {
-    match recover::recover_beside(directory, HashMap::new())? {
-        Recovery::Nothing | Recovery::Unneeded => Ok(None),
-        Recovery::Done(recovered) => Ok(Some(format!(
-            "a recording into {} was killed: what it had changed was recovered and is in {}",
-            shown(directory.real_path()),
-            shown(&recovered.path)
-        ))),
+/// The directory for a new recording. What a killed one has left there is recovered first, and goes beside it.
+pub fn make_way(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, Error> {
+    if recover::recorder(path).is_some_and(|begin| !begin.front.is_alive()) {
+        wait_for_recorder(path, say)?;
     }
+    let directory = SnapshotDir::create(path)?;
+    if let Recovery::Done(recovered) = recover::recover_beside(&directory, HashMap::new())? {
+        let (dir, place) = (shown(directory.real_path()), shown(&recovered.path));
+        say(&format!(
+            "a recording into {dir} was killed: what it had changed was recovered and is in {place}"
+        ));
+    }
+    Ok(directory)
 }
 
 fn shown(path: &Path) -> String {

@@ -657,10 +657,6 @@ fn header(journaled: Journaled, records: &[FileRecord], warnings: Vec<Warning>) 
         }
     }
     let root = processes.first().and_then(|process| process.exit_status);
-    for process in &mut processes {
-        // The kernel kills what its tracer leaves.
-        process.exit_status.get_or_insert(KILLED);
-    }
     let mut repositories: BTreeMap<Vec<u8>, GitRepository> = BTreeMap::new();
     for git in records.iter().filter_map(|record| record.git.as_ref()) {
         let repository = repositories.entry(git.root.clone()).or_insert_with(|| GitRepository {
@@ -675,6 +671,7 @@ fn header(journaled: Journaled, records: &[FileRecord], warnings: Vec<Warning>) 
     let written = journaled.file.metadata().and_then(|metadata| metadata.modified()).ok();
     let finished = written.and_then(|time| jiff::Timestamp::try_from(time).ok());
     Header {
+        // The kernel kills what its tracer leaves.
         exit_status: root.unwrap_or(KILLED),
         exit_signal: root.is_none().then(|| "SIGKILL".to_owned()),
         finished_at: finished.map_or(journaled.header.started_at.clone(), |time| time.to_string()),

@@ -12,8 +12,26 @@ use crate::snapshot::blobs::{BlobWriter, Compression, GroupLog};
 use crate::snapshot::journal::{Begin, DescriptorHolder, Journal, ProcessMark};
 use crate::snapshot::layout::SnapshotDir;
 
-/// Starts the journal; the way into the bundle that it tells of.
+/// Starts the journal; the way into the bundle that it tells of. Where there can be no journal, there is none,
+/// and the second value says why.
 pub fn start(
+    setup: &Setup,
+    directory: &Arc<SnapshotDir>,
+    header: &Header,
+    compression: Compression,
+    holder: Box<dyn DescriptorHolder>,
+) -> io::Result<(Capture, Option<io::Error>)> {
+    match start_journaled(setup, directory, header, compression, holder) {
+        Ok(capture) => Ok((capture, None)),
+        Err(error) => {
+            let _ = directory.discard_unfinished();
+            let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
+            Ok((Capture::new(writer, Arc::clone(directory)), Some(error)))
+        }
+    }
+}
+
+fn start_journaled(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
     header: &Header,

@@ -62,10 +62,8 @@ pub fn set_up(
     let Some(snapshot_dir) = &options.snapshot_dir else {
         return Err(SetupError::ours("--snapshot-dir is missing"));
     };
-    let directory = SnapshotDir::create(snapshot_dir).map_err(|error| SetupError::ours(error.to_string()))?;
-    if let Some(recovered) = make_way(&directory).map_err(|error| SetupError::ours(error.to_string()))? {
-        super::say(&recovered);
-    }
+    let directory = make_way(snapshot_dir, &mut |sentence| super::say(sentence))
+        .map_err(|error| SetupError::ours(error.to_string()))?;
     let report = match options.report {
         Some(report) => report,
         None if options.quiet || !io::stderr().is_terminal() => ReportFormat::None,

@@ -24,9 +24,9 @@ use super::setup::Setup;
 use crate::cli;
 use crate::commands::exit::Exit;
 use crate::observe::{Options, Recorder, unseen_kind};
-use crate::snapshot::Header;
 use crate::snapshot::blobs::Compression;
 use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::{Header, WarningKind};
 use crate::trace;
 use crate::trace::launch::{Launched, Spawned};
 use crate::trace::notifications;
@@ -148,13 +148,17 @@ fn record(
     }
     let end = tree.lock().root_end.unwrap_or(End::Exited(Exit::Failure.status()));
     let timed_out = tree.timed_out.load(Ordering::Relaxed);
+    let named = directory.real_path().display().to_string();
     let times = RecordingTimes { started_at, finished_at, elapsed: started.elapsed() };
     let done =
         match bundle::write(setup, header, &recorder, &tree, directory, manifest, end, timed_out, &times) {
             Ok(WrittenBundle { complete, notes, report }) => {
                 RecordingOutcome { error: None, timed_out, complete, notes, report }
             }
-            Err(error) => RecordingOutcome::failed(error, timed_out),
+            Err(error) => {
+                let error = format!("{error}; agent-snapshot recover {named} makes one of what was changed");
+                RecordingOutcome::failed(error, timed_out)
+            }
         };
     channel.send(&ToFront::Done(done));
     Ok(())
@@ -207,7 +211,7 @@ fn prepare(
         cli::CompressionChoice::Zstd => Compression::Zstd,
         cli::CompressionChoice::None => Compression::None,
     };
-    let capture = journal::start(setup, directory, header, compression, Box::new(()))?;
+    let (capture, no_journal) = journal::start(setup, directory, header, compression, Box::new(()))?;
     let options = Options {
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
@@ -216,6 +220,10 @@ fn prepare(
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
+    if let Some(error) = no_journal {
+        let what = "had the recording been killed, nothing could have been recovered: its journal";
+        recorder.note(WarningKind::ContentOmitted, &format!("{what} could not be started ({error})"));
+    }
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
     recorder.started(command, Tid(0));
