@@ -103,11 +103,12 @@ fn prepare(place: &Place) {
     ] {
         place.write(name, noise(seed, length));
     }
+    place.prepare("cp large twin");
 }
 
 const DESTROY: &str = r#"
     cat read_then_removed read_then_changed small > /dev/null
-    rm small large read_then_removed empty sparse larger_than_a_row
+    rm small large twin read_then_removed empty sparse larger_than_a_row
     echo new > truncated
     for name in in_place large_in_place read_then_changed; do
         printf y | dd of=$name bs=1 seek=100 conv=notrunc 2> /dev/null

@@ -504,7 +504,11 @@ impl Store {
             return;
         }
         if self.failure.is_none() {
-            self.failure = self.writer.settle().err();
+            match self.writer.settle() {
+                // Also those that needed no row of their own.
+                Ok(()) => self.directory.remove_temporaries(&journal.complete()),
+                Err(error) => self.failure = Some(error),
+            }
         }
         let mut queue = progress.lock();
         queue.on_file = queue.done;

@@ -24,6 +24,8 @@ use crate::trace::syscalls::Effect;
 
 /// Frames that nobody waits for are written when they are so many bytes.
 const UNHURRIED: usize = 64 << 10;
+/// Frames are written at the latest when they are so many bytes.
+const MOST_PENDING: usize = 1 << 20;
 /// How often the free space is asked for, in bytes written.
 const SPACE_INTERVAL: usize = 16 << 20;
 
@@ -87,7 +89,8 @@ impl ChangeJournal {
             }
             Held::File(copy) => {
                 self.inodes.insert(id);
-                match self.directory.name_temporarily(copy) {
+                let synced = if self.journal.syncs() { copy.sync_all() } else { Ok(()) };
+                match synced.and_then(|()| self.directory.name_temporarily(copy)) {
                     Ok(name) => {
                         self.frames.copy(inode, &name);
                         self.journal.note_copy(inode, name);
@@ -108,9 +111,7 @@ impl ChangeJournal {
     pub fn release(&mut self, id: InodeId, held: &Held) {
         if let Held::File(_) = held {
             self.inodes.remove(&id);
-            if let Some(name) = self.journal.release(id.number()) {
-                self.directory.remove_temporary(&name);
-            }
+            self.directory.remove_temporaries(self.journal.release(id.number()).as_slice());
         }
     }
 
@@ -127,7 +128,12 @@ impl ChangeJournal {
     }
 
     fn write_unhurried(&mut self) {
-        if self.frames.len() >= UNHURRIED {
+        self.write_beyond(UNHURRIED);
+    }
+
+    /// Writes what is pending if it is longer than `limit`.
+    fn write_beyond(&mut self, limit: usize) {
+        if self.frames.len() >= limit {
             self.due = true;
             // Whoever prepares the next call is told of the failure.
             let _ = self.flush();
@@ -266,6 +272,8 @@ impl Recording {
         record.git = name.git.as_ref().map(|facts| finish::git_state(&self.repositories, facts, path));
         journal.frames.file(name.before.map(InodeId::number), &record);
         journal.due = true;
+        // A directory that moves may hold any number of names.
+        journal.write_beyond(MOST_PENDING);
     }
 
     /// Writes that the file of a name may be changed, though no call says so.

@@ -116,7 +116,8 @@ pub enum Frame {
     Omitted(u32, BlobOmitted),
     /// The bytes of an inode are in rows that the next row groups complete.
     Stored(StoredContent),
-    /// A row group was written with a footer of its own: the contents up to this number are complete.
+    /// A row group was written, with a footer of its own, or none is due: the contents up to this number are
+    /// complete.
     Group(u64, Range<u64>),
 }
 
@@ -355,10 +356,22 @@ impl Journal {
         let _ = self.append(&mut state, frames);
     }
 
+    /// Whether each write reaches the disk before it returns.
+    pub fn syncs(&self) -> bool {
+        self.sync
+    }
+
     /// How many contents were stored so far, and whether some of them are not complete on file.
     pub fn progress(&self) -> (u64, bool) {
         let state = self.lock();
         (state.stored, !state.unfinished.is_empty())
+    }
+
+    /// Writes that all contents are complete which were stored so far; the names of the copies that are not
+    /// needed any more.
+    pub fn complete(&self) -> Vec<String> {
+        let (stored, _) = self.progress();
+        self.group_written(stored, &[])
     }
 
     /// Writes that a row group is on file which completes the contents up to `stored`; the names of the
@@ -483,4 +496,158 @@ fn parse(start: u64, body: &[u8]) -> Option<Frame> {
         kind::GROUP => Frame::Group(u64::from_le_bytes(*payload.first_chunk()?), start + 9..end),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::snapshot::samples;
+    use crate::snapshot::{Exec, Operation, State};
+
+    fn mark() -> ProcessMark {
+        ProcessMark::of(std::process::id())
+    }
+
+    /// A journal with a frame of each kind.
+    fn journal() -> (tempfile::NamedTempFile, Vec<Frame>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let begin =
+            Begin { recorder: mark(), front: mark(), blobs: "blobs".to_owned(), max_blob_bytes: Some(7) };
+        let header = samples::header();
+        let journal = Journal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
+        let mut frames = Frames::default();
+        let process = ProcessRecord {
+            id: 1,
+            pid: 2,
+            parent: None,
+            image: Arc::new(Exec { exe: b"/bin/\xff".to_vec(), ..Exec::default() }),
+            cwd: b"/".to_vec(),
+            exit_status: None,
+            execs: Vec::new(),
+        };
+        let absent = State::Absent { tombstone: false };
+        let record = FileRecord::new(b"/\xff", absent.clone(), absent, Operation::Write.into());
+        frames.process(&process);
+        frames.ended(1, 137);
+        frames.file(Some(3), &record);
+        frames.file(None, &record);
+        frames.moved(b"/a", b"/\xff");
+        frames.content(3, b"CONTENT");
+        frames.content(4, b"");
+        frames.copy(5, ".agent-snapshot-x.tmp");
+        frames.held(6);
+        frames.omitted(7, BlobOmitted::NoSpace);
+        journal.write(frames).unwrap();
+        journal.stored(6, Some("before:/x"), "sha256:0".to_owned(), 9, true);
+        assert_eq!(journal.progress(), (1, true));
+        journal.group_written(1, b"footer");
+        assert_eq!(journal.progress(), (1, false));
+        let stored = StoredContent {
+            inode: 6,
+            number: 1,
+            key: Some("before:/x".to_owned()),
+            digest: "sha256:0".to_owned(),
+            size: 9,
+        };
+        let bytes = |text: &[u8]| {
+            let whole = std::fs::read(file.path()).unwrap();
+            let start = whole.windows(text.len()).position(|window| window == text).unwrap() as u64;
+            start..start + text.len() as u64
+        };
+        let content = bytes(b"CONTENT");
+        // An empty one ends where its frame does.
+        let empty = content.end + 8 + 5;
+        let wanted = vec![
+            Frame::Begin(begin),
+            Frame::Header(Box::new(header)),
+            Frame::Process(Box::new(process)),
+            Frame::Ended(1, 137),
+            Frame::File(Some(3), Box::new(record.clone())),
+            Frame::File(None, Box::new(record)),
+            Frame::Moved(b"/a".to_vec(), b"/\xff".to_vec()),
+            Frame::Content(3, content),
+            Frame::Content(4, empty..empty),
+            Frame::Copy(5, ".agent-snapshot-x.tmp".to_owned()),
+            Frame::Held(6),
+            Frame::Omitted(7, BlobOmitted::NoSpace),
+            Frame::Stored(stored),
+            Frame::Group(1, bytes(b"footer")),
+        ];
+        (file, wanted)
+    }
+
+    fn read(bytes: &[u8]) -> Vec<Frame> {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, bytes).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        Reader::new(file).ok().flatten().into_iter().flatten().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn every_kind_of_frame_is_read_as_it_was_written() {
+        let (file, wanted) = journal();
+        assert_eq!(read(&std::fs::read(file.path()).unwrap()), wanted);
+    }
+
+    #[test]
+    fn journal_cut_at_any_byte_has_its_first_frames() {
+        let (file, wanted) = journal();
+        let whole = std::fs::read(file.path()).unwrap();
+        let mut most = 0;
+        for cut in 0..whole.len() {
+            let frames = read(&whole[..cut]);
+            assert!(frames.len() >= most && frames.len() < wanted.len(), "{cut}");
+            assert_eq!(frames, wanted[..frames.len()]);
+            most = frames.len();
+        }
+        assert_eq!(most, wanted.len() - 1);
+    }
+
+    #[test]
+    fn changed_byte_ends_the_journal_at_its_frame() {
+        let (file, wanted) = journal();
+        let whole = std::fs::read(file.path()).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x55;
+            let frames = read(&changed);
+            assert!(frames.len() < wanted.len(), "{at}");
+            assert_eq!(frames, wanted[..frames.len()]);
+        }
+    }
+
+    #[test]
+    fn failed_write_is_the_last() {
+        // A file that is open for reading takes nothing.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let reopened = File::open(file.path()).unwrap();
+        let state = Mutex::default();
+        let journal = Journal { file: reopened, sync: false, holder: Box::new(()), state };
+        let mut frames = Frames::default();
+        frames.held(1);
+        assert!(journal.write(frames).is_err());
+        assert!(journal.write(Frames::default()).is_err());
+    }
+
+    #[test]
+    fn process_that_has_ended_is_not_alive() {
+        assert!(mark().is_alive());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let of_child = ProcessMark::of(child.id());
+        child.wait().unwrap();
+        assert!(!of_child.is_alive());
+        assert!(!ProcessMark { start: mark().start + 1, ..mark() }.is_alive());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_at_all_panic(bytes: Vec<u8>, body: Vec<u8>) {
+            read(&bytes);
+            let mut frames = Frames(format!("{MAGIC}{VERSION}\n").into_bytes());
+            frames.frame(body.first().copied().unwrap_or(0) % 14, &[&body]);
+            read(&frames.0);
+        }
+    }
 }

@@ -137,10 +137,17 @@ impl SnapshotDir {
         link(&self.dir, file)
     }
 
-    /// Removes a temporary name.
-    pub fn remove_temporary(&self, name: &str) {
-        // A name that stays is removed by the commit.
-        let _ = remove(&self.dir, name);
+    /// Removes temporary names.
+    pub fn remove_temporaries(&self, names: &[String]) {
+        for name in names {
+            // A name that stays is removed by the commit.
+            let _ = remove(&self.dir, name);
+        }
+    }
+
+    /// Waits until the names in it are on the disk.
+    pub fn sync_names(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.dir)?)
     }
 
     /// Opens a temporary file by its name, to be read and completed.

@@ -238,7 +238,9 @@ impl Journaled {
             Frame::Stored(stored) => drop(self.stored.insert(stored.inode, stored)),
             Frame::Group(stored, footer) => {
                 self.complete = self.complete.max(stored);
-                self.footers.push(read_range(&self.file, &footer)?);
+                if !footer.is_empty() {
+                    self.footers.push(read_range(&self.file, &footer)?);
+                }
             }
         }
         Ok(())

@@ -48,6 +48,9 @@ fn start_journaled(
     };
     let sync = setup.options.sync;
     let journal = Journal::start(directory.create_journal()?, sync, &begin, header, holder)?;
+    if sync {
+        directory.sync_names()?;
+    }
     let journal = Arc::new(journal);
     let log = GroupLog { journal: Arc::clone(&journal), directory: Arc::clone(directory), sync };
     let writer = BlobWriter::logged(blobs, compression, Some(log))?;

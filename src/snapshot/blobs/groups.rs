@@ -302,9 +302,7 @@ fn log_group(
     let file = FileMetaData::new(2, group.num_rows(), None, None, schema, None);
     let mut footer = Vec::new();
     ParquetMetaDataWriter::new(&mut footer, &ParquetMetaData::new(file, vec![group.clone()])).finish()?;
-    for name in log.journal.group_written(stored, &footer) {
-        log.directory.remove_temporary(&name);
-    }
+    log.directory.remove_temporaries(&log.journal.group_written(stored, &footer));
     Ok(())
 }
 
