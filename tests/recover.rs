@@ -164,6 +164,22 @@ fn tracked_files_are_recovered() {
 }
 
 #[test]
+fn file_that_was_only_appended_to_from_outside_is_not_missing() {
+    let place = Place::new();
+    place.write("log", "before\n");
+    let log = fs::OpenOptions::new().append(true).open(place.at("log")).unwrap();
+    let mut command = place.recording();
+    command.args(["--quiet", "sh", "-c", "echo more >&2; echo done; exec sleep 1000"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    kill_all(&mut child);
+    let run = place.verb("recover", &[]).expect(0);
+    assert!(!run.stdout.contains("not recovered"), "{run:?}");
+    assert_eq!(fs::read(place.at("log")).unwrap(), b"before\nmore\n");
+    assert!(place.file(&place.snapshot(), "log").inherited);
+}
+
+#[test]
 fn processes_are_recovered() {
     let place = Place::new();
     record_and_kill(&place, &[], "(echo x > f; true); sh -c 'echo y > g; exit 3'");

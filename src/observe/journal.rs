@@ -191,7 +191,8 @@ impl Recording {
     /// Adds what becomes of one place of a call.
     pub fn journal_part(&mut self, process: ProcessId, part: &Part) {
         let meaning = part.meaning();
-        if !meaning.changes {
+        let is_appended = part.stat.as_ref().is_some_and(|stat| self.ledger.is_appended(stat));
+        if !meaning.changes || part.effect == Effect::Rewrite && !is_appended {
             return;
         }
         let operations = match part.effect {

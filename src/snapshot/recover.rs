@@ -400,13 +400,21 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let key = blob_key(Side::Before, path);
+        let threatened = self.journaled.places.contains_key(&inode);
         let content = match self.content_of(inode, &key, present, metadata_changed)? {
             Some(content) => content,
             // It is as it was, or Git has its bytes.
             None if self.is_in_place(path, present) || has_blob_in_git(&record.git) => return Ok(()),
+            // It was appended to, through a descriptor from before the launch.
+            None if record.inherited && !threatened => return Ok(()),
             None => {
                 self.missing.push(path.to_vec());
-                self.lost(path, "were still being copied when the recorder was killed");
+                let why = if threatened {
+                    "were still being copied when the recorder was killed"
+                } else {
+                    "are not where the recorder knew them to be"
+                };
+                self.lost(path, why);
                 Content::omitted(BlobOmitted::Unreadable)
             }
         };
@@ -561,7 +569,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Leaves out what can't be true beside other records: a path beneath one that is no directory.
+    /// Leaves out what can't be true beside other records, a path beneath one that is no directory, and symlinks
+    /// whose target nobody can read any more.
     fn leave_out_misfits(&mut self, records: &mut Vec<FileRecord>) {
         for state in [|record: &FileRecord| record.before.clone(), |record: &FileRecord| record.after.clone()]
         {
@@ -574,8 +583,13 @@ impl<'a> Builder<'a> {
                 .collect();
             records.retain(|record| {
                 let path = Path::new(std::ffi::OsStr::from_bytes(&record.path));
-                let fits = state(record).present().is_none()
-                    || !path.ancestors().skip(1).any(|above| others.contains(above.as_os_str().as_bytes()));
+                let fits = state(record).present().is_none_or(|at| {
+                    (at.file_type != FileType::Symlink || at.target.is_some())
+                        && !path
+                            .ancestors()
+                            .skip(1)
+                            .any(|above| others.contains(above.as_os_str().as_bytes()))
+                });
                 if !fits {
                     let path = printable(&record.path);
                     self.warnings.push(lost(
