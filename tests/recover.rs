@@ -148,6 +148,20 @@ fn everything_that_was_destroyed_is_recovered() {
 }
 
 #[test]
+fn content_that_was_only_read_so_far_is_on_file_before_it_is_destroyed() {
+    for destroy in ["rm f", "printf x | dd of=f conv=notrunc 2> /dev/null"] {
+        for length in [10, 300_000, 3_000_000] {
+            let place = Place::new();
+            place.write("f", noise(1, length));
+            record_and_kill(&place, &[], &format!("cat f > /dev/null; {destroy}"));
+            place.verb("recover", &[]).expect(0);
+            let snapshot = place.snapshot();
+            assert!(bytes(&snapshot, place.file(&snapshot, "f"), true) == noise(1, length), "{destroy}");
+        }
+    }
+}
+
+#[test]
 fn tracked_files_are_recovered() {
     let place = Place::new();
     place.prepare("git init -q; echo clean > clean; echo dirty > dirty; git add .; git commit -qm x");
