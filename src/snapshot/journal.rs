@@ -218,17 +218,29 @@ impl Frames {
     }
 
     fn json(&mut self, kind: u8, head: &[u8], value: &impl Serialize) {
-        // What is written on the wire has no map with keys that are no strings, the one error there is.
-        if let Ok(text) = serde_json::to_vec(value) {
-            self.frame(kind, &[head, &text]);
+        let start = self.begin_frame(kind);
+        self.0.extend_from_slice(head);
+        match serde_json::to_writer(&mut self.0, value) {
+            Ok(()) => self.end_frame(start),
+            // What is on the wire has no map with keys that are no strings, the one error there is.
+            Err(_) => self.0.truncate(start),
         }
     }
 
     fn frame(&mut self, kind: u8, parts: &[&[u8]]) {
+        let start = self.begin_frame(kind);
+        parts.iter().for_each(|part| self.0.extend_from_slice(part));
+        self.end_frame(start);
+    }
+
+    fn begin_frame(&mut self, kind: u8) -> usize {
         let start = self.0.len();
         self.0.extend([0; FRAME_HEAD]);
         self.0.push(kind);
-        parts.iter().for_each(|part| self.0.extend_from_slice(part));
+        start
+    }
+
+    fn end_frame(&mut self, start: usize) {
         let body = &self.0[start + FRAME_HEAD..];
         let Some(length) = u32::try_from(body.len()).ok().filter(|length| *length <= LONGEST) else {
             self.0.truncate(start);
