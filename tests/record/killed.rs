@@ -142,6 +142,10 @@ fn kill_recorder(random: &mut Random, rounds: usize) {
         if place.out.exists() {
             place.wait_for_lock();
         }
+        if place.out.join(".agent-snapshot-journal").exists() {
+            assert!(!place.out.join("manifest.json").exists());
+            place.verb("recover", &[]).expect(0);
+        }
         if place.out.join("manifest.json").exists() {
             Snapshot::open(&place.out).unwrap();
             whole += 1;
