@@ -266,7 +266,7 @@ impl Capture {
         let mut opened = fs::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
-            self.release_files();
+            self.wait_for_files();
             opened = fs::open_regular(source.path);
         }
         let Ok(file) = opened else { return Held::Omitted(BlobOmitted::Unreadable) };
@@ -371,7 +371,15 @@ impl Capture {
     }
 
     /// Waits until no descriptor of a file is held any more: it would keep a filesystem from being unmounted.
-    pub fn release_files(&self) {
+    pub fn release_files(&mut self) {
+        if let (Some(journal), Some(last)) = (self.journal.clone(), self.next.checked_sub(1)) {
+            self.put_on_file(Ticket(last));
+            journal.settle();
+        }
+        self.wait_for_files();
+    }
+
+    fn wait_for_files(&self) {
         // A batch with a file was handed over at once.
         drop(self.progress.wait_until(|queue| queue.files == 0));
     }

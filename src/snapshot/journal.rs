@@ -258,12 +258,15 @@ pub trait DescriptorHolder: Send + Sync {
     fn held(&self, inode: u32, file: BorrowedFd<'_>);
     /// They are stored, or nobody needs them any more.
     fn released(&self, inode: u32);
+    /// Waits until the duplicates of what was released are closed.
+    fn settle(&self);
 }
 
 /// Holds nothing: what only a descriptor has is lost with the recorder.
 impl DescriptorHolder for () {
     fn held(&self, _: u32, _: BorrowedFd<'_>) {}
     fn released(&self, _: u32) {}
+    fn settle(&self) {}
 }
 
 /// The journal of a recording that runs.
@@ -340,6 +343,11 @@ impl Journal {
     /// Notes that the bytes of an inode are held by `file` alone.
     pub fn hold(&self, inode: u32, file: BorrowedFd<'_>) {
         self.holder.held(inode, file);
+    }
+
+    /// Waits until no duplicate is open of a descriptor that was released.
+    pub fn settle(&self) {
+        self.holder.settle();
     }
 
     /// Notes the name of the file that has the bytes of an inode.

@@ -110,6 +110,7 @@ pub fn write(
             End::Exited(_) => None,
         },
         timed_out,
+        killed: tree.lock().killed,
         started_at: times.started_at.to_string(),
         finished_at: times.finished_at.to_string(),
         keep: recorded.keep,

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::setup::Setup;
+use crate::cli;
 use crate::observe::capture::Capture;
 use crate::snapshot::Header;
 use crate::snapshot::blobs::{BlobWriter, Compression, GroupLog};
@@ -18,9 +19,13 @@ pub fn start(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
     header: &Header,
-    compression: Compression,
     holder: Box<dyn DescriptorHolder>,
 ) -> io::Result<(Capture, Option<io::Error>)> {
+    let compression = match setup.options.compression {
+        cli::CompressionChoice::Snappy => Compression::Snappy,
+        cli::CompressionChoice::Zstd => Compression::Zstd,
+        cli::CompressionChoice::None => Compression::None,
+    };
     match start_journaled(setup, directory, header, compression, holder) {
         Ok(capture) => Ok((capture, None)),
         Err(error) => {
