@@ -8,7 +8,7 @@
 //! - [`capture`]: bytes on their way into the bundle.
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
-//! - [`processes`], [`warnings`]: the other lists.
+//! - [`losses`]: tells at once which bytes are lost. [`processes`], [`warnings`]: the other lists.
 //! - [`finish`]: the manifest's records; `fit.rs` leaves out those that contradict others.
 
 mod calls;
@@ -17,6 +17,7 @@ pub mod finish;
 mod fit;
 pub mod ledger;
 pub mod lookups;
+pub mod losses;
 mod mounts;
 pub mod policy;
 pub mod processes;

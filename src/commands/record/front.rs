@@ -3,6 +3,7 @@
 //! It stops when the command is stopped, forwards signals to it, ends as it ended, and does no work of
 //! the recording. Neighbour: `tracing.rs`, the other process.
 
+use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -236,6 +237,11 @@ impl Front {
                 } else {
                     Ending::Detached(end)
                 })
+            }
+            ToFront::Note(note) => {
+                // Nobody may read it any more.
+                let _ = std::io::stderr().write_all(format!("agent-snapshot: {note}\n").as_bytes());
+                None
             }
             ToFront::Done(done) => {
                 self.wait_for_tracer();

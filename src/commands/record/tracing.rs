@@ -21,7 +21,8 @@ use super::process_tree::{ProcessTree, TreeEvents};
 use super::setup::Setup;
 use crate::cli;
 use crate::commands::exit::Exit;
-use crate::observe::capture::Capture;
+use crate::observe::capture::{Capture, OnLoss};
+use crate::observe::losses::Losses;
 use crate::observe::{Options, Recorder, unseen_kind};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
@@ -156,8 +157,15 @@ fn prepare(
         cli::CompressionChoice::Zstd => Compression::Zstd,
         cli::CompressionChoice::None => Compression::None,
     };
-    let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
-    let capture = Capture::new(writer, Arc::clone(directory));
+    let blobs = directory.unnamed_file()?;
+    let writer = BlobWriter::new(blobs.try_clone()?, compression)?;
+    let on_loss = match setup.options.on_loss {
+        cli::OnLoss::Warn => OnLoss::Warn,
+        cli::OnLoss::Refuse => OnLoss::Refuse,
+    };
+    let front = Arc::clone(channel);
+    let losses = Losses::new(Box::new(move |note| front.try_send(&ToFront::Note(note.to_owned()))));
+    let capture = Capture::new(writer, blobs, Arc::clone(directory), on_loss, losses);
     let options = Options {
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -59,7 +60,13 @@ type WriteOutcome = (RowGroup, Result<(), ParquetError>);
 /// Writes groups one after the other.
 pub(super) struct RowGroupWriter(GroupWriter);
 
-type Parquet = Box<SerializedFileWriter<File>>;
+type Parquet = Box<CountedWriter>;
+
+/// The parquet file, and how many bytes of its contents are written.
+struct CountedWriter {
+    file: SerializedFileWriter<File>,
+    written: Arc<AtomicU64>,
+}
 
 enum GroupWriter {
     /// On the calling thread: there was one group so far, or no thread can be started.
@@ -74,8 +81,10 @@ struct WriterThread {
 }
 
 impl RowGroupWriter {
-    pub fn new(file: File, compression: Compression) -> io::Result<RowGroupWriter> {
-        Ok(RowGroupWriter(GroupWriter::Inline(Box::new(start(file, compression)?))))
+    /// Writes to `file`, and counts in `written` the bytes of contents that are in it.
+    pub fn new(file: File, compression: Compression, written: Arc<AtomicU64>) -> io::Result<RowGroupWriter> {
+        let file = start(file, compression)?;
+        Ok(RowGroupWriter(GroupWriter::Inline(Box::new(CountedWriter { file, written }))))
     }
 
     /// Passes a group to be written, and returns an empty one.
@@ -117,7 +126,7 @@ impl RowGroupWriter {
     pub fn finish(self, last: RowGroup) -> io::Result<Option<File>> {
         let (mut parquet, begun) = match self.0 {
             GroupWriter::Inline(parquet) => {
-                let begun = !parquet.flushed_row_groups().is_empty();
+                let begun = !parquet.file.flushed_row_groups().is_empty();
                 (parquet, begun)
             }
             GroupWriter::Threaded(WriterThread { groups, written, thread }) => {
@@ -133,7 +142,7 @@ impl RowGroupWriter {
         if !last.rows.is_empty() {
             write(&mut parquet, last).1.map_err(io_error)?;
         }
-        Ok(Some(parquet.into_inner().map_err(io_error)?))
+        Ok(Some(parquet.file.into_inner().map_err(io_error)?))
     }
 }
 
@@ -197,7 +206,7 @@ fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<Fi
 }
 
 /// Writes a row group and returns it empty, with the same buffer.
-fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> WriteOutcome {
+fn write(parquet: &mut CountedWriter, mut group: RowGroup) -> WriteOutcome {
     let keys: Vec<ByteArray> = group.rows.iter().map(|row| ByteArray::from(&*row.key)).collect();
     let lent = Bytes::from(group.buffer);
     let mut start = 0;
@@ -213,7 +222,7 @@ fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> Write
     let written = (|| {
         let offsets: Vec<i64> =
             group.rows.iter().map(|row| i64::try_from(row.offset)).collect::<Result<_, _>>()?;
-        let mut group = parquet.next_row_group()?;
+        let mut group = parquet.file.next_row_group()?;
         let missing = || ParquetError::General("the schema has three columns".to_owned());
         let mut column = group.next_column()?.ok_or_else(missing)?;
         column.typed::<ByteArrayType>().write_batch(&keys, None, None)?;
@@ -228,6 +237,9 @@ fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> Write
         Ok(())
     })();
     drop(contents);
+    if written.is_ok() {
+        parquet.written.fetch_add(start as u64, Ordering::SeqCst);
+    }
     group.rows.clear();
     // The slices are dropped, so this is the same memory and not a copy.
     (RowGroup { rows: group.rows, buffer: Vec::from(lent) }, written)
