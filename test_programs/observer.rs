@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_snapshot::trace::attributes::ProcessAttributes;
 use agent_snapshot::trace::filter::Interception;
-use agent_snapshot::trace::launch::{Program, launch};
+use agent_snapshot::trace::launch::{self, Program};
 use agent_snapshot::trace::notifications;
 use agent_snapshot::trace::observer::{Caller, Decision, Observer, SyscallEntry};
 use agent_snapshot::trace::shared::Shared;
@@ -169,7 +169,8 @@ fn main() {
     };
     let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
     let program = Program { path: argv[0].clone(), argv, attributes: ProcessAttributes::replace() };
-    let mut launched = launch(&program, interception).unwrap().installed().unwrap();
+    let seized = launch::spawn(&program, interception).unwrap().seize().unwrap();
+    let mut launched = seized.installed().unwrap();
     assert_eq!(launched.interception, interception);
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });
     let shared = Arc::new(Shared::new().unwrap());

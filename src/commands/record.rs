@@ -1,9 +1,9 @@
 //! Records a command, with two processes of ours.
 //!
-//! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for,
-//! `tracing.rs` the one that traces; `channel.rs` is between them. `process_tree.rs` and `control.rs`
-//! belong to the tracing process, which writes the snapshot with `bundle.rs` and the report with
-//! `report.rs`.
+//! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for and
+//! the parent of the command, `tracing.rs` the one that traces; `channel.rs` is between them. `witness.rs`
+//! belongs to the front, `process_tree.rs` and `control.rs` to the tracing process, which writes the snapshot
+//! with `bundle.rs` and the report with `report.rs`.
 
 mod bundle;
 mod channel;
@@ -14,25 +14,28 @@ mod process_tree;
 mod report;
 mod setup;
 mod tracing;
+mod witness;
 
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::process::Pid;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::exit::Exit;
 use crate::cli::{self, IfUnavailable};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::attributes::ProcessAttributes;
-use crate::trace::launch::Program;
-use crate::trace::sys::{self, Fork, Tid};
+use crate::trace::filter::Interception;
+use crate::trace::launch::{self, Program};
+use crate::trace::sys;
 
-use channel::{Channel, CommandEnd, RecordingOutcome};
+use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
 use setup::{Setup, set_up};
+use tracing::Handover;
 
 /// Records the command; if a signal ended it, that signal ends this process, too.
 pub fn run(options: cli::Record) -> Exit {
@@ -62,7 +65,7 @@ pub fn run(options: cli::Record) -> Exit {
     let made = directory.made().clone();
     let ending = match start(setup, directory) {
         Ok(front) => front.run(),
-        Err(error) => Ending::Failed(format!("start the recording: {error}")),
+        Err(why) => Ending::Failed(why),
     };
     if !ending.leaves_a_snapshot() {
         made.remove();
@@ -134,24 +137,20 @@ fn run_unrecorded(program: &Program) -> Exit {
     Exit::NotExecutable
 }
 
-/// Starts the tracing process; in it, this does not return.
-fn start(setup: Setup, directory: SnapshotDir) -> io::Result<Front> {
-    let (ours, theirs) = Channel::pair()?;
-    let signals = sys::signal_descriptor()?;
-    let front = Tid(std::process::id().cast_signed());
-    match sys::fork()? {
-        Fork::Child => {
-            let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-            if Pid::as_raw(rustix::process::getppid()) != front.0 {
-                sys::exit_now(Exit::Failure.status());
-            }
-            drop(ours);
-            tracing::run(setup, directory, theirs, signals)
-        }
-        Fork::Parent(tracer) => {
-            drop(theirs);
-            let Setup { options, inherited, .. } = setup;
-            Ok(Front::new(ours, tracer, signals, options.survivors, options.quiet, inherited.descriptors))
-        }
-    }
+/// Starts the command's process, and the one that traces it; in those, this does not return.
+fn start(mut setup: Setup, directory: SnapshotDir) -> Result<Front, String> {
+    let failed = |error: io::Error| format!("start the recording: {error}");
+    let wanted = match setup.options.mechanism {
+        cli::Mechanism::Auto => Interception::Notifications,
+        cli::Mechanism::Stops => Interception::Stops,
+        cli::Mechanism::EveryCall => Interception::EveryCall,
+    };
+    let spawned = launch::spawn(&setup.program, wanted).map_err(|error| error.to_string())?;
+    let command = spawned.command;
+    let signals = sys::signal_descriptor().map_err(failed)?;
+    let front = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+    let handover = Handover { front, spawned, signals: signals.try_clone().map_err(failed)? };
+    let channel = tracing::start(&mut setup, directory, handover).map_err(failed)?;
+    let Setup { options, inherited, .. } = setup;
+    Ok(Front::new(channel, command, signals, options.survivors, options.quiet, inherited.descriptors))
 }

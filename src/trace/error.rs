@@ -5,7 +5,7 @@ use std::io;
 /// Why nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not let us trace our own child.
+    /// The kernel does not let us trace the command.
     #[error(
         "tracing is denied here (PTRACE_SEIZE: {0}): another tracer, a container or a security module forbids it"
     )]

@@ -1,12 +1,15 @@
 //! Starts the command so that it never runs untraced.
 //!
-//! The child waits on a socket until it is seized, installs the filter, waits for its release and executes
-//! the command. It inherits the signal dispositions and descriptors that this process was started with, since
-//! nothing has changed them before the fork; the signal mask, the limits and the umask are restored.
+//! One process forks the command's process and stays its parent, another one seizes it. The command's process
+//! waits on a socket until it is seized, installs the filter, waits for its release and executes the command.
+//! It inherits the signal dispositions and descriptors that this process was started with, since nothing has
+//! changed them before the fork; the signal mask, the limits and the umask are restored.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::process::{PTracer, Pid, set_ptracer};
 
 use super::attributes::ProcessAttributes;
 use super::error::Error;
@@ -58,6 +61,13 @@ impl Launched {
     }
 }
 
+/// The process of a command, which waits to be seized.
+pub struct Spawned {
+    /// Its process.
+    pub command: Tid,
+    socket: OwnedFd,
+}
+
 /// A command that is seized and installs its filter, which takes a while.
 pub struct Launching {
     /// Its process.
@@ -65,26 +75,34 @@ pub struct Launching {
     socket: OwnedFd,
 }
 
-/// Forks and seizes the command, which then installs the filter of `wanted`, or of the next simpler
-/// interception that the kernel allows.
-pub fn launch(program: &Program, wanted: Interception) -> Result<Launching, Error> {
+/// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
+/// ends when the last copy of this value is dropped.
+pub fn spawn(program: &Program, wanted: Interception) -> Result<Spawned, Error> {
     let notifying = (wanted == Interception::Notifications && has_notifications())
         .then(|| filter::program(Actions::NOTIFICATIONS));
     let (socket, theirs) = seqpacket::pair()?;
-    let command = match sys::fork()? {
+    match sys::fork()? {
         Fork::Child => {
             drop(socket);
             run_child(program, notifying.as_deref(), wanted, &theirs)
         }
-        Fork::Parent(child) => child,
-    };
-    drop(theirs);
-    if let Err(error) = sys::seize(command) {
-        abandon(command);
-        return Err(Error::Denied(error));
+        Fork::Parent(command) => Ok(Spawned { command, socket }),
     }
-    seqpacket::send(&socket, GO, None)?;
-    Ok(Launching { command, socket })
+}
+
+impl Spawned {
+    /// Seizes the command from this process, which need not be its parent; it then installs the filter that
+    /// was wanted, or the next simpler one that the kernel allows.
+    pub fn seize(self) -> Result<Launching, Error> {
+        let Spawned { command, socket } = self;
+        // With Yama's ptrace_scope 1 a process says who besides its ancestors may trace it.
+        seqpacket::send(&socket, &std::process::id().to_le_bytes(), None)?;
+        let mut word = [0; 16];
+        seqpacket::receive(&socket, &mut word)?;
+        sys::seize(command).map_err(Error::Denied)?;
+        seqpacket::send(&socket, GO, None)?;
+        Ok(Launching { command, socket })
+    }
 }
 
 impl Launching {
@@ -105,16 +123,6 @@ impl Launching {
         }
         Ok(Launched { command, interception, listener, socket })
     }
-
-    /// Kills the command.
-    pub fn abandon(self) {
-        abandon(self.command);
-    }
-}
-
-fn abandon(command: Tid) {
-    let _ = sys::kill(command, libc::SIGKILL);
-    let _ = sys::wait_for_end(command);
 }
 
 /// Whether notifications are fast (Linux 6.6) and their messages of a known size.
@@ -145,12 +153,28 @@ fn wait_for_go(socket: &OwnedFd) {
     }
 }
 
+/// Waits to be told the tracer's process id, and allows it to trace this process (PR_SET_PTRACER).
+fn allow_tracer(socket: &OwnedFd) {
+    let mut id = [0; 4];
+    let received = seqpacket::receive(socket, &mut id);
+    let tracer = i32::from_le_bytes(id);
+    match received {
+        Ok((4, _)) => {
+            // Without Yama nobody need be allowed, and the kernel does not know the option (EINVAL).
+            let _ = Pid::from_raw(tracer).map(|tracer| set_ptracer(PTracer::ProcessID(tracer)));
+            let _ = seqpacket::send(socket, GO, None);
+        }
+        _ => sys::exit_now(125),
+    }
+}
+
 fn run_child(
     program: &Program,
     notifying: Option<&[Instruction]>,
     wanted: Interception,
     socket: &OwnedFd,
 ) -> ! {
+    allow_tracer(socket);
     wait_for_go(socket);
     let (answer, listener) = install(notifying, wanted);
     if seqpacket::send(socket, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {

@@ -13,7 +13,8 @@ mod signals;
 
 pub use descriptors::InheritedFd;
 pub use process::{
-    Fork, Tid, execute, exit_code, exit_now, fork, fork_holder, keep_large_buffers, kill, wait_for_end,
+    Fork, Tid, execute, exit_code, exit_now, fork, fork_holder, fork_witness, keep_large_buffers, kill,
+    wait_for_end,
 };
 pub use ptrace::{
     Interrupter, Register, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, seize, try_wait,
@@ -24,5 +25,6 @@ pub use seccomp::{
     notification_sizes_known, receive_notification, wake_on_one_cpu,
 };
 pub use signals::{
-    ReceivedSignal, SignalMask, default_disposition, ignore_stops_of_children, signal_descriptor, take_signal,
+    ReceivedSignal, SignalMask, default_disposition, ignore_stops_of_children, is_ignored, signal_descriptor,
+    take_signal,
 };

@@ -56,7 +56,7 @@ fn huge_index_is_not_read_into_memory() {
         "git init -q; echo 1 >a; git add .; git commit -qm 1; echo new >b; truncate -s 40G .git/index",
     );
     // Under a limit, so that a failure does not fill the memory of the machine.
-    let script = "cat a b >c; grep VmHWM /proc/$PPID/status";
+    let script = "cat a b >c; grep VmHWM /proc/$(sed -n 's/TracerPid:\\t//p' /proc/self/status)/status";
     let mut command = place.program("sh");
     command.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh", BINARY, "--snapshot-dir"]).arg(&place.out);
     let output = command.args(["sh", "-c", script]).output().unwrap();

@@ -1,14 +1,19 @@
 //! SIGKILL at random moments: to any tracee, and to either process of the recorder.
 
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, Random, children, descendants, kill, program};
+use crate::support::{
+    BINARY, MECHANISMS, Place, Random, bytes, command_of, descendants, kill, lost, program, stderr,
+    tracer_of, wait,
+};
 use agent_snapshot::snapshot::Snapshot;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 
 /// Longer than any round takes on a busy machine: what takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -99,8 +104,8 @@ fn kill_in_the_tree(random: &mut Random, wanted: usize) -> usize {
         let mut child = start(&place);
         let front = i32::try_from(child.id()).unwrap();
         until_gone(&mut child, |_| {
-            let Some(tracer) = children(front).first().copied() else { return };
-            let tree = descendants(tracer);
+            let Some(command) = command_of(front) else { return };
+            let tree = [vec![command], descendants(command)].concat();
             // The root dies rarely, or little would happen.
             let spared = usize::from(random.below(50) != 0);
             // A command that is killed before it executes was not started.
@@ -130,10 +135,11 @@ fn kill_recorder(random: &mut Random, rounds: usize) {
         let mut killed = false;
         until_gone(&mut child, |child| {
             if !killed && Instant::now() >= due {
-                let victim = if round % 2 == 0 { Some(front) } else { children(front).first().copied() };
+                let victim = if round % 2 == 0 { Some(front) } else { command_of(front).and_then(tracer_of) };
                 killed = victim.is_some_and(kill) || child.try_wait().unwrap().is_some();
             }
         });
+        place.wait_for_lock();
         if place.out.join("manifest.json").exists() {
             Snapshot::open(&place.out).unwrap();
             whole += 1;
@@ -142,6 +148,108 @@ fn kill_recorder(random: &mut Random, rounds: usize) {
         assert!(names <= 2, "something else was left");
     }
     println!("{whole} of {rounds} had a manifest");
+}
+
+/// A recording of a shell that destroys `f` and then stays; returns once it has.
+fn destroy_and_stay(place: &Place, wrap: &[&str], options: &[&str]) -> Child {
+    place.write("f", "precious\n");
+    let mut command = place.program(wrap.first().unwrap_or(&BINARY));
+    command.args(wrap.get(1..).unwrap_or_default());
+    if !wrap.is_empty() {
+        command.arg(BINARY);
+    }
+    command.arg("--snapshot-dir").arg(&place.out).args(options);
+    command.args(["sh", "-c", "rm f; sleep 1000 & echo gone; wait"]);
+    let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "gone\n");
+    child
+}
+
+/// Checks that a recording whose command was killed has all that it destroyed.
+fn check_killed(place: &Place) {
+    place.wait_for_lock();
+    let snapshot = place.snapshot();
+    assert_eq!(snapshot.header().exit_signal.as_deref(), Some("SIGKILL"));
+    assert_eq!(snapshot.header().exit_status, 137);
+    assert_eq!(lost(&snapshot), []);
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), true), b"precious\n");
+    assert!(!place.at("f").exists());
+}
+
+#[test]
+fn killing_the_front_or_its_group_leaves_a_snapshot_and_nothing_running() {
+    for mechanism in MECHANISMS {
+        for group in [false, true] {
+            let place = Place::new();
+            let mut child = destroy_and_stay(&place, &[], &["--mechanism", mechanism]);
+            let front = i32::try_from(child.id()).unwrap();
+            kill(if group { -front } else { front });
+            assert_eq!(child.wait().unwrap().signal(), Some(9));
+            // The pipe ends with the last tracee.
+            child.stdout.take().unwrap().read_to_string(&mut String::new()).unwrap();
+            check_killed(&place);
+        }
+    }
+}
+
+#[test]
+fn command_killed_by_timeout_leaves_a_snapshot() {
+    // It is told to kill at once, rather than after a time that may be too short.
+    let place = Place::new();
+    let mut timeout = destroy_and_stay(&place, &["timeout", "-s", "KILL", "1000"], &[]);
+    signal::kill(Pid::from_raw(timeout.id().cast_signed()), Signal::SIGALRM).unwrap();
+    assert_eq!(wait(&mut timeout).signal(), Some(9));
+    check_killed(&place);
+}
+
+#[test]
+fn command_killed_by_its_descent_leaves_a_snapshot() {
+    let place = Place::new();
+    let mut child = destroy_and_stay(&place, &[], &[]);
+    let front = i32::try_from(child.id()).unwrap();
+    for pid in [vec![front], descendants(front)].concat() {
+        kill(pid);
+    }
+    wait(&mut child);
+    check_killed(&place);
+}
+
+#[test]
+fn command_killed_by_python_leaves_a_snapshot() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    let script = "
+import os, signal, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, start_new_session=True)
+assert child.stdout.readline() == b'gone\\n'
+os.killpg(child.pid, signal.SIGKILL)
+assert child.communicate() == (b'', None) and child.returncode == -9
+";
+    let mut python = place.program("python3");
+    python.args(["-c", script, BINARY, "--snapshot-dir"]).arg(&place.out);
+    let output = python.args(["sh", "-c", "rm f; echo gone; exec sleep 1000"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    check_killed(&place);
+}
+
+#[test]
+fn survivors_are_recorded_on_in_the_background_when_the_front_is_killed() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    let fifo = place.at("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = place.recording();
+    command.args(["--survivors", "background", "sh", "-c"]);
+    command.arg("(read line < fifo; rm f) & echo up; sleep 1000");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    said.read_line(&mut String::new()).unwrap();
+    kill(i32::try_from(child.id()).unwrap());
+    wait(&mut child);
+    fs::write(fifo, "go\n").unwrap();
+    check_killed(&place);
 }
 
 #[test]

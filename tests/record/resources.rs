@@ -111,8 +111,7 @@ fn memory_does_not_grow_with_stored_content() {
         noise[0] = round;
         (&file).write_all(&noise).unwrap();
     }
-    // The tracing process is the parent of the command.
-    let script = "cat big > copy; grep VmHWM /proc/$PPID/status";
+    let script = "cat big > copy; grep VmHWM /proc/$(sed -n 's/TracerPid:\\t//p' /proc/self/status)/status";
     let output = place.record_with(&["--max-read-bytes", "1G"], script);
     let text = String::from_utf8(output.stdout).unwrap();
     let kib: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();

@@ -1,6 +1,5 @@
 //! Processes that outlive the command, and the time limit.
 
-use std::fs;
 use std::process::Stdio;
 
 use agent_snapshot::snapshot::WarningKind;
@@ -29,9 +28,7 @@ fn survivors_are_awaited_killed_or_recorded_in_the_background() {
     assert_eq!(command.status().unwrap().code(), Some(5));
     assert!(!place.out.join("manifest.json").exists());
     place.write("fifo", "word\n");
-    // The lock is free when the manifest is there.
-    let dir = fs::File::open(&place.out).unwrap();
-    dir.lock().unwrap();
+    place.wait_for_lock();
     let snapshot = place.snapshot();
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "late"), false), b"word\n");
 }
@@ -53,7 +50,7 @@ fn daemon_is_recorded_under_each_survivors_option() {
         }
         assert!(child.wait().unwrap().success(), "{survivors}");
         // The lock is free when the manifest is there.
-        fs::File::open(&place.out).unwrap().lock().unwrap();
+        place.wait_for_lock();
         let snapshot = place.snapshot();
         assert_eq!(lost(&snapshot), [], "{survivors}");
         if survivors == "kill" {
@@ -96,7 +93,7 @@ fn timeout_does_not_end_background_survivors() {
         3
     );
     // The lock is free when the manifest is there.
-    fs::File::open(&place.out).unwrap().lock().unwrap();
+    place.wait_for_lock();
     let snapshot = place.snapshot();
     assert_eq!((snapshot.header().exit_status, snapshot.header().timed_out), (3, false));
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), false), b"late\n");

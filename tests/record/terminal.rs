@@ -334,9 +334,7 @@ fn closed_terminal_ends_the_command() {
         let Terminal { master, mut shell, place, .. } = terminal;
         drop(master);
         wait(&mut shell);
-        // The lock is free when the manifest is there.
-        let dir = File::open(&place.out).unwrap();
-        dir.lock().unwrap();
+        place.wait_for_lock();
         let snapshot = place.snapshot();
         assert_eq!(snapshot.header().exit_signal.as_deref(), Some("SIGHUP"));
         assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), false), b"x\n");

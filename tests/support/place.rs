@@ -203,6 +203,12 @@ impl Place {
         Snapshot::open(&self.out).unwrap()
     }
 
+    /// Waits for the end of a recording whose front is gone: it releases its lock.
+    pub fn wait_for_lock(&self) {
+        let out = fs::File::open(&self.out).unwrap();
+        nix::fcntl::Flock::lock(out, nix::fcntl::FlockArg::LockExclusive).unwrap();
+    }
+
     /// The record of `name` below `work`.
     #[track_caller]
     pub fn file<'s>(&self, snapshot: &'s Snapshot, name: impl AsRef<Path>) -> &'s FileRecord {

@@ -35,6 +35,25 @@ pub fn descendants(pid: i32) -> Vec<i32> {
     all
 }
 
+/// The process that traces another one, if there is one.
+pub fn tracer_of(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    tracer.trim().parse().ok().filter(|tracer| *tracer != 0)
+}
+
+/// The command of the recording whose front is `front`: its first child.
+pub fn command_of(front: i32) -> Option<i32> {
+    children(front).first().copied()
+}
+
+/// All processes that `tracer` traces.
+pub fn traced_by(tracer: i32) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| tracer_of(*pid) == Some(tracer)).collect()
+}
+
 /// Sends SIGKILL to a process; whether there was one.
 pub fn kill(pid: i32) -> bool {
     signal::kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()

@@ -29,6 +29,8 @@ impl Moment {
 /// Messages from the tracing process to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
+    /// The id of the tracing process; with its pidfd.
+    Started(i32),
     /// The command is about to run; with the seccomp listener, if there is one.
     Launched,
     /// Tracing is impossible; nothing was run.
@@ -109,18 +111,6 @@ impl RecordingOutcome {
 /// Messages from the front to the tracing process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum ToTracer {
-    /// The front received a signal, which is forwarded to the command unless its sender signalled both
-    /// processes.
-    Signal {
-        /// The number.
-        signal: i32,
-        /// The sender.
-        sender: u32,
-        /// `si_code`.
-        code: i32,
-        /// When the front took it from its queue.
-        at: Moment,
-    },
     /// End every process of the tree.
     EndTree,
     /// Continue without the front.

@@ -1,16 +1,17 @@
 //! The front: the process that the user waits for, which the shell takes for the command.
 //!
-//! It stops when the command is stopped, forwards signals to it, ends as it ended, and does no work of
-//! the recording. Neighbour: `tracing.rs`, the other process.
+//! It is the parent of the command, stops when the command is stopped, forwards signals to it, ends as it
+//! ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getpgid, getpgrp, getpid, getsid, setrlimit};
 
 use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
 use super::descriptors::{self, wait_readable};
+use super::witness::Witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
@@ -54,8 +55,12 @@ impl Ending {
 /// The state of the front.
 pub struct Front {
     channel: Channel,
-    tracer: Tid,
+    /// The command's process, which is our child.
+    command: Tid,
+    /// The tracing process and its pidfd, once it has said who it is.
+    tracer: Option<(Tid, OwnedFd)>,
     signals: OwnedFd,
+    witness: Witness,
     survivors: Survivors,
     quiet: bool,
     /// The inherited descriptors, which are the command's.
@@ -72,10 +77,11 @@ pub struct Front {
 }
 
 impl Front {
-    /// A front for the tracing process at the other end of `channel`; all signals have to be blocked.
+    /// A front for the command and for the tracing process at the other end of `channel`; all signals have to
+    /// be blocked.
     pub fn new(
         channel: Channel,
-        tracer: Tid,
+        command: Tid,
         signals: OwnedFd,
         survivors: Survivors,
         quiet: bool,
@@ -83,8 +89,10 @@ impl Front {
     ) -> Front {
         Front {
             channel,
-            tracer,
+            command,
+            tracer: None,
             signals,
+            witness: Witness::start(),
             survivors,
             quiet,
             inherited,
@@ -105,15 +113,14 @@ impl Front {
             }
             if message {
                 match self.channel.receive::<ToFront>() {
-                    Some((message, listener)) => {
-                        self.listener = self.listener.or(listener);
-                        if let Some(ending) = self.receive(message) {
+                    Some((message, descriptor)) => {
+                        if let Some(ending) = self.receive(message, descriptor) {
                             return ending;
                         }
                     }
                     None => {
-                        // Its tracees are gone only when it has been reaped.
-                        let _ = sys::wait_for_end(self.tracer);
+                        self.wait_for_tracer();
+                        self.end_command();
                         return Ending::Lost;
                     }
                 }
@@ -145,7 +152,7 @@ impl Front {
             if self.survivors == Survivors::Wait && !self.quiet {
                 eprintln!(
                     "agent-snapshot: the command has ended; waiting for {} (Ctrl-C continues the recording in the background)",
-                    descendants(self.tracer)
+                    self.tracer.as_ref().map_or_else(String::new, |(tracer, _)| traced_by(*tracer))
                 );
             }
         }
@@ -153,31 +160,45 @@ impl Front {
 
     fn take_signals(&mut self) {
         let us = std::process::id();
+        let tracer = self.tracer.as_ref().map(|(tracer, _)| tracer.0.unsigned_abs());
         while let Some(received) = sys::take_signal(self.signals.as_fd()) {
-            let own = received.sender == us || received.sender == self.tracer.0.unsigned_abs();
-            if own && received.code <= 0 {
+            let is_from_kernel = received.code > 0;
+            if !is_from_kernel && (received.sender == us || Some(received.sender) == tracer) {
                 continue;
             }
-            let at = Moment::now();
-            if received.signal == libc::SIGCONT {
-                self.continued = Some(at);
+            let signal = received.signal;
+            if signal == libc::SIGCONT {
+                self.continued = Some(Moment::now());
             }
-            match (self.ended, received.signal) {
-                // Return to the shell; the other processes are still recorded.
-                (Some(_), libc::SIGINT | libc::SIGQUIT) => self.channel.send(&ToTracer::Detach),
-                (Some(_), libc::SIGTERM | libc::SIGHUP) => {
-                    self.channel.send(&ToTracer::EndTree);
+            let has_group = self.witness.has_received(signal);
+            if self.ended.is_none() {
+                let is_forwarded = match (is_from_kernel, has_group) {
+                    // A key: the command receives it, too, if it would without us.
+                    (true, true) => false,
+                    // The hangup of a terminal reaches the leader of its session alone (tty_ioctl(4)).
+                    (true, false) => is_session_leader() && matches!(signal, libc::SIGHUP | libc::SIGCONT),
+                    (false, true) => !self.is_command_in_our_group(),
+                    (false, false) => true,
+                };
+                if is_forwarded {
+                    let _ = sys::kill(self.command, signal);
                 }
-                // From the terminal: the command receives it, too, if it would without us.
-                _ if received.code > 0 => {}
-                _ => self.channel.send(&ToTracer::Signal {
-                    signal: received.signal,
-                    sender: received.sender,
-                    code: received.code,
-                    at,
-                }),
+                continue;
+            }
+            match signal {
+                // Return to the shell; the other processes are still recorded.
+                libc::SIGINT | libc::SIGQUIT => self.channel.send(&ToTracer::Detach),
+                libc::SIGTERM => self.channel.send(&ToTracer::EndTree),
+                // Unless it was to be ignored: nohup(1).
+                libc::SIGHUP if !sys::is_ignored(libc::SIGHUP) => self.channel.send(&ToTracer::EndTree),
+                _ => {}
             }
         }
+    }
+
+    fn is_command_in_our_group(&self) -> bool {
+        let command = Pid::from_raw(self.command.0);
+        command.is_some_and(|command| getpgid(Some(command)) == Ok(getpgrp()))
     }
 
     /// Stops this process as the command was stopped, for the shell's job control.
@@ -200,16 +221,30 @@ impl Front {
         SignalMask::block_all();
     }
 
-    fn receive(&mut self, message: ToFront) -> Option<Ending> {
+    fn receive(&mut self, message: ToFront, descriptor: Option<OwnedFd>) -> Option<Ending> {
         match message {
+            ToFront::Started(tracer) => {
+                self.tracer = descriptor.map(|pidfd| (Tid(tracer), pidfd));
+                None
+            }
             ToFront::Launched => {
+                self.listener = descriptor;
                 // The command has its own; ours would only delay the end of a pipe.
                 descriptors::drop_inherited(std::mem::take(&mut self.inherited), false);
                 None
             }
-            ToFront::Denied(why) => Some(Ending::Denied(why)),
-            ToFront::Failed(why) => Some(Ending::Failed(why)),
-            ToFront::NotExecuted(errno) => Some(Ending::NotExecuted(errno)),
+            ToFront::Denied(why) => {
+                self.end_command();
+                Some(Ending::Denied(why))
+            }
+            ToFront::Failed(why) => {
+                self.end_command();
+                Some(Ending::Failed(why))
+            }
+            ToFront::NotExecuted(errno) => {
+                self.end_command();
+                Some(Ending::NotExecuted(errno))
+            }
             ToFront::Stopped { signal, at } => {
                 // A SIGCONT after the stop has probably continued the command as well.
                 let over = self.continued.is_some_and(|continued| continued > at);
@@ -222,6 +257,7 @@ impl Front {
                 None
             }
             ToFront::Ended(end) => {
+                let _ = sys::wait_for_end(self.command);
                 self.ended = Some((end, Instant::now()));
                 None
             }
@@ -253,18 +289,30 @@ impl Front {
 
     /// Forks a process that keeps the listener open until the tracing process is gone.
     fn keep_listener_open(&self) {
-        let Some(listener) = &self.listener else { return };
-        let Some(pid) = rustix::process::Pid::from_raw(self.tracer.0) else { return };
-        let flags = rustix::process::PidfdFlags::empty();
-        let Ok(tracer) = rustix::process::pidfd_open(pid, flags) else { return };
+        let (Some(listener), Some((_, tracer))) = (&self.listener, &self.tracer) else { return };
         let _ = sys::fork_holder(listener.as_fd(), tracer.as_fd());
     }
 
     /// Waits until the tracing process is gone, which releases the lock on the snapshot.
     fn wait_for_tracer(&self) {
         while self.channel.receive::<ToFront>().is_some() {}
-        let _ = sys::wait_for_end(self.tracer);
+        if let Some((_, tracer)) = &self.tracer {
+            wait_readable([tracer.as_fd()], None);
+        }
     }
+
+    /// Kills the command, if it still runs, and reaps it.
+    fn end_command(&self) {
+        if self.ended.is_none() {
+            let _ = sys::kill(self.command, libc::SIGKILL);
+            let _ = sys::wait_for_end(self.command);
+        }
+    }
+}
+
+/// Whether this process is the leader of its session.
+fn is_session_leader() -> bool {
+    getsid(None) == Ok(getpid())
 }
 
 /// Ends this process by `signal`, as the command ended, without a core dump.
@@ -275,8 +323,8 @@ pub fn die_by(signal: i32) {
     let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
 }
 
-/// Lists the processes that are still traced.
-fn descendants(tracer: Tid) -> String {
+/// Lists the processes that `tracer` still traces.
+fn traced_by(tracer: Tid) -> String {
     let mut names = Vec::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in entries {

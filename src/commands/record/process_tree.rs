@@ -3,16 +3,16 @@
 //! Neighbours: the recorder of `observe` reports each start and end, `control.rs` ends the tree.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Signal, pidfd_send_signal};
 
 use super::channel::{Channel, CommandEnd, Moment, ToFront};
 use super::report;
 use crate::cli::Survivors;
-use crate::commands::exit::Exit;
 use crate::observe::Events;
 use crate::trace::sys::{self, Tid};
 use crate::trace::wait_status::End;
@@ -40,8 +40,8 @@ pub struct ProcessTreeState {
     /// How the process of the command ended.
     pub root_end: Option<End>,
     ending: bool,
-    /// Whether the front is dead, so that nothing is written.
-    pub dying: bool,
+    /// Whether the front was killed, and the command with it.
+    pub killed: bool,
     ended_survivors: usize,
 }
 
@@ -75,22 +75,19 @@ impl ProcessTree {
         })
     }
 
-    /// Kills every process, and then ends this one; while it lives, no system call of theirs goes
-    /// unanswered.
-    pub fn die(&self) -> ! {
+    /// Kills the command, since the front was killed, which stands for it. What is left of the tree is ended,
+    /// or recorded on with [`Survivors::Background`].
+    pub fn front_died(self: &Arc<Self>) {
         let mut state = self.lock();
-        state.dying = true;
-        while !state.living.is_empty() {
-            for process in &state.living {
-                let _ = sys::kill(*process, libc::SIGKILL);
-            }
-            // Processes forked meanwhile get it in the next round.
-            state = self
-                .changed
-                .wait_timeout(state, Duration::from_millis(20))
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        state.killed = true;
+        if state.root_end.is_none() {
+            let _ = sys::kill(self.root, libc::SIGKILL);
         }
-        sys::exit_now(Exit::Failure.status())
+        drop(state);
+        match self.survivors {
+            Survivors::Background => self.detached.store(true, Ordering::SeqCst),
+            Survivors::Wait | Survivors::Kill => self.end(),
+        }
     }
 
     /// Sends SIGTERM to every process, and SIGKILL to those that are left after the grace period.
@@ -133,22 +130,20 @@ impl ProcessTree {
 pub struct TreeEvents {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
-    front: Tid,
+    front: OwnedFd,
     /// Whether the command is stopped, and the front with it.
     stopped: AtomicBool,
 }
 
 impl TreeEvents {
-    /// Reports to `tree`, and to the process `front` at the other end of `channel`.
-    pub fn new(tree: Arc<ProcessTree>, channel: Arc<Channel>, front: Tid) -> TreeEvents {
+    /// Reports to `tree`, and to the process of the pidfd `front` at the other end of `channel`.
+    pub fn new(tree: Arc<ProcessTree>, channel: Arc<Channel>, front: OwnedFd) -> TreeEvents {
         TreeEvents { tree, channel, front, stopped: AtomicBool::new(false) }
     }
 
-    /// Signals the front, if it is still our parent.
-    fn signal_front(&self, signal: i32) {
-        if Pid::as_raw(rustix::process::getppid()) == self.front.0 {
-            let _ = sys::kill(self.front, signal);
-        }
+    /// Signals the front, if it is still there.
+    fn signal_front(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.front, signal);
     }
 }
 
@@ -180,7 +175,7 @@ impl Events for TreeEvents {
         }));
         if self.stopped.load(Ordering::Relaxed) {
             // It was killed while it was stopped; a shell is told at once.
-            self.signal_front(libc::SIGCONT);
+            self.signal_front(Signal::CONT);
         }
         if others > 0 {
             match self.tree.survivors {
@@ -203,7 +198,7 @@ impl Events for TreeEvents {
         match signal {
             // The front can't block it; this thread sends both it and the SIGCONT after it, so they stay
             // in order.
-            libc::SIGSTOP => self.signal_front(libc::SIGSTOP),
+            libc::SIGSTOP => self.signal_front(Signal::STOP),
             _ => self.channel.send(&ToFront::Stopped { signal, at: Moment::now() }),
         }
     }
@@ -212,7 +207,7 @@ impl Events for TreeEvents {
         if process == self.tree.root {
             self.stopped.store(false, Ordering::Relaxed);
             self.channel.send(&ToFront::Continued);
-            self.signal_front(libc::SIGCONT);
+            self.signal_front(Signal::CONT);
         }
     }
 }

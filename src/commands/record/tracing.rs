@@ -2,7 +2,8 @@
 //!
 //! Its main thread waits for ptrace stops of the tree; the control thread handles the front and signals,
 //! another one answers the notifications of read-only calls, and one stores contents if there are many.
-//! It has neither a terminal nor standard streams: its messages go through the channel. Neighbour:
+//! It is in a session of its own, so that what ends the front and its process group does not end the
+//! recording. It has neither a terminal nor standard streams: its messages go through the channel. Neighbour:
 //! `front.rs`, the other process.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use rustix::process::Pid;
+use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
 use super::bundle::{self, RecordingTimes, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
@@ -27,19 +28,53 @@ use crate::observe::{Options, Recorder, unseen_kind};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::SnapshotDir;
 use crate::trace;
-use crate::trace::filter::Interception;
-use crate::trace::launch::{Launched, launch};
+use crate::trace::launch::{Launched, Spawned};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
-use crate::trace::sys::{self, InheritedFd, Interrupter, Tid};
+use crate::trace::sys::{self, Fork, InheritedFd, Interrupter, Tid};
 use crate::trace::tracer::Tracer;
 use crate::trace::wait_status::End;
 
+/// What the front passes on to this process.
+pub struct Handover {
+    /// The front's pidfd.
+    pub front: OwnedFd,
+    /// The command's process, a child of the front.
+    pub spawned: Spawned,
+    /// Where signals to this process are taken from.
+    pub signals: OwnedFd,
+}
+
+/// Forks this process twice, so that the tracing one is no descendant of the front, and in a session of its
+/// own; returns the front's end of the channel to it.
+pub fn start(setup: &mut Setup, directory: SnapshotDir, handover: Handover) -> std::io::Result<Channel> {
+    let (ours, theirs) = Channel::pair()?;
+    match sys::fork()? {
+        Fork::Child => {
+            // The channel is to end with the front.
+            drop(ours);
+            let _ = setsid();
+            match sys::fork() {
+                Ok(Fork::Child) => run(setup, directory, theirs, handover),
+                Ok(Fork::Parent(_)) => {}
+                Err(error) => theirs.send(&ToFront::Failed(format!("start the recording: {error}"))),
+            }
+            sys::exit_now(0)
+        }
+        Fork::Parent(between) => {
+            let _ = sys::wait_for_end(between);
+            Ok(ours)
+        }
+    }
+}
+
 /// Launches, records and writes; then this process ends.
-pub fn run(mut setup: Setup, directory: SnapshotDir, channel: Channel, signals: OwnedFd) -> ! {
+fn run(setup: &mut Setup, directory: SnapshotDir, channel: Channel, handover: Handover) -> ! {
+    let Handover { front, spawned, signals } = handover;
     let channel = Arc::new(channel);
-    match catch_unwind(AssertUnwindSafe(|| record(&mut setup, directory, &channel, signals))) {
+    let record = || record(setup, directory, &channel, front, spawned, signals);
+    match catch_unwind(AssertUnwindSafe(record)) {
         Ok(Ok(())) => {}
         Ok(Err(message)) => channel.send(&message),
         Err(panic) => {
@@ -54,32 +89,27 @@ fn record(
     setup: &mut Setup,
     directory: SnapshotDir,
     channel: &Arc<Channel>,
+    front: OwnedFd,
+    spawned: Spawned,
     signals: OwnedFd,
 ) -> Result<(), ToFront> {
+    let us = rustix::process::getpid();
+    let pidfd = pidfd_open(us, PidfdFlags::empty());
+    channel.send_with(&ToFront::Started(us.as_raw_pid()), pidfd.ok().as_ref().map(AsFd::as_fd));
     let directory = Arc::new(directory);
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: std::io::Error| ToFront::Failed(format!("{what}: {error}"))
     };
     sys::keep_large_buffers();
-    let wanted = match setup.options.mechanism {
-        cli::Mechanism::Auto => Interception::Notifications,
-        cli::Mechanism::Stops => Interception::Stops,
-        cli::Mechanism::EveryCall => Interception::EveryCall,
-    };
     let refused = |error: trace::Error| match error {
         trace::Error::Denied(_) => ToFront::Denied(error.to_string()),
         trace::Error::Os(_) => ToFront::Failed(error.to_string()),
     };
-    let launching = launch(&setup.program, wanted).map_err(refused)?;
+    let launching = spawned.seize().map_err(refused)?;
     // While the command's process installs its seccomp filter.
-    let (recorder, tree) = match prepare(setup, &directory, channel, signals, launching.command) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            launching.abandon();
-            return Err(failed("prepare the recording")(error));
-        }
-    };
+    let (recorder, tree) = prepare(setup, &directory, channel, front, signals, launching.command)
+        .map_err(failed("prepare the recording"))?;
     sys::ignore_stops_of_children();
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
@@ -107,10 +137,6 @@ fn record(
     }
     launched.release().map_err(failed("start the command"))?;
     Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
-    // The thread that killed the tree is about to end this process.
-    if tree.lock().dying {
-        sys::exit_now(Exit::Failure.status());
-    }
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
         channel.send(&ToFront::NotExecuted(error));
@@ -148,6 +174,7 @@ fn prepare(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
     channel: &Arc<Channel>,
+    front: OwnedFd,
     signals: OwnedFd,
     command: Tid,
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
@@ -163,8 +190,8 @@ fn prepare(
         cli::OnLoss::Warn => OnLoss::Warn,
         cli::OnLoss::Refuse => OnLoss::Refuse,
     };
-    let front = Arc::clone(channel);
-    let losses = Losses::new(Box::new(move |note| front.try_send(&ToFront::Note(note.to_owned()))));
+    let notes = Arc::clone(channel);
+    let losses = Losses::new(Box::new(move |note| notes.try_send(&ToFront::Note(note.to_owned()))));
     let capture = Capture::new(writer, blobs, Arc::clone(directory), on_loss, losses);
     let options = Options {
         max_read_bytes: setup.options.max_read_bytes,
@@ -172,13 +199,10 @@ fn prepare(
         allow_io_uring: setup.options.allow_io_uring,
     };
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
-    let front = Tid(Pid::as_raw(rustix::process::getppid()));
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
-    // From here on the control thread ends this process if the front dies.
-    let _ = rustix::process::set_parent_process_death_signal(None);
     recorder.started(command, Tid(0));
     Ok((Arc::new(recorder), tree))
 }

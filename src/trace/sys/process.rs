@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::thread::set_name;
 
 /// The id of a thread (tid), or of a process, which is the tid of its leader (tgid).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,25 +56,49 @@ pub fn fork_holder(held: BorrowedFd<'_>, until: BorrowedFd<'_>) -> io::Result<()
     if let Fork::Parent(_) = fork()? {
         return Ok(());
     }
-    let mut next = 0;
-    let mut kept = [held, until].map(|fd| fd.as_raw_fd().unsigned_abs());
+    close_all_but([held, until]);
+    let _ = poll(&mut [PollFd::from_borrowed_fd(until, PollFlags::IN)], None);
+    exit_now(0)
+}
+
+/// Forks a process of the same process group that has no descriptors, lets every signal pend, and is killed
+/// when this process ends. All signals have to be blocked.
+pub fn fork_witness() -> io::Result<Tid> {
+    let parent = getpid();
+    if let Fork::Parent(witness) = fork()? {
+        return Ok(witness);
+    }
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if getppid() != Some(parent) {
+        exit_now(0);
+    }
+    // Who sends a signal to every process of our name means the other one.
+    let _ = set_name(c"signal-witness");
+    close_all_but([]);
+    loop {
+        let _ = poll(&mut [], None);
+    }
+}
+
+/// Closes every descriptor but those of `kept` (close_range(2), Linux 5.9).
+///
+/// Only for a process that never returns to the owners of the others.
+fn close_all_but<const N: usize>(kept: [BorrowedFd<'_>; N]) {
+    let mut kept = kept.map(|fd| fd.as_raw_fd().unsigned_abs());
     kept.sort_unstable();
+    let mut next = 0;
     for fd in kept {
         close_range(next, fd);
         next = fd + 1;
     }
     close_range(next, u32::MAX);
-    let _ = poll(&mut [PollFd::from_borrowed_fd(until, PollFlags::IN)], None);
-    exit_now(0)
 }
 
-/// Closes the descriptors from `first` up to, but not including, `end` (close_range(2), Linux 5.9).
-///
-/// Only for a process that uses none of them any more.
+/// Closes the descriptors from `first` up to, but not including, `end`.
 fn close_range(first: u32, end: u32) {
     if first < end {
-        // SAFETY: close_range takes integers only. The caller, `fork_holder`, never returns to the owners of
-        // these descriptors, and its process has no other thread.
+        // SAFETY: close_range takes integers only. The callers of `close_all_but` never return to the owners of
+        // these descriptors, and their process has no other thread.
         unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) };
     }
 }

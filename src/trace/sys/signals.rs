@@ -13,6 +13,15 @@ pub fn default_disposition(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
+/// Whether this process ignores `signal` (SIG_IGN, sigaction(2)).
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: `action` is writable, and no new one is set.
+    unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all-zeroes is a valid sigaction.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
 /// The signals that are blocked in this thread.
 #[derive(Clone, Copy)]
 pub struct SignalMask(libc::sigset_t);
