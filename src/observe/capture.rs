@@ -65,10 +65,9 @@ impl Outcome {
 }
 
 /// What becomes of a call that may destroy bytes which can't be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLoss {
     /// It goes on, and the user is told.
-    #[default]
     Warn,
     /// It is refused.
     Refuse,
@@ -329,9 +328,8 @@ impl Capture {
         }
         let file = match opened {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Held::Omitted(BlobOmitted::ChangedWhileReading);
-            }
+            // Something else is there by now, or nothing.
+            Err(_) if !is_there(source) => return Held::Omitted(BlobOmitted::ChangedWhileReading),
             Err(_) => return Held::Omitted(BlobOmitted::Unreadable),
         };
         self.hold_file(file, source, threat).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
@@ -471,6 +469,12 @@ impl Capture {
         }
         finished
     }
+}
+
+/// Whether a file is where it is to be read.
+fn is_there(source: Source<'_>) -> bool {
+    let found = fs::lstat(source.path).ok().flatten();
+    found.is_some_and(|stat| (stat.st_dev, stat.st_ino) == source.identity)
 }
 
 fn weight(held: &Held) -> (u64, u64) {
