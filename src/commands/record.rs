@@ -3,13 +3,14 @@
 //! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for and
 //! the parent of the command, `tracing.rs` the one that traces; `channel.rs` is between them. `witness.rs`
 //! belongs to the front, `process_tree.rs` and `control.rs` to the tracing process, which writes the snapshot
-//! with `bundle.rs` and the report with `report.rs`.
+//! with `bundle.rs` and the report with `report.rs`, and starts its journal with `journal.rs`.
 
 mod bundle;
 mod channel;
 mod control;
 mod descriptors;
 mod front;
+mod journal;
 mod process_tree;
 mod report;
 mod setup;

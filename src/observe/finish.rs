@@ -630,7 +630,7 @@ impl Files {
     }
 }
 
-fn put_attributes(present: &mut Present, attributes: &Attributes) {
+pub(super) fn put_attributes(present: &mut Present, attributes: &Attributes) {
     present.xattrs.clone_from(&attributes.xattrs);
     present.inode_flags.clone_from(&attributes.flags);
 }
@@ -641,7 +641,7 @@ fn put(present: &mut Present, outcome: Outcome) {
     present.blob_omitted = outcome.omitted;
 }
 
-fn present(stat: &Stat) -> Present {
+pub(super) fn present(stat: &Stat) -> Present {
     Present::of(FileType::from_mode(stat.mode).unwrap_or(FileType::File), stat)
 }
 
@@ -655,7 +655,7 @@ fn git_repository(observed: ObservedRepository) -> GitRepository {
     }
 }
 
-fn git_state(repositories: &Repositories, facts: &GitFacts, path: &[u8]) -> GitState {
+pub(super) fn git_state(repositories: &Repositories, facts: &GitFacts, path: &[u8]) -> GitState {
     let (root, head) = repositories.working_tree(facts);
     GitState {
         root: root.to_vec(),

@@ -140,6 +140,10 @@ fn kill_recorder(random: &mut Random, rounds: usize) {
             }
         });
         place.wait_for_lock();
+        if place.out.join(".agent-snapshot-journal").exists() {
+            assert!(!place.out.join("manifest.json").exists());
+            place.verb("recover", &[]).expect(0);
+        }
         if place.out.join("manifest.json").exists() {
             Snapshot::open(&place.out).unwrap();
             whole += 1;

@@ -39,7 +39,16 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let whole = if header.complete { "complete" } else { "incomplete" };
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
-    lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
+    let how: String = [
+        (header.killed, ", though agent-snapshot itself was killed"),
+        (header.running, ", while processes of it were running"),
+        (header.recovered, ", recovered from its journal"),
+    ]
+    .iter()
+    .filter(|(holds, _)| *holds)
+    .map(|(_, how)| *how)
+    .collect();
+    lines.line("Recorded", attention, &format!("{when}, {whole}{how}"))?;
     for warning in &header.warnings {
         let (key, style) = if warning.lost { ("Not seen", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };

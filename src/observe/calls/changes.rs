@@ -138,6 +138,7 @@ impl Recording {
         if let Some(unkept) = unkept {
             return self.refuse(process, call, parts, &unkept);
         }
+        self.journal_call(process, &parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
                 Some((part.path.clone(), fs::open_regular(&part.path).ok()))
@@ -451,6 +452,7 @@ impl Recording {
                 self.executed_file(process, &classification, &interpreter.path, interpreter.stat.as_ref());
             }
             self.processes.execute(caller.tgid, exec.image);
+            self.journal_process(process);
         }
         self.end_call(parts, call);
     }

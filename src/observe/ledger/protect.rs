@@ -11,7 +11,10 @@ use super::ids::{InodeId, NameId};
 use super::inodes::{Attributes, Content};
 use crate::fs::{self, FileStat};
 use crate::git::Repositories;
-use crate::observe::capture::{Admission, Capture, Held, OnLoss, Reserved, Source, Threat, Ticket};
+use crate::observe::capture::{
+    Admission, Capture, Held, OnLoss, Origin, Reserved, SMALL, Source, Threat, Ticket,
+};
+use crate::observe::journal::ChangeJournal;
 use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
@@ -82,12 +85,15 @@ pub struct ByteStore {
     holds: HashMap<InodeId, Hold, foldhash::fast::RandomState>,
     /// How many times bytes were held.
     next_hold: u64,
+    /// What is put on file before a call continues.
+    pub journal: Option<ChangeJournal>,
 }
 
 impl ByteStore {
     /// What stores bytes through `capture` up to these sizes a file.
     pub fn new(capture: Capture, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> ByteStore {
         let filesystems = Filesystems::default();
+        let journal = capture.journal().map(|(journal, directory)| ChangeJournal::new(journal, directory));
         ByteStore {
             capture,
             filesystems,
@@ -95,15 +101,28 @@ impl ByteStore {
             max_blob_bytes,
             holds: HashMap::default(),
             next_hold: 0,
+            journal,
+        }
+    }
+
+    /// Tells the journal of bytes that a call may destroy, of the file that is `now`.
+    fn journal_held(&mut self, id: InodeId, held: &Held, now: &FileStat) {
+        let stores = self.is_within_limit(held);
+        if let Some(journal) = &mut self.journal {
+            journal.hold(id, held, (now.st_dev, now.st_ino), stores);
         }
     }
 
     /// Decides whether bytes that the tree destroyed or wrote are stored under `key`.
     pub fn admit(&mut self, key: &str, held: &Held) -> Admission {
-        if self.max_blob_bytes.is_some_and(|limit| held.data_size() > limit) {
+        if !self.is_within_limit(held) {
             return Err(BlobOmitted::TooLarge);
         }
         self.capture.reserve(key, held)
+    }
+
+    fn is_within_limit(&self, held: &Held) -> bool {
+        self.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit)
     }
 }
 
@@ -151,6 +170,7 @@ impl Protector<'_> {
             // Handed in already.
             Content::Read(ticket) if self.byte_store.capture.note_destroyed(ticket).is_none() => {
                 inode.content = Content::Kept(ticket);
+                self.journal_read(id, path, now, ticket);
                 return Ok(None);
             }
             Content::Read(_)
@@ -177,12 +197,25 @@ impl Protector<'_> {
                 Some(self.byte_store.admit(&blob_key(Side::Before, self.path_of(id)), held)?)
             }
         };
+        self.byte_store.journal_held(id, &held, now);
         self.byte_store.next_hold += 1;
         let serial = self.byte_store.next_hold;
         let copied = self.ledger.inodes.get(id).threatened;
         let hold = Hold { serial, held, reserved, copied, calls: 1, needed: false };
         self.byte_store.holds.insert(id, hold);
         Ok(Some(Protected { inode: id, serial }))
+    }
+
+    /// Puts bytes on file that were stored when they were only read, and may still be in memory.
+    fn journal_read(&mut self, id: InodeId, path: &[u8], now: &FileStat, ticket: Ticket) {
+        if self.byte_store.journal.is_none() {
+            return;
+        }
+        if fs::size(now) > SMALL {
+            return self.byte_store.capture.put_on_file(ticket);
+        }
+        let held = self.byte_store.capture.hold(self.source(id, path, now), Threat::Overwrite);
+        self.byte_store.journal_held(id, &held, now);
     }
 
     /// Holds the bytes of the file at `path`, and warns if they are not those of the before-state; none where
@@ -225,10 +258,15 @@ impl Protector<'_> {
             if hold.calls == 0
                 && let Some(hold) = self.byte_store.holds.remove(&inode)
             {
-                match hold.reserved {
-                    reserved if hold.needed => self.store(inode, hold.held, reserved, false),
-                    Some(reserved) => self.byte_store.capture.release(reserved),
-                    None => {}
+                if hold.needed {
+                    self.store(inode, hold.held, hold.reserved, false);
+                    continue;
+                }
+                if let Some(reserved) = hold.reserved {
+                    self.byte_store.capture.release(reserved);
+                }
+                if let Some(journal) = &mut self.byte_store.journal {
+                    journal.release(inode, &hold.held);
                 }
             }
         }
@@ -256,7 +294,7 @@ impl Protector<'_> {
                     Some(reserved) => Ok(reserved),
                     None => self.byte_store.admit(&key, &held),
                 };
-                Content::Kept(self.submit(id, key, held, admission, destroyed))
+                Content::Kept(self.submit(id, key, held, admission, true, destroyed))
             }
         };
         self.ledger.inodes.get_mut(id).content = content;
@@ -268,10 +306,12 @@ impl Protector<'_> {
         key: String,
         held: Held,
         admission: Admission,
+        threatened: bool,
         destroyed: bool,
     ) -> Ticket {
         let identity = self.ledger.inodes.get(id).before.identity();
-        self.byte_store.capture.submit(key, held, Some(identity), admission, destroyed)
+        let origin = Origin { identity, inode: id, threatened };
+        self.byte_store.capture.submit(key, held, Some(origin), admission, destroyed)
     }
 
     /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
@@ -302,9 +342,9 @@ impl Protector<'_> {
             }
             held if held.data_size() <= self.byte_store.max_read_bytes => {
                 let admission = self.byte_store.capture.reserve(&key, &held);
-                Content::Read(self.submit(id, key, held, admission, false))
+                Content::Read(self.submit(id, key, held, admission, false, false))
             }
-            held => Content::Digested(self.submit(id, key, held, Err(BlobOmitted::TooLarge), false)),
+            held => Content::Digested(self.submit(id, key, held, Err(BlobOmitted::TooLarge), false, false)),
         };
         self.ledger.inodes.get_mut(id).content = content;
     }
@@ -363,7 +403,12 @@ impl Protector<'_> {
         {
             match self.byte_store.capture.copy_held(&hold.held) {
                 Some(Held::Omitted(reason)) if on_loss == OnLoss::Refuse => return Err(reason),
-                Some(copy) => hold.held = copy,
+                Some(copy) => {
+                    hold.held = copy;
+                    if let (Some(journal), Held::File(_)) = (&mut self.byte_store.journal, &hold.held) {
+                        journal.hold(id, &hold.held, (now.st_dev, now.st_ino), true);
+                    }
+                }
                 None => {}
             }
             hold.copied = true;

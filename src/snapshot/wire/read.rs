@@ -100,6 +100,12 @@ struct ManifestWire {
     gid: u32,
     started_at: String,
     finished_at: String,
+    #[serde(default)]
+    killed: bool,
+    #[serde(default)]
+    running: bool,
+    #[serde(default)]
+    recovered: bool,
     complete: bool,
     warnings: Vec<Warning>,
     suppressed: Vec<Suppressed>,
@@ -126,6 +132,9 @@ impl ManifestWire {
             gid: self.gid,
             started_at: self.started_at,
             finished_at: self.finished_at,
+            killed: self.killed,
+            running: self.running,
+            recovered: self.recovered,
             complete: self.complete,
             warnings: self.warnings,
             suppressed: self.suppressed,

@@ -197,6 +197,9 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("gid", &header.gid)?;
     object.put("started_at", &header.started_at)?;
     object.put("finished_at", &header.finished_at)?;
+    object.put_true("killed", header.killed)?;
+    object.put_true("running", header.running)?;
+    object.put_true("recovered", header.recovered)?;
     object.put("complete", &header.complete)?;
     object.put("warnings", &header.warnings)?;
     object.put("suppressed", &header.suppressed)?;
