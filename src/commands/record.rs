@@ -35,6 +35,7 @@ use crate::trace::sys;
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
+use report::say;
 use setup::{Setup, set_up};
 use tracing::Handover;
 
@@ -109,18 +110,12 @@ fn report_outcome(done: &RecordingOutcome, strict: bool) -> Option<Exit> {
         return Some(Exit::Failure);
     }
     done.notes.iter().for_each(|note| say(note));
-    if !done.report.is_empty() {
-        eprint!("{}", done.report);
-    }
+    report::print(&done.report);
     if strict && !done.complete {
         say("the recording is incomplete (--strict)");
         return Some(Exit::Failure);
     }
     None
-}
-
-fn say(sentence: &str) {
-    eprintln!("agent-snapshot: {sentence}");
 }
 
 fn end_as(end: CommandEnd) -> Exit {
