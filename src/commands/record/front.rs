@@ -3,7 +3,6 @@
 //! It is the parent of the command, stops when the command is stopped, forwards signals to it, ends as it
 //! ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
 
-use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -302,8 +301,7 @@ impl Front {
                 })
             }
             ToFront::Note(note) => {
-                // Nobody may read it any more.
-                let _ = std::io::stderr().write_all(format!("agent-snapshot: {note}\n").as_bytes());
+                say(&note);
                 None
             }
             ToFront::Done(done) => {
