@@ -488,13 +488,9 @@ impl Recording {
                 AfterContent::Omitted(reason)
             }
             held => {
-                let store = self.byte_store.stores(&held);
-                AfterContent::Taken(self.byte_store.capture.submit(
-                    blob_key(Side::After, path),
-                    held,
-                    None,
-                    store,
-                ))
+                let key = blob_key(Side::After, path);
+                let admission = self.byte_store.admit(&key, &held);
+                AfterContent::Taken(self.byte_store.capture.submit(key, held, None, admission, false))
             }
         }
     }
