@@ -309,6 +309,10 @@ impl Front {
                     Ending::Detached(end)
                 })
             }
+            ToFront::Note(note) => {
+                say(&note);
+                None
+            }
             ToFront::Done(done) => {
                 self.wait_for_tracer();
                 let end = self.ended.map_or(CommandEnd::Exited(Exit::Failure.status()), |(end, _)| end);

@@ -24,6 +24,7 @@ use super::process_tree::{ProcessTree, TreeEvents};
 use super::setup::Setup;
 use crate::commands::exit::Exit;
 use crate::observe::capture::Capture;
+use crate::observe::losses::Losses;
 use crate::observe::{Options, Recorder, unseen_kind};
 use crate::snapshot::WarningKind;
 use crate::snapshot::layout::SnapshotDir;
@@ -122,7 +123,9 @@ fn record(
     // While the command's process installs its seccomp filter.
     let unstarted = Unstarted(Some(&directory));
     let header = bundle::first_header(setup);
-    let journaled = journal::start(setup, &directory, &header, Box::new(duplicates))
+    let notes = Arc::clone(channel);
+    let losses = Losses::new(Box::new(move |note| notes.try_send(&ToFront::Note(note.to_owned()))));
+    let journaled = journal::start(setup, &directory, &header, Box::new(duplicates), losses)
         .map_err(failed("start the journal"))?;
     let (recorder, tree) = prepare(setup, &directory, journaled, channel, front, signals, launching.command)
         .map_err(failed("prepare the recording"))?;

@@ -357,9 +357,12 @@ impl<'a> Examiner<'a> {
             }
             held => {
                 let byte_store = &mut self.recording.byte_store;
-                let (is_kept, store) = (byte_store.keeps_after(&held, git), byte_store.stores(&held));
                 let key = blob_key(Side::After, path);
-                let ticket = byte_store.capture.submit(key, held, None, is_kept && store);
+                let is_kept = byte_store.keeps_after(&held, git);
+                // Where the digest is enough, no space is needed.
+                let admission =
+                    if is_kept { byte_store.admit(&key, &held) } else { Err(BlobOmitted::TooLarge) };
+                let ticket = byte_store.capture.submit(key, held, None, admission, false);
                 if is_kept { AfterContent::Taken(ticket) } else { AfterContent::Digested(ticket) }
             }
         }
