@@ -50,6 +50,9 @@ pub struct Record {
     /// End everything after this time, such as 90s or 5m, and exit with 124
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
+    /// What to keep of the paths that the command uses
+    #[arg(long, value_enum, default_value_t = KeepLevel::All)]
+    pub keep: KeepLevel,
     /// Store files that were only read up to this size, such as 64MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub max_read_bytes: u64,
@@ -103,6 +106,17 @@ pub enum Survivors {
     Background,
     /// End them with SIGTERM, and with SIGKILL after 5 s
     Kill,
+}
+
+/// What to keep of the paths that the command uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeepLevel {
+    /// States and bytes of all paths, inputs included
+    All,
+    /// States and bytes, before and after, of changed paths
+    Changes,
+    /// What undoing takes: the bytes after only of files up to 1 MiB that Git does not ignore
+    Undo,
 }
 
 /// What to do if the bytes that a call may destroy can't be kept.

@@ -11,6 +11,7 @@ pub mod completions;
 pub mod diff;
 pub mod exit;
 mod json;
+mod level;
 pub mod out;
 pub mod paths;
 mod progress;

@@ -158,6 +158,18 @@ impl Repositories {
         Some(facts)
     }
 
+    /// Takes note that `path` (absolute and resolved) was observed, and finds its repository: its first head
+    /// is the one of now. Reads nothing else, the index included.
+    pub fn observe(&mut self, path: &[u8]) {
+        self.guarded(|all| {
+            let slash = path.iter().rposition(|byte| *byte == b'/')?;
+            let parent = all.node(&path[..slash]);
+            let holder = all.directories.holder(parent)?;
+            all.repositories.get_mut(holder as usize)?.observed = true;
+            Some(())
+        });
+    }
+
     /// Classifies a path that was observed before, still against the first head.
     pub fn classify_again(&mut self, path: &[u8], stat: Option<&FileStat>, pin: bool) -> Option<GitFacts> {
         self.pin = pin;
@@ -180,7 +192,10 @@ impl Repositories {
             Some(())
         });
         for id in 0..u32::try_from(self.repositories.len()).unwrap_or(u32::MAX) {
-            self.guarded(|all| all.current(id).map(drop));
+            // Where nothing was asked, no answer can have changed.
+            if self.repositories.get(id as usize).is_some_and(|repository| repository.asked) {
+                self.guarded(|all| all.current(id).map(drop));
+            }
         }
         self.epoch
     }

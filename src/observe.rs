@@ -10,12 +10,11 @@
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
 //! - [`losses`]: tells at once which bytes are lost. [`processes`], [`warnings`]: the other lists.
-//! - [`finish`]: the manifest's records; `fit.rs` leaves out those that contradict others.
+//! - [`finish`]: the end of a recording: the states after, and the records of the manifest.
 
 mod calls;
 pub mod capture;
 pub mod finish;
-mod fit;
 mod journal;
 pub mod ledger;
 pub mod lookups;

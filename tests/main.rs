@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod keep;
 mod observer;
 mod races;
 mod readme;

@@ -30,6 +30,9 @@ pub const SKIPPED: i32 = 77;
 /// The mechanisms that a recording can be made with.
 pub const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
 
+/// The levels of `--keep`.
+pub const LEVELS: [&str; 3] = ["all", "changes", "undo"];
+
 /// A program of `test_programs/`, by the name of its example in Cargo.toml.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();

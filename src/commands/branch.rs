@@ -6,6 +6,7 @@ use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
 use super::exit::{Exit, VerbResult};
+use super::level::require_inputs;
 use super::out::{Console, style};
 use super::paths::Selection;
 use super::{json, progress};
@@ -22,6 +23,7 @@ const NAMED: usize = 10;
 /// Runs `branch`.
 pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
+    require_inputs(&snapshot, "branch")?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());

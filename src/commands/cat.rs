@@ -7,6 +7,7 @@ use base64::write::EncoderWriter;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::exit::{Exit, VerbResult};
+use super::level::without_record;
 use super::out::{Console, OutputError};
 use super::paths::{self, quoted};
 use crate::cli::Cat;
@@ -27,7 +28,7 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
         Ok(record) => record,
         Err(path) => {
             let path = quoted(&path);
-            console.say(format_args!("cat {path}: the snapshot has no record of it, so it was not used"));
+            console.say(format_args!("cat {path}: {}", without_record(&snapshot)));
             return Ok(Exit::Finding);
         }
     };
@@ -107,6 +108,7 @@ impl Serialize for CatJson<'_> {
                 object.put("source", "git")?;
                 object.put("oid", oid)?;
             }
+            (None, Ok(ContentSource::Live { .. })) => object.put("source", "live")?,
             (None, Ok(ContentSource::Target(_) | ContentSource::Empty)) => object.put("source", "record")?,
             (None, Err(_)) => {}
         }

@@ -11,6 +11,7 @@ mod plan;
 mod summary;
 
 use super::exit::{Exit, UsageError, VerbResult};
+use super::level::without_record;
 use super::out::{Console, OutputError, OutputFormat};
 use super::paths::{Selection, quoted, shown};
 use crate::cli::Diff;
@@ -90,7 +91,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     }
     for arg in selection.unmatched() {
         let arg = quoted(arg.as_encoded_bytes());
-        console.say(format_args!("diff {arg}: the snapshot has no record of it, so it was not used"));
+        console.say(format_args!("diff {arg}: {}", without_record(&snapshot)));
     }
     let differs = args.exit_code && (count > 0 || !plan.unsupported.is_empty());
     let finding = differs || !lost.is_empty() || !selection.unmatched().is_empty();

@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::snapshot::{Snapshot, is_hidden};
+use crate::snapshot::{FileRecord, Snapshot, is_hidden};
 
 /// The paths that arguments select: each with everything beneath it, or all paths if there are no
 /// arguments.
@@ -73,10 +73,7 @@ impl Selection {
 }
 
 /// The record that `arg` names, by the rules of [`Selection`], or the absolute path that it means.
-pub fn find<'s>(
-    snapshot: &'s Snapshot,
-    arg: &OsStr,
-) -> anyhow::Result<Result<&'s crate::snapshot::FileRecord, Vec<u8>>> {
+pub fn find<'s>(snapshot: &'s Snapshot, arg: &OsStr) -> anyhow::Result<Result<&'s FileRecord, Vec<u8>>> {
     let tiers = candidates(snapshot, arg)?;
     let found = tiers.iter().flatten().find_map(|path| snapshot.find(path));
     Ok(found.ok_or_else(|| tiers.into_iter().flatten().next().unwrap_or_default()))
@@ -102,14 +99,16 @@ fn candidates(snapshot: &Snapshot, arg: &OsStr) -> anyhow::Result<[Vec<Vec<u8>>;
 
 /// Whether there is a record of `path` or of something beneath it.
 fn knows(snapshot: &Snapshot, path: &[u8]) -> bool {
-    let files = snapshot.files();
     let mut beneath = path.to_vec();
     if beneath != b"/" {
         beneath.push(b'/');
     }
     // Everything beneath a path is contiguous, although siblings such as `a-b` sort between it and `a`.
-    let next = files.partition_point(|record| record.path < beneath);
-    snapshot.find(path).is_some() || files.get(next).is_some_and(|record| record.path.starts_with(&beneath))
+    let has_beneath = |records: &[FileRecord]| {
+        let next = records.partition_point(|record| record.path < beneath);
+        records.get(next).is_some_and(|record| record.path.starts_with(&beneath))
+    };
+    snapshot.find(path).is_some() || has_beneath(snapshot.files()) || has_beneath(snapshot.inputs())
 }
 
 /// `path` without `.`, `..` and empty components, going by its text alone.

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::branch::{BranchRequest, ReasonsJson, build};
 use super::exit::{Exit, UsageError, VerbResult};
+use super::level::require_inputs;
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, shell_word};
 use super::{json, progress};
@@ -19,7 +20,8 @@ use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::run;
 use crate::restore::targets::Choice;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::{self, Snapshot, SnapshotKind, identity, printable};
+use crate::snapshot::source::Unavailable;
+use crate::snapshot::{self, FileRecord, Snapshot, SnapshotKind, identity, printable};
 
 /// How many changes are printed before the rest is only counted.
 const NAMED: usize = 50;
@@ -27,10 +29,22 @@ const NAMED: usize = 50;
 /// Runs `restore`.
 pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
+    if args.into.is_some() {
+        require_inputs(&snapshot, "restore --into")?;
+    }
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {
         let unknown = printable(unknown.as_encoded_bytes());
         console.say(format_args!("nothing was changed: the snapshot has no record of {unknown}"));
+        return Ok(Exit::Finding);
+    }
+    let is_input = |path: &&Vec<u8>| snapshot.find(path).is_some_and(FileRecord::is_without_states);
+    if let Some(input) = selection.wanted().iter().find(is_input) {
+        console.say(format_args!(
+            "nothing was changed: the content of {} is unavailable: {}",
+            printable(input),
+            Unavailable::NotKept
+        ));
         return Ok(Exit::Finding);
     }
     let side = if args.before { Side::Before } else { Side::After };

@@ -12,6 +12,7 @@ mod rows;
 mod tree;
 
 use super::exit::{Exit, UsageError, VerbResult};
+use super::level::without_record;
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
@@ -38,9 +39,9 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     }
     for arg in &unmatched {
         let arg = quoted(arg.as_encoded_bytes());
-        console.say(format_args!("show {arg}: the snapshot has no record of it, so it was not used"));
+        console.say(format_args!("show {arg}: {}", without_record(&snapshot)));
     }
-    let cut = snapshot.files().iter().filter(|record| {
+    let cut = snapshot.records().into_iter().filter(|record| {
         // Of a path that many processes used, only the first are recorded.
         args.process.is_some_and(|process| !record.processes.contains(&process))
             && record.process_count.is_some()
@@ -99,6 +100,10 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
     }
     if only_asked_for > 0 {
         notes.push(format!("{} only looked up: --existence lists them", were(only_asked_for)));
+    }
+    if let Some(count @ 1..) = snapshot.header().existence_only.filter(|_| !is_asked) {
+        let count = were(usize::try_from(count).unwrap_or(usize::MAX));
+        notes.push(format!("{count} only asked for and not recorded"));
     }
     if is_asked && groups.is_empty() && filter.selection().unmatched().is_empty() {
         notes.push("no such path is in the snapshot".to_owned());

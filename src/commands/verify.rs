@@ -6,6 +6,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::exit::{Exit, VerbResult};
+use super::level::require_inputs;
 use super::out::{Console, style};
 use super::paths::{number_of_paths, shell_word};
 use super::{json, progress};
@@ -20,6 +21,9 @@ use crate::snapshot::{FileType, Snapshot, printable};
 /// Runs `verify`.
 pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
     let snapshot = Snapshot::open(&args.snap)?;
+    if args.before {
+        require_inputs(&snapshot, "verify --before")?;
+    }
     let side = if args.before { Side::Before } else { Side::After };
     let bar = progress::bar("verify", snapshot.files().len());
     let drift = drift::check(&snapshot, side, &Root::live()?, &|| bar.inc(1));
@@ -27,7 +31,7 @@ pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
     if args.json {
         console.json(&VerifyJson { snapshot: &snapshot, side, drift: &drift })?;
     } else {
-        print(&drift, side, console)?;
+        print(&snapshot, &drift, side, console)?;
         report_interrupted(&snapshot, console);
     }
     let strict = args.drift_policy == DriftPolicy::Strict;
@@ -46,7 +50,7 @@ fn report_interrupted(snapshot: &Snapshot, console: &mut Console) {
     }
 }
 
-fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()> {
+fn print(snapshot: &Snapshot, drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()> {
     for difference in &drift.differences {
         let path = printable(&difference.record.path);
         let (mark, what) = match &difference.kind {
@@ -66,11 +70,18 @@ fn print(drift: &Drift, side: Side, console: &mut Console) -> anyhow::Result<()>
         0 => String::new(),
         count => format!(", {} left out (the command's output went there)", number_of_paths(count)),
     };
+    let not_kept = match snapshot.inputs().len() {
+        0 => String::new(),
+        count => {
+            let keep = snapshot.header().keep.name();
+            format!(", {} that were only read left out (--keep {keep})", number_of_paths(count))
+        }
+    };
     let found = match drift.differences.len() {
         0 => format!("all are at the state {} the command", side.name()),
         count => format!("{} not at the state {} the command", number_of_paths(count), side.name()),
     };
-    writeln!(console, "{} compared{pinned}{left_out}: {found}", number_of_paths(drift.compared))?;
+    writeln!(console, "{} compared{pinned}{left_out}{not_kept}: {found}", number_of_paths(drift.compared))?;
     Ok(())
 }
 
@@ -132,9 +143,11 @@ impl Serialize for VerifyJson<'_> {
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("id", &self.snapshot.header().id)?;
         object.serialize_entry("state", self.side.name())?;
+        object.serialize_entry("keep", &self.snapshot.header().keep)?;
         object.serialize_entry("compared", &self.drift.compared)?;
         object.serialize_entry("pinned", &self.drift.pinned)?;
         object.serialize_entry("left_out", &self.drift.left_out)?;
+        object.serialize_entry("not_kept", &self.snapshot.inputs().len())?;
         object.serialize_entry("differences", &self.drift.differences)?;
         object.end()
     }

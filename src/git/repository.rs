@@ -54,6 +54,8 @@ pub(super) struct Repository {
     pub(super) stale: bool,
     /// Whether gix has panicked on it: it is not used again.
     pub(super) broken: bool,
+    /// Whether an answer was ever asked for that depends on its files.
+    pub(super) asked: bool,
     global: Global,
     index: Option<Index>,
     /// The signature of an index that can't be parsed, which need not be read again.
@@ -82,6 +84,7 @@ impl Repository {
             converted_otherwise: false,
             stale: false,
             broken: false,
+            asked: false,
             global: Global::read(&opened.sources),
             index: None,
             unfit_index: None,
@@ -111,6 +114,7 @@ impl Repository {
     ///
     /// Returns none where Git could not work: its answers are then unknown.
     pub(super) fn settle(&mut self) -> Option<()> {
+        self.asked = true;
         if self.broken {
             return None;
         }

@@ -22,7 +22,7 @@ use super::resolve::Resolver;
 use super::resolve::credentials::Credentials;
 use super::warnings::Warnings;
 use crate::git::Repositories;
-use crate::snapshot::WarningKind;
+use crate::snapshot::{Keep, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::Special;
@@ -31,6 +31,8 @@ use crate::trace::wait_status::End;
 /// What a recording may keep, and what it lets through.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
+    /// Which states and bytes are kept.
+    pub keep: Keep,
     /// Bytes of a file that was only read are stored up to this size.
     pub max_read_bytes: u64,
     /// Bytes that the tree destroyed or wrote are stored up to this size.
@@ -73,7 +75,7 @@ impl Recorder {
         capture: Capture,
         events: Box<dyn Events>,
     ) -> Recorder {
-        let Options { max_read_bytes, max_blob_bytes, allow_io_uring } = options;
+        let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring } = options;
         let recording = Recording {
             allow_io_uring,
             policy: Policy::new(ignore, own_directory),
@@ -83,7 +85,7 @@ impl Recorder {
             repositories: Repositories::new(),
             processes: ProcessTable::default(),
             ledger: Ledger::default(),
-            byte_store: ByteStore::new(capture, max_read_bytes, max_blob_bytes),
+            byte_store: ByteStore::new(capture, keep, max_read_bytes, max_blob_bytes),
             warnings: Warnings::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),

@@ -218,7 +218,12 @@ impl Recording {
     }
 
     pub fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> NameId {
-        let git = self.repositories.classify(&path, stat, false);
+        let git = if self.byte_store.keep.has_inputs() {
+            self.repositories.classify(&path, stat, false)
+        } else {
+            self.repositories.observe(&path);
+            None
+        };
         for directory in self.repositories.take_git_dirs() {
             self.policy.add_git_dir(&directory);
         }
@@ -235,6 +240,19 @@ impl Recording {
             }
         }
         name
+    }
+
+    /// Asks Git of a path that the stopped call may change, where the level of the recording has left that
+    /// out at first sight.
+    pub fn ask_git(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
+        let known = self.ledger.names.get(name);
+        if self.byte_store.keep.has_inputs() || known.git.is_some() || known.changes > 0 {
+            return;
+        }
+        let git = self.repositories.classify(path, stat, false);
+        let git_epoch = self.repositories.epoch();
+        let known = self.ledger.names.get_mut(name);
+        (known.git, known.git_epoch) = (git, git_epoch);
     }
 
     /// Whether a name is another user's that nobody has changed yet.

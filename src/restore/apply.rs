@@ -25,7 +25,7 @@ use super::root::{Dentry, Handle, Root};
 use super::targets::same_file;
 use super::times::DirectoryTimes;
 use crate::snapshot::compare::state;
-use crate::snapshot::source::{Contents, locate};
+use crate::snapshot::source::{ContentSource, Contents, locate};
 use crate::snapshot::{FileRecord, FileType, Present};
 
 /// How many new files are flushed to the disk together.
@@ -306,9 +306,12 @@ impl Applier<'_, '_, '_> {
 /// The record that has the content of the file of record `index`: its own, or that of another name of the
 /// same file.
 pub fn source<'a>(input: &PlanInput<'a>, index: usize) -> &'a FileRecord {
-    let mut names = same_file(input.files, input.hard_links[0], index);
-    let source = names.find(|source| locate(source, input.wanted).is_ok());
-    source.unwrap_or(&input.files[index])
+    let names = || same_file(input.files, input.hard_links[0], index);
+    let is_stored = |source: &&FileRecord| {
+        locate(source, input.wanted).is_ok_and(|found| !matches!(found, ContentSource::Live { .. }))
+    };
+    let is_found = |source: &&FileRecord| locate(source, input.wanted).is_ok();
+    names().find(is_stored).or_else(|| names().find(is_found)).unwrap_or(&input.files[index])
 }
 
 fn needs_content_of(input: &PlanInput, record: usize) -> bool {

@@ -305,6 +305,8 @@ pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
         gid: rustix::process::getegid().as_raw(),
         started_at: now.clone(),
         finished_at: now,
+        keep: Keep::All,
+        existence_only: None,
         killed: false,
         running: false,
         recovered: false,

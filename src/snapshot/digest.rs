@@ -16,7 +16,7 @@ use super::sparse::{self, Extents, SparseHasher};
 
 /// What one read takes while hashing: small enough to stay in the cache and in malloc's heap, so
 /// that no page of it is faulted in twice.
-const STEP: usize = 64 << 10;
+pub(crate) const STEP: usize = 64 << 10;
 
 impl Digest {
     /// The digest of `bytes`.

@@ -73,6 +73,12 @@ pub enum Unavailable {
     /// The file was only stat'ed, so its content was never needed.
     #[error("it was not recorded, since the command did not use it")]
     NotRecorded,
+    /// The path was not changed, and the recording keeps no states of such paths.
+    #[error("it was not changed, and the recording keeps no states of such paths (--keep all does)")]
+    NotKept,
+    /// Neither the bundle nor the live file has it.
+    #[error("only its digest was recorded, and the live file has other content or is gone")]
+    OnlyDigest,
     /// Git was to supply it and does not.
     #[error("Git blob {oid} of {} is unavailable: {why}", printable(.root))]
     Lost {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
-/// the oldest that has what the bundle needs: 2 for a sparse file.
+/// the oldest that has what the bundle needs: 2 for a sparse file or a record without states.
 pub const FORMAT_VERSION: u64 = 2;
 
 /// Everything that `manifest.json` says but its `files`.
@@ -44,6 +44,10 @@ pub struct Header {
     pub started_at: String,
     /// When the last process of its tree ended, RFC 3339.
     pub finished_at: String,
+    /// Which bytes and states were to be kept.
+    pub keep: Keep,
+    /// How many paths were only asked for and have no record; none if all such paths have one.
+    pub existence_only: Option<u64>,
     /// Whether the process that the user waited for was killed, and the recording went on to its end.
     pub killed: bool,
     /// Whether processes of the tree lived on: a later snapshot replaces this one.
@@ -69,6 +73,26 @@ pub struct Manifest {
     pub header: Header,
     /// The records, sorted by path bytes, one a path.
     pub files: Vec<FileRecord>,
+}
+
+/// Which bytes and states a recording keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keep {
+    /// Those of every path that was used, inputs included.
+    #[default]
+    All,
+    /// Those of every path that was changed, before and after.
+    Changes,
+    /// What undoing takes: those of every path that was changed, without the bytes after of large files and
+    /// of files that Git ignores.
+    Undo,
+}
+
+impl Keep {
+    /// Whether states and bytes of what was not changed are kept.
+    pub fn has_inputs(self) -> bool {
+        self == Keep::All
+    }
 }
 
 /// What a snapshot was made by.
@@ -333,6 +357,11 @@ impl FileRecord {
         }
     }
 
+    /// Whether it tells how a path was used and nothing of its states.
+    pub fn is_without_states(&self) -> bool {
+        self.before == State::NotKept && self.after == State::NotKept
+    }
+
     /// Whether the file was used through a descriptor from before the launch and nothing was done to it by
     /// its name: where the output of the command went, say. That is not the command's doing.
     pub fn is_inherited_alone(&self) -> bool {
@@ -354,13 +383,15 @@ pub enum State {
     },
     /// Something was there.
     Present(Box<Present>),
+    /// Unknown: the path was not changed, and the recording keeps no states of such paths.
+    NotKept,
 }
 
 impl State {
     /// What was there, if anything.
     pub fn present(&self) -> Option<&Present> {
         match self {
-            State::Absent { .. } => None,
+            State::Absent { .. } | State::NotKept => None,
             State::Present(present) => Some(present),
         }
     }

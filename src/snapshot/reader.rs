@@ -32,7 +32,9 @@ const MAX_MANIFEST: u64 = 8 << 30;
 #[derive(Debug)]
 pub struct Snapshot {
     path: PathBuf,
-    manifest: Manifest,
+    header: Header,
+    files: Vec<FileRecord>,
+    inputs: Vec<FileRecord>,
     blobs: Option<BlobReader>,
     owner: Option<u32>,
 }
@@ -64,7 +66,9 @@ impl Snapshot {
             let manifest = parse(manifest_file, &path.join(MANIFEST))?;
             let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
             let blobs = open_blobs(blobs, wanted).map_err(|error| with_path(error, path))?;
-            return Ok(Snapshot { path: path.to_owned(), manifest, blobs, owner });
+            let Manifest { header, files } = manifest;
+            let (inputs, files) = files.into_iter().partition(FileRecord::is_without_states);
+            return Ok(Snapshot { path: path.to_owned(), header, files, inputs, blobs, owner });
         }
     }
 
@@ -81,18 +85,33 @@ impl Snapshot {
 
     /// Everything but the files.
     pub fn header(&self) -> &Header {
-        &self.manifest.header
+        &self.header
     }
 
-    /// The records, sorted by path bytes.
+    /// The records with states, sorted by path bytes.
     pub fn files(&self) -> &[FileRecord] {
-        &self.manifest.files
+        &self.files
     }
 
-    /// The record of `path`.
+    /// The records without states, sorted by path bytes: paths that were used and not changed, where the
+    /// recording keeps no states of those.
+    pub fn inputs(&self) -> &[FileRecord] {
+        &self.inputs
+    }
+
+    /// All records, sorted by path bytes.
+    pub fn records(&self) -> Vec<&FileRecord> {
+        let mut records: Vec<_> = self.files.iter().chain(&self.inputs).collect();
+        records.sort_by(|one, other| one.path.cmp(&other.path));
+        records
+    }
+
+    /// The record of `path`, with or without states.
     pub fn find(&self, path: &[u8]) -> Option<&FileRecord> {
-        let index = self.manifest.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
-        self.manifest.files.get(index)
+        [&self.files, &self.inputs].into_iter().find_map(|records| {
+            let index = records.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
+            records.get(index)
+        })
     }
 
     /// Writes the content of the blob `key` to `sink`, a row at a time, and counts it.

@@ -27,6 +27,8 @@ pub fn header() -> Header {
         gid: 1000,
         started_at: "2026-01-02T03:04:05Z".to_owned(),
         finished_at: "2026-01-02T03:04:06Z".to_owned(),
+        keep: Keep::All,
+        existence_only: None,
         killed: false,
         running: false,
         recovered: false,

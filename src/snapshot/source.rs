@@ -9,11 +9,13 @@ use std::io::{self, Write};
 
 use super::blobs::Side;
 use super::compare::{is_untouched, state};
+use super::digest::{ContentHasher, STEP, digest_file_like, read_at};
 use super::error::Error;
 pub use super::error::Unavailable;
-use super::manifest::{Digest, FileRecord, FileType, GitState, Present};
+use super::manifest::{Digest, FileRecord, FileType, GitState, Present, State};
 use super::reader::Snapshot;
-use super::sparse::{Nowhere, Sink, SparseFile, runs};
+use super::sparse::{Extents, Nowhere, Sink, SparseFile, runs};
+use crate::fs;
 use crate::git::{self, ObjectDatabases};
 
 /// Where the content of a state is.
@@ -39,13 +41,24 @@ pub enum ContentSource<'a> {
     Target(&'a [u8]),
     /// Nowhere, and nothing is missing: the digest is that of no bytes at all.
     Empty,
+    /// In the live file, as long as that has the recorded digest.
+    Live {
+        /// The path.
+        path: &'a [u8],
+        /// The digest.
+        digest: &'a Digest,
+    },
 }
 
 /// Says where the content of `record` on `side` is; of a symlink that is its target.
 ///
 /// An after-state that is the before-state untouched has the content of that.
 pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unavailable> {
-    let present = state(record, side).present().ok_or(Unavailable::Absent)?;
+    let present = match state(record, side) {
+        State::Present(present) => present,
+        State::Absent { .. } => return Err(Unavailable::Absent),
+        State::NotKept => return Err(Unavailable::NotKept),
+    };
     match (present.file_type, &present.target) {
         (FileType::File, _) => {}
         (FileType::Symlink, Some(target)) => return Ok(ContentSource::Target(target)),
@@ -64,7 +77,11 @@ pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unav
         Side::After => {
             let same = record.before.present().is_some_and(|before| has_same_content(before, present));
             let before = if same { locate(record, Side::Before) } else { Err(missing) };
-            before.or_else(|error| pinned(&record.git_after, digest).ok_or(error))
+            before.or_else(|error| {
+                let live = digest.filter(|_| error == Unavailable::NotRecorded);
+                let live = live.map(|digest| ContentSource::Live { path: &record.path, digest });
+                pinned(&record.git_after, digest).or(live).ok_or(error)
+            })
         }
     }
 }
@@ -99,6 +116,7 @@ impl<'s> Contents<'s> {
                 let size = state(record, side).present().map_or(0, |present| present.size);
                 self.databases.check(root, oid, size).map_err(|why| lost(root, oid, why))
             }
+            ContentSource::Live { path, digest } => open_live(path, digest).map(drop),
             ContentSource::Blob { .. } | ContentSource::Target(_) | ContentSource::Empty => Ok(()),
         }
     }
@@ -131,6 +149,7 @@ impl<'s> Contents<'s> {
                 Ok(target.len() as u64)
             }
             ContentSource::Blob { key, digest } => self.snapshot.read_blob(key, digest, sink),
+            ContentSource::Live { path, digest } => copy_live(&open_live(path, digest)?, digest, sink),
             ContentSource::Git { root, oid, digest } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
                 let bytes = self.databases.read(root, oid, size).map_err(|why| lost(root, oid, why))?;
@@ -146,6 +165,48 @@ impl<'s> Contents<'s> {
             }
         }
     }
+}
+
+/// Opens the live file, if it has the recorded content.
+fn open_live(path: &[u8], digest: &Digest) -> Result<File, Unavailable> {
+    let open = || {
+        let file = fs::open_regular(path)?;
+        let (found, _) = digest_file_like(&file, digest)?;
+        io::Result::Ok((found == *digest).then_some(file))
+    };
+    // What can't be read has become something else, as far as we can tell.
+    open().ok().flatten().ok_or(Unavailable::OnlyDigest)
+}
+
+/// Gives the bytes of a live file, which were those of the record a moment ago.
+fn copy_live(file: &File, digest: &Digest, sink: &mut dyn Sink) -> Result<u64, Error> {
+    let size = file.metadata().map_err(Error::Read)?.len();
+    let extents: Vec<_> = match digest {
+        Digest::Sha256(_) => std::iter::once(0..size).collect(),
+        Digest::Sparse(_) => {
+            let extents = Extents::new(file, size).and_then(Iterator::collect);
+            extents.map_err(Error::Read)?
+        }
+    };
+    let mut hasher = ContentHasher::like(digest, size);
+    let mut buffer = vec![0; STEP];
+    let mut end = 0;
+    for extent in extents {
+        sink.hole(extent.start - end).map_err(Error::Sink)?;
+        end = extent.start;
+        while end < extent.end {
+            let step = usize::try_from(extent.end - end).map_or(STEP, |rest| rest.min(STEP));
+            let read = read_at(file, &mut buffer[..step], end).map_err(Error::Read)?;
+            if read == 0 {
+                return Err(Unavailable::OnlyDigest.into());
+            }
+            hasher.update(end, &buffer[..read]);
+            sink.data(&buffer[..read]).map_err(Error::Sink)?;
+            end += read as u64;
+        }
+    }
+    sink.hole(size - end).map_err(Error::Sink)?;
+    if hasher.finish() == *digest { Ok(size) } else { Err(Unavailable::OnlyDigest.into()) }
 }
 
 /// Gives the blocks of zeros as holes.

@@ -10,7 +10,7 @@ mod write;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use super::manifest::{BlobOmitted, FileType, InodeFlag, SnapshotKind, WarningKind};
+use super::manifest::{BlobOmitted, FileType, InodeFlag, Keep, SnapshotKind, WarningKind};
 
 pub use text::shown;
 pub(crate) use write::JsonObject;
@@ -44,6 +44,7 @@ macro_rules! words {
 }
 
 words!(SnapshotKind { Recording = "recording", Rescue = "rescue" });
+words!(Keep { All = "all", Changes = "changes", Undo = "undo" });
 words!(FileType {
     File = "file",
     Directory = "directory",

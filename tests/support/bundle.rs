@@ -8,7 +8,7 @@ use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, Stor
 use agent_snapshot::snapshot::layout::SnapshotDir;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{
-    FileRecord, FileType, Header, Host, Operation, Operations, SnapshotKind, State, Tool,
+    FileRecord, FileType, Header, Host, Keep, Operation, Operations, SnapshotKind, State, Tool,
 };
 
 use super::{Entry, Place, Tree, assert_same, describe, scan};
@@ -35,6 +35,8 @@ pub fn header() -> Header {
         gid: nix::unistd::getegid().as_raw(),
         started_at: "2026-01-02T03:04:05Z".to_owned(),
         finished_at: "2026-01-02T03:04:06Z".to_owned(),
+        keep: Keep::All,
+        existence_only: None,
         killed: false,
         running: false,
         recovered: false,

@@ -250,6 +250,13 @@ impl Run {
     /// Asserts that the run ended with `status`.
     #[track_caller]
     pub fn expect(self, status: i32) -> Run {
+        self.expect_ref(status);
+        self
+    }
+
+    /// Asserts that the run ended with `status`.
+    #[track_caller]
+    pub fn expect_ref(&self, status: i32) -> &Run {
         assert_eq!(self.status, status, "{self:#?}");
         self
     }

@@ -17,14 +17,27 @@ fn worktree(root: &Path) -> Tree {
 /// Records `script` in the tree; both states.
 #[track_caller]
 pub fn record(place: &Place, script: &str) -> States {
-    record_from(place, script, |command| command)
+    record_keeping(place, "all", script)
 }
 
-/// Records `script` in the tree with descriptors of its own; both states.
+/// Records `script` in the tree with this level; both states.
 #[track_caller]
-fn record_from(place: &Place, script: &str, redirect: impl FnOnce(&mut Command) -> &mut Command) -> States {
+fn record_keeping(place: &Place, keep: &str, script: &str) -> States {
+    record_from(place, keep, script, |command| command)
+}
+
+/// Records `script` in the tree with this level and descriptors of its own; both states.
+#[track_caller]
+fn record_from(
+    place: &Place,
+    keep: &str,
+    script: &str,
+    redirect: impl FnOnce(&mut Command) -> &mut Command,
+) -> States {
     let before = worktree(&place.work);
-    let mut command = place.recorder("auto");
+    let mut command = place.recording();
+    // What hangs is a failure, not the end of the tests.
+    command.args(["--quiet", "--timeout", "300s", "--keep", keep, "--"]);
     command.env_remove("XDG_CONFIG_HOME").args(["sh", "-ec", script]);
     redirect(&mut command);
     Run::from(command.output().unwrap()).expect(0);
@@ -37,23 +50,26 @@ pub fn expect(place: &Place, wanted: &Tree, what: &str) {
     assert_same(&describe_recorded(&worktree(&place.work)), &describe_recorded(wanted), what);
 }
 
-/// Undoes and redoes `script` in a tree that `build` makes, and asserts that verify agrees.
+/// Undoes and redoes `script` in a tree that `build` makes, at each level, and asserts that verify agrees.
 #[track_caller]
 pub fn undo(build: &str, script: &str) {
-    let place = Place::new();
-    place.prepare(build);
-    let states = record(&place, script);
-    place.verb("verify", &[]).expect(0);
-    for _ in 0..2 {
-        place.verb("restore", &["--before"]).expect(0);
-        expect(&place, &states.before, script);
-        let again = place.verb("restore", &["--before"]).expect(0);
-        assert!(again.stdout.starts_with("nothing to do"), "{script}: {again:#?}");
-        place.verb("restore", &[]).expect(0);
-        expect(&place, &states.after, script);
+    for keep in LEVELS {
+        let what = format!("--keep {keep}: {script}");
+        let place = Place::new();
+        place.prepare(build);
+        let states = record_keeping(&place, keep, script);
+        place.verb("verify", &[]).expect(0);
+        for _ in 0..2 {
+            place.verb("restore", &["--before"]).expect(0);
+            expect(&place, &states.before, &what);
+            let again = place.verb("restore", &["--before"]).expect(0);
+            assert!(again.stdout.starts_with("nothing to do"), "{what}: {again:#?}");
+            place.verb("restore", &[]).expect(0);
+            expect(&place, &states.after, &what);
+        }
+        place.verb_on("restore", &place.rescue(4), &["--before"]).expect(0);
+        expect(&place, &states.before, &what);
     }
-    place.verb_on("restore", &place.rescue(4), &["--before"]).expect(0);
-    expect(&place, &states.before, script);
 }
 
 const FILES: &str = "mkdir -p src/deep empty; echo one > src/one; echo two > src/two; \
@@ -96,46 +112,52 @@ fn modes_times_and_new_names_are_undone() {
 
 #[test]
 fn removed_hard_links_are_restored_as_one_file() {
-    let place = Place::new();
-    place.write("src/two", "x");
-    fs::hard_link(place.at("src/two"), place.at("src/hard")).unwrap();
-    record(&place, "rm -rf src");
-    place.verb("restore", &["--before"]).expect(0);
-    let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
-    assert_eq!(inode("src/two"), inode("src/hard"));
+    for keep in LEVELS {
+        let place = Place::new();
+        place.write("src/two", "x");
+        fs::hard_link(place.at("src/two"), place.at("src/hard")).unwrap();
+        record_keeping(&place, keep, "rm -rf src");
+        place.verb("restore", &["--before"]).expect(0);
+        let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
+        assert_eq!(inode("src/two"), inode("src/hard"));
+    }
 }
 
 #[test]
 fn names_moved_to_another_inode_are_restored_together() {
-    let place = Place::new();
-    place.write("one", "");
-    fs::hard_link(place.at("one"), place.at("two")).unwrap();
-    fs::hard_link(place.at("one"), place.at("stays")).unwrap();
-    let script = "chmod 600 stays; touch new; chmod 700 new; mv new one; ln -f one two";
-    record(&place, script);
-    let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
-    for _ in 0..2 {
-        place.verb("restore", &["--before"]).expect(0);
-        assert_eq!([inode("one"), inode("two")], [inode("stays"); 2]);
-        place.verb("restore", &[]).expect(0);
-        assert_eq!(inode("one"), inode("two"));
-        assert_ne!(inode("one"), inode("stays"));
-        let again = place.verb("restore", &[]).expect(0);
-        assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
+    for keep in LEVELS {
+        let place = Place::new();
+        place.write("one", "");
+        fs::hard_link(place.at("one"), place.at("two")).unwrap();
+        fs::hard_link(place.at("one"), place.at("stays")).unwrap();
+        let script = "chmod 600 stays; touch new; chmod 700 new; mv new one; ln -f one two";
+        record_keeping(&place, keep, script);
+        let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
+        for _ in 0..2 {
+            place.verb("restore", &["--before"]).expect(0);
+            assert_eq!([inode("one"), inode("two")], [inode("stays"); 2]);
+            place.verb("restore", &[]).expect(0);
+            assert_eq!(inode("one"), inode("two"));
+            assert_ne!(inode("one"), inode("stays"));
+            let again = place.verb("restore", &[]).expect(0);
+            assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
+        }
     }
 }
 
 #[test]
 fn one_name_is_parted_from_a_file_that_another_name_stays_with() {
-    let place = Place::new();
-    place.write("one", "same");
-    fs::hard_link(place.at("one"), place.at("two")).unwrap();
-    place.write("other", "same");
-    record(&place, "ln -f other one; ln -f other two");
-    place.verb("restore", &["--before", "one"]).expect(0);
-    let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
-    assert_ne!(inode("one"), inode("other"));
-    assert_eq!(inode("two"), inode("other"));
+    for keep in LEVELS {
+        let place = Place::new();
+        place.write("one", "same");
+        fs::hard_link(place.at("one"), place.at("two")).unwrap();
+        place.write("other", "same");
+        record_keeping(&place, keep, "ln -f other one; ln -f other two");
+        place.verb("restore", &["--before", "one"]).expect(0);
+        let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
+        assert_ne!(inode("one"), inode("other"));
+        assert_eq!(inode("two"), inode("other"));
+    }
 }
 
 #[test]
@@ -151,7 +173,7 @@ fn changes_of_the_inputs_name_are_undone() {
         let place = Place::new();
         place.write("list", "precious");
         let list = fs::File::open(place.at("list")).unwrap();
-        let states = record_from(&place, script, |command| command.stdin(list));
+        let states = record_from(&place, "all", script, |command| command.stdin(list));
         place.verb("restore", &["--before"]).expect(0);
         expect(&place, &states.before, script);
     }
@@ -163,7 +185,7 @@ fn output_log_is_neither_verified_nor_undone() {
         let place = Place::new();
         place.write("log", "old\n");
         let log = fs::File::options().append(append).write(true).open(place.at("log")).unwrap();
-        record_from(&place, "echo told; echo made > file", |command| command.stdout(log));
+        record_from(&place, "all", "echo told; echo made > file", |command| command.stdout(log));
         place.verb("verify", &[]).expect(0);
         fs::write(place.at("log"), "old\ntold\nmore of another command\n").unwrap();
         place.verb("verify", &[]).expect(0);
@@ -175,17 +197,19 @@ fn output_log_is_neither_verified_nor_undone() {
 
 #[test]
 fn name_that_left_a_later_written_file_gets_its_content_back() {
-    let place = Place::new();
-    place.write("kept", "");
-    for name in ["left", "other"] {
-        fs::hard_link(place.at("kept"), place.at(name)).unwrap();
+    for keep in LEVELS {
+        let place = Place::new();
+        place.write("kept", "");
+        for name in ["left", "other"] {
+            fs::hard_link(place.at("kept"), place.at(name)).unwrap();
+        }
+        // The one keeps the inode and gets other bytes, the other is a new file with the bytes of before.
+        let kept = fs::File::open(place.at("kept")).unwrap();
+        let script = "rm left; : > left; chmod 600 left; echo new > kept";
+        let states = record_from(&place, keep, script, |command| command.stdin(kept));
+        place.verb("restore", &["--before"]).expect(0);
+        expect(&place, &states.before, "undo");
+        place.verb("restore", &[]).expect(0);
+        expect(&place, &states.after, "redo");
     }
-    // The one keeps the inode and gets other bytes, the other is a new file with the bytes of before.
-    let kept = fs::File::open(place.at("kept")).unwrap();
-    let script = "rm left; : > left; chmod 600 left; echo new > kept";
-    let states = record_from(&place, script, |command| command.stdin(kept));
-    place.verb("restore", &["--before"]).expect(0);
-    expect(&place, &states.before, "undo");
-    place.verb("restore", &[]).expect(0);
-    expect(&place, &states.after, "redo");
 }

@@ -211,12 +211,14 @@ fn program() {
 #[test]
 fn recorded_random_changes_are_undone_and_redone() {
     let config = Config { cases: cases(12), failure_persistence: None, ..Config::default() };
-    let outcome = TestRunner::new(config).run(&(calls(40), calls(20)), |(build, program)| {
+    let given = (calls(40), calls(20), prop::sample::select(&LEVELS[..]));
+    let outcome = TestRunner::new(config).run(&given, |(build, program, keep)| {
         let place = Place::new();
         perform(&place.work, &build);
         let before = scan(&place.work);
         let output = place
-            .recorder("auto")
+            .recording()
+            .args(["--quiet", "--timeout", "300s", "--keep", keep, "--"])
             .arg(std::env::current_exe().unwrap())
             .args(["undo::random::program", "--exact", "--ignored"])
             .env(CALLS, serde_json::to_string(&program).unwrap())

@@ -13,7 +13,7 @@ fn cat(trees: &BundleTrees, more: &[&str]) -> Ran {
 fn present(state: &mut State) -> &mut crate::snapshot::Present {
     match state {
         State::Present(present) => present,
-        State::Absent { .. } => panic!("absent"),
+        State::Absent { .. } | State::NotKept => panic!("nothing there"),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::commands::exit::Exit;
 use crate::observe::Recorder;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, Host, SnapshotKind, Tool, WarningKind, identity};
+use crate::snapshot::{Header, Host, Keep, SnapshotKind, Tool, WarningKind, identity};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -37,6 +37,15 @@ pub struct RecordingTimes {
     pub elapsed: Duration,
 }
 
+/// The level that an option asks for.
+pub fn keep(level: cli::KeepLevel) -> Keep {
+    match level {
+        cli::KeepLevel::All => Keep::All,
+        cli::KeepLevel::Changes => Keep::Changes,
+        cli::KeepLevel::Undo => Keep::Undo,
+    }
+}
+
 /// What the manifest says that is known before the command is started.
 pub fn first_header(setup: &Setup) -> Header {
     let now = jiff::Timestamp::now().to_string();
@@ -56,6 +65,8 @@ pub fn first_header(setup: &Setup) -> Header {
         gid: rustix::process::getegid().as_raw(),
         started_at: now.clone(),
         finished_at: now,
+        keep: keep(setup.options.keep),
+        existence_only: None,
         killed: false,
         running: false,
         recovered: false,
@@ -102,6 +113,8 @@ pub fn write(
         killed: tree.lock().killed,
         started_at: times.started_at.to_string(),
         finished_at: times.finished_at.to_string(),
+        keep: recorded.keep,
+        existence_only: recorded.existence_only,
         complete,
         warnings: recorded.warnings,
         suppressed: recorded.suppressed,

@@ -73,6 +73,7 @@ pub fn render(
             let warnings: Vec<_> = header.warnings.iter().map(|warning| &warning.detail).collect();
             let report = json!({
                 "snapshot": directory, "exit_status": header.exit_status, "complete": header.complete,
+                "keep": header.keep,
                 "seconds": elapsed.as_secs_f64(), "processes": header.processes.len(), "paths": facts.paths,
                 "created": facts.created, "changed": facts.changed, "deleted": facts.deleted,
                 "inherited": facts.inherited, "read": facts.read, "warnings": warnings,

@@ -224,6 +224,7 @@ fn prepare(
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
     let options = Options {
+        keep: bundle::keep(setup.options.keep),
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,

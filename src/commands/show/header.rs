@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use anstyle::Style;
 use indicatif::HumanCount;
 
+use super::super::level::what_is_kept;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{below, quoted, shell_line, shown};
 use super::tree::{cut, ended};
@@ -49,6 +50,9 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     .map(|(_, how)| *how)
     .collect();
     lines.line("Recorded", attention, &format!("{when}, {whole}{how}"))?;
+    if let Some(kept) = what_is_kept(header.keep) {
+        lines.line("Kept", Style::new(), kept)?;
+    }
     for warning in &header.warnings {
         let (key, style) = if warning.lost { ("Not seen", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };

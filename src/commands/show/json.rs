@@ -24,7 +24,7 @@ pub struct ShowJson<'s> {
 impl<'s> ShowJson<'s> {
     /// The document of the records that `filter` takes.
     pub fn new(snapshot: &'s Snapshot, filter: &Filter) -> ShowJson<'s> {
-        let files: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
+        let files: Vec<_> = snapshot.records().into_iter().filter(|record| filter.takes(record)).collect();
         let counts = ShownStatus::ALL.iter().map(|status| {
             let count = files.iter().filter(|record| ShownStatus::of(record) == *status).count();
             (status.name().to_owned(), count.into())

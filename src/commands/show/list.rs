@@ -157,7 +157,7 @@ impl<'s> PathGroups<'s> {
     /// The paths beneath a renamed directory are counted, or listed with `in_full`.
     pub fn new(snapshot: &'s Snapshot, filter: &Filter, in_full: bool) -> PathGroups<'s> {
         let start = snapshot.header().start_cwd.as_slice();
-        let taken: Vec<_> = snapshot.files().iter().filter(|record| filter.takes(record)).collect();
+        let taken: Vec<_> = snapshot.records().into_iter().filter(|record| filter.takes(record)).collect();
         let origins = taken.iter().map(|record| match ShownStatus::of(record) {
             ShownStatus::Created => origin(snapshot, record),
             _ => None,

@@ -15,7 +15,7 @@ const DEPTH: usize = 16;
 pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Result<(), OutputError> {
     let processes = &snapshot.header().processes;
     let mut uses: HashMap<u32, usize> = HashMap::new();
-    for id in snapshot.files().iter().flat_map(|record| &record.processes) {
+    for id in snapshot.records().into_iter().flat_map(|record| &record.processes) {
         *uses.entry(*id).or_default() += 1;
     }
     let known: HashMap<u32, usize> =

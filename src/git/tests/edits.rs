@@ -1,6 +1,7 @@
 //! Change after change, always compared with git.
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -202,6 +203,24 @@ fn after_any_edits_the_answers_are_those_of_git() {
 }
 
 facts! {
+    fn path_that_is_only_observed_costs_no_index_and_fixes_the_first_head(fixture) {
+        fixture.sh("git init -q r; cd r; echo one > f; git add f; git commit -qm one");
+        let path = fixture.path("r/f");
+        let first = fixture.git(&fixture.path("r"), &["rev-parse", "HEAD"], b"");
+        let mut repositories = Repositories::new();
+        repositories.observe(path.as_os_str().as_bytes());
+        repositories.settled_epoch();
+        assert!(repositories.repositories.iter().all(|repository| !repository.asked));
+        fixture.sh("cd r; echo two > f; git commit -qam two");
+        let observed = repositories.observed();
+        let [one] = observed.as_slice() else { panic!("{observed:?}") };
+        assert_eq!(one.root, fixture.path("r").as_os_str().as_bytes());
+        assert_eq!(one.head.unwrap().to_string().as_bytes(), first.trim_ascii_end());
+        assert!(one.head_after.is_some() && one.head_after != one.head);
+        let (said, within) = ask(&mut repositories, &path).unwrap();
+        assert!(said.tracked && said.dirty && within.head == one.head);
+    }
+
     fn no_racy_edit_is_taken_for_clean(fixture) {
         fixture.sh("git init -q r; cd r; echo aaaa >f; git add .; git commit -qm 1");
         let file = fixture.path("r/f");

@@ -38,6 +38,9 @@ impl Recording {
         // If it has no name in our mount namespace, the dump counts as unexpected.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let classification = self.classify_for_write(path.clone(), stat.as_ref());
+        if let Classification::Record(name) = classification {
+            self.ask_git(name, &path, stat.as_ref());
+        }
         let protected = match &stat {
             Some(stat) if classification != Classification::Own => {
                 self.protector().protect(&path, stat, Threat::Overwrite)

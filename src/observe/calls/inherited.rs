@@ -88,6 +88,7 @@ impl Recording {
             operations = operations.with(Operation::Read);
         }
         if file.writes {
+            self.ask_git(name, &file.path, Some(&file.stat));
             operations = operations.with(Operation::Write);
             self.protector().take_attributes(&file.path, &file.stat);
         }

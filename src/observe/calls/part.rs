@@ -113,6 +113,9 @@ impl Recording {
         if let (Some(stat), Classification::Record(name), true) = (&stat, &classification, meaning.changes) {
             self.protector().meet_again(*name, stat);
         }
+        if let (Classification::Record(name), true) = (&classification, meaning.changes) {
+            self.ask_git(*name, &path, stat.as_ref());
+        }
         if let (Some(stat), true) = (&stat, classification != Classification::Own) {
             if let Classification::Record(name) = classification
                 && (meaning.threat.is_some() || matches!(effect, Effect::RenameFrom { .. }))

@@ -205,7 +205,7 @@ impl Recording {
             Effect::Open(_) if operations.contains(Operation::Read) => {
                 self.protector().read_content(name, path, stat)
             }
-            Effect::List => self.ledger.list_entries(name),
+            Effect::List if self.byte_store.keep.has_inputs() => self.ledger.list_entries(name),
             _ => {}
         }
     }

@@ -68,7 +68,11 @@ impl Recording {
         for moved in moved {
             // Nothing is there: a directory that is replaced is empty, and what is in one that is
             // exchanged was seen just now.
-            moved.target = self.classify_for_write([path, &moved.relative].concat(), None);
+            let path = [path, &moved.relative].concat();
+            moved.target = self.classify_for_write(path.clone(), None);
+            if let Classification::Record(name) = moved.target {
+                self.ask_git(name, &path, None);
+            }
         }
     }
 
@@ -110,7 +114,10 @@ impl Recording {
             let name = [part.path.as_slice(), &relative].concat();
             let classification = self.classify_for_write(name.clone(), Some(&stat));
             match &classification {
-                Classification::Record(name) => self.protector().pin(*name, path, &stat),
+                Classification::Record(known) => {
+                    self.ask_git(*known, &name, Some(&stat));
+                    self.protector().pin(*known, path, &stat);
+                }
                 // What a rule leaves out is not walked, and counted once, unless it comes where none does.
                 Classification::Suppressed(..)
                     if self.policy.exclusion(&[to, &relative].concat(), None).is_none() => {}

@@ -10,7 +10,7 @@ use super::Ledger;
 use super::ids::{InodeId, NameId};
 use super::inodes::{Attributes, Content};
 use crate::fs::{self, FileStat};
-use crate::git::Repositories;
+use crate::git::{GitFacts, Repositories};
 use crate::observe::capture::{
     Admission, Capture, Held, OnLoss, Origin, Reserved, SMALL, Source, Threat, Ticket,
 };
@@ -19,7 +19,10 @@ use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::live::Filesystem;
-use crate::snapshot::{BlobOmitted, WarningKind, live};
+use crate::snapshot::{BlobOmitted, Keep, WarningKind, live};
+
+/// `--keep undo` stores bytes that the tree left up to this size.
+const MAX_AFTER_OF_UNDO: u64 = 1 << 20;
 
 /// What a manifest without records is expected to take ...
 const MANIFEST_BYTES: u64 = 64 << 10;
@@ -77,6 +80,8 @@ pub struct ByteStore {
     pub capture: Capture,
     /// Which filesystems have files with bytes of their own.
     pub filesystems: Filesystems,
+    /// Which states and bytes are kept.
+    pub keep: Keep,
     /// Bytes of a file that was only read are stored up to this size.
     max_read_bytes: u64,
     /// Bytes that the tree destroyed or wrote are stored up to this size.
@@ -91,12 +96,13 @@ pub struct ByteStore {
 
 impl ByteStore {
     /// What stores bytes through `capture` up to these sizes a file.
-    pub fn new(capture: Capture, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> ByteStore {
+    pub fn new(capture: Capture, keep: Keep, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> ByteStore {
         let filesystems = Filesystems::default();
         let journal = capture.journal().map(|(journal, directory)| ChangeJournal::new(journal, directory));
         ByteStore {
             capture,
             filesystems,
+            keep,
             max_read_bytes,
             max_blob_bytes,
             holds: HashMap::default(),
@@ -111,6 +117,12 @@ impl ByteStore {
         if let Some(journal) = &mut self.journal {
             journal.hold(id, held, (now.st_dev, now.st_ino), stores);
         }
+    }
+
+    /// Whether the level of the recording asks for bytes of an after-state, and not for their digest alone.
+    pub fn keeps_after(&self, held: &Held, git: Option<&GitFacts>) -> bool {
+        let is_ignored = git.is_some_and(GitFacts::ignored);
+        self.keep != Keep::Undo || !is_ignored && held.data_size() <= MAX_AFTER_OF_UNDO
     }
 
     /// Decides whether bytes that the tree destroyed or wrote are stored under `key`.
@@ -316,6 +328,9 @@ impl Protector<'_> {
 
     /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
     pub fn read_content(&mut self, name: NameId, path: &[u8], now: &FileStat) {
+        if !self.byte_store.keep.has_inputs() {
+            return;
+        }
         let Some(id) = self.ledger.inodes.of(now) else { return };
         let is_unread = |content| matches!(content, Content::Unneeded | Content::Pinned);
         let inode = self.ledger.inodes.get(id);
@@ -363,6 +378,10 @@ impl Protector<'_> {
 
     /// Asks Git for the blob that has the bytes of a name, once, now that bytes matter.
     pub fn pin(&mut self, name: NameId, path: &[u8], now: &FileStat) {
+        // Only bytes that were not changed are left to Git.
+        if !self.byte_store.keep.has_inputs() {
+            return;
+        }
         let Some(id) = self.ledger.inodes.of(now).filter(|id| self.ledger.is_bound_to(name, *id)) else {
             return;
         };

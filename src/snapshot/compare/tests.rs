@@ -56,7 +56,7 @@ fn git(oid: Option<&str>) -> Option<GitState> {
 fn present_mut(state: &mut State) -> &mut Present {
     match state {
         State::Present(present) => present,
-        State::Absent { .. } => panic!("absent"),
+        State::Absent { .. } | State::NotKept => panic!("nothing there"),
     }
 }
 

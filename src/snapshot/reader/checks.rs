@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::super::error::{Error, printable};
-use super::super::manifest::{FileRecord, FileType, GitState, Manifest, Present, State};
+use super::super::manifest::{FileRecord, FileType, GitState, Keep, Manifest, Operations, Present, State};
 
 /// The kernel takes a path of 4 KiB, relative to a directory whose own path can be as long.
 const MAX_PATH: usize = 32 << 10;
@@ -44,6 +44,9 @@ pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, Wanted>, Error> {
         for git in [&record.git, &record.git_after].into_iter().flatten() {
             check_git(git)?;
         }
+        if record.is_without_states() {
+            check_without_states(manifest.header.keep, record)?;
+        }
         for state in [&record.before, &record.after] {
             if let State::Present(present) = state {
                 check_present(&record.path, present, &mut wanted)?;
@@ -53,6 +56,18 @@ pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, Wanted>, Error> {
     check_parents(&manifest.files, |record| &record.before)?;
     check_parents(&manifest.files, |record| &record.after)?;
     Ok(wanted)
+}
+
+/// Only of what was not changed a recording may keep no states, and only one that says so.
+fn check_without_states(keep: Keep, record: &FileRecord) -> Result<(), Error> {
+    let corrupt = |why: &str| Err(Error::Corrupt(format!("{} {why}", printable(&record.path))));
+    if keep.has_inputs() {
+        return corrupt("has no states, though the recording keeps those of all paths");
+    }
+    if record.operations.intersects(Operations::CHANGES) {
+        return corrupt("was changed and has no states");
+    }
+    Ok(())
 }
 
 fn unsafe_path(what: &str, path: &[u8], why: &str) -> Error {

@@ -13,9 +13,9 @@ use tempfile::TempDir;
 use super::super::blobs::{BlobWriter, CHUNK, StoreLimit};
 use super::super::digest::digest_file_like;
 use super::super::manifest::{
-    FileType, GitRepository, GitState, InodeFlag, Operation, Present, State, Warning, WarningKind,
+    FileType, GitRepository, GitState, InodeFlag, Keep, Operation, Present, State, Warning, WarningKind,
 };
-use super::super::samples::{commit, created, directory, header, present, stored};
+use super::super::samples::{commit, commit_into, created, directory, header, present, stored};
 use super::super::sparse::{BLOCK, Nowhere, SPARSE_ABOVE, SparseFile};
 use super::super::wire::write_manifest;
 use super::*;
@@ -82,6 +82,30 @@ fn a_committed_snapshot_gives_back_its_records_and_contents() {
         assert_eq!((read.as_slice(), len), (content, content.len() as u64));
     }
     corrupt_message(snapshot.read_blob("after:/three", None, &mut io::sink()));
+}
+
+#[test]
+fn records_without_states_are_apart_and_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = |path: &[u8], operation: Operation| {
+        FileRecord::new(path, State::NotKept, State::NotKept, operation.into())
+    };
+    let changed = created(b"/b", State::Absent { tombstone: true });
+    let files = [input(b"/a", Operation::Read), changed.clone(), input(b"/c", Operation::Directory)];
+    let commit = |keep, files: &[FileRecord]| {
+        let target = super::super::layout::SnapshotDir::create(dir.path()).unwrap();
+        commit_into(target, Header { keep, ..header() }, |_| files.to_vec());
+        Snapshot::open(dir.path())
+    };
+    let snapshot = commit(Keep::Undo, &files).unwrap();
+    assert_eq!(snapshot.files(), [changed]);
+    assert_eq!(snapshot.inputs(), [files[0].clone(), files[2].clone()]);
+    assert_eq!(snapshot.records(), files.iter().collect::<Vec<_>>());
+    assert_eq!(files.each_ref().map(|file| snapshot.find(&file.path)), files.each_ref().map(Some));
+
+    assert!(corrupt_message(commit(Keep::All, &files)).contains("/a has no states"));
+    let written = [input(b"/d", Operation::Write)];
+    assert!(corrupt_message(commit(Keep::Undo, &written)).contains("/d was changed and has no states"));
 }
 
 #[test]

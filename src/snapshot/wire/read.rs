@@ -65,12 +65,12 @@ through!(State, StateWire);
 through!(GitState, GitWire);
 
 /// A version that this build reads. Any other is rejected before a key can be missing.
-struct SupportedVersion;
+struct SupportedVersion(u64);
 
 impl<'de> Deserialize<'de> for SupportedVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SupportedVersion, D::Error> {
         match u64::deserialize(deserializer)? {
-            1..=FORMAT_VERSION => Ok(SupportedVersion),
+            version @ 1..=FORMAT_VERSION => Ok(SupportedVersion(version)),
             other => Err(D::Error::custom(format!(
                 "format version {other} is not supported: this build reads 1 to {FORMAT_VERSION}"
             ))),
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for SupportedVersion {
 #[derive(Deserialize)]
 struct ManifestWire {
     #[serde(rename = "format_version")]
-    _version: SupportedVersion,
+    version: SupportedVersion,
     id: String,
     kind: SnapshotKind,
     name: Option<String>,
@@ -101,6 +101,9 @@ struct ManifestWire {
     started_at: String,
     finished_at: String,
     #[serde(default)]
+    keep: Keep,
+    existence_only: Option<u64>,
+    #[serde(default)]
     killed: bool,
     #[serde(default)]
     running: bool,
@@ -116,6 +119,9 @@ struct ManifestWire {
 
 impl ManifestWire {
     fn checked(self) -> Result<Manifest, String> {
+        if self.version.0 < 2 && self.files.iter().any(FileRecord::is_without_states) {
+            return Err("missing keys `before` and `after` of a record".to_owned());
+        }
         let header = Header {
             id: self.id,
             kind: self.kind,
@@ -132,6 +138,8 @@ impl ManifestWire {
             gid: self.gid,
             started_at: self.started_at,
             finished_at: self.finished_at,
+            keep: self.keep,
+            existence_only: self.existence_only,
             killed: self.killed,
             running: self.running,
             recovered: self.recovered,
@@ -283,14 +291,20 @@ struct FileWire {
     renamed_from_bytes: Option<Exact>,
     renamed_to: Option<String>,
     renamed_to_bytes: Option<Exact>,
-    before: State,
-    after: State,
+    before: Option<State>,
+    after: Option<State>,
     git: Option<GitState>,
     git_after: Option<GitState>,
 }
 
 impl FileWire {
     fn checked(self) -> Result<FileRecord, String> {
+        let (before, after) = match (self.before, self.after) {
+            (Some(before), Some(after)) => (before, after),
+            (None, None) => (State::NotKept, State::NotKept),
+            (None, Some(_)) => return Err("missing key `before` of a record with `after`".to_owned()),
+            (Some(_), None) => return Err("missing key `after` of a record with `before`".to_owned()),
+        };
         Ok(FileRecord {
             path: bytes("path", self.path, self.path_bytes)?,
             operations: self.operations,
@@ -300,8 +314,8 @@ impl FileWire {
             changed_by_name: self.changed_by_name,
             renamed_from: bytes_some("renamed_from", self.renamed_from, self.renamed_from_bytes)?,
             renamed_to: bytes_some("renamed_to", self.renamed_to, self.renamed_to_bytes)?,
-            before: self.before,
-            after: self.after,
+            before,
+            after,
             git: self.git,
             git_after: self.git_after,
         })

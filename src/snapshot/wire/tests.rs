@@ -49,6 +49,8 @@ fn everything() -> Manifest {
         command: vec![b"sh".to_vec(), odd.clone()],
         exit_signal: Some("SIGTERM".to_owned()),
         timed_out: true,
+        keep: Keep::Changes,
+        existence_only: Some(2),
         start_cwd: odd.clone(),
         warnings: vec![Warning {
             kind: WarningKind::Chroot,
@@ -216,7 +218,7 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
-    ("", &["name", "session", "exit_signal", "timed_out"]),
+    ("", &["name", "session", "exit_signal", "timed_out", "keep", "existence_only"]),
     ("git_repositories", &["dirty", "head_after"]),
     ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
     ("execs", &["argv_truncated"]),
@@ -296,6 +298,42 @@ fn a_sparse_file_makes_the_format_version_2() {
     )
     .unwrap();
     assert!(out.into_inner().starts_with(b"before{\n\"format_version\":2,"));
+}
+
+#[test]
+fn a_record_without_states_makes_the_format_version_2() {
+    let header = Header { keep: Keep::Undo, existence_only: Some(3), ..header() };
+    let input = FileRecord {
+        operations: Operation::Read.into(),
+        ..FileRecord::new(b"/a", State::NotKept, State::NotKept, Operations::NONE)
+    };
+    let text = written(&header, std::slice::from_ref(&input));
+    assert!(text.starts_with("{\n\"format_version\":2,\n"), "{text}");
+    assert!(text.contains("\"keep\":\"undo\",\n\"existence_only\":3,\n"), "{text}");
+    assert!(text.contains(r#"{"path":"/a","operations":["read"],"processes":[]}"#), "{text}");
+    let read = serde_json::from_str::<Manifest>(&text).unwrap();
+    assert_eq!(read, Manifest { header, files: vec![input] });
+
+    let version_1 = text.replacen("\"format_version\":2", "\"format_version\":1", 1);
+    let error = serde_json::from_str::<Manifest>(&version_1).unwrap_err();
+    assert!(error.to_string().contains("missing keys `before` and `after`"), "{error}");
+    for (state, missing) in [("before", "after"), ("after", "before")] {
+        let half = text
+            .replace("\"processes\":[]}", &format!("\"processes\":[],\"{state}\":{{\"exists\":false}}}}"));
+        let error = serde_json::from_str::<Manifest>(&half).unwrap_err();
+        assert!(error.to_string().contains(&format!("missing key `{missing}`")), "{error}");
+    }
+}
+
+#[test]
+fn the_level_is_always_written_and_an_absent_one_means_all() {
+    let text = written(&header(), &[]);
+    assert!(text.starts_with("{\n\"format_version\":1,\n") && text.contains("\n\"keep\":\"all\","), "{text}");
+    let past = text.replace(",\n\"keep\":\"all\"", "");
+    assert_eq!(serde_json::from_str::<Manifest>(&past).unwrap().header.keep, Keep::All);
+    let other = text.replace("\"keep\":\"all\"", "\"keep\":\"some\"");
+    let error = serde_json::from_str::<Manifest>(&other).unwrap_err();
+    assert!(error.to_string().contains("unknown variant `some`"), "{error}");
 }
 
 #[test]

@@ -28,14 +28,15 @@ where
     let document = ManifestDocument {
         header,
         files: RefCell::new(Some(files.into_iter())),
-        is_sparse: Cell::new(false),
+        needs_version_2: Cell::new(false),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, LinePerRecord::default());
     document.serialize(&mut serializer)?;
     out.write_all(b"\n")?;
-    if document.is_sparse.get() {
+    if document.needs_version_2.get() {
         out.seek(SeekFrom::Start(start + VERSION_AT))?;
-        // An older reader would not know the digest, nor what the gaps in its rows mean.
+        // An older reader would not know the digest of a sparse file, what the gaps in its rows mean, nor a
+        // record without states.
         out.write_all(b"2")?;
         out.seek(SeekFrom::End(0))?;
     }
@@ -46,8 +47,8 @@ struct ManifestDocument<'a, I> {
     header: &'a Header,
     /// serde borrows a value to write it, and an iterator can be used only once.
     files: RefCell<Option<I>>,
-    /// Whether a file that was written is sparse.
-    is_sparse: Cell<bool>,
+    /// Whether a file that was written is sparse, or has no states.
+    needs_version_2: Cell<bool>,
 }
 
 impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for ManifestDocument<'_, I> {
@@ -68,8 +69,8 @@ impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Records<'_, I> {
         for record in self.0.files.borrow_mut().take().into_iter().flatten() {
             let record: &FileRecord = record.borrow();
             let is_sparse = |state: &State| state.present().is_some_and(Present::is_sparse);
-            if is_sparse(&record.before) || is_sparse(&record.after) {
-                self.0.is_sparse.set(true);
+            if is_sparse(&record.before) || is_sparse(&record.after) || record.is_without_states() {
+                self.0.needs_version_2.set(true);
             }
             sequence.serialize_element(record)?;
         }
@@ -197,6 +198,8 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("gid", &header.gid)?;
     object.put("started_at", &header.started_at)?;
     object.put("finished_at", &header.finished_at)?;
+    object.put("keep", &header.keep)?;
+    object.put_some("existence_only", &header.existence_only)?;
     object.put_true("killed", header.killed)?;
     object.put_true("running", header.running)?;
     object.put_true("recovered", header.recovered)?;
@@ -265,8 +268,10 @@ fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Resul
     object.put_true("changed_by_name", file.changed_by_name)?;
     object.text_some("renamed_from", &file.renamed_from)?;
     object.text_some("renamed_to", &file.renamed_to)?;
-    object.put("before", &file.before)?;
-    object.put("after", &file.after)?;
+    if !file.is_without_states() {
+        object.put("before", &file.before)?;
+        object.put("after", &file.after)?;
+    }
     object.put_some("git", &file.git)?;
     object.put_some("git_after", &file.git_after)
 }
@@ -281,6 +286,8 @@ fn state<M: SerializeMap>(object: &mut JsonObject<M>, state: &State) -> Result<(
             object.put("exists", &true)?;
             present(object, there)
         }
+        // Such a record has no states at all.
+        State::NotKept => Ok(()),
     }
 }
 

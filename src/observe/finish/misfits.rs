@@ -2,20 +2,78 @@
 //!
 //! A path was a file at its own first sight, and a directory when something beneath it was first seen.
 //! A restore that believed both would write through a file. So the record that was made later is left out of
-//! the manifest, with a warning. Neighbours: `finish.rs` asks; `snapshot/reader/checks.rs` refuses such a
-//! manifest.
+//! the manifest, with a warning. Neighbours: `examine.rs` finds what is there; `snapshot/reader/checks.rs`
+//! refuses such a manifest.
 
 use std::collections::HashSet;
 
-use super::ledger::ids::NameId;
-use super::ledger::inodes::Stat;
-use super::ledger::names::Names;
-use super::resolve;
+use super::after::After;
+use crate::observe::ledger::Ledger;
+use crate::observe::ledger::ids::NameId;
+use crate::observe::ledger::inodes::Stat;
+use crate::observe::ledger::names::Names;
+use crate::observe::mounts::named_twice;
+use crate::observe::resolve;
+use crate::observe::warnings::Warnings;
+use crate::snapshot::{Operations, WarningKind};
+
+/// A file that was changed by a name, and has another that no hard link connects with it.
+pub(super) fn warn_files_named_twice(ledger: &Ledger, warnings: &mut Warnings, afters: &[(NameId, After)]) {
+    let files = afters.iter().filter_map(|(name, after)| {
+        let stat = after.stat(*name, ledger).filter(|stat| stat.is_regular() && stat.nlink == 1)?;
+        Some((*name, stat.identity()))
+    });
+    let changed = |name: NameId| ledger.names.get(name).operations.intersects(Operations::CHANGES);
+    let pairs = named_twice(files).into_iter().filter(|pair| changed(pair.0) || changed(pair.1));
+    for (first, second) in pairs {
+        warnings.lost(WarningKind::MountNamespace, None, || {
+            let [first, second] =
+                [first, second].map(|name| String::from_utf8_lossy(ledger.names.path(name)));
+            format!(
+                "{first} and {second} are one file, perhaps by a bind mount: the content before may be \
+                 recorded for one of them only"
+            )
+        });
+    }
+}
+
+/// Leaves out the records that can't be true beside others, and says so.
+pub(super) fn leave_out_misfits(ledger: &Ledger, warnings: &mut Warnings, afters: &mut Vec<(NameId, After)>) {
+    let before = |name: NameId, after: &After| {
+        ledger.before(name).filter(|_| !matches!(after, After::NotKept)).map(|inode| inode.before)
+    };
+    let mut misfits: Vec<NameId> = Vec::new();
+    afters.retain(|(name, after)| {
+        // A symlink whose target nobody can read any more is none that could be made again.
+        let unread = before(*name, after).is_some_and(|before| before.is_symlink())
+            && ledger.before(*name).is_some_and(|inode| inode.target().is_none());
+        if unread || after.is_unread() {
+            misfits.push(*name);
+        }
+        !(unread || after.is_unread())
+    });
+    let found = beneath_no_directory(&ledger.names, afters, |(name, after)| (*name, before(*name, after)));
+    afters.retain(|(name, _)| !found.contains(name));
+    misfits.extend(found);
+    let found =
+        beneath_no_directory(&ledger.names, afters, |(name, after)| (*name, after.stat(*name, ledger)));
+    afters.retain(|(name, _)| !found.contains(name));
+    misfits.extend(found);
+    for name in misfits {
+        let path = ledger.names.path(name);
+        warnings.lost(WarningKind::ExternalChange, None, || {
+            format!(
+                "{} was changed from outside while it was examined, and is left out",
+                String::from_utf8_lossy(path)
+            )
+        });
+    }
+}
 
 /// Finds the misfits among entries that are sorted by their records' paths.
 ///
 /// `show` says whose entry it is, and what it tells of one state.
-pub(super) fn beneath_no_directory<T>(
+fn beneath_no_directory<T>(
     names: &Names,
     entries: &[T],
     show: impl Fn(&T) -> (NameId, Option<Stat>),

@@ -1,0 +1,39 @@
+//! What a verb can do with a recording that keeps less than all (`--keep`).
+
+use super::exit::UsageError;
+use super::paths::quoted;
+use crate::snapshot::{Keep, Snapshot};
+
+/// Refuses `what`, which needs the states of all that the command used, if the recording does not keep them.
+pub fn require_inputs(snapshot: &Snapshot, what: &str) -> Result<(), UsageError> {
+    let keep = snapshot.header().keep;
+    if keep.has_inputs() {
+        return Ok(());
+    }
+    let path = quoted(snapshot.path().as_os_str().as_encoded_bytes());
+    Err(UsageError(format!(
+        "{what} needs what the command only read, and {path} was recorded with --keep {}: record with --keep all",
+        keep.name()
+    )))
+}
+
+/// Says why a path has no record.
+pub fn without_record(snapshot: &Snapshot) -> &'static str {
+    if snapshot.header().keep.has_inputs() {
+        "the snapshot has no record of it, so it was not used"
+    } else {
+        "the snapshot has no record of it, so it was not used or only asked for"
+    }
+}
+
+/// Says what a recording keeps of the paths that were used; none if that is all.
+pub fn what_is_kept(keep: Keep) -> Option<&'static str> {
+    match keep {
+        Keep::All => None,
+        Keep::Changes => Some("changes: the states of changed paths alone"),
+        Keep::Undo => Some(
+            "undo: the states of changed paths alone, with the bytes after of files up to 1 MiB that Git does \
+             not ignore",
+        ),
+    }
+}

@@ -1,0 +1,402 @@
+//! Examines each path once, when nothing of the tree runs any more.
+//!
+//! Neighbours: the ledger knows what the tree has done to each, `after.rs` has what is found.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::after::{After, AfterContent, More, Now};
+use crate::fs::FileStat;
+use crate::git::GitFacts;
+use crate::observe::capture::{Held, Source, Threat};
+use crate::observe::ledger::ids::{InodeId, NameId};
+use crate::observe::ledger::inodes::{Attributes, Content, Stat};
+use crate::observe::ledger::names::Name;
+use crate::observe::recording::Recording;
+use crate::observe::resolve;
+use crate::snapshot::blobs::{Side, blob_key};
+use crate::snapshot::{BlobOmitted, Keep, Operation, Operations, WarningKind, live};
+
+/// The directory that was opened last: paths come in order.
+#[derive(Debug, Default)]
+struct Parents(Option<(Vec<u8>, Opened)>);
+
+/// A directory; none where there is none.
+type Opened = Result<Option<OwnedFd>, Hidden>;
+
+/// A place that we may not examine.
+#[derive(Debug, Clone, Copy)]
+struct Hidden;
+
+impl Parents {
+    /// What is at a real path; nothing, where a directory on the way has become a symlink.
+    ///
+    /// # Errors
+    /// A directory on the way can't be searched by us.
+    fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Hidden> {
+        let parent = resolve::parent_of(path).unwrap_or(b"/");
+        if self.0.as_ref().is_none_or(|(known, _)| known != parent) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::NO_SYMLINKS;
+            let opened = match rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve) {
+                Ok(directory) => Ok(Some(directory)),
+                Err(Errno::ACCESS) => Err(Hidden),
+                Err(_) => Ok(None),
+            };
+            self.0 = Some((parent.to_vec(), opened));
+        }
+        let directory = match &self.0 {
+            Some((_, Ok(Some(directory)))) => directory,
+            Some((_, Err(Hidden))) => return Err(Hidden),
+            _ => return Ok(None),
+        };
+        let name = path.get(parent.len()..).unwrap_or_default();
+        let name = name.strip_prefix(b"/").unwrap_or(name);
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+        match rustix::fs::statat(directory, name, flags) {
+            Err(Errno::ACCESS) => Err(Hidden),
+            found => Ok(found.ok()),
+        }
+    }
+}
+
+/// What was found at the end.
+#[derive(Debug)]
+pub(super) struct Examined {
+    /// What is at each name, sorted by path.
+    pub afters: Vec<(NameId, After)>,
+    /// How many other paths were only asked for, if the level of the recording leaves those out.
+    pub existence_only: Option<u64>,
+}
+
+/// What changes have changed beside the paths themselves: the directories where a name came or went, and the
+/// files whose number of hard links did.
+#[derive(Debug, Default)]
+struct Beside {
+    directories: HashSet<NameId, foldhash::fast::RandomState>,
+    inodes: HashSet<InodeId, foldhash::fast::RandomState>,
+}
+
+impl Beside {
+    fn contains(&self, name: NameId, known: &Name) -> bool {
+        self.directories.contains(&name) || known.before.is_some_and(|inode| self.inodes.contains(&inode))
+    }
+}
+
+/// Takes the states of a recording after its end.
+pub(super) struct Examiner<'a> {
+    recording: &'a mut Recording,
+    /// The directory that was opened last.
+    parents: Parents,
+    /// The epoch of what Git says (`Repositories::epoch`).
+    git_epoch: u32,
+}
+
+impl<'a> Examiner<'a> {
+    pub fn new(recording: &'a mut Recording) -> Examiner<'a> {
+        let git_epoch = recording.repositories.settled_epoch();
+        Examiner { recording, parents: Parents::default(), git_epoch }
+    }
+
+    /// What is at each of these names, which are sorted, as far as the level of the recording asks for it.
+    pub fn examine_all(mut self, names: Vec<NameId>) -> Examined {
+        let keep = self.recording.byte_store.keep;
+        let is_wanted = |name: &NameId| {
+            keep.has_inputs() || self.is_changed(*name) || self.recording.ledger.changes(*name) > 0
+        };
+        let (wanted, rest): (Vec<_>, Vec<_>) = names.into_iter().partition(is_wanted);
+        let mut afters = Vec::with_capacity(wanted.len());
+        for name in wanted {
+            afters.extend(self.examine(name).map(|after| (name, after)));
+        }
+        if keep.has_inputs() {
+            return Examined { afters, existence_only: None };
+        }
+        let beside = self.beside(&afters);
+        let mut existence_only = 0;
+        for name in rest {
+            let known = self.recording.ledger.names.get(name);
+            if beside.contains(name, known) {
+                afters.extend(self.examine(name).map(|after| (name, after)));
+            } else if known.operations == Operation::Existence.into() {
+                existence_only += 1;
+            } else {
+                afters.push((name, After::NotKept));
+            }
+        }
+        let names = &self.recording.ledger.names;
+        afters.sort_unstable_by_key(|(name, _)| names.path(*name));
+        Examined { afters, existence_only: Some(existence_only) }
+    }
+
+    /// What a change has changed beside the path itself.
+    fn beside(&self, changed: &[(NameId, After)]) -> Beside {
+        let ledger = &self.recording.ledger;
+        let mut beside = Beside::default();
+        for (name, after) in changed {
+            let known = ledger.names.get(*name);
+            if known.rebound {
+                let directory = resolve::parent_of(ledger.names.path(*name));
+                beside.directories.extend(directory.and_then(|directory| ledger.names.find(directory)));
+            }
+            let has_more_names = |stat: &Stat| stat.is_regular() && stat.nlink > 1;
+            let before = known.before.filter(|id| has_more_names(&ledger.inodes.get(*id).before));
+            let after = after.stat(*name, ledger).filter(has_more_names);
+            let after = after.and_then(|stat| ledger.inodes.find(stat.identity()));
+            beside.inodes.extend(before.into_iter().chain(after));
+        }
+        beside
+    }
+
+    /// What is at a name; none where nothing is known of it.
+    fn examine(&mut self, name: NameId) -> Option<After> {
+        if self.recording.mounts.is_displaced(name, self.recording.ledger.names.path(name)) {
+            self.displaced(name)
+        } else {
+            self.after(name)
+        }
+    }
+
+    /// What is said of a path whose file was on a mount that is gone, or is hidden by one that came: its
+    /// state is the one before, or where a call has changed it, nothing.
+    fn displaced(&mut self, name: NameId) -> Option<After> {
+        if !self.is_changed(name) {
+            return Some(self.unseen_after(name));
+        }
+        let path = self.recording.ledger.names.path(name);
+        self.recording.warnings.lost(WarningKind::MountNamespace, None, || {
+            format!(
+                "{} was changed on a mount that is gone, or below one that came later, and is left out",
+                String::from_utf8_lossy(path)
+            )
+        });
+        None
+    }
+
+    /// The state of a path at the end; none where nothing is known of it.
+    fn after(&mut self, name: NameId) -> Option<After> {
+        let path = self.recording.ledger.names.path(name).to_vec();
+        let Ok(mut found) = self.parents.lstat(&path) else { return self.hidden(name) };
+        let mut target = None;
+        if found.as_ref().is_some_and(resolve::is_symlink) {
+            target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
+            if target.is_none() {
+                // Somebody has replaced it since.
+                let Ok(now) = self.parents.lstat(&path) else { return self.hidden(name) };
+                found = now;
+            }
+        }
+        let stat = found.as_ref().map(Stat::from);
+        let before = self.recording.ledger.before(name).map(|inode| inode.before);
+        let known = self.recording.ledger.names.get(name);
+        // What nobody has asked to pin is compared without.
+        let has_inputs = self.recording.byte_store.keep.has_inputs();
+        let pin = has_inputs && (known.pin_asked || before != stat);
+        let git = match known.git {
+            // No call that is known has changed the file: its times may have been put back.
+            Some(facts)
+                if known.git_epoch == self.git_epoch
+                    && before == stat
+                    && self.recording.ledger.changes(name) == 0 =>
+            {
+                Some(facts)
+            }
+            Some(_) => self.recording.repositories.classify_again(&path, found.as_ref(), pin),
+            // A working tree may have come to hold it since.
+            None if known.git_epoch != self.git_epoch && self.recording.repositories.may_hold(&path) => {
+                self.recording.repositories.classify_again(&path, found.as_ref(), pin)
+            }
+            // Nobody asked at first sight.
+            None if !has_inputs && self.is_changed(name) => {
+                self.recording.repositories.classify_again(&path, found.as_ref(), pin)
+            }
+            None => None,
+        };
+        self.warn_external_change(name, stat.as_ref());
+        let known = self.recording.ledger.names.get(name);
+        let entries = match stat {
+            Some(now) if known.entries().is_some() && now.is_directory() => live::entries_digest(&path).ok(),
+            _ => None,
+        };
+        let content = match &found {
+            Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now, git.as_ref()),
+            _ => AfterContent::None,
+        };
+        let attributes = match &found {
+            Some(now) => self.attributes_after(name, &path, now),
+            None => Attributes::default(),
+        };
+        let target = target.map(|target| target.into_bytes());
+        let known = self.recording.ledger.names.get(name);
+        let as_before = stat == before
+            && (git.is_none() || git == known.git)
+            && target.as_ref() == self.recording.ledger.before(name).and_then(|inode| inode.target())
+            && entries == known.entries()
+            && attributes == Attributes::default();
+        if as_before {
+            return Some(After::AsBefore(content));
+        }
+        let more = More { git, target, entries, attributes };
+        let more = (more != More::default()).then(|| Box::new(more));
+        Some(match (stat, &more) {
+            (None, None) => After::Absent,
+            _ => After::Now(Box::new(Now { stat, content, more })),
+        })
+    }
+
+    /// The attributes of what is at a path, where a call may have changed them or has moved it.
+    fn attributes_after(&mut self, name: NameId, path: &[u8], now: &FileStat) -> Attributes {
+        let inode = self.recording.ledger.inodes.of(now).map(|id| self.recording.ledger.inodes.get(id));
+        let had = inode.and_then(|inode| inode.extra.as_ref()).map(|extra| &extra.attributes);
+        if had.is_none_or(|had| *had == Attributes::default())
+            && inode.is_none_or(|inode| inode.changes == 0)
+            && self.recording.ledger.names.get(name).changes == 0
+        {
+            return Attributes::default();
+        }
+        // Those of a file that was renamed and not changed are the ones that it had before.
+        self.recording.protector().take_attributes(path, now);
+        self.recording.protector().attributes(path)
+    }
+
+    /// What is said of a path that the tree has left behind a directory that we may not search.
+    ///
+    /// What no call has changed is as before, and what was removed and not made again is gone. Of what was
+    /// changed otherwise no more is known than that it may be there; nothing, if it was not there before.
+    fn hidden(&mut self, name: NameId) -> Option<After> {
+        if !self.is_changed(name) {
+            return Some(self.unseen_after(name));
+        }
+        if self.recording.ledger.names.get(name).removed {
+            return Some(After::Absent);
+        }
+        let before = self
+            .recording
+            .ledger
+            .before(name)
+            .map(|inode| inode.before)
+            .filter(|before| !before.is_symlink());
+        let path = self.recording.ledger.names.path(name);
+        self.recording.warnings.lost(WarningKind::ContentOmitted, None, || {
+            format!(
+                "what the command left at {} is in a directory that may not be searched",
+                String::from_utf8_lossy(path)
+            )
+        });
+        before.map(|before| {
+            let content = match before.is_regular() {
+                true => AfterContent::Omitted(BlobOmitted::Unreadable),
+                false => AfterContent::None,
+            };
+            After::Now(Box::new(Now { stat: Some(before), content, more: None }))
+        })
+    }
+
+    /// Whether some call has changed what is at a path, or the file that was there by another name.
+    fn is_changed(&self, name: NameId) -> bool {
+        let known = self.recording.ledger.names.get(name);
+        known.operations.intersects(Operations::CHANGES)
+            || known.rebound
+            || self.recording.ledger.before(name).is_some_and(|inode| inode.written)
+    }
+
+    /// The state of a path that nobody has changed and that can't be examined.
+    fn unseen_after(&self, name: NameId) -> After {
+        After::AsBefore(match self.recording.ledger.names.get(name).before {
+            Some(id) if self.recording.ledger.inodes.get(id).before.is_regular() => AfterContent::OfInode(id),
+            _ => AfterContent::None,
+        })
+    }
+
+    /// The bytes of the regular file that is at a name at the end.
+    fn content_after(
+        &mut self,
+        name: NameId,
+        path: &[u8],
+        now: &FileStat,
+        git: Option<&GitFacts>,
+    ) -> AfterContent {
+        let stat = Stat::from(now);
+        if let Some(id) = self.recording.ledger.inodes.of(now) {
+            let inode = self.recording.ledger.inodes.get(id);
+            if inode.appended && inode.content == Content::InPlace {
+                self.recording.protector().read_in_place(id, path, now);
+            }
+            let (known, inode) =
+                (self.recording.ledger.names.get(name), self.recording.ledger.inodes.get(id));
+            // Another name of a file that nobody has changed: undoing needs no bytes for it.
+            let is_new_name = self.recording.byte_store.keep == Keep::Undo
+                && known.before != Some(id)
+                && inode.content == Content::Unneeded;
+            if inode.has_bytes_of_before(&stat) && !is_new_name {
+                // What nobody has used but to ask for it needs no bytes.
+                let is_as_before = known.before == Some(id) && inode.before.same_state(&inode.as_known(stat));
+                if inode.content == Content::InPlace || !is_as_before {
+                    self.recording.protector().read_in_place(id, path, now);
+                }
+                return AfterContent::OfInode(id);
+            }
+            if inode.appended && !known.rebound {
+                return AfterContent::None;
+            }
+        }
+        if self.recording.byte_store.filesystems.is_pseudo(stat.dev, path) {
+            return AfterContent::None;
+        }
+        let source = Source { path, identity: stat.identity(), length: None };
+        match self.recording.byte_store.capture.hold(source, Threat::Unlink) {
+            Held::Omitted(reason) => {
+                let path = String::from_utf8_lossy(path);
+                self.recording.warnings.lost(WarningKind::ContentOmitted, None, || {
+                    format!("the bytes of {path} are not stored ({})", reason.name())
+                });
+                AfterContent::Omitted(reason)
+            }
+            held => {
+                let byte_store = &mut self.recording.byte_store;
+                let key = blob_key(Side::After, path);
+                let is_kept = byte_store.keeps_after(&held, git);
+                // Where the digest is enough, no space is needed.
+                let admission =
+                    if is_kept { byte_store.admit(&key, &held) } else { Err(BlobOmitted::TooLarge) };
+                let ticket = byte_store.capture.submit(key, held, None, admission, false);
+                if is_kept { AfterContent::Taken(ticket) } else { AfterContent::Digested(ticket) }
+            }
+        }
+    }
+
+    /// A file that changed though no traced call changed it.
+    fn warn_external_change(&mut self, name: NameId, now: Option<&Stat>) {
+        let known = self.recording.ledger.names.get(name);
+        let inode = self.recording.ledger.before(name);
+        if known.operations.intersects(Operations::CHANGES)
+            || known.rebound
+            || inode.is_some_and(|inode| inode.written)
+        {
+            return;
+        }
+        let changed = match (inode, now) {
+            (None, None) => false,
+            (Some(inode), Some(now)) => {
+                let (before, now) = (&inode.before, &inode.as_known(*now));
+                let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
+                // Another target makes another symlink, perhaps with the same number.
+                ((before.is_regular() || before.is_symlink()) && !inode.is_unmodified(now))
+                    || (before.mode ^ now.mode) & libc::S_IFMT != 0
+                    || (!inode.is_touched() && attributes(before) != attributes(now))
+            }
+            _ => true,
+        };
+        let dev = now.map(|now| now.dev).or(inode.map(|inode| inode.before.dev));
+        let path = self.recording.ledger.names.path(name).to_vec();
+        // Files of the kernel's own filesystems change by themselves.
+        if changed && !dev.is_some_and(|dev| self.recording.byte_store.filesystems.is_pseudo(dev, &path)) {
+            self.recording.warnings.lost(WarningKind::ExternalChange, None, || {
+                format!("{} changed, though no recorded call changed it", String::from_utf8_lossy(&path))
+            });
+        }
+    }
+}

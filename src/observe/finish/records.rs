@@ -1,0 +1,158 @@
+//! Makes the manifest's records of what the ledger knows and what was found at the end, one by one.
+//!
+//! Neighbours: `after.rs` has what was found, `capture.rs` what became of the bytes.
+
+use super::after::{After, AfterContent};
+use crate::git::{self, GitFacts, Repositories};
+use crate::observe::capture::{Finished, Outcome};
+use crate::observe::ledger::Ledger;
+use crate::observe::ledger::ids::{InodeId, NameId};
+use crate::observe::ledger::inodes::{Attributes, Content, Stat};
+use crate::observe::ledger::names::Name;
+use crate::snapshot::{FileRecord, FileType, GitState, Present, State};
+
+/// The records of a recording, made one by one.
+pub struct Files {
+    pub(super) ledger: Ledger,
+    pub(super) repositories: Repositories,
+    pub(super) finished: Finished,
+    pub(super) afters: Vec<(NameId, After)>,
+}
+impl Files {
+    /// The records in order of their paths.
+    pub fn iter(&self) -> impl Iterator<Item = FileRecord> {
+        self.afters.iter().map(|(record, after)| self.record(*record, after))
+    }
+
+    fn record(&self, id: NameId, after: &After) -> FileRecord {
+        let names = &self.ledger.names;
+        let name = names.get(id);
+        let path = names.path(id).to_vec();
+        let path_of = |other: Option<NameId>| {
+            other
+                .filter(|other| !names.get(*other).operations.is_empty())
+                .map(|other| names.path(other).to_vec())
+        };
+        let count = name.processes.count_beyond_named();
+        FileRecord {
+            operations: name.operations,
+            processes: name.processes.named(),
+            process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+            inherited: name.inherited,
+            changed_by_name: name.inherited && name.changed_by_name,
+            renamed_from: path_of(names.renamed_from(id)),
+            renamed_to: path_of(names.renamed_to(id)),
+            before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },
+            after: self.after(id, name, after),
+            git: name.git.as_ref().map(|facts| git_state(&self.repositories, facts, &path)),
+            git_after: match after {
+                After::AsBefore(_) | After::Absent | After::NotKept => None,
+                After::Now(now) => now
+                    .git()
+                    .filter(|facts| name.git.as_ref() != Some(facts))
+                    .map(|facts| git_state(&self.repositories, facts, &path)),
+            },
+            path,
+        }
+    }
+
+    fn before(&self, name: &Name) -> State {
+        let Some(id) = name.before else { return State::Absent { tombstone: false } };
+        let inode = self.ledger.inodes.get(id);
+        let mut present = present(&inode.before);
+        present.entries_digest = name.entries();
+        if let Some(extra) = inode.extra.as_deref() {
+            present.target.clone_from(&extra.target);
+            put_attributes(&mut present, &extra.attributes);
+        }
+        self.put_content_of(id, &mut present);
+        State::Present(Box::new(present))
+    }
+
+    /// The bytes that an inode had before.
+    fn put_content_of(&self, id: InodeId, present: &mut Present) {
+        match self.ledger.inodes.get(id).content {
+            Content::Unneeded | Content::InPlace | Content::Pinned => {}
+            Content::Read(ticket) | Content::Digested(ticket) | Content::Kept(ticket) => {
+                let outcome = self.finished.outcome(ticket, present.size);
+                put(present, outcome);
+            }
+            Content::Omitted(reason) => present.blob_omitted = Some(reason),
+        }
+    }
+
+    fn after(&self, id: NameId, name: &Name, after: &After) -> State {
+        if matches!(after, After::NotKept) {
+            return State::NotKept;
+        }
+        let Some(stat) = after.stat(id, &self.ledger) else {
+            return State::Absent { tombstone: name.removed };
+        };
+        let mut present = present(&stat);
+        match after {
+            After::AsBefore(_) => {
+                present.target = self.ledger.before(id).and_then(|inode| inode.target().cloned());
+                present.entries_digest = name.entries();
+            }
+            After::Now(now) => {
+                if let Some(more) = now.more.as_deref() {
+                    present.target.clone_from(&more.target);
+                    present.entries_digest = more.entries;
+                    put_attributes(&mut present, &more.attributes);
+                }
+            }
+            After::Absent | After::NotKept => {}
+        }
+        // What another name has told of an inode that no call has changed holds for this one.
+        if let Some(inode) = self.ledger.inodes.find(stat.identity()).map(|id| self.ledger.inodes.get(id))
+            && inode.changes == 0
+            && let Some(extra) = inode.extra.as_deref()
+        {
+            put_attributes(&mut present, &extra.attributes);
+        }
+        match after.content() {
+            AfterContent::None => {}
+            AfterContent::OfInode(id) => self.put_content_of(id, &mut present),
+            AfterContent::Taken(ticket) => {
+                let outcome = self.finished.outcome(ticket, present.size);
+                put(&mut present, outcome);
+            }
+            AfterContent::Digested(ticket) => {
+                let outcome = self.finished.outcome(ticket, present.size);
+                put(&mut present, outcome);
+                // With the digest it has all that the level of the recording asks for.
+                present.blob_omitted = present.blob_omitted.filter(|_| present.digest.is_none());
+            }
+            AfterContent::Omitted(reason) => present.blob_omitted = Some(reason),
+        }
+        State::Present(Box::new(present))
+    }
+}
+
+pub(in crate::observe) fn put_attributes(present: &mut Present, attributes: &Attributes) {
+    present.xattrs.clone_from(&attributes.xattrs);
+    present.inode_flags.clone_from(&attributes.flags);
+}
+
+fn put(present: &mut Present, outcome: Outcome) {
+    present.digest = outcome.digest;
+    present.blob = outcome.blob.as_deref().map(str::to_owned);
+    present.blob_omitted = outcome.omitted;
+}
+
+pub(in crate::observe) fn present(stat: &Stat) -> Present {
+    Present::of(FileType::from_mode(stat.mode).unwrap_or(FileType::File), stat)
+}
+
+pub(in crate::observe) fn git_state(repositories: &Repositories, facts: &GitFacts, path: &[u8]) -> GitState {
+    let (root, head) = repositories.working_tree(facts);
+    GitState {
+        root: root.to_vec(),
+        head: head.map(|id| id.to_string()),
+        relative_path: git::below(root, path).unwrap_or_default().to_vec(),
+        oid: facts.oid().map(ToString::to_string),
+        tracked: facts.tracked(),
+        dirty: facts.dirty(),
+        ignored: facts.ignored(),
+    }
+}
