@@ -186,8 +186,8 @@ struct Queue {
     done: u32,
     /// How many contents are on file, where there is a journal.
     on_file: u32,
-    /// Whether somebody waits for all that is done to be on file.
-    wanted_on_file: bool,
+    /// How many contents somebody wants to be on file.
+    wanted_on_file: u32,
     worker_gone: bool,
     /// Contents that are not stored, and why.
     omitted: HashMap<Ticket, BlobOmitted, foldhash::fast::RandomState>,
@@ -507,7 +507,7 @@ impl Capture {
             if queue.on_file > ticket.0 {
                 return;
             }
-            queue.wanted_on_file = true;
+            queue.wanted_on_file = queue.wanted_on_file.max(ticket.0 + 1);
         }
         self.hand_over();
         drop(self.progress.wait_until(|queue| queue.on_file > ticket.0));
@@ -611,8 +611,11 @@ impl Store {
     /// Puts on file what was stored, if that is asked for or nothing else has it: there is time.
     fn put_on_file(&mut self, progress: &Progress) {
         let Some(journal) = &self.journal else { return };
-        let wanted = progress.lock().wanted_on_file;
-        if !wanted && !journal.progress().1 {
+        let is_wanted = {
+            let queue = progress.lock();
+            queue.on_file < queue.wanted_on_file
+        };
+        if !is_wanted && !journal.progress().1 {
             return;
         }
         if self.failure.is_none() {
@@ -624,7 +627,6 @@ impl Store {
         }
         let mut queue = progress.lock();
         queue.on_file = queue.done;
-        queue.wanted_on_file = false;
         drop(queue);
         progress.changed.notify_all();
     }
