@@ -34,6 +34,8 @@ const FRAME_HEAD: usize = 8;
 /// What the journal's first frame says of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
+    /// The id of the snapshot that it is to become.
+    pub id: String,
     /// The process that records.
     pub recorder: ProcessMark,
     /// The process that its user waits for.
@@ -533,8 +535,13 @@ mod tests {
     /// A journal with a frame of each kind.
     fn journal() -> (tempfile::NamedTempFile, Vec<Frame>) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let begin =
-            Begin { recorder: mark(), front: mark(), blobs: "blobs".to_owned(), max_blob_bytes: Some(7) };
+        let begin = Begin {
+            id: "id".to_owned(),
+            recorder: mark(),
+            front: mark(),
+            blobs: "blobs".to_owned(),
+            max_blob_bytes: Some(7),
+        };
         let header = samples::header();
         let journal = Journal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
         let mut frames = Frames::default();

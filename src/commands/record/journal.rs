@@ -57,6 +57,7 @@ fn start_journaled(
     // A name, so that a kill leaves it.
     let (name, blobs) = directory.temporary_file()?;
     let begin = Begin {
+        id: header.id.clone(),
         recorder: ProcessMark::of(std::process::id()),
         front: setup.front,
         blobs: name,
