@@ -344,7 +344,7 @@ fn kill_once(template: &Place, wanted: &BTreeMap<String, Vec<u8>>, random: &mut 
     let header = snapshot.header();
     assert_eq!(header.killed, matches!(victim, Victim::Front | Victim::Group));
     assert_eq!(header.recovered, matches!(victim, Victim::Tracer | Victim::All));
-    for (name, wanted) in wanted {
+    for (way, (name, wanted)) in ways_of(wanted, &ways).into_iter().zip(wanted) {
         if missing.contains(&place.at(name).display().to_string()) {
             assert!(wanted.len() > 64 << 10, "{name} is small");
             continue;
@@ -357,10 +357,17 @@ fn kill_once(template: &Place, wanted: &BTreeMap<String, Vec<u8>>, random: &mut 
             Some(recorded) => assert!(recorded == *wanted, "{name} has other bytes"),
             None => {
                 let live = fs::read(place.at(name)).ok();
-                assert!(live.as_ref() == Some(wanted), "{name} was destroyed and is not recorded");
+                let what = || format!("{way} {name} of {} bytes: {record:?}", wanted.len());
+                assert!(live.as_ref() == Some(wanted), "destroyed and not recorded: {}", what());
             }
         }
     }
+}
+
+/// The way in which each file is destroyed, in the order of their names.
+fn ways_of<'w>(wanted: &BTreeMap<String, Vec<u8>>, ways: &[&'w str]) -> Vec<&'w str> {
+    let number = |name: &String| name.rsplit('f').next().unwrap().parse::<usize>().unwrap();
+    wanted.keys().map(|name| ways[number(name)]).collect()
 }
 
 fn kill_at_random(rounds: usize, files: usize) {
