@@ -173,6 +173,8 @@ pub enum Verb {
     Restore(Restore),
     /// Build the recorded state under a new directory
     Branch(Branch),
+    /// Make a snapshot of what a killed recording has left
+    Recover(Recover),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -332,6 +334,19 @@ pub struct Branch {
     /// Also put back ownership and set-ID bits
     #[arg(long)]
     pub preserve: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `recover`.
+#[derive(Debug, Args)]
+pub struct Recover {
+    /// The directory of the recording
+    pub dir: PathBuf,
+    /// Only remove what the recording has left
+    #[arg(long)]
+    pub discard: bool,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

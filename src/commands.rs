@@ -16,6 +16,7 @@ pub mod out;
 pub mod paths;
 mod progress;
 pub mod record;
+pub mod recover;
 pub mod restore;
 pub mod show;
 #[cfg(test)]
@@ -84,6 +85,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Completions { shell } => completions::completions(shell, console),
         Verb::Man { dir } => completions::man(&dir),
         Verb::Verify(args) => verify::run(&args, console),
+        Verb::Recover(args) => recover::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),
         Verb::Restore(args) => restore::run(&args, console),
     }

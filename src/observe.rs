@@ -6,6 +6,7 @@
 //! - [`resolve`]: the path as the kernel resolves it for the tracee, by its name in our mount namespace.
 //! - [`ledger`]: what is known of names and inodes, and the one way in which a change is applied.
 //! - [`capture`]: bytes on their way into the bundle.
+//! - `journal.rs`: what is put on file before a call continues, for the case that everything is killed.
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
 //! - [`processes`], [`warnings`]: the other lists.
@@ -14,6 +15,7 @@
 mod calls;
 pub mod capture;
 pub mod finish;
+mod journal;
 pub mod ledger;
 pub mod lookups;
 mod mounts;

@@ -5,6 +5,7 @@
 //! - [`manifest`]: the types; [`wire`] their JSON.
 //! - [`layout`]: the directory, and how a bundle gets into it in one piece.
 //! - [`blobs`]: writes `blobs.parquet` while the recording runs.
+//! - [`journal`]: what a recording has changed so far; [`recover`] makes a bundle of it after a kill.
 //! - [`reader`]: opens a bundle that may come from anyone.
 //! - [`source`]: the content of a recorded state, from the bundle or from Git.
 //! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`stat`]: from stat(2) to a
@@ -17,10 +18,13 @@ pub mod compare;
 pub mod digest;
 mod error;
 pub mod identity;
+pub mod journal;
 pub mod layout;
 pub mod live;
 pub mod manifest;
 pub mod reader;
+pub mod recover;
+
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod source;

@@ -7,6 +7,7 @@ mod observer;
 mod races;
 mod readme;
 mod record;
+mod recover;
 mod show;
 mod sparse;
 mod support;

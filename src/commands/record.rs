@@ -3,13 +3,14 @@
 //! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for and
 //! the parent of the command, `tracing.rs` the one that traces; `channel.rs` is between them. `witness.rs`
 //! belongs to the front, `process_tree.rs` and `control.rs` to the tracing process, which writes the snapshot
-//! with `bundle.rs` and the report with `report.rs`.
+//! with `bundle.rs` and the report with `report.rs`, and starts its journal with `journal.rs`.
 
 mod bundle;
 mod channel;
 mod control;
 mod descriptors;
 mod front;
+mod journal;
 mod process_tree;
 mod report;
 mod setup;
@@ -34,6 +35,7 @@ use crate::trace::sys;
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
+use report::say;
 use setup::{Setup, set_up};
 use tracing::Handover;
 
@@ -108,18 +110,12 @@ fn report_outcome(done: &RecordingOutcome, strict: bool) -> Option<Exit> {
         return Some(Exit::Failure);
     }
     done.notes.iter().for_each(|note| say(note));
-    if !done.report.is_empty() {
-        eprint!("{}", done.report);
-    }
+    report::print(&done.report);
     if strict && !done.complete {
         say("the recording is incomplete (--strict)");
         return Some(Exit::Failure);
     }
     None
-}
-
-fn say(sentence: &str) {
-    eprintln!("agent-snapshot: {sentence}");
 }
 
 fn end_as(end: CommandEnd) -> Exit {

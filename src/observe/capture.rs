@@ -11,19 +11,21 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::ledger::ids::InodeId;
 use rustix::process::{Resource, getrlimit};
 
 use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
+use crate::snapshot::journal::{Frames, Journal};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{BlobOmitted, Digest, Error, live};
 
 /// Files up to this size are read while the tracee is stopped at the entry of its call.
-const SMALL: u64 = 64 << 10;
+pub const SMALL: u64 = 64 << 10;
 /// Files up to this size are read at once where the call changes them in place.
 const SMALL_IN_PLACE: u64 = 1 << 20;
 /// Bytes that may wait in the queue.
@@ -105,10 +107,22 @@ impl Held {
     }
 }
 
+/// Whose bytes are handed in.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// Device and inode number of the file, whose own descriptor may hold the bytes.
+    pub identity: (u64, u64),
+    /// Its number in the ledger.
+    pub inode: InodeId,
+    /// Whether nothing else may have the bytes: they were not only read.
+    pub threatened: bool,
+}
+
 struct Job {
     key: String,
     held: Held,
     store: bool,
+    origin: Option<Origin>,
 }
 
 /// Contents that are handed over together.
@@ -137,6 +151,10 @@ struct Queue {
     bytes: u64,
     files: u64,
     done: u32,
+    /// How many contents are on file, where there is a journal.
+    on_file: u32,
+    /// Whether somebody waits for all that is done to be on file.
+    wanted_on_file: bool,
     worker_gone: bool,
 }
 
@@ -171,6 +189,7 @@ pub struct Capture {
     next: u32,
     /// Large files that wait for the worker, by inode: a change in place waits for them.
     deferred: HashMap<(u64, u64), Ticket, foldhash::fast::RandomState>,
+    journal: Option<Arc<Journal>>,
 }
 
 /// Who stores what is handed over.
@@ -224,7 +243,22 @@ impl Capture {
             queued_files,
             next: 0,
             deferred: HashMap::default(),
+            journal: None,
         }
+    }
+
+    /// The same, noting in a journal what is stored. Nothing was handed in yet.
+    pub fn journaled(mut self, journal: Arc<Journal>) -> Capture {
+        if let Worker::Here(store) = &mut self.worker {
+            store.journal = Some(Arc::clone(&journal));
+        }
+        self.journal = Some(journal);
+        self
+    }
+
+    /// The journal, and the directory that it is in.
+    pub fn journal(&self) -> Option<(Arc<Journal>, Arc<SnapshotDir>)> {
+        Some((Arc::clone(self.journal.as_ref()?), Arc::clone(&self.directory)))
     }
 
     /// Makes the bytes of a file safe from a call that is about to be made.
@@ -295,14 +329,14 @@ impl Capture {
 
     /// Hands bytes in under `key`; `store` false asks for the digest alone.
     ///
-    /// `inode` is that of the file itself where `held` may still be its own descriptor.
-    pub fn submit(&mut self, key: String, held: Held, inode: Option<(u64, u64)>, store: bool) -> Ticket {
+    /// `origin` is the file itself where `held` may still be its own descriptor.
+    pub fn submit(&mut self, key: String, held: Held, origin: Option<Origin>, store: bool) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
-        if let (Held::File(_), Some(inode)) = (&held, inode) {
-            self.deferred.insert(inode, ticket);
+        if let (Held::File(_), Some(Origin { identity, .. })) = (&held, origin) {
+            self.deferred.insert(identity, ticket);
         }
-        self.batch.add(Job { key, held, store });
+        self.batch.add(Job { key, held, store, origin });
         if self.batch.is_due() {
             self.hand_over();
         }
@@ -329,7 +363,10 @@ impl Capture {
         match &mut self.worker {
             // One that is gone is told at the end; the command runs on.
             Worker::Started(batches, _) => drop(batches.send(batch)),
-            Worker::Here(store) => store.take_batch(batch, &self.progress),
+            Worker::Here(store) => {
+                store.take_batch(batch, &self.progress);
+                store.put_on_file(&self.progress);
+            }
         }
     }
 
@@ -342,8 +379,25 @@ impl Capture {
     /// Waits until no content of `inode` is still to be read from the file itself.
     pub fn settle(&mut self, inode: (u64, u64)) {
         if let Some(ticket) = self.deferred.remove(&inode) {
-            drop(self.progress.wait_until(|queue| queue.done > ticket.0));
+            match self.journal {
+                // The file itself is the only other place that has them.
+                Some(_) => self.put_on_file(ticket),
+                None => drop(self.progress.wait_until(|queue| queue.done > ticket.0)),
+            }
         }
+    }
+
+    /// Waits until a content that was handed in is on file, where it outlives this process.
+    pub fn put_on_file(&mut self, ticket: Ticket) {
+        {
+            let mut queue = self.progress.lock();
+            if queue.on_file > ticket.0 {
+                return;
+            }
+            queue.wanted_on_file = true;
+        }
+        self.hand_over();
+        drop(self.progress.wait_until(|queue| queue.on_file > ticket.0));
     }
 
     /// Waits until all is stored that was handed in.
@@ -392,7 +446,20 @@ fn start(progress: &Arc<Progress>) -> io::Result<Start> {
     let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
         let _gone = WorkerGone(Arc::clone(&progress));
         let Ok(mut store) = store.recv() else { return Finished::failed("nothing was stored") };
-        queue.iter().for_each(|batch| store.take_batch(batch, &progress));
+        loop {
+            let batch = match queue.try_recv() {
+                Ok(batch) => batch,
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) => {
+                    store.put_on_file(&progress);
+                    match queue.recv() {
+                        Ok(batch) => batch,
+                        Err(_) => break,
+                    }
+                }
+            };
+            store.take_batch(batch, &progress);
+        }
         store.finish()
     })?;
     Ok((stores, batches, thread))
@@ -410,13 +477,65 @@ struct Store {
     /// The first error of writing.
     failure: Option<io::Error>,
     outcomes: Vec<Outcome>,
+    journal: Option<Arc<Journal>>,
 }
 
 impl Store {
     fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Store {
         let full = is_full(&directory, 0);
         let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-        Store { writer, longest, directory, full, since_asked: 0, failure: None, outcomes: Vec::new() }
+        Store {
+            writer,
+            longest,
+            directory,
+            full,
+            since_asked: 0,
+            failure: None,
+            outcomes: Vec::new(),
+            journal: None,
+        }
+    }
+
+    /// Puts on file what was stored, if that is asked for or nothing else has it: there is time.
+    fn put_on_file(&mut self, progress: &Progress) {
+        let Some(journal) = &self.journal else { return };
+        let wanted = progress.lock().wanted_on_file;
+        if !wanted && !journal.progress().1 {
+            return;
+        }
+        if self.failure.is_none() {
+            match self.writer.settle() {
+                // Also those that needed no row of their own.
+                Ok(()) => self.directory.remove_temporaries(&journal.complete()),
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        let mut queue = progress.lock();
+        queue.on_file = queue.done;
+        queue.wanted_on_file = false;
+        drop(queue);
+        progress.changed.notify_all();
+    }
+
+    /// Tells the journal what became of a content that it does not hold itself.
+    fn note(&self, origin: Origin, outcome: &Outcome) {
+        let Some(journal) = &self.journal else { return };
+        let inode = origin.inode.number();
+        match (outcome.digest, outcome.omitted) {
+            (Some(digest), None | Some(BlobOmitted::TooLarge)) => journal.stored(
+                inode,
+                outcome.blob.as_deref(),
+                digest.to_string(),
+                outcome.size,
+                origin.threatened,
+            ),
+            (_, reason) => {
+                let mut frames = Frames::default();
+                frames.omitted(inode, reason.unwrap_or(BlobOmitted::Unreadable));
+                // Whoever prepares the next call is told of the failure.
+                let _ = journal.write(frames);
+            }
+        }
     }
 
     fn take_batch(&mut self, Batch { jobs, bytes, files }: Batch, progress: &Progress) {
@@ -433,7 +552,12 @@ impl Store {
 
     fn take_all(&mut self, jobs: Vec<Job>) {
         for job in jobs {
+            // The journal itself has what is in memory.
+            let origin = job.origin.filter(|_| matches!(job.held, Held::File(_)));
             let outcome = self.take(job);
+            if let Some(origin) = origin {
+                self.note(origin, &outcome);
+            }
             self.outcomes.push(outcome);
         }
     }
@@ -446,7 +570,7 @@ impl Store {
         Finished { outcomes: self.outcomes, blobs }
     }
 
-    fn take(&mut self, Job { key, held, store }: Job) -> Outcome {
+    fn take(&mut self, Job { key, held, store, .. }: Job) -> Outcome {
         let size = held.data_size();
         self.since_asked += size;
         if store && (self.since_asked >= SPACE_INTERVAL || size >= LARGE) {

@@ -17,6 +17,7 @@ use std::io;
 use self::after::{After, AfterContent};
 use self::examine::{Examined, Examiner};
 pub use self::records::Files;
+pub(super) use self::records::{git_state, present, put_attributes};
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
 use super::recorder::Recorder;

@@ -25,6 +25,21 @@ struct Process {
     exit_status: Option<i32>,
 }
 
+impl Process {
+    fn record(&self, id: u32) -> ProcessRecord {
+        let last = (!self.former.is_empty()).then_some(&self.image);
+        ProcessRecord {
+            id,
+            pid: self.pid.0.unsigned_abs(),
+            parent: self.parent.map(|parent| parent.0),
+            image: Arc::clone(&self.image),
+            cwd: self.cwd.clone(),
+            exit_status: self.exit_status,
+            execs: self.former.iter().chain(last).map(|exec| Exec::clone(exec)).collect(),
+        }
+    }
+}
+
 /// What a living process means for name resolution and rights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessTraits {
@@ -142,6 +157,14 @@ impl ProcessTable {
         }
     }
 
+    /// The record of a process as it is now. Until it executes a program, its image is its parent's, and is
+    /// left out.
+    pub fn record(&self, id: ProcessId) -> ProcessRecord {
+        let process = &self.all[index(id)];
+        let image = if process.executed { Arc::clone(&process.image) } else { Arc::default() };
+        ProcessRecord { image, ..process.record(id.0) }
+    }
+
     /// The processes that still live.
     pub fn living(&self) -> impl Iterator<Item = Tid> {
         self.living.keys().copied()
@@ -149,23 +172,7 @@ impl ProcessTable {
 
     /// The records of the manifest, in order of their start.
     pub fn into_records(self) -> Vec<ProcessRecord> {
-        self.all
-            .into_iter()
-            .zip(1..)
-            .map(|(process, id)| {
-                let last = (!process.former.is_empty()).then(|| Arc::clone(&process.image));
-                let execs = process.former.into_iter().chain(last).map(Arc::unwrap_or_clone).collect();
-                ProcessRecord {
-                    id,
-                    pid: process.pid.0.unsigned_abs(),
-                    parent: process.parent.map(|parent| parent.0),
-                    image: process.image,
-                    cwd: process.cwd,
-                    exit_status: process.exit_status,
-                    execs,
-                }
-            })
-            .collect()
+        self.all.into_iter().zip(1..).map(|(process, id)| process.record(id)).collect()
     }
 }
 

@@ -171,7 +171,8 @@ impl Observer for Recorder {
 
     fn started(&self, process: Tid, parent: Tid) {
         self.guarded((), |state| {
-            state.processes.start(process, parent);
+            let id = state.processes.start(process, parent);
+            state.journal_process(id);
         });
         self.events.started(process);
     }
@@ -197,7 +198,11 @@ impl Observer for Recorder {
     fn ended(&self, process: Tid, end: End) {
         self.guarded((), |state| {
             state.core_dump_settled(process, end);
+            let id = state.processes.living_id(process);
             state.processes.end(process, end);
+            if let (Some(id), Some(journal)) = (id, &mut state.byte_store.journal) {
+                journal.ended(id, end.exit_status());
+            }
         });
         self.events.ended(process, end);
     }

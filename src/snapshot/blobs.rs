@@ -16,7 +16,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
-pub use self::groups::{CHUNK, COLUMNS, Compression, GROUP_ROWS};
+pub use self::groups::{CHUNK, COLUMNS, Compression, GROUP_ROWS, GroupLog, complete};
 use self::groups::{PendingRow, RowGroup, RowGroupWriter};
 use super::digest::{digest_file, digest_file_like, read_at};
 use super::error::Error;
@@ -128,14 +128,21 @@ pub struct BlobWriter {
     long: HashSet<u64, RandomState>,
     /// The first write error; nothing is written after it.
     failed: Option<(io::ErrorKind, String)>,
+    /// Where it is noted what is on file.
+    log: Option<GroupLog>,
 }
 
 impl BlobWriter {
     /// Starts writing to `file`, which is empty. Rows are written later than they are stored; if that fails,
     /// all later contents and `finish` fail.
     pub fn new(file: File, compression: Compression) -> io::Result<BlobWriter> {
+        BlobWriter::logged(file, compression, None)
+    }
+
+    /// The same, noting in a journal what is on file.
+    pub fn logged(file: File, compression: Compression, log: Option<GroupLog>) -> io::Result<BlobWriter> {
         Ok(BlobWriter {
-            groups: RowGroupWriter::new(file, compression)?,
+            groups: RowGroupWriter::new(file, compression, log.clone())?,
             group: RowGroup::new(),
             filled: 0,
             length: END_BYTES,
@@ -143,6 +150,7 @@ impl BlobWriter {
             taken: Default::default(),
             long: Default::default(),
             failed: None,
+            log,
         })
     }
 
@@ -190,6 +198,15 @@ impl BlobWriter {
     /// The key that holds the content with `digest`, if it is stored.
     pub fn key_of(&self, digest: &Digest) -> Option<Arc<str>> {
         self.keys.get(digest).cloned()
+    }
+
+    /// Writes what is pending, so that all contents which are stored are on file.
+    pub fn settle(&mut self) -> io::Result<()> {
+        self.check_alive()?;
+        self.flush()?;
+        self.groups.settle().inspect_err(|error| {
+            self.failed = Some((error.kind(), error.to_string()));
+        })
     }
 
     /// Finishes the file and returns it; none if no row was written.
@@ -375,7 +392,9 @@ impl BlobWriter {
             return Ok(());
         }
         self.filled = 0;
-        let full = std::mem::replace(&mut self.group, RowGroup { rows: Vec::new(), buffer: Vec::new() });
+        self.group.stored = self.log.as_ref().map_or(0, |log| log.journal.progress().0);
+        let full =
+            std::mem::replace(&mut self.group, RowGroup { rows: Vec::new(), buffer: Vec::new(), stored: 0 });
         self.group = self.groups.write(full).inspect_err(|error| {
             self.failed = Some((error.kind(), error.to_string()));
         })?;

@@ -25,6 +25,10 @@ pub const MANIFEST: &str = "manifest.json";
 pub const BLOBS: &str = "blobs.parquet";
 /// The name of the journal of a restore, in the directory of its rescue.
 pub const RESTORE_JOURNAL: &str = ".agent-snapshot-restore";
+/// The name of the journal of a recording that has not ended, or was killed.
+pub const JOURNAL: &str = ".agent-snapshot-journal";
+/// The name of the file that hides an unfinished recording from Git, and its content.
+const GITIGNORE: (&str, &[u8]) = (".gitignore", b"*\n");
 
 /// The prefix and suffix of temporary files: output on a filesystem without O_TMPFILE, or during a commit.
 const TEMPORARY: (&str, &str) = (".agent-snapshot-", ".tmp");
@@ -122,6 +126,70 @@ impl SnapshotDir {
         made.or_else(|| elsewhere().ok().and_then(|dir| unnamed_in(&dir).ok())).ok_or(refusal)
     }
 
+    /// A new file for `commit` with a temporary name in the directory, and that name: a kill of this process
+    /// leaves it.
+    pub fn temporary_file(&self) -> io::Result<(String, File)> {
+        named(&self.dir)
+    }
+
+    /// Gives a temporary name in the directory to a file of [`SnapshotDir::unnamed_file`].
+    pub fn name_temporarily(&self, file: &File) -> io::Result<String> {
+        link(&self.dir, file)
+    }
+
+    /// Removes temporary names.
+    pub fn remove_temporaries(&self, names: &[String]) {
+        for name in names {
+            // A name that stays is removed by the commit.
+            let _ = remove(&self.dir, name);
+        }
+    }
+
+    /// Waits until the names in it are on the disk.
+    pub fn sync_names(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.dir)?)
+    }
+
+    /// Opens a temporary file by its name, to be read and completed.
+    pub fn open_temporary(&self, name: &str) -> io::Result<File> {
+        if !is_temporary(name.as_bytes()) || name.contains('/') {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        Ok(File::from(rustix::fs::openat(&self.dir, name, flags, Mode::empty())?))
+    }
+
+    /// Makes the journal of a recording, and hides the directory from Git until the commit.
+    pub fn create_journal(&self) -> io::Result<File> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mut ignore = File::from(rustix::fs::openat(&self.dir, GITIGNORE.0, flags, PRIVATE).or_else(
+            // It was left by a killed recording: what else is in the directory was checked.
+            |_| rustix::fs::openat(&self.dir, GITIGNORE.0, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()),
+        )?);
+        io::Write::write_all(&mut ignore, GITIGNORE.1)?;
+        Ok(File::from(rustix::fs::openat(&self.dir, JOURNAL, flags, PRIVATE)?))
+    }
+
+    /// Opens the journal that a killed recording has left.
+    pub fn open_journal(&self) -> io::Result<Option<File>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        match rustix::fs::openat(&self.dir, JOURNAL, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(File::from(file))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether it holds a committed snapshot.
+    pub fn is_committed(&self) -> bool {
+        named_identity(&self.dir, OsStr::new(MANIFEST)).is_some()
+    }
+
+    /// Removes what an unfinished recording has left, the journal last; a committed snapshot stays.
+    pub fn discard_unfinished(&self) -> io::Result<()> {
+        remove_unfinished(&self.dir)
+    }
+
     /// Whether the command itself could run out of space if `more` bytes were captured.
     pub fn is_nearly_full(&self, more: u64) -> io::Result<bool> {
         let stat = rustix::fs::fstatvfs(&self.dir)?;
@@ -162,7 +230,8 @@ impl SnapshotDir {
             let parent = rustix::fs::openat(&home.dir, c"..", DIRECTORY, Mode::empty());
             parent.and_then(rustix::fs::fsync).map_err(io::Error::from).map_err(failed("sync what holds"))?;
         }
-        remove_stale(&home.dir);
+        // The snapshot is complete without this, so that errors do not matter.
+        let _ = remove_unfinished(&home.dir);
         // A child that another thread is forking has the descriptor, and with it the lock, until its execve:
         // the next process that wants the directory need not wait for that.
         let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
@@ -311,6 +380,20 @@ fn make_private(dir: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a process has locked the directory at `path`.
+pub fn is_locked(path: &Path) -> bool {
+    let opened = rustix::fs::open(path, DIRECTORY, Mode::empty());
+    opened.is_ok_and(|dir| {
+        rustix::fs::flock(dir, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    })
+}
+
+/// Waits until no process has locked the directory at `path`.
+pub fn wait_until_unlocked(path: &Path) -> io::Result<()> {
+    let dir = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
+    Ok(rustix::fs::flock(dir, FlockOperation::LockShared)?)
+}
+
 fn refused(path: &Path, reason: &str) -> Error {
     Error::Refused(format!("{} {reason}", printable(path.as_os_str().as_bytes())))
 }
@@ -326,6 +409,8 @@ fn check_contents(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
             name if regular && name == BLOBS.as_bytes() => blobs = true,
             name if regular && is_temporary(name) => temporary = true,
             name if regular && name == RESTORE_JOURNAL.as_bytes() => {}
+            name if regular && name == JOURNAL.as_bytes() => temporary = true,
+            name if regular && name == GITIGNORE.0.as_bytes() && is_own_gitignore(dir) => {}
             other => {
                 let reason = format!(
                     "holds {}, which is no part of a snapshot: name a new or an empty directory",
@@ -375,12 +460,24 @@ pub fn is_temporary(name: &[u8]) -> bool {
     name.strip_prefix(TEMPORARY.0.as_bytes()).is_some_and(|rest| rest.ends_with(TEMPORARY.1.as_bytes()))
 }
 
-/// Removes temporary files of a killed commit, or of a killed run on a filesystem without O_TMPFILE.
-fn remove_stale(dir: &OwnedFd) {
-    // The snapshot is complete without this, so that errors do not matter.
-    for name in entries(dir).unwrap_or_default().into_iter().filter(|name| is_temporary(name)) {
-        let _ = rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::empty());
+/// Removes the temporary files of a killed commit or recording, and last its journal, which names them.
+fn remove_unfinished(dir: &OwnedFd) -> io::Result<()> {
+    for name in entries(dir)? {
+        if is_temporary(&name) || name == GITIGNORE.0.as_bytes() && is_own_gitignore(dir) {
+            rustix::fs::unlinkat(dir, name.as_slice(), AtFlags::empty())?;
+        }
     }
+    remove(dir, JOURNAL)
+}
+
+/// Whether the `.gitignore` of a directory is the one that we write.
+fn is_own_gitignore(dir: &OwnedFd) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let Ok(file) = rustix::fs::openat(dir, GITIGNORE.0, flags, Mode::empty()) else { return false };
+    let mut text = Vec::new();
+    let read = File::from(file).take(16).read_to_end(&mut text);
+    // A kill may have cut it.
+    read.is_ok() && GITIGNORE.1.starts_with(&text)
 }
 
 fn remove(dir: &OwnedFd, name: &str) -> io::Result<()> {
@@ -430,6 +527,15 @@ fn free_name<T>(mut take: impl FnMut(&str) -> io::Result<T>) -> io::Result<(Stri
     }
 }
 
+/// Gives a file a temporary name.
+fn link(dir: &OwnedFd, file: &File) -> io::Result<String> {
+    let proc = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // AT_EMPTY_PATH would need a capability (linkat(2)), the path through /proc does not.
+    let linked =
+        free_name(|name| Ok(rustix::fs::linkat(CWD, proc.as_str(), dir, name, AtFlags::SYMLINK_FOLLOW)?));
+    Ok(linked?.0)
+}
+
 /// The temporary names of a commit, removed if it fails.
 struct Temporaries<'a> {
     dir: &'a OwnedFd,
@@ -439,13 +545,8 @@ struct Temporaries<'a> {
 impl Temporaries<'_> {
     /// Gives `file` a temporary name, by a hard link if possible and else by a copy.
     fn give(&mut self, file: File, sync: bool) -> io::Result<String> {
-        let proc = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // AT_EMPTY_PATH would need a capability (linkat(2)), the path through /proc does not.
-        let linked = free_name(|name| {
-            Ok(rustix::fs::linkat(CWD, proc.as_str(), self.dir, name, AtFlags::SYMLINK_FOLLOW)?)
-        });
-        let (name, file) = match linked {
-            Ok((name, ())) => (name, file),
+        let (name, file) = match link(self.dir, &file) {
+            Ok(name) => (name, file),
             // EXDEV where the directory was made again elsewhere, ENOENT where the name is gone for
             // good; and if it is worse than that, the copy meets it too.
             Err(_) => self.copy(file)?,

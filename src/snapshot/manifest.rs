@@ -48,6 +48,12 @@ pub struct Header {
     pub keep: Keep,
     /// How many paths were only asked for and have no record; none if all such paths have one.
     pub existence_only: Option<u64>,
+    /// Whether the process that the user waited for was killed, and the recording went on to its end.
+    pub killed: bool,
+    /// Whether processes of the tree lived on: a later snapshot replaces this one.
+    pub running: bool,
+    /// Whether the recorder was killed, and the snapshot made from its journal.
+    pub recovered: bool,
     /// False if a warning says that something was not recorded.
     pub complete: bool,
     /// What the user should know of the recording.

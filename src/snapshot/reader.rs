@@ -5,8 +5,8 @@
 //! content are checked while it is read. `blob_reader.rs` knows the parquet file, `checks.rs` the rules of
 //! a manifest, `json.rs` guards the parser against hostile JSON.
 
-mod blob_reader;
-mod checks;
+pub(super) mod blob_reader;
+pub(super) mod checks;
 mod json;
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use self::blob_reader::BlobReader;
 use self::checks::Wanted;
 use super::error::{Error, printable};
-use super::layout::{BLOBS, MANIFEST};
+use super::layout::{BLOBS, JOURNAL, MANIFEST};
 use super::manifest::{Digest, FileRecord, Header, Manifest};
 use super::sparse::Sink;
 
@@ -149,6 +149,13 @@ fn shown(path: &Path) -> String {
 }
 
 fn no_manifest(path: &Path) -> Error {
+    if path.join(JOURNAL).exists() {
+        return Error::Format(format!(
+            "{0} holds a recording that has not ended, or was killed: agent-snapshot recover {0} makes a \
+             snapshot of what it has changed",
+            shown(path)
+        ));
+    }
     Error::Format(format!("{} holds no manifest.json: it is no snapshot, or an unfinished one", shown(path)))
 }
 

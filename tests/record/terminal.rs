@@ -166,7 +166,11 @@ impl Terminal {
             if owner != shell && !is_stopped(owner.as_raw()) {
                 break;
             }
-            assert!(Instant::now() < deadline, "{command} gives nobody the terminal");
+            if Instant::now() >= deadline {
+                self.listen(1000);
+                let owner = group(owner.as_raw());
+                panic!("{command} gives nobody the terminal, but {:?}; in front of it: {owner}", self.shown);
+            }
             std::thread::yield_now();
         }
     }
@@ -338,5 +342,129 @@ fn closed_terminal_ends_the_command() {
         let snapshot = place.snapshot();
         assert_eq!(snapshot.header().exit_signal.as_deref(), Some("SIGHUP"));
         assert_eq!(bytes(&snapshot, place.file(&snapshot, "file"), false), b"x\n");
+    }
+}
+
+/// The state of a process as procfs shows it, and its process group; none if there is no such process.
+fn state_and_group(pid: &str) -> Option<(String, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit(')').next()?.split_whitespace().map(str::to_owned);
+    Some((fields.next()?, fields.nth(1)?))
+}
+
+#[test]
+fn background_group_that_timeout_makes_stops_at_a_read_of_the_terminal() {
+    let steps = |terminal: &mut Terminal| {
+        // Without job control timeout is no leader of a group, so that it makes one, in the background.
+        let inner = "echo pid:$$.; read line < /dev/tty; echo never";
+        terminal.line(&format!("sh -c 'timeout 1000 $r sh -c \"$0\"; echo status:$?.' '{inner}'"), "pid:");
+        let mut pid = terminal.until(".");
+        // The line that was typed is shown, too.
+        while pid.contains('$') {
+            terminal.until("pid:");
+            pid = terminal.until(".");
+        }
+        let pid = pid.trim_end_matches('.');
+        let deadline = Instant::now() + PATIENCE;
+        let group = loop {
+            assert!(Instant::now() < deadline, "it does not stop, but {:?}", state_and_group(pid));
+            match state_and_group(pid) {
+                Some((state, group)) if state == "T" || state == "t" => break group,
+                _ => std::thread::yield_now(),
+            }
+        };
+        let timeout = nix::unistd::Pid::from_raw(group.parse().unwrap());
+        nix::sys::signal::kill(timeout, nix::sys::signal::Signal::SIGTERM).unwrap();
+        terminal.until("status:143.");
+    };
+    at_a_terminal(steps, |place| {
+        assert_eq!(place.snapshot().header().exit_signal.as_deref(), Some("SIGTERM"));
+    });
+}
+
+#[test]
+fn orphaned_group_reads_the_terminal_in_vain() {
+    let steps = |terminal: &mut Terminal| {
+        // The shell that has started the group ends, so that nobody could continue it.
+        let inner = "until [ -e go ]; do :; done; read line < /dev/tty; echo read:$? > read";
+        terminal.line(&format!("(set -m; $r sh -c '{inner}' & ) ; : > go; echo started:$?."), "started:0.");
+        let deadline = Instant::now() + PATIENCE;
+        while !fs::read(terminal.place.at("read")).is_ok_and(|text| !text.is_empty()) {
+            assert!(Instant::now() < deadline, "the read does not fail");
+            std::thread::yield_now();
+        }
+        assert_eq!(fs::read(terminal.place.at("read")).unwrap(), b"read:1\n");
+    };
+    at_a_terminal(steps, Place::wait_for_lock);
+}
+
+#[test]
+fn command_that_leads_its_session_is_hung_up() {
+    for recorded in [false, true] {
+        let place = Place::new();
+        let (master, slave) = open_pty();
+        // It waits for the signal, which a shell misses between two of its checks, and leaves a process in the
+        // foreground, which is hung up when the leader ends.
+        let script = "
+import signal, subprocess, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+subprocess.Popen(['sleep', '1000'], preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []))
+print('up', flush=True)
+signal.sigwait([signal.SIGHUP])
+print('hup', file=open('hup', 'w'))
+sys.exit(3)
+";
+        let mut command = place.program("setsid");
+        command.args(["--ctty", "--wait"]);
+        if recorded {
+            command.args([BINARY, "--snapshot-dir"]).arg(&place.out);
+        }
+        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        command.args(["python3", "-c", script]).stdin(stdio()).stdout(stdio()).stderr(stdio());
+        let mut child = command.spawn().unwrap();
+        drop((command, slave));
+        let mut shown = Vec::new();
+        while !shown.ends_with(b"up\r\n") {
+            let mut byte = [0];
+            (&master).read_exact(&mut byte).unwrap();
+            shown.push(byte[0]);
+        }
+        drop(master);
+        assert_eq!(wait(&mut child).code(), Some(3), "recorded: {recorded}");
+        assert_eq!(fs::read(place.at("hup")).unwrap(), b"hup\n");
+        if recorded {
+            assert_eq!(place.snapshot().header().exit_status, 3);
+        }
+    }
+}
+
+#[test]
+fn what_ignores_the_hangup_outlives_the_terminal() {
+    for wrap in ["nohup", "setsid -w"] {
+        for recorded in [None, Some("auto")] {
+            let Some(mut terminal) = Terminal::new(recorded) else { return };
+            terminal.keys(&format!(
+                "mkfifo fifo; {wrap} $r sh -c 'echo > up; read x < fifo; echo $x > late' &\n"
+            ));
+            let deadline = Instant::now() + PATIENCE;
+            while !terminal.place.at("up").exists() {
+                assert!(Instant::now() < deadline, "it does not start: {:?}", terminal.shown);
+                std::thread::yield_now();
+            }
+            let Terminal { master, mut shell, place, .. } = terminal;
+            drop(master);
+            wait(&mut shell);
+            place.write("fifo", "word\n");
+            while !fs::read(place.at("late")).is_ok_and(|text| text == b"word\n") {
+                assert!(Instant::now() < deadline, "{wrap}: it did not outlive the terminal");
+                std::thread::yield_now();
+            }
+            if recorded.is_some() {
+                place.wait_for_lock();
+                let snapshot = place.snapshot();
+                assert_eq!(snapshot.header().exit_status, 0);
+                assert_eq!(bytes(&snapshot, place.file(&snapshot, "late"), false), b"word\n");
+            }
+        }
     }
 }

@@ -71,13 +71,23 @@ pub fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Runs a restore with `flags` and calls `each` at every stop of its first thread, with the process and
+/// Runs a restore as [`trace_verb`] does.
+pub fn trace_restore(place: &Place, flags: &[&str], each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
+    trace_verb(place, "restore", flags, each)
+}
+
+/// Runs a verb on the snapshot with `flags` and calls `each` at every stop of its first thread, with the process and
 /// how many system calls it has made; how many it made in all, and its exit status unless it was killed.
-pub fn trace_restore(place: &Place, flags: &[&str], mut each: impl FnMut(Pid, u64)) -> (u64, Option<i32>) {
+pub fn trace_verb(
+    place: &Place,
+    verb: &str,
+    flags: &[&str],
+    mut each: impl FnMut(Pid, u64),
+) -> (u64, Option<i32>) {
     // It waits for a line on its standard input.
     let mut command = place.program("sh");
     command.args(["-c", r#"read _; exec "$0" "$@""#]).arg(place.executable(BINARY.as_ref()));
-    command.arg("restore").arg(&place.out).args(flags).current_dir(&place.home);
+    command.arg(verb).arg(&place.out).args(flags).current_dir(&place.home);
     #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -14,7 +14,7 @@ use crate::commands::exit::Exit;
 use crate::observe::Recorder;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, Host, SnapshotKind, Tool, WarningKind, identity};
+use crate::snapshot::{Header, Host, Keep, SnapshotKind, Tool, WarningKind, identity};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -37,10 +37,47 @@ pub struct RecordingTimes {
     pub elapsed: Duration,
 }
 
+/// What the manifest says that is known before the command is started.
+pub fn first_header(setup: &Setup) -> Header {
+    let now = jiff::Timestamp::now().to_string();
+    Header {
+        id: identity::random_id(),
+        kind: SnapshotKind::Recording,
+        name: setup.options.name.clone(),
+        session: setup.options.session.clone(),
+        tool: Tool::current(),
+        host: Host::current(),
+        command: setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect(),
+        exit_status: 0,
+        exit_signal: None,
+        timed_out: false,
+        start_cwd: setup.start_cwd.clone(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        started_at: now.clone(),
+        finished_at: now,
+        keep: match setup.options.keep {
+            cli::KeepLevel::All => Keep::All,
+            cli::KeepLevel::Changes => Keep::Changes,
+            cli::KeepLevel::Undo => Keep::Undo,
+        },
+        existence_only: None,
+        killed: false,
+        running: false,
+        recovered: false,
+        complete: true,
+        warnings: Vec::new(),
+        suppressed: Vec::new(),
+        git_repositories: Vec::new(),
+        processes: Vec::new(),
+    }
+}
+
 #[allow(clippy::too_many_arguments, reason = "the parts of one manifest")]
 /// Writes the snapshot of the recording that has ended.
 pub fn write(
     setup: &Setup,
+    first: Header,
     recorder: &Recorder,
     tree: &ProcessTree,
     directory: Arc<SnapshotDir>,
@@ -62,22 +99,12 @@ pub fn write(
     let blobs = recorded.blobs.map_err(|error| format!("write {named}/blobs.parquet: {error}"))?;
     let complete = !recorded.warnings.iter().any(|warning| warning.lost);
     let header = Header {
-        id: identity::random_id(),
-        kind: SnapshotKind::Recording,
-        name: setup.options.name.clone(),
-        session: setup.options.session.clone(),
-        tool: Tool::current(),
-        host: Host::current(),
-        command: setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect(),
         exit_status: if timed_out { Exit::TimedOut.status() } else { end.exit_status() },
         exit_signal: match end {
             End::Killed { signal, .. } => Some(signal_name(signal)),
             End::Exited(_) => None,
         },
         timed_out,
-        start_cwd: setup.start_cwd.clone(),
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
         started_at: times.started_at.to_string(),
         finished_at: times.finished_at.to_string(),
         keep: recorded.keep,
@@ -87,6 +114,7 @@ pub fn write(
         suppressed: recorded.suppressed,
         git_repositories: recorded.repositories,
         processes: recorded.processes,
+        ..first
     };
     let mut facts = RecordCounts::default();
     let files = recorded.files.iter().inspect(|file| facts.count(file));

@@ -6,10 +6,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, getpgid, getpgrp, getpid, getsid, setrlimit};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getpgid, getpgrp, getpid, getsid, kill_process_group, setrlimit,
+};
 
 use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
 use super::descriptors::{self, wait_readable};
+use super::report::say;
 use super::witness::Witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
@@ -70,6 +74,8 @@ pub struct Front {
     stopping: Option<(i32, Instant)>,
     /// When the last SIGCONT came from another process.
     continued: Option<Moment>,
+    /// Whether the terminal was closed whose session this process leads.
+    hung_up: bool,
     /// A duplicate of the seccomp listener, which is only kept open: without any holder the kernel fails
     /// waiting calls with ENOSYS.
     listener: Option<OwnedFd>,
@@ -99,6 +105,7 @@ impl Front {
             survivors_reported: false,
             stopping: None,
             continued: None,
+            hung_up: false,
             listener: None,
         }
     }
@@ -149,10 +156,11 @@ impl Front {
         {
             self.survivors_reported = true;
             if self.survivors == Survivors::Wait && !self.quiet {
-                eprintln!(
-                    "agent-snapshot: the command has ended; waiting for {} (Ctrl-C continues the recording in the background)",
-                    self.tracer.as_ref().map_or_else(String::new, |(tracer, _)| traced_by(*tracer))
-                );
+                let processes =
+                    self.tracer.as_ref().map_or_else(String::new, |(tracer, _)| traced_by(*tracer));
+                say(&format!(
+                    "the command has ended; waiting for {processes} (Ctrl-C continues the recording in the background)"
+                ));
             }
         }
     }
@@ -175,7 +183,11 @@ impl Front {
                     // A key: the command receives it, too, if it would without us.
                     (true, true) => false,
                     // The hangup of a terminal reaches the leader of its session alone (tty_ioctl(4)).
-                    (true, false) => is_session_leader() && matches!(signal, libc::SIGHUP | libc::SIGCONT),
+                    (true, false) => {
+                        let hangs_up = is_session_leader() && matches!(signal, libc::SIGHUP | libc::SIGCONT);
+                        self.hung_up |= hangs_up;
+                        hangs_up
+                    }
                     (false, true) => !self.is_command_in_our_group(),
                     (false, false) => true,
                 };
@@ -192,6 +204,18 @@ impl Front {
                 libc::SIGHUP if !sys::is_ignored(libc::SIGHUP) => self.channel.send(&ToTracer::EndTree),
                 _ => {}
             }
+        }
+    }
+
+    /// Sends SIGHUP to the foreground process group of the terminal, as the kernel does when the leader of a
+    /// session ends: to the shell and to `sshd` the command is that leader, and this process may live on.
+    fn leave_terminal(&self) {
+        let terminal = rustix::fs::open(c"/dev/tty", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let foreground = terminal.and_then(rustix::termios::tcgetpgrp).ok();
+        let Some(group) = foreground.or_else(|| self.hung_up.then(getpgrp)) else { return };
+        let _ = kill_process_group(group, Signal::HUP);
+        if foreground.is_none() {
+            let _ = kill_process_group(group, Signal::CONT);
         }
     }
 
@@ -257,6 +281,9 @@ impl Front {
             }
             ToFront::Ended(end) => {
                 let _ = sys::wait_for_end(self.command);
+                if is_session_leader() {
+                    self.leave_terminal();
+                }
                 self.ended = Some((end, Instant::now()));
                 None
             }

@@ -1,6 +1,7 @@
 //! The report at the end of a recording: a few lines to read, or one JSON object.
 
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use serde_json::json;
@@ -110,4 +111,14 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
         let _ = writeln!(text, "agent-snapshot: changed but not recorded: {}{more}", named.join(", "));
     }
     text
+}
+
+/// Prints a sentence of ours on stderr, if that still takes it: its terminal may be gone.
+pub fn say(sentence: &str) {
+    print(&format!("agent-snapshot: {sentence}\n"));
+}
+
+/// Prints a text on stderr, if that still takes it.
+pub fn print(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{self, ReportFormat};
 use crate::commands::exit::Exit;
+use crate::commands::recover::make_way;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
+use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::trace::attributes::ProcessAttributes;
@@ -25,6 +27,8 @@ pub struct Setup {
     pub ignore: Ignore,
     pub inherited: Inherited,
     pub report: ReportFormat,
+    /// The process that the user waits for.
+    pub front: ProcessMark,
 }
 
 /// Why nothing was started, and the exit that follows from it.
@@ -58,13 +62,15 @@ pub fn set_up(
     let Some(snapshot_dir) = &options.snapshot_dir else {
         return Err(SetupError::ours("--snapshot-dir is missing"));
     };
-    let directory = SnapshotDir::create(snapshot_dir).map_err(|error| SetupError::ours(error.to_string()))?;
+    let directory = make_way(snapshot_dir, &mut |sentence| super::say(sentence))
+        .map_err(|error| SetupError::ours(error.to_string()))?;
     let report = match options.report {
         Some(report) => report,
         None if options.quiet || !io::stderr().is_terminal() => ReportFormat::None,
         None => ReportFormat::Summary,
     };
-    Ok((Setup { options, program, start_cwd, ignore, inherited, report }, directory))
+    let front = ProcessMark::of(std::process::id());
+    Ok((Setup { options, program, start_cwd, ignore, inherited, report, front }, directory))
 }
 
 fn c_string(text: &OsStr) -> Result<CString, SetupError> {

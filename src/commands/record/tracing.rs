@@ -18,15 +18,15 @@ use super::bundle::{self, RecordingTimes, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
 use super::descriptors;
+use super::journal;
 use super::process_tree::{ProcessTree, TreeEvents};
 use super::setup::Setup;
 use crate::cli;
 use crate::commands::exit::Exit;
-use crate::observe::capture::Capture;
 use crate::observe::{Options, Recorder, unseen_kind};
-use crate::snapshot::Keep;
-use crate::snapshot::blobs::{BlobWriter, Compression};
+use crate::snapshot::blobs::Compression;
 use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::{Header, WarningKind};
 use crate::trace;
 use crate::trace::launch::{Launched, Spawned};
 use crate::trace::notifications;
@@ -108,7 +108,9 @@ fn record(
     };
     let launching = spawned.seize().map_err(refused)?;
     // While the command's process installs its seccomp filter.
-    let (recorder, tree) = prepare(setup, &directory, channel, front, signals, launching.command)
+    let unstarted = Unstarted(Some(&directory));
+    let header = bundle::first_header(setup);
+    let (recorder, tree) = prepare(setup, &directory, &header, channel, front, signals, launching.command)
         .map_err(failed("prepare the recording"))?;
     sys::ignore_stops_of_children();
     // The command may remove or unmount the directory that it was started in.
@@ -136,23 +138,47 @@ fn record(
         channel.send(&ToFront::Launched);
     }
     launched.release().map_err(failed("start the command"))?;
+    unstarted.started();
     Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
     let finished_at = jiff::Timestamp::now();
     if let Some(error) = exec_error(launched) {
+        let _ = directory.discard_unfinished();
         channel.send(&ToFront::NotExecuted(error));
         return Ok(());
     }
     let end = tree.lock().root_end.unwrap_or(End::Exited(Exit::Failure.status()));
     let timed_out = tree.timed_out.load(Ordering::Relaxed);
+    let named = directory.real_path().display().to_string();
     let times = RecordingTimes { started_at, finished_at, elapsed: started.elapsed() };
-    let done = match bundle::write(setup, &recorder, &tree, directory, manifest, end, timed_out, &times) {
-        Ok(WrittenBundle { complete, notes, report }) => {
-            RecordingOutcome { error: None, timed_out, complete, notes, report }
-        }
-        Err(error) => RecordingOutcome::failed(error, timed_out),
-    };
+    let done =
+        match bundle::write(setup, header, &recorder, &tree, directory, manifest, end, timed_out, &times) {
+            Ok(WrittenBundle { complete, notes, report }) => {
+                RecordingOutcome { error: None, timed_out, complete, notes, report }
+            }
+            Err(error) => {
+                let error = format!("{error}; agent-snapshot recover {named} makes one of what was changed");
+                RecordingOutcome::failed(error, timed_out)
+            }
+        };
     channel.send(&ToFront::Done(done));
     Ok(())
+}
+
+/// Removes the journal where no command is started: there is nothing to recover.
+struct Unstarted<'a>(Option<&'a SnapshotDir>);
+
+impl Unstarted<'_> {
+    fn started(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unstarted<'_> {
+    fn drop(&mut self) {
+        if let Some(directory) = self.0 {
+            let _ = directory.discard_unfinished();
+        }
+    }
 }
 
 /// Records a gap for each inherited descriptor through which files can be opened unseen.
@@ -173,6 +199,7 @@ fn exec_error(launched: Launched) -> Option<i32> {
 fn prepare(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
+    header: &Header,
     channel: &Arc<Channel>,
     front: OwnedFd,
     signals: OwnedFd,
@@ -184,15 +211,9 @@ fn prepare(
         cli::CompressionChoice::Zstd => Compression::Zstd,
         cli::CompressionChoice::None => Compression::None,
     };
-    let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
-    let capture = Capture::new(writer, Arc::clone(directory));
-    let keep = match setup.options.keep {
-        cli::KeepLevel::All => Keep::All,
-        cli::KeepLevel::Changes => Keep::Changes,
-        cli::KeepLevel::Undo => Keep::Undo,
-    };
+    let (capture, no_journal) = journal::start(setup, directory, header, compression, Box::new(()))?;
     let options = Options {
-        keep,
+        keep: header.keep,
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,
@@ -200,6 +221,10 @@ fn prepare(
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
+    if let Some(error) = no_journal {
+        let what = "had the recording been killed, nothing could have been recovered: its journal";
+        recorder.note(WarningKind::ContentOmitted, &format!("{what} could not be started ({error})"));
+    }
     let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
     recorder.started(command, Tid(0));

@@ -5,37 +5,64 @@
 
 use crate::trace::sys::{self, Tid};
 
+/// The signals that stop a process (signal(7)).
+const STOPS: u64 = bit(libc::SIGSTOP) | bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
+
 /// A process in our process group that lets every signal pend.
-pub struct Witness(Option<Tid>);
+pub struct Witness {
+    process: Option<Tid>,
+    /// What pended in a process that was replaced, and was not asked for yet.
+    left: u64,
+}
 
 impl Witness {
     /// Starts it; all signals have to be blocked. Where none can be started, no signal counts as sent to the
     /// group.
     pub fn start() -> Witness {
-        Witness(sys::fork_witness().ok())
+        Witness { process: sys::fork_witness().ok(), left: 0 }
     }
 
     /// Whether `signal` was sent to the whole group since the last time that this was asked of it.
     pub fn has_received(&mut self, signal: i32) -> bool {
-        let Some(witness) = self.0 else { return false };
-        let status = std::fs::read_to_string(format!("/proc/{witness}/status")).unwrap_or_default();
-        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-        let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-        let received = pending & 1 << (signal - 1) != 0;
-        if received {
-            // A signal that pends says nothing of the next one.
+        while self.pending() != 0 {
+            // A signal that pends says nothing of the next one. The new process comes before the old one is
+            // looked at, so that one of them has whatever is sent meanwhile.
+            let next = sys::fork_witness().ok();
+            self.left |= self.pending();
             self.end();
-            *self = Witness::start();
+            self.process = next;
         }
+        // A SIGCONT discards the stop signals that pend, and the other way round (signal(7)): what discarded this
+        // one came later, and was sent to the group.
+        let ends = match signal {
+            libc::SIGCONT => STOPS,
+            _ if bit(signal) & STOPS != 0 => bit(libc::SIGCONT),
+            _ => 0,
+        };
+        let received = self.left & (bit(signal) | ends) != 0;
+        self.left &= !bit(signal);
         received
     }
 
+    /// The signals that pend in the process.
+    fn pending(&self) -> u64 {
+        let Some(witness) = self.process else { return 0 };
+        let status = std::fs::read_to_string(format!("/proc/{witness}/status")).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    }
+
     fn end(&mut self) {
-        if let Some(witness) = self.0.take() {
+        if let Some(witness) = self.process.take() {
             let _ = sys::kill(witness, libc::SIGKILL);
             let _ = sys::wait_for_end(witness);
         }
     }
+}
+
+/// The place of a signal in a mask.
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
 }
 
 impl Drop for Witness {

@@ -40,7 +40,16 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
     let whole = if header.complete { "complete" } else { "incomplete" };
     let attention = if header.complete { Style::new() } else { style::CHANGED };
     let when = moment(&header.started_at);
-    lines.line("Recorded", attention, &format!("{when}, {whole}"))?;
+    let how: String = [
+        (header.killed, ", though agent-snapshot itself was killed"),
+        (header.running, ", while processes of it were running"),
+        (header.recovered, ", recovered from its journal"),
+    ]
+    .iter()
+    .filter(|(holds, _)| *holds)
+    .map(|(_, how)| *how)
+    .collect();
+    lines.line("Recorded", attention, &format!("{when}, {whole}{how}"))?;
     if let Some(kept) = what_is_kept(header.keep) {
         lines.line("Kept", Style::new(), kept)?;
     }

@@ -122,6 +122,7 @@ impl Recording {
             }
         }
         self.prepare_moves(&mut parts);
+        self.journal_call(process, &parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
                 Some((part.path.clone(), fs::open_regular(&part.path).ok()))
@@ -395,6 +396,7 @@ impl Recording {
                 self.executed_file(process, &classification, &interpreter.path, interpreter.stat.as_ref());
             }
             self.processes.execute(caller.tgid, exec.image);
+            self.journal_process(process);
         }
         self.end_call(parts, call);
     }

@@ -47,6 +47,10 @@ impl Recording {
             }
             _ => None,
         };
+        if let Classification::Record(name) = classification {
+            let process = self.processes.id(caller.tgid);
+            self.journal_written(name, process);
+        }
         let former =
             self.core_dumps.insert(caller.tgid, ExpectedCoreDump { path, stat, classification, protected });
         self.protector().release(former.and_then(|former| former.protected));

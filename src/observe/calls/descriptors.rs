@@ -158,6 +158,8 @@ impl Recording {
                 format!("{path} was already open for writing when it was first seen")
             });
         }
+        self.journal_part(process, &part);
+        self.flush_journal();
         self.apply_part(caller, process, &mut part, None);
         self.protector().release(part.protected);
     }

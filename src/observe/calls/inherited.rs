@@ -111,5 +111,8 @@ impl Recording {
         self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
         let known = self.ledger.names.get_mut(name);
         (known.inherited, known.changed_by_name) = (true, false);
+        if file.writes {
+            self.journal_written(name, process);
+        }
     }
 }

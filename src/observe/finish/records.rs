@@ -129,7 +129,7 @@ impl Files {
     }
 }
 
-fn put_attributes(present: &mut Present, attributes: &Attributes) {
+pub(in crate::observe) fn put_attributes(present: &mut Present, attributes: &Attributes) {
     present.xattrs.clone_from(&attributes.xattrs);
     present.inode_flags.clone_from(&attributes.flags);
 }
@@ -140,11 +140,11 @@ fn put(present: &mut Present, outcome: Outcome) {
     present.blob_omitted = outcome.omitted;
 }
 
-fn present(stat: &Stat) -> Present {
+pub(in crate::observe) fn present(stat: &Stat) -> Present {
     Present::of(FileType::from_mode(stat.mode).unwrap_or(FileType::File), stat)
 }
 
-fn git_state(repositories: &Repositories, facts: &GitFacts, path: &[u8]) -> GitState {
+pub(in crate::observe) fn git_state(repositories: &Repositories, facts: &GitFacts, path: &[u8]) -> GitState {
     let (root, head) = repositories.working_tree(facts);
     GitState {
         root: root.to_vec(),

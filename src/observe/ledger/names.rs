@@ -98,6 +98,8 @@ pub struct Name {
     pub foreign: bool,
     /// Whether Git was asked for the blob that has the bytes before.
     pub pin_asked: bool,
+    /// Whether the journal has it.
+    pub journaled: bool,
 }
 
 impl Name {

@@ -11,7 +11,8 @@ use super::ids::{InodeId, NameId};
 use super::inodes::{Attributes, Content};
 use crate::fs::{self, FileStat};
 use crate::git::{GitFacts, Repositories};
-use crate::observe::capture::{Capture, Held, Source, Threat, Ticket};
+use crate::observe::capture::{Capture, Held, Origin, SMALL, Source, Threat, Ticket};
+use crate::observe::journal::ChangeJournal;
 use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
@@ -80,12 +81,15 @@ pub struct ByteStore {
     holds: HashMap<InodeId, Hold, foldhash::fast::RandomState>,
     /// How many times bytes were held.
     next_hold: u64,
+    /// What is put on file before a call continues.
+    pub journal: Option<ChangeJournal>,
 }
 
 impl ByteStore {
     /// What stores bytes through `capture` up to these sizes a file.
     pub fn new(capture: Capture, keep: Keep, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> ByteStore {
         let filesystems = Filesystems::default();
+        let journal = capture.journal().map(|(journal, directory)| ChangeJournal::new(journal, directory));
         ByteStore {
             capture,
             filesystems,
@@ -94,6 +98,15 @@ impl ByteStore {
             max_blob_bytes,
             holds: HashMap::default(),
             next_hold: 0,
+            journal,
+        }
+    }
+
+    /// Tells the journal of bytes that a call may destroy, of the file that is `now`.
+    fn journal_held(&mut self, id: InodeId, held: &Held, now: &FileStat) {
+        let stores = self.stores(held);
+        if let Some(journal) = &mut self.journal {
+            journal.hold(id, held, (now.st_dev, now.st_ino), stores);
         }
     }
 
@@ -138,6 +151,7 @@ impl Protector<'_> {
             // Stored already.
             Content::Read(ticket) => {
                 inode.content = Content::Kept(ticket);
+                self.journal_read(id, path, now, ticket);
                 return None;
             }
             Content::Digested(_)
@@ -151,12 +165,25 @@ impl Protector<'_> {
             return Some(Protected { inode: id, serial: hold.serial });
         }
         let held = self.hold(id, path, now, threat)?;
+        self.byte_store.journal_held(id, &held, now);
         self.byte_store.next_hold += 1;
         let serial = self.byte_store.next_hold;
         let copied = self.ledger.inodes.get(id).threatened;
         let hold = Hold { serial, held, copied, calls: 1, needed: false };
         self.byte_store.holds.insert(id, hold);
         Some(Protected { inode: id, serial })
+    }
+
+    /// Puts bytes on file that were stored when they were only read, and may still be in memory.
+    fn journal_read(&mut self, id: InodeId, path: &[u8], now: &FileStat, ticket: Ticket) {
+        if self.byte_store.journal.is_none() {
+            return;
+        }
+        if fs::size(now) > SMALL {
+            return self.byte_store.capture.put_on_file(ticket);
+        }
+        let held = self.byte_store.capture.hold(self.source(id, path, now), Threat::Overwrite);
+        self.byte_store.journal_held(id, &held, now);
     }
 
     /// Holds the bytes of the file at `path`, and warns if they are not those of the before-state; none where
@@ -198,9 +225,12 @@ impl Protector<'_> {
             hold.calls -= 1;
             if hold.calls == 0
                 && let Some(hold) = self.byte_store.holds.remove(&inode)
-                && hold.needed
             {
-                self.store(inode, hold.held);
+                if hold.needed {
+                    self.store(inode, hold.held);
+                } else if let Some(journal) = &mut self.byte_store.journal {
+                    journal.release(inode, &hold.held);
+                }
             }
         }
     }
@@ -212,15 +242,16 @@ impl Protector<'_> {
                 self.warn_omitted(id, reason);
                 Content::Omitted(reason)
             }
-            held => Content::Kept(self.submit(id, held, store)),
+            held => Content::Kept(self.submit(id, held, store, true)),
         };
         self.ledger.inodes.get_mut(id).content = content;
     }
 
-    fn submit(&mut self, id: InodeId, held: Held, store: bool) -> Ticket {
+    fn submit(&mut self, id: InodeId, held: Held, store: bool, threatened: bool) -> Ticket {
         let key = blob_key(Side::Before, self.path_of(id));
         let identity = self.ledger.inodes.get(id).before.identity();
-        self.byte_store.capture.submit(key, held, Some(identity), store)
+        let origin = Origin { identity, inode: id, threatened };
+        self.byte_store.capture.submit(key, held, Some(origin), store)
     }
 
     /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
@@ -252,8 +283,8 @@ impl Protector<'_> {
                 self.warn_omitted(id, reason);
                 Content::Omitted(reason)
             }
-            held if store => Content::Read(self.submit(id, held, store)),
-            held => Content::Digested(self.submit(id, held, store)),
+            held if store => Content::Read(self.submit(id, held, store, false)),
+            held => Content::Digested(self.submit(id, held, store, false)),
         };
         self.ledger.inodes.get_mut(id).content = content;
     }
@@ -307,6 +338,9 @@ impl Protector<'_> {
         {
             let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
             hold.held = self.byte_store.capture.copy_held(held);
+            if let (Some(journal), Held::File(_)) = (&mut self.byte_store.journal, &hold.held) {
+                journal.hold(id, &hold.held, (now.st_dev, now.st_ino), true);
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -12,9 +13,15 @@ use bytes::Bytes;
 use parquet::basic::{Compression as Codec, ConvertedType, Encoding, LogicalType, Repetition, Type};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    FileMetaData, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData,
+};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type as Schema};
+
+use super::super::journal::Journal;
+use super::super::layout::SnapshotDir;
 
 /// The most bytes that one row holds.
 pub const CHUNK: usize = 16 << 20;
@@ -46,20 +53,40 @@ pub(super) struct RowGroup {
     pub rows: Vec<PendingRow>,
     /// [`CHUNK`] bytes, and one to detect that a file has grown.
     pub buffer: Vec<u8>,
+    /// How many contents the journal says are stored in this group and those before.
+    pub stored: u64,
 }
 
 impl RowGroup {
     pub fn new() -> RowGroup {
-        RowGroup { rows: Vec::with_capacity(GROUP_ROWS), buffer: vec![0; CHUNK + 1] }
+        RowGroup { rows: Vec::with_capacity(GROUP_ROWS), buffer: vec![0; CHUNK + 1], stored: 0 }
     }
 }
 
 type WriteOutcome = (RowGroup, Result<(), ParquetError>);
 
+/// Where it is noted that a row group is on file: a journal, and what happens to the copies of contents that
+/// it completes.
+#[derive(Clone)]
+pub struct GroupLog {
+    /// The journal.
+    pub journal: Arc<Journal>,
+    /// Where copies have their names.
+    pub directory: Arc<SnapshotDir>,
+    /// Whether a group reaches the disk before the journal says so.
+    pub sync: bool,
+}
+
 /// Writes groups one after the other.
 pub(super) struct RowGroupWriter(GroupWriter);
 
-type Parquet = Box<SerializedFileWriter<File>>;
+type Parquet = Box<LoggedWriter>;
+
+/// The parquet file, and the journal of its groups.
+struct LoggedWriter {
+    parquet: SerializedFileWriter<File>,
+    log: Option<GroupLog>,
+}
 
 enum GroupWriter {
     /// On the calling thread: there was one group so far, or no thread can be started.
@@ -71,11 +98,34 @@ struct WriterThread {
     groups: SyncSender<RowGroup>,
     written: Receiver<WriteOutcome>,
     thread: JoinHandle<Option<Parquet>>,
+    /// The group that was written last, if that was waited for.
+    settled: Option<RowGroup>,
+}
+
+impl WriterThread {
+    /// Waits until the group that was passed last is written, and returns it empty.
+    fn wait(&mut self) -> io::Result<RowGroup> {
+        if let Some(group) = self.settled.take() {
+            return Ok(group);
+        }
+        let (empty, result) = self.written.recv().map_err(|_| gone())?;
+        result.map_err(io_error)?;
+        Ok(empty)
+    }
 }
 
 impl RowGroupWriter {
-    pub fn new(file: File, compression: Compression) -> io::Result<RowGroupWriter> {
-        Ok(RowGroupWriter(GroupWriter::Inline(Box::new(start(file, compression)?))))
+    pub fn new(file: File, compression: Compression, log: Option<GroupLog>) -> io::Result<RowGroupWriter> {
+        let parquet = start(file, compression)?;
+        Ok(RowGroupWriter(GroupWriter::Inline(Box::new(LoggedWriter { parquet, log }))))
+    }
+
+    /// Waits until all groups that were passed are written.
+    pub fn settle(&mut self) -> io::Result<()> {
+        if let GroupWriter::Threaded(there) = &mut self.0 {
+            there.settled = Some(there.wait()?);
+        }
+        Ok(())
     }
 
     /// Passes a group to be written, and returns an empty one.
@@ -98,8 +148,7 @@ impl RowGroupWriter {
                 Ok(empty)
             }
             GroupWriter::Threaded(there) => {
-                let (empty, result) = there.written.recv().map_err(|_| gone())?;
-                result.map_err(io_error)?;
+                let empty = there.wait()?;
                 self.hand_over(group)?;
                 Ok(empty)
             }
@@ -117,12 +166,12 @@ impl RowGroupWriter {
     pub fn finish(self, last: RowGroup) -> io::Result<Option<File>> {
         let (mut parquet, begun) = match self.0 {
             GroupWriter::Inline(parquet) => {
-                let begun = !parquet.flushed_row_groups().is_empty();
+                let begun = !parquet.parquet.flushed_row_groups().is_empty();
                 (parquet, begun)
             }
-            GroupWriter::Threaded(WriterThread { groups, written, thread }) => {
-                let (_, result) = written.recv().map_err(|_| gone())?;
-                result.map_err(io_error)?;
+            GroupWriter::Threaded(mut there) => {
+                there.wait()?;
+                let WriterThread { groups, thread, .. } = there;
                 drop(groups);
                 (thread.join().ok().flatten().ok_or_else(gone)?, true)
             }
@@ -133,7 +182,7 @@ impl RowGroupWriter {
         if !last.rows.is_empty() {
             write(&mut parquet, last).1.map_err(io_error)?;
         }
-        Ok(Some(parquet.into_inner().map_err(io_error)?))
+        Ok(Some(parquet.parquet.into_inner().map_err(io_error)?))
     }
 }
 
@@ -156,7 +205,7 @@ fn spawn() -> io::Result<(SyncSender<Parquet>, WriterThread)> {
         }
         Some(parquet)
     })?;
-    Ok((writers, WriterThread { groups, written, thread }))
+    Ok((writers, WriterThread { groups, written, thread, settled: None }))
 }
 
 fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<File>, ParquetError> {
@@ -197,9 +246,11 @@ fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<Fi
 }
 
 /// Writes a row group and returns it empty, with the same buffer.
-fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> WriteOutcome {
+fn write(writer: &mut LoggedWriter, mut group: RowGroup) -> WriteOutcome {
+    let LoggedWriter { parquet, log } = writer;
     let keys: Vec<ByteArray> = group.rows.iter().map(|row| ByteArray::from(&*row.key)).collect();
     let lent = Bytes::from(group.buffer);
+    let stored = group.stored;
     let mut start = 0;
     let contents: Vec<ByteArray> = group
         .rows
@@ -224,13 +275,61 @@ fn write(parquet: &mut SerializedFileWriter<File>, mut group: RowGroup) -> Write
         let mut column = group.next_column()?.ok_or_else(missing)?;
         column.typed::<ByteArrayType>().write_batch(&contents, None, None)?;
         column.close()?;
-        group.close()?;
-        Ok(())
+        let written = group.close()?;
+        match log {
+            Some(log) => log_group(log, parquet, &written, stored),
+            None => Ok(()),
+        }
     })();
     drop(contents);
     group.rows.clear();
     // The slices are dropped, so this is the same memory and not a copy.
-    (RowGroup { rows: group.rows, buffer: Vec::from(lent) }, written)
+    (RowGroup { rows: group.rows, buffer: Vec::from(lent), stored: 0 }, written)
+}
+
+/// Puts a group on file, and says so in the journal.
+fn log_group(
+    log: &GroupLog,
+    parquet: &mut SerializedFileWriter<File>,
+    group: &RowGroupMetaData,
+    stored: u64,
+) -> Result<(), ParquetError> {
+    parquet.flush()?;
+    if log.sync {
+        parquet.inner().sync_data()?;
+    }
+    let schema = Arc::new(parquet.schema_descr().clone());
+    let file = FileMetaData::new(2, group.num_rows(), None, None, schema, None);
+    let mut footer = Vec::new();
+    ParquetMetaDataWriter::new(&mut footer, &ParquetMetaData::new(file, vec![group.clone()])).finish()?;
+    log.directory.remove_temporaries(&log.journal.group_written(stored, &footer));
+    Ok(())
+}
+
+/// Writes the end of a parquet file whose writer was killed, behind its last whole row group: `footers` has
+/// the footer of each group, as the journal keeps it.
+pub fn complete(file: &File, footers: &[Vec<u8>]) -> io::Result<()> {
+    let mut groups: Vec<RowGroupMetaData> = Vec::new();
+    let mut schema = None;
+    for footer in footers {
+        let mut reader = ParquetMetaDataReader::new();
+        reader.try_parse(&Bytes::from(footer.clone())).map_err(io_error)?;
+        let metadata = reader.finish().map_err(io_error)?;
+        groups.extend_from_slice(metadata.row_groups());
+        schema = Some(metadata.file_metadata().schema_descr_ptr());
+    }
+    let Some(schema) = schema else { return Ok(()) };
+    let ends = groups.iter().flat_map(|group| group.columns()).map(|column| {
+        let (start, length) = column.byte_range();
+        start + length
+    });
+    let end = ends.max().unwrap_or(0);
+    let rows = groups.iter().map(RowGroupMetaData::num_rows).sum();
+    let metadata = ParquetMetaData::new(FileMetaData::new(2, rows, None, None, schema, None), groups);
+    let mut footer = Vec::new();
+    ParquetMetaDataWriter::new(&mut footer, &metadata).finish().map_err(io_error)?;
+    file.set_len(end)?;
+    file.write_all_at(&footer, end)
 }
 
 /// The operating system's error if there is one behind parquet's.

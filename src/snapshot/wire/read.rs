@@ -103,6 +103,12 @@ struct ManifestWire {
     #[serde(default)]
     keep: Keep,
     existence_only: Option<u64>,
+    #[serde(default)]
+    killed: bool,
+    #[serde(default)]
+    running: bool,
+    #[serde(default)]
+    recovered: bool,
     complete: bool,
     warnings: Vec<Warning>,
     suppressed: Vec<Suppressed>,
@@ -134,6 +140,9 @@ impl ManifestWire {
             finished_at: self.finished_at,
             keep: self.keep,
             existence_only: self.existence_only,
+            killed: self.killed,
+            running: self.running,
+            recovered: self.recovered,
             complete: self.complete,
             warnings: self.warnings,
             suppressed: self.suppressed,

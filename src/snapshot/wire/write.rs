@@ -200,6 +200,9 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("finished_at", &header.finished_at)?;
     object.put("keep", &header.keep)?;
     object.put_some("existence_only", &header.existence_only)?;
+    object.put_true("killed", header.killed)?;
+    object.put_true("running", header.running)?;
+    object.put_true("recovered", header.recovered)?;
     object.put("complete", &header.complete)?;
     object.put("warnings", &header.warnings)?;
     object.put("suppressed", &header.suppressed)?;

@@ -1,0 +1,136 @@
+//! `recover`: makes a snapshot of what a killed recording has left.
+//!
+//! `snapshot::recover` does the work; this waits for whoever uses the directory, and reports.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::exit::{Exit, VerbResult};
+use super::out::Console;
+use super::paths::{number_of_paths, shell_word};
+use crate::cli::Recover;
+use crate::snapshot::layout::{self, SnapshotDir};
+use crate::snapshot::recover::{self, Recovered, Recovery};
+use crate::snapshot::{Error, printable};
+
+/// Runs `recover`.
+pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
+    let path = args.dir.as_path();
+    if let Err(error) = std::fs::read_dir(path) {
+        return Err(Error::io("open", path)(error).into());
+    }
+    wait_for_recorder(path, &mut |sentence| console.say(format_args!("{sentence}")))?;
+    let directory = SnapshotDir::create(path)?;
+    if args.discard {
+        return discard(&directory, args, console);
+    }
+    let is_committed = directory.is_committed();
+    match recover::recover(directory, HashMap::new())? {
+        Recovery::Done(recovered) => done(&recovered, args, console),
+        Recovery::Unneeded if is_committed => {
+            nothing(args, console, "holds a snapshot that was committed: nothing was lost", Exit::Success)
+        }
+        Recovery::Unneeded => {
+            nothing(args, console, "holds a recording that had changed nothing yet", Exit::Success)
+        }
+        Recovery::Nothing if is_committed => {
+            nothing(args, console, "holds a complete snapshot: there is nothing to recover", Exit::Success)
+        }
+        Recovery::Nothing => nothing(
+            args,
+            console,
+            "holds no journal of a recording: there is nothing to recover",
+            Exit::Finding,
+        ),
+    }
+}
+
+/// Waits for whoever completes an unfinished recording: its recorder, if only the front was killed, or
+/// another recovery. A directory that is being recorded is refused.
+fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    if !layout::is_locked(path) {
+        return Ok(());
+    }
+    let dir = shown(path);
+    match recover::recorder(path) {
+        Some(begin) if begin.front.is_alive() && begin.recorder.is_alive() => {
+            return Err(Error::Refused(format!(
+                "{dir} is being recorded by process {}: there is nothing to recover",
+                begin.front.pid
+            )));
+        }
+        Some(begin) if begin.recorder.is_alive() => {
+            say(&format!("waiting for process {}, which completes the recording", begin.recorder.pid));
+        }
+        // Or the kernel has not closed all files of the recorder yet.
+        Some(_) => say(&format!("waiting for another process that recovers {dir}")),
+        None => return Err(Error::Refused(format!("{dir} is in use by another process of agent-snapshot"))),
+    }
+    layout::wait_until_unlocked(path).map_err(Error::io("wait for the lock of", path))
+}
+
+fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> VerbResult {
+    let failed = || Error::io("remove the journal in", &args.dir);
+    if directory.open_journal().map_err(failed())?.is_none() {
+        return nothing(args, console, "holds no journal of a recording: nothing was removed", Exit::Finding);
+    }
+    directory.discard_unfinished().map_err(failed())?;
+    nothing(args, console, "holds nothing of the killed recording any more", Exit::Success)
+}
+
+#[derive(Serialize)]
+struct RecoverJson<'a> {
+    recovered: bool,
+    path: &'a str,
+    records: usize,
+    missing: Vec<String>,
+}
+
+fn done(recovered: &Recovered, args: &Recover, console: &mut Console) -> VerbResult {
+    let Recovered { path, records, missing } = recovered;
+    if args.json {
+        let missing = missing.iter().map(|path| printable(path).into_owned()).collect();
+        console.json(&RecoverJson { recovered: true, path: &shown(path), records: *records, missing })?;
+        return Ok(Exit::Success);
+    }
+    let place = shell_word(path.as_os_str().as_bytes());
+    writeln!(console, "recovered {} in {place}", number_of_paths(*records))?;
+    for path in missing {
+        let path = printable(path);
+        writeln!(console, "not recovered: the bytes of {path}, which were still being copied")?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Reports that nothing was recovered.
+fn nothing(args: &Recover, console: &mut Console, what: &str, exit: Exit) -> VerbResult {
+    let dir = shown(&args.dir);
+    if args.json {
+        console.json(&RecoverJson { recovered: false, path: &dir, records: 0, missing: Vec::new() })?;
+    } else {
+        console.say(format_args!("{dir} {what}"));
+    }
+    Ok(exit)
+}
+
+/// The directory for a new recording. What a killed one has left there is recovered first, and goes beside it.
+pub fn make_way(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, Error> {
+    if recover::recorder(path).is_some_and(|begin| !begin.front.is_alive()) {
+        wait_for_recorder(path, say)?;
+    }
+    let directory = SnapshotDir::create(path)?;
+    if let Recovery::Done(recovered) = recover::recover_beside(&directory, HashMap::new())? {
+        let (dir, place) = (shown(directory.real_path()), shown(&recovered.path));
+        say(&format!(
+            "a recording into {dir} was killed: what it had changed was recovered and is in {place}"
+        ));
+    }
+    Ok(directory)
+}
+
+fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_bytes()).into_owned()
+}

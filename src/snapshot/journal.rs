@@ -1,0 +1,665 @@
+//! The journal of a recording: what the tree is about to change, on file before it does.
+//!
+//! Everything that the recorder has learned and not yet committed would be gone with its process. So the
+//! before-state of each path that a call may change is appended to one file before that call continues, with
+//! the bytes of small files; of larger ones the journal says where they are. The kernel keeps what was
+//! written, whatever becomes of the writer. A frame is a length, a checksum, a kind and a payload; reading
+//! stops at the first that is not whole, so a journal that is cut anywhere is that of a shorter recording.
+//! Knows frames and the wire, nothing of tracing. Neighbours: `observe/journal.rs` and `blobs.rs` write,
+//! `recover.rs` reads, `layout.rs` has the file's name.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Error;
+use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, ProcessRecord};
+use super::wire::write_manifest;
+
+/// The first bytes of every journal, up to its version.
+const MAGIC: &str = "agent-snapshot journal ";
+/// The version of the frames.
+const VERSION: &str = "1";
+/// The longest frame: a content of 1 MiB and a record with all its attributes are far shorter.
+const LONGEST: u32 = 64 << 20;
+/// Length and checksum.
+const FRAME_HEAD: usize = 8;
+
+/// What the journal's first frame says of the recorder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// The process that records.
+    pub recorder: ProcessMark,
+    /// The process that its user waits for.
+    pub front: ProcessMark,
+    /// The name of the unfinished `blobs.parquet`, in the same directory.
+    pub blobs: String,
+    /// Bytes that the tree destroyed or wrote are stored up to this size.
+    pub max_blob_bytes: Option<u64>,
+}
+
+/// Identifies a process for as long as the machine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessMark {
+    /// Its process id.
+    pub pid: u32,
+    /// When it was started, in ticks since the boot: ids are used again.
+    pub start: u64,
+}
+
+impl ProcessMark {
+    /// The process that has the id now.
+    pub fn of(pid: u32) -> ProcessMark {
+        ProcessMark { pid, start: start_of(pid).unwrap_or(0) }
+    }
+
+    /// Whether it still lives.
+    pub fn is_alive(self) -> bool {
+        start_of(self.pid) == Some(self.start)
+    }
+}
+
+/// When a process was started (proc_pid_stat(5)); none where it has ended.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program may hold anything, closing parentheses included.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// A content that the journal does not hold itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredContent {
+    /// The inode whose bytes they are.
+    pub inode: u32,
+    /// How many contents were stored up to this one.
+    pub number: u64,
+    /// The key of its rows; none if it was too large to be stored.
+    pub key: Option<String>,
+    /// Its digest.
+    pub digest: String,
+    /// Its length.
+    pub size: u64,
+}
+
+/// One entry of a journal. Inodes are numbered by the recorder: a number is never used twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// Who records.
+    Begin(Begin),
+    /// What the manifest says apart from its lists, as far as it is known at the start.
+    Header(Box<Header>),
+    /// A process has started, or executes another program.
+    Process(Box<ProcessRecord>),
+    /// A process has ended: its number and its status.
+    Ended(u32, i32),
+    /// A path may be changed: its before-state, without content, and the inode that it stood for.
+    File(Option<u32>, Box<FileRecord>),
+    /// A rename may move what is at the first path to the second.
+    Moved(Vec<u8>, Vec<u8>),
+    /// The bytes of an inode: their place in the journal.
+    Content(u32, Range<u64>),
+    /// The bytes of an inode are in a file beside the journal.
+    Copy(u32, String),
+    /// The bytes of an inode are held by a descriptor of the recorder, and will be stored.
+    Held(u32),
+    /// The bytes of an inode are unavailable.
+    Omitted(u32, BlobOmitted),
+    /// The bytes of an inode are in rows that the next row groups complete.
+    Stored(StoredContent),
+    /// A row group was written, with a footer of its own, or none is due: the contents up to this number are
+    /// complete.
+    Group(u64, Range<u64>),
+}
+
+/// The kinds of frames, as bytes.
+mod kind {
+    pub const BEGIN: u8 = 1;
+    pub const HEADER: u8 = 2;
+    pub const PROCESS: u8 = 3;
+    pub const ENDED: u8 = 4;
+    pub const FILE: u8 = 5;
+    pub const MOVED: u8 = 6;
+    pub const CONTENT: u8 = 7;
+    pub const COPY: u8 = 8;
+    pub const HELD: u8 = 9;
+    pub const OMITTED: u8 = 10;
+    pub const STORED: u8 = 11;
+    pub const GROUP: u8 = 12;
+}
+
+/// Frames that are not written yet.
+#[derive(Debug, Default)]
+pub struct Frames(Vec<u8>);
+
+impl Frames {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many bytes they are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds who records.
+    pub fn begin(&mut self, begin: &Begin) {
+        self.json(kind::BEGIN, &[], begin);
+    }
+
+    /// Adds what the manifest says apart from its lists.
+    pub fn header(&mut self, header: &Header) {
+        let mut document = Cursor::new(Vec::new());
+        let written = write_manifest(&mut document, header, std::iter::empty::<FileRecord>());
+        // A vector takes everything.
+        if written.is_ok() {
+            self.frame(kind::HEADER, &[document.get_ref()]);
+        }
+    }
+
+    /// Adds a process as it is now.
+    pub fn process(&mut self, process: &ProcessRecord) {
+        self.json(kind::PROCESS, &[], process);
+    }
+
+    /// Adds the end of a process.
+    pub fn ended(&mut self, process: u32, status: i32) {
+        self.frame(kind::ENDED, &[&process.to_le_bytes(), &status.to_le_bytes()]);
+    }
+
+    /// Adds a path that may be changed, and the inode that it stood for.
+    pub fn file(&mut self, inode: Option<u32>, record: &FileRecord) {
+        // No inode is numbered by the last number.
+        self.json(kind::FILE, &inode.unwrap_or(u32::MAX).to_le_bytes(), record);
+    }
+
+    /// Adds a rename that may be made.
+    pub fn moved(&mut self, from: &[u8], to: &[u8]) {
+        let length = u32::try_from(from.len()).unwrap_or(u32::MAX);
+        self.frame(kind::MOVED, &[&length.to_le_bytes(), from, to]);
+    }
+
+    /// Adds the bytes of an inode.
+    pub fn content(&mut self, inode: u32, bytes: &[u8]) {
+        self.frame(kind::CONTENT, &[&inode.to_le_bytes(), bytes]);
+    }
+
+    /// Adds the name of the file that has the bytes of an inode.
+    pub fn copy(&mut self, inode: u32, name: &str) {
+        self.frame(kind::COPY, &[&inode.to_le_bytes(), name.as_bytes()]);
+    }
+
+    /// Adds that the bytes of an inode are held by a descriptor.
+    pub fn held(&mut self, inode: u32) {
+        self.frame(kind::HELD, &[&inode.to_le_bytes()]);
+    }
+
+    /// Adds why the bytes of an inode are unavailable.
+    pub fn omitted(&mut self, inode: u32, reason: BlobOmitted) {
+        self.json(kind::OMITTED, &inode.to_le_bytes(), &reason);
+    }
+
+    fn stored(&mut self, stored: &StoredContent) {
+        self.json(kind::STORED, &[], stored);
+    }
+
+    fn group(&mut self, stored: u64, footer: &[u8]) {
+        self.frame(kind::GROUP, &[&stored.to_le_bytes(), footer]);
+    }
+
+    fn json(&mut self, kind: u8, head: &[u8], value: &impl Serialize) {
+        let start = self.begin_frame(kind);
+        self.0.extend_from_slice(head);
+        match serde_json::to_writer(&mut self.0, value) {
+            Ok(()) => self.end_frame(start),
+            // What is on the wire has no map with keys that are no strings, the one error there is.
+            Err(_) => self.0.truncate(start),
+        }
+    }
+
+    fn frame(&mut self, kind: u8, parts: &[&[u8]]) {
+        let start = self.begin_frame(kind);
+        parts.iter().for_each(|part| self.0.extend_from_slice(part));
+        self.end_frame(start);
+    }
+
+    fn begin_frame(&mut self, kind: u8) -> usize {
+        let start = self.0.len();
+        self.0.extend([0; FRAME_HEAD]);
+        self.0.push(kind);
+        start
+    }
+
+    fn end_frame(&mut self, start: usize) {
+        let body = &self.0[start + FRAME_HEAD..];
+        let Some(length) = u32::try_from(body.len()).ok().filter(|length| *length <= LONGEST) else {
+            self.0.truncate(start);
+            return;
+        };
+        let checksum = crc32fast::hash(body);
+        self.0[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        self.0[start + 4..start + FRAME_HEAD].copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+/// Takes duplicates of descriptors by which the recorder alone holds bytes, for as long as it does.
+pub trait DescriptorHolder: Send + Sync {
+    /// The bytes of an inode are held by `file` alone from now on.
+    fn held(&self, inode: u32, file: BorrowedFd<'_>);
+    /// They are stored, or nobody needs them any more.
+    fn released(&self, inode: u32);
+}
+
+/// Holds nothing: what only a descriptor has is lost with the recorder.
+impl DescriptorHolder for () {
+    fn held(&self, _: u32, _: BorrowedFd<'_>) {}
+    fn released(&self, _: u32) {}
+}
+
+/// The journal of a recording that runs.
+pub struct Journal {
+    file: File,
+    sync: bool,
+    holder: Box<dyn DescriptorHolder>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How long the file is up to its last whole frame.
+    length: u64,
+    /// Why it could not be written.
+    failure: Option<(io::ErrorKind, String)>,
+    /// How many contents were stored.
+    stored: u64,
+    /// Those of them that no row group completes yet: their number and inode.
+    unfinished: Vec<(u64, u32)>,
+    /// The names of the copies, by inode.
+    copies: HashMap<u32, String>,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Starts a journal in `file`, which is empty. With `sync` each write reaches the disk before it returns.
+    pub fn start(
+        file: File,
+        sync: bool,
+        begin: &Begin,
+        header: &Header,
+        holder: Box<dyn DescriptorHolder>,
+    ) -> io::Result<Journal> {
+        let journal = Journal { file, sync, holder, state: Mutex::default() };
+        let mut frames = Frames(format!("{MAGIC}{VERSION}\n").into_bytes());
+        frames.begin(begin);
+        frames.header(header);
+        journal.write(frames)?;
+        Ok(journal)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes frames by one write(2), behind what is there.
+    ///
+    /// # Errors
+    /// They, or earlier ones, could not be written. Nothing is written after that: a journal has no gap.
+    pub fn write(&self, frames: Frames) -> io::Result<()> {
+        let mut state = self.lock();
+        self.append(&mut state, frames)
+    }
+
+    fn append(&self, state: &mut State, Frames(bytes): Frames) -> io::Result<()> {
+        if let Some((kind, message)) = &state.failure {
+            return Err(io::Error::new(*kind, message.clone()));
+        }
+        let written = self.file.write_all_at(&bytes, state.length);
+        let written = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
+        match &written {
+            Ok(()) => state.length += bytes.len() as u64,
+            Err(error) => state.failure = Some((error.kind(), error.to_string())),
+        }
+        written
+    }
+
+    /// Notes that the bytes of an inode are held by `file` alone.
+    pub fn hold(&self, inode: u32, file: BorrowedFd<'_>) {
+        self.holder.held(inode, file);
+    }
+
+    /// Notes the name of the file that has the bytes of an inode.
+    pub fn note_copy(&self, inode: u32, name: String) {
+        self.lock().copies.insert(inode, name);
+    }
+
+    /// Notes that bytes of an inode were not destroyed, and returns the name of a copy that is not needed.
+    pub fn release(&self, inode: u32) -> Option<String> {
+        self.holder.released(inode);
+        self.lock().copies.remove(&inode)
+    }
+
+    /// Writes that the bytes of an inode are stored in rows that may not be written yet; `threatened` if
+    /// nothing else may have them.
+    pub fn stored(&self, inode: u32, key: Option<&str>, digest: String, size: u64, threatened: bool) {
+        let mut state = self.lock();
+        state.stored += 1;
+        let number = state.stored;
+        if threatened {
+            state.unfinished.push((number, inode));
+        }
+        let mut frames = Frames::default();
+        frames.stored(&StoredContent { inode, number, key: key.map(str::to_owned), digest, size });
+        // Whoever prepares the next call is told of the failure.
+        let _ = self.append(&mut state, frames);
+    }
+
+    /// Whether each write reaches the disk before it returns.
+    pub fn syncs(&self) -> bool {
+        self.sync
+    }
+
+    /// How many contents were stored so far, and whether some of them are not complete on file.
+    pub fn progress(&self) -> (u64, bool) {
+        let state = self.lock();
+        (state.stored, !state.unfinished.is_empty())
+    }
+
+    /// Writes that all contents are complete which were stored so far; the names of the copies that are not
+    /// needed any more.
+    pub fn complete(&self) -> Vec<String> {
+        let (stored, _) = self.progress();
+        self.group_written(stored, &[])
+    }
+
+    /// Writes that a row group is on file which completes the contents up to `stored`; the names of the
+    /// copies that are not needed any more.
+    pub fn group_written(&self, stored: u64, footer: &[u8]) -> Vec<String> {
+        let mut state = self.lock();
+        let mut frames = Frames::default();
+        frames.group(stored, footer);
+        if self.append(&mut state, frames).is_err() {
+            return Vec::new();
+        }
+        let finished: Vec<u32> = state
+            .unfinished
+            .extract_if(.., |(number, _)| *number <= stored)
+            .map(|(_, inode)| inode)
+            .collect();
+        let names = finished.iter().filter_map(|inode| state.copies.remove(inode)).collect();
+        drop(state);
+        finished.into_iter().for_each(|inode| self.holder.released(inode));
+        names
+    }
+}
+
+/// Reads the frames of a journal up to the first that is not whole.
+#[derive(Debug)]
+pub struct Reader {
+    file: BufReader<File>,
+    position: u64,
+}
+
+impl Reader {
+    /// Reads from `file`; none where it was cut before its first frame.
+    ///
+    /// # Errors
+    /// It is no journal, or of another version.
+    pub fn new(file: File) -> Result<Option<Reader>, Error> {
+        let mut file = BufReader::with_capacity(256 << 10, file);
+        let mut line = Vec::new();
+        let limit = 64;
+        let mut head = (&mut file).take(limit);
+        io::BufRead::read_until(&mut head, b'\n', &mut line).map_err(Error::io("read", "the journal"))?;
+        let position = line.len() as u64;
+        let text = String::from_utf8_lossy(&line);
+        match text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')) {
+            Some(VERSION) => Ok(Some(Reader { file, position })),
+            None if format!("{MAGIC}{VERSION}\n").starts_with(&*text) => Ok(None),
+            Some(version) => Err(Error::Format(format!(
+                "the journal is of version {version}, which this build of agent-snapshot does not read: recover \
+                 with the one that recorded"
+            ))),
+            None => Err(Error::Format("what should be the journal of a recording is none".to_owned())),
+        }
+    }
+
+    fn frame(&mut self) -> io::Result<Option<Frame>> {
+        let mut head = [0; FRAME_HEAD];
+        if !fill(&mut self.file, &mut head)? {
+            return Ok(None);
+        }
+        let [length, checksum] = [&head[..4], &head[4..]].map(|bytes| le32(bytes).unwrap_or(0));
+        if length == 0 || length > LONGEST {
+            return Ok(None);
+        }
+        let mut body = Vec::new();
+        let wanted = u64::from(length);
+        if (&mut self.file).take(wanted).read_to_end(&mut body)? as u64 != wanted
+            || crc32fast::hash(&body) != checksum
+        {
+            return Ok(None);
+        }
+        let start = self.position + FRAME_HEAD as u64;
+        self.position = start + wanted;
+        Ok(parse(start, &body))
+    }
+}
+
+impl Iterator for Reader {
+    type Item = io::Result<Frame>;
+
+    fn next(&mut self) -> Option<io::Result<Frame>> {
+        self.frame().transpose()
+    }
+}
+
+fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn le32(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.first_chunk()?))
+}
+
+/// The frame with this body, which starts at `start`; none where it is none of this version.
+fn parse(start: u64, body: &[u8]) -> Option<Frame> {
+    let (kind, payload) = body.split_first()?;
+    let end = start + body.len() as u64;
+    let json = |from: usize| payload.get(from..);
+    let inode = || le32(payload);
+    Some(match *kind {
+        kind::BEGIN => Frame::Begin(serde_json::from_slice(payload).ok()?),
+        kind::HEADER => Frame::Header(Box::new(serde_json::from_slice::<Manifest>(payload).ok()?.header)),
+        kind::PROCESS => Frame::Process(Box::new(serde_json::from_slice(payload).ok()?)),
+        kind::ENDED => Frame::Ended(inode()?, i32::from_le_bytes(*payload.get(4..)?.first_chunk()?)),
+        kind::FILE => {
+            let inode = inode().map(|inode| Some(inode).filter(|inode| *inode != u32::MAX))?;
+            Frame::File(inode, Box::new(serde_json::from_slice(json(4)?).ok()?))
+        }
+        kind::MOVED => {
+            let (from, to) = payload.get(4..)?.split_at_checked(le32(payload)? as usize)?;
+            Frame::Moved(from.to_vec(), to.to_vec())
+        }
+        // Kind and inode precede the bytes.
+        kind::CONTENT => Frame::Content(inode()?, start + 5..end),
+        kind::COPY => Frame::Copy(inode()?, std::str::from_utf8(json(4)?).ok()?.to_owned()),
+        kind::HELD => Frame::Held(inode()?),
+        kind::OMITTED => Frame::Omitted(inode()?, serde_json::from_slice(json(4)?).ok()?),
+        kind::STORED => Frame::Stored(serde_json::from_slice(payload).ok()?),
+        kind::GROUP => Frame::Group(u64::from_le_bytes(*payload.first_chunk()?), start + 9..end),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::snapshot::samples;
+    use crate::snapshot::{Exec, Operation, State};
+
+    fn mark() -> ProcessMark {
+        ProcessMark::of(std::process::id())
+    }
+
+    /// A journal with a frame of each kind.
+    fn journal() -> (tempfile::NamedTempFile, Vec<Frame>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let begin =
+            Begin { recorder: mark(), front: mark(), blobs: "blobs".to_owned(), max_blob_bytes: Some(7) };
+        let header = samples::header();
+        let journal = Journal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
+        let mut frames = Frames::default();
+        let process = ProcessRecord {
+            id: 1,
+            pid: 2,
+            parent: None,
+            image: Arc::new(Exec { exe: b"/bin/\xff".to_vec(), ..Exec::default() }),
+            cwd: b"/".to_vec(),
+            exit_status: None,
+            execs: Vec::new(),
+        };
+        let absent = State::Absent { tombstone: false };
+        let record = FileRecord::new(b"/\xff", absent.clone(), absent, Operation::Write.into());
+        frames.process(&process);
+        frames.ended(1, 137);
+        frames.file(Some(3), &record);
+        frames.file(None, &record);
+        frames.moved(b"/a", b"/\xff");
+        frames.content(3, b"CONTENT");
+        frames.content(4, b"");
+        frames.copy(5, ".agent-snapshot-x.tmp");
+        frames.held(6);
+        frames.omitted(7, BlobOmitted::NoSpace);
+        journal.write(frames).unwrap();
+        journal.stored(6, Some("before:/x"), "sha256:0".to_owned(), 9, true);
+        assert_eq!(journal.progress(), (1, true));
+        journal.group_written(1, b"footer");
+        assert_eq!(journal.progress(), (1, false));
+        let stored = StoredContent {
+            inode: 6,
+            number: 1,
+            key: Some("before:/x".to_owned()),
+            digest: "sha256:0".to_owned(),
+            size: 9,
+        };
+        let bytes = |text: &[u8]| {
+            let whole = std::fs::read(file.path()).unwrap();
+            let start = whole.windows(text.len()).position(|window| window == text).unwrap() as u64;
+            start..start + text.len() as u64
+        };
+        let content = bytes(b"CONTENT");
+        // An empty one ends where its frame does.
+        let empty = content.end + 8 + 5;
+        let wanted = vec![
+            Frame::Begin(begin),
+            Frame::Header(Box::new(header)),
+            Frame::Process(Box::new(process)),
+            Frame::Ended(1, 137),
+            Frame::File(Some(3), Box::new(record.clone())),
+            Frame::File(None, Box::new(record)),
+            Frame::Moved(b"/a".to_vec(), b"/\xff".to_vec()),
+            Frame::Content(3, content),
+            Frame::Content(4, empty..empty),
+            Frame::Copy(5, ".agent-snapshot-x.tmp".to_owned()),
+            Frame::Held(6),
+            Frame::Omitted(7, BlobOmitted::NoSpace),
+            Frame::Stored(stored),
+            Frame::Group(1, bytes(b"footer")),
+        ];
+        (file, wanted)
+    }
+
+    fn read(bytes: &[u8]) -> Vec<Frame> {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, bytes).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        Reader::new(file).ok().flatten().into_iter().flatten().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn every_kind_of_frame_is_read_as_it_was_written() {
+        let (file, wanted) = journal();
+        assert_eq!(read(&std::fs::read(file.path()).unwrap()), wanted);
+    }
+
+    #[test]
+    fn journal_cut_at_any_byte_has_its_first_frames() {
+        let (file, wanted) = journal();
+        let whole = std::fs::read(file.path()).unwrap();
+        let mut most = 0;
+        for cut in 0..whole.len() {
+            let frames = read(&whole[..cut]);
+            assert!(frames.len() >= most && frames.len() < wanted.len(), "{cut}");
+            assert_eq!(frames, wanted[..frames.len()]);
+            most = frames.len();
+        }
+        assert_eq!(most, wanted.len() - 1);
+    }
+
+    #[test]
+    fn changed_byte_ends_the_journal_at_its_frame() {
+        let (file, wanted) = journal();
+        let whole = std::fs::read(file.path()).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x55;
+            let frames = read(&changed);
+            assert!(frames.len() < wanted.len(), "{at}");
+            assert_eq!(frames, wanted[..frames.len()]);
+        }
+    }
+
+    #[test]
+    fn failed_write_is_the_last() {
+        // A file that is open for reading takes nothing.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let reopened = File::open(file.path()).unwrap();
+        let state = Mutex::default();
+        let journal = Journal { file: reopened, sync: false, holder: Box::new(()), state };
+        let mut frames = Frames::default();
+        frames.held(1);
+        assert!(journal.write(frames).is_err());
+        assert!(journal.write(Frames::default()).is_err());
+    }
+
+    #[test]
+    fn process_that_has_ended_is_not_alive() {
+        assert!(mark().is_alive());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let of_child = ProcessMark::of(child.id());
+        child.wait().unwrap();
+        assert!(!of_child.is_alive());
+        assert!(!ProcessMark { start: mark().start + 1, ..mark() }.is_alive());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_at_all_panic(bytes: Vec<u8>, body: Vec<u8>) {
+            read(&bytes);
+            let mut frames = Frames(format!("{MAGIC}{VERSION}\n").into_bytes());
+            frames.frame(body.first().copied().unwrap_or(0) % 14, &[&body]);
+            read(&frames.0);
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! Recordings of which everything was killed, and what `recover` makes of their journals.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Stdio};
+
+use agent_snapshot::snapshot::journal::{Frame, Reader};
+use agent_snapshot::snapshot::layout::JOURNAL;
+use agent_snapshot::snapshot::{Operation, Snapshot, WarningKind};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+use crate::support::{
+    MECHANISMS, Place, Random, User, assert_same, bytes, command_of, describe_recorded, kill, needs_root,
+    scan, trace_verb, tracer_of, wait,
+};
+
+/// Kills both processes of a recording, neither of which notices that the other is gone.
+fn kill_all(child: &mut Child) {
+    let front = child.id().cast_signed();
+    let tracer = command_of(front).and_then(tracer_of);
+    signal::kill(Pid::from_raw(front), Signal::SIGSTOP).unwrap();
+    tracer.map(kill);
+    kill(front);
+    wait(child);
+    // The pipe ends with the last tracee.
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_string(&mut String::new()).unwrap();
+    }
+}
+
+/// Records a script that stays when it is done; returns then.
+fn record_and_stay(place: &Place, options: &[&str], script: &str) -> Child {
+    let script = format!("{script}\necho done; exec sleep 1000");
+    let mut command = place.recording();
+    command.args(["--quiet"]).args(options).args(["sh", "-c", &script]).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "done\n");
+    child
+}
+
+fn frames(place: &Place) -> Vec<Frame> {
+    let journal = fs::File::open(place.out.join(JOURNAL)).unwrap();
+    Reader::new(journal).unwrap().into_iter().flatten().map(Result::unwrap).collect()
+}
+
+/// Waits until the journal says that nothing is held by a descriptor alone.
+fn wait_until_stored(place: &Place) {
+    loop {
+        let mut held = HashSet::new();
+        let mut stored = BTreeMap::new();
+        for frame in frames(place) {
+            match frame {
+                Frame::Held(inode) => drop(held.insert(inode)),
+                Frame::Stored(content) => drop(stored.insert(content.inode, content.number)),
+                Frame::Group(complete, _) => {
+                    held.retain(|inode| stored.get(inode).is_none_or(|number| *number > complete))
+                }
+                _ => {}
+            }
+        }
+        if held.is_empty() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Records a script, and kills everything when it is done.
+fn record_and_kill(place: &Place, options: &[&str], script: &str) {
+    let mut child = record_and_stay(place, options, script);
+    wait_until_stored(place);
+    kill_all(&mut child);
+    assert!(!place.out.join("manifest.json").exists());
+}
+
+/// Bytes that no compression and no deduplication makes fewer.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = Random::new(seed + 1);
+    (0..length).map(|_| u8::try_from(random.below(256)).unwrap()).collect()
+}
+
+/// A tree with a file for each way in which a command destroys.
+fn prepare(place: &Place) {
+    place.prepare(
+        "mkdir -p d/sub gone/sub; echo small > small; : > empty; truncate -s 100M sparse
+         printf x | dd of=sparse bs=1 seek=5000000 conv=notrunc 2> /dev/null
+         echo truncated > truncated; echo from > from; echo onto > onto; echo f > d/sub/f
+         ln -s target link; echo h > h1; ln h1 h2; echo mode > mode; echo q > gone/sub/q; : > touched
+         echo 1 > swapped1; echo 2 > swapped2; mkfifo fifo",
+    );
+    for (seed, name, length) in [
+        (1, "large", 300_000),
+        (2, "read_then_removed", 300_000),
+        (3, "d/large", 100_000),
+        (4, "in_place", 500_000),
+        (5, "large_in_place", 3_000_000),
+        (6, "read_then_changed", 3_000_000),
+        (7, "larger_than_a_row", 20_000_000),
+    ] {
+        place.write(name, noise(seed, length));
+    }
+    place.prepare("cp large twin");
+}
+
+const DESTROY: &str = r#"
+    cat read_then_removed read_then_changed small > /dev/null
+    rm small large twin read_then_removed empty sparse larger_than_a_row
+    echo new > truncated
+    for name in in_place large_in_place read_then_changed; do
+        printf y | dd of=$name bs=1 seek=100 conv=notrunc 2> /dev/null
+    done
+    mv from onto; mv d moved; rm moved/large; mv moved moved_again
+    ln -sf other link; rm h1; chmod 600 mode; touch -d @1 touched; rm -r gone; rm fifo
+    mkdir -p made/sub; echo made > made/sub/file; echo made > made/removed; rm made/removed
+    python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"swapped1", -100, b"swapped2", 2)'
+"#;
+
+#[test]
+fn everything_that_was_destroyed_is_recovered() {
+    for mechanism in MECHANISMS {
+        for user in User::all() {
+            let place = Place::of(*user);
+            prepare(&place);
+            let before = scan(&place.work);
+            record_and_kill(&place, &["--mechanism", mechanism], DESTROY);
+            let run = place.verb("recover", &[]).expect(0);
+            assert!(run.stdout.starts_with("recovered "), "{run:?}");
+            let snapshot = place.snapshot();
+            let header = snapshot.header();
+            assert!(header.recovered && !header.complete);
+            assert!(header.started_at <= header.finished_at, "{header:?}");
+            let lost: Vec<_> = header.warnings.iter().map(|warning| (warning.kind, warning.count)).collect();
+            assert_eq!(lost, [(WarningKind::ExternalChange, 1)], "{header:#?}");
+            let (onto, moved) = (place.file(&snapshot, "onto"), place.file(&snapshot, "made"));
+            assert_eq!(onto.renamed_from.as_deref(), Some(place.path("from").as_slice()));
+            assert!(moved.before.present().is_none() && moved.after.present().is_some());
+            assert_eq!(fs::read_dir(&place.out).unwrap().count(), 2);
+            // Forth, where it is, and back.
+            place.verb("verify", &[]).expect(0);
+            place.verb("restore", &["--before"]).expect(0);
+            assert_same(&describe_recorded(&scan(&place.work)), &describe_recorded(&before), mechanism);
+        }
+    }
+}
+
+#[test]
+fn content_that_was_only_read_so_far_is_on_file_before_it_is_destroyed() {
+    for destroy in ["rm f", "printf x | dd of=f conv=notrunc 2> /dev/null"] {
+        for length in [10, 300_000, 3_000_000] {
+            let place = Place::new();
+            place.write("f", noise(1, length));
+            record_and_kill(&place, &[], &format!("cat f > /dev/null; {destroy}"));
+            place.verb("recover", &[]).expect(0);
+            let snapshot = place.snapshot();
+            assert!(bytes(&snapshot, place.file(&snapshot, "f"), true) == noise(1, length), "{destroy}");
+        }
+    }
+}
+
+#[test]
+fn tracked_files_are_recovered() {
+    let place = Place::new();
+    place.prepare("git init -q; echo clean > clean; echo dirty > dirty; git add .; git commit -qm x");
+    place.write("dirty", "changed since\n");
+    record_and_kill(&place, &[], "rm clean; echo > dirty");
+    place.verb("recover", &[]).expect(0);
+    let snapshot = place.snapshot();
+    let [clean, dirty] = ["clean", "dirty"].map(|name| place.file(&snapshot, name));
+    assert!(clean.git.as_ref().unwrap().oid.is_some() && dirty.git.as_ref().unwrap().dirty);
+    assert_eq!(bytes(&snapshot, clean, true), b"clean\n");
+    assert_eq!(bytes(&snapshot, dirty, true), b"changed since\n");
+    assert_eq!(snapshot.header().git_repositories.len(), 1);
+    assert!(snapshot.header().git_repositories[0].dirty);
+}
+
+#[test]
+fn file_that_was_only_appended_to_from_outside_is_not_missing() {
+    let place = Place::new();
+    place.write("log", "before\n");
+    let log = fs::OpenOptions::new().append(true).open(place.at("log")).unwrap();
+    let mut command = place.recording();
+    command.args(["--quiet", "sh", "-c", "echo more >&2; echo done; exec sleep 1000"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    kill_all(&mut child);
+    let run = place.verb("recover", &[]).expect(0);
+    assert!(!run.stdout.contains("not recovered"), "{run:?}");
+    assert_eq!(fs::read(place.at("log")).unwrap(), b"before\nmore\n");
+    assert!(place.file(&place.snapshot(), "log").inherited);
+}
+
+#[test]
+fn processes_are_recovered() {
+    let place = Place::new();
+    record_and_kill(&place, &[], "(echo x > f; true); sh -c 'echo y > g; exit 3'");
+    place.verb("recover", &[]).expect(0);
+    let snapshot = place.snapshot();
+    let header = snapshot.header();
+    assert_eq!((header.exit_status, header.exit_signal.as_deref()), (137, Some("SIGKILL")));
+    let ends: Vec<_> = header.processes.iter().map(|process| process.exit_status).collect();
+    // The end of the last one destroys nothing, and waits to be written.
+    assert_eq!(ends, [None, Some(0), None], "{header:#?}");
+    assert!(header.processes.iter().all(|process| process.image.exe.starts_with(b"/")), "{header:#?}");
+    assert_eq!(place.file(&snapshot, "f").processes, [2]);
+    assert_eq!(place.file(&snapshot, "g").processes, [3]);
+}
+
+#[test]
+fn content_that_was_still_being_copied_is_named() {
+    let place = Place::new();
+    place.write("large", noise(1, 300_000));
+    place.write("small", "small\n");
+    record_and_kill(&place, &[], "rm small large");
+    // As if the recorder had been killed before it had written a row group.
+    let frames = frames(&place);
+    let group = frames.iter().find_map(|frame| match frame {
+        Frame::Group(_, footer) => Some(footer.start),
+        _ => None,
+    });
+    let journal = fs::OpenOptions::new().write(true).open(place.out.join(JOURNAL)).unwrap();
+    journal.set_len(group.unwrap()).unwrap();
+    let run = place.verb("recover", &[]).expect(0);
+    let large = place.at("large").display().to_string();
+    assert!(run.stdout.contains(&format!("not recovered: the bytes of {large}, which")), "{run:?}");
+    let snapshot = place.snapshot();
+    let named = snapshot.header().warnings.iter().filter(|warning| warning.detail.contains(&large));
+    let kinds: Vec<_> = named.map(|warning| (warning.kind, warning.lost)).collect();
+    assert_eq!(kinds, [(WarningKind::ContentOmitted, true)]);
+    let record = place.file(&snapshot, "large");
+    assert!(record.operations.contains(Operation::Delete));
+    assert!(record.before.present().unwrap().blob_omitted.is_some());
+    place.verb("restore", &["--before", &place.at("small").display().to_string()]).expect(0);
+    assert_eq!(fs::read(place.at("small")).unwrap(), b"small\n");
+}
+
+/// What is at the path of each file of `wanted` at a kill, and what is recovered of it.
+fn check_bytes(place: &Place, wanted: &BTreeMap<String, Vec<u8>>) {
+    let run = place.verb("recover", &["--json"]).expect(0);
+    let said: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let missing: HashSet<&str> =
+        said["missing"].as_array().unwrap().iter().flat_map(|path| path.as_str()).collect();
+    let snapshot = place.snapshot();
+    for (name, wanted) in wanted {
+        let shown = place.at(name).display().to_string();
+        if missing.contains(shown.as_str()) {
+            assert!(wanted.len() > 64 << 10, "{name} is small");
+            continue;
+        }
+        let live = fs::read(place.at(name)).ok();
+        let record = snapshot.find(&place.path(name));
+        let recorded =
+            record.filter(|record| record.before.present().is_some_and(|before| before.blob.is_some()));
+        match recorded {
+            Some(record) => assert!(bytes(&snapshot, record, true) == *wanted, "{name} has other bytes"),
+            None => assert!(live.as_ref() == Some(wanted), "{name} was destroyed and is not recorded"),
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_moment_everything_is_recovered_or_named() {
+    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let seed = std::env::var("KILLS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(seed);
+    println!("KILLS_SEED={seed}");
+    let mut random = Random::new(seed.into());
+    for round in 0..12 {
+        let place = Place::new();
+        let mut wanted = BTreeMap::new();
+        let mut script = String::from("echo up\n");
+        for number in 0..60 {
+            let length = match random.below(10) {
+                0 => 70_000 + random.below(3_000_000),
+                1 => random.below(70_000),
+                _ => random.below(3_000),
+            };
+            let name = format!("f{number}");
+            let content = noise(number + 100 * round, length);
+            place.write(&name, &content);
+            wanted.insert(name.clone(), content);
+            script += &match random.below(6) {
+                0 => format!("rm {name}\n"),
+                1 => format!("echo new > {name}\n"),
+                2 => format!("echo new > t; mv t {name}\n"),
+                3 => format!("mv {name} m{number}; echo more >> m{number}\n"),
+                4 => format!("cat {name} > /dev/null; rm {name}\n"),
+                _ => format!("printf new | dd of={name} conv=notrunc 2> /dev/null\n"),
+            };
+        }
+        let mechanism = MECHANISMS[usize::try_from(round).unwrap() % MECHANISMS.len()];
+        let mut command = place.recording();
+        command.args(["--quiet", "--mechanism", mechanism, "sh", "-c", &format!("{script}exec sleep 1000")]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+        // At a moment that the progress of the command decides.
+        let until = format!("f{}", random.below(60));
+        while fs::read(place.at(&until)).ok().as_ref() == wanted.get(&until) {
+            std::thread::yield_now();
+        }
+        kill_all(&mut child);
+        check_bytes(&place, &wanted);
+    }
+}
+
+#[test]
+fn recovery_that_is_killed_at_any_call_can_be_repeated() {
+    let place = Place::new();
+    place.write("large", noise(1, 300_000));
+    place.write("small", "small\n");
+    record_and_kill(&place, &[], "rm large small; echo made > made");
+    let kept = place.base().join("kept");
+    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let again = || {
+        place.prepare(&format!(
+            "rm -rf {0} {0}-recovered-*; cp -a {1} {0}",
+            place.out.display(),
+            kept.display()
+        ))
+    };
+    let (calls, status) = trace_verb(&place, "recover", &[], |_, _| {});
+    assert_eq!(status, Some(0));
+    let mut at = 1;
+    while at < calls {
+        again();
+        trace_verb(&place, "recover", &[], |pid, calls| {
+            if calls == at {
+                kill(pid.as_raw());
+            }
+        });
+        place.verb("recover", &[]).expect(0);
+        let snapshot = place.snapshot();
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "large"), true), noise(1, 300_000), "call {at}");
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "small"), true), b"small\n");
+        assert!(!place.out.join(JOURNAL).exists() && !place.out.join(".gitignore").exists());
+        // The first ones load the program.
+        at += if at < 60 { 20 } else { 3 };
+    }
+}
+
+#[test]
+fn cut_journal_is_that_of_a_shorter_recording() {
+    let place = Place::new();
+    place.write("large", noise(1, 100_000));
+    record_and_kill(&place, &[], "echo x > f; mkdir d; mv f d/g; rm large; ln -s x l; rm -r d");
+    let whole = fs::read(place.out.join(JOURNAL)).unwrap();
+    let kept = place.base().join("kept");
+    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let mut records = 0;
+    for cut in (0..whole.len()).step_by(37) {
+        place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+        fs::write(place.out.join(JOURNAL), &whole[..cut]).unwrap();
+        let run = place.verb("recover", &[]).expect(0);
+        let recovered = Snapshot::open(&place.out).map(|snapshot| snapshot.files().len());
+        match recovered {
+            Ok(now) => {
+                assert!(now >= records, "{cut}: {now} of {records}");
+                records = now;
+            }
+            Err(_) => assert!(run.stderr.contains("had changed nothing yet") && records == 0, "{run:?}"),
+        }
+    }
+    assert!(records >= 4, "{records}");
+}
+
+#[test]
+fn next_recording_recovers_the_killed_one_beside_itself() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    record_and_kill(&place, &[], "rm f");
+    let output = place.record_with(&[], "echo next > g");
+    let said = String::from_utf8(output.stderr).unwrap();
+    let beside = place.base().join("out-recovered-1");
+    assert!(said.contains("was killed") && said.contains(&beside.display().to_string()), "{said}");
+    let recovered = Snapshot::open(&beside).unwrap();
+    assert_eq!(bytes(&recovered, place.file(&recovered, "f"), true), b"precious\n");
+    let next = place.snapshot();
+    assert!(next.find(&place.path("g")).is_some() && !next.header().recovered);
+    assert_ne!(next.header().id, recovered.header().id);
+    // One that had changed nothing leaves nothing.
+    fs::remove_dir_all(&place.out).unwrap();
+    record_and_kill(&place, &[], "true > /dev/null");
+    assert!(place.record_with(&[], "true").status.success());
+    assert!(!place.base().join("out-recovered-2").exists());
+}
+
+#[test]
+fn older_snapshot_stays_beside_a_recovered_one() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    let older = place.record("echo old > old").header().id.clone();
+    let mut child = record_and_stay(&place, &[], "rm f");
+    kill_all(&mut child);
+    // It serves all the same.
+    place.verb("show", &[]).expect(0);
+    place.verb("recover", &[]).expect(0);
+    assert_eq!(place.snapshot().header().id, older);
+    let recovered = Snapshot::open(&place.base().join("out-recovered-1")).unwrap();
+    assert_eq!(bytes(&recovered, place.file(&recovered, "f"), true), b"precious\n");
+    assert_eq!(fs::read_dir(&place.out).unwrap().count(), 2);
+    let again = place.verb("recover", &[]).expect(0);
+    assert!(again.stderr.contains("nothing to recover"), "{again:?}");
+}
+
+#[test]
+fn journal_that_can_not_be_recovered_is_refused_in_one_sentence() {
+    let place = Place::new();
+    let say = |run: crate::support::Run, status: i32, words: &str| {
+        let run = run.expect(status);
+        assert!(run.stderr.contains(words) && run.stderr.lines().count() == 1, "{run:?}");
+    };
+    say(place.verb("recover", &[]), 3, "No such file");
+    fs::create_dir(&place.out).unwrap();
+    say(place.verb("recover", &[]), 1, "no journal");
+    say(place.verb("recover", &["--discard"]), 1, "no journal");
+    fs::remove_dir(&place.out).unwrap();
+    place.write("f", "precious\n");
+    record_and_kill(&place, &[], "rm f");
+    say(place.verb("show", &[]), 3, "agent-snapshot recover ");
+    let whole = fs::read(place.out.join(JOURNAL)).unwrap();
+    for (text, words) in [("agent-snapshot journal 9\n", "version 9"), ("something\n", "is none")] {
+        fs::write(place.out.join(JOURNAL), text).unwrap();
+        say(place.verb("recover", &[]), 3, words);
+        say(place.record_with(&[], "true").into(), 125, words);
+    }
+    fs::write(place.out.join(JOURNAL), &whole).unwrap();
+    if needs_root("a journal of another user") {
+        std::os::unix::fs::chown(place.out.join(JOURNAL), Some(1), None).unwrap();
+        say(place.verb("recover", &[]), 125, "is user 1's");
+        std::os::unix::fs::chown(place.out.join(JOURNAL), Some(0), None).unwrap();
+    }
+    place.verb("recover", &[]).expect(0);
+    assert_eq!(bytes(&place.snapshot(), place.file(&place.snapshot(), "f"), true), b"precious\n");
+}
+
+#[test]
+fn journal_of_a_living_recorder_is_left_alone() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    let mut child = record_and_stay(&place, &[], "rm f");
+    let front = child.id();
+    for flags in [&[][..], &["--discard"]] {
+        let run = place.verb("recover", flags).expect(125);
+        assert!(run.stderr.contains(&format!("is being recorded by process {front}")), "{run:?}");
+    }
+    // The recorder survives its front, and commits.
+    kill(front.cast_signed());
+    wait(&mut child);
+    let run = place.verb("recover", &[]).expect(0);
+    assert!(run.stderr.contains("nothing to recover"), "{run:?}");
+    assert_eq!(bytes(&place.snapshot(), place.file(&place.snapshot(), "f"), true), b"precious\n");
+}
+
+#[test]
+fn second_recovery_waits_for_the_first() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    record_and_kill(&place, &[], "rm f");
+    let lock = fs::File::open(&place.out).unwrap();
+    let lock = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive).unwrap();
+    let mut command = place.command();
+    let mut second = command.arg("recover").arg(&place.out).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(second.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("waiting for another process that recovers"), "{said}");
+    drop(lock);
+    assert!(wait(&mut second).success());
+    assert_eq!(bytes(&place.snapshot(), place.file(&place.snapshot(), "f"), true), b"precious\n");
+}
+
+#[test]
+fn discarding_removes_the_journal_and_nothing_else() {
+    let place = Place::new();
+    place.write("large", noise(1, 3_000_000));
+    let older = place.record("echo x > f").header().id.clone();
+    let mut child = record_and_stay(&place, &[], "printf x | dd of=large conv=notrunc 2> /dev/null");
+    kill_all(&mut child);
+    place.verb("recover", &["--discard"]).expect(0);
+    let names: Vec<_> = fs::read_dir(&place.out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| name == "manifest.json" || name == "blobs.parquet"), "{names:?}");
+    assert_eq!(place.snapshot().header().id, older);
+}
+
+#[test]
+fn git_shows_nothing_of_a_recording_that_runs() {
+    let place = Place::new();
+    place.prepare("git init -q");
+    let seen =
+        place.command().args(["--snapshot-dir", "out", "--", "git", "status", "--short"]).output().unwrap();
+    assert_eq!((seen.status.success(), seen.stdout), (true, Vec::new()));
+    assert!(!place.at("out/.gitignore").exists() && place.at("out/manifest.json").exists());
+}
+
+#[test]
+fn command_that_is_not_executed_leaves_no_journal() {
+    let place = Place::new();
+    place.write("script", "#!/no/interpreter\n");
+    place.prepare("chmod +x script");
+    assert_eq!(place.recording().arg(place.at("script")).status().unwrap().code(), Some(127));
+    assert!(!place.out.exists());
+}
+
+#[test]
+fn full_disk_leaves_the_journal() {
+    if !crate::support::can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.write("large", noise(1, 6_000_000));
+    record_and_kill(&place, &[], "rm large");
+    let script = r#"
+        cp -a "$1/out" "$1/kept"; mount -t tmpfs -o size=10m none "$1/out"; cp -a "$1/kept/." "$1/out/"
+        "$2" recover "$1/out"; echo $?; ls -A "$1/out"
+        mount -o remount,size=64m "$1/out"; "$2" recover "$1/out" && "$2" cat "$1/out" "$1/work/large" --before | cmp - "$1/copy" && echo same
+    "#;
+    fs::write(place.base().join("copy"), noise(1, 6_000_000)).unwrap();
+    let run = place.run_unshared(script);
+    assert!(run.stdout.starts_with("125\n") && run.stdout.contains(JOURNAL), "{run:?}");
+    assert!(run.stdout.contains("same"), "{run:?}");
+    assert!(run.stderr.contains("No space left on device"), "{run:?}");
+}
