@@ -54,6 +54,8 @@ pub enum ToFront {
     Detached {
         /// Whether `--timeout` is ending it.
         timed_out: bool,
+        /// Why there is no first snapshot.
+        no_snapshot: Option<String>,
     },
     /// The recording has ended, with or without a manifest.
     Done(RecordingOutcome),
