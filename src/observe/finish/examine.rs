@@ -201,7 +201,10 @@ impl<'a> Examiner<'a> {
         let parents = &mut self.parents;
         kept.retain(|name, after| {
             let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
-            let Some(first) = first.filter(|first| open.may_hold(first.identity())) else { return true };
+            let Some(first) = first.filter(|first| open.may_hold(ledger.names.path(*name), first.identity()))
+            else {
+                return true;
+            };
             // Another file in its place was put there by somebody else.
             let now = parents.lstat(ledger.names.path(*name)).ok().flatten();
             now.is_none_or(|now| (now.st_dev, now.st_ino) != first.identity())
