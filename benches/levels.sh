@@ -5,7 +5,7 @@
 #
 # Builds the release binary, and needs npm, python3, git and cargo. What the commands install is fetched once,
 # before anything is measured. Each round makes each measurement once, in turn; the table has the fastest, since other
-# work on the machine only adds.
+# work on the machine only adds, and the size of the last.
 set -eu
 rounds=${1:-5}
 repository=$(cd "$(dirname "$0")/.." && pwd)
@@ -80,7 +80,7 @@ awk -F'|' '
         return bytes < 1e6 ? sprintf("%.0f kB", bytes / 1e3) : sprintf("%.1f MB", bytes / 1e6)
     }
     !($1 in seen) { seen[$1] = 1; names[++count] = $1 }
-    { times[$1, $2] = times[$1, $2] " " $3; sizes[$1, $2] = sizes[$1, $2] " " $4 }
+    { times[$1, $2] = times[$1, $2] " " $3; sizes[$1, $2] = $4 }
     END {
         print "| command | bare | `all` | `changes` | `undo` |"
         print "|---|---|---|---|---|"
@@ -88,7 +88,7 @@ awk -F'|' '
             row = "| `" names[i] "` | " sprintf("%.2f s", least(times[names[i], "bare"]) / 1e6)
             split("all changes undo", levels, " ")
             for (j = 1; j <= 3; j++)
-                row = row " | " sprintf("%.2f s, ", least(times[names[i], levels[j]]) / 1e6) size(least(sizes[names[i], levels[j]]))
+                row = row " | " sprintf("%.2f s, ", least(times[names[i], levels[j]]) / 1e6) size(sizes[names[i], levels[j]])
             print row " |"
         }
     }' "$base/measured" >&3

@@ -18,15 +18,16 @@ use std::time::Duration;
 use std::os::unix::fs::MetadataExt as _;
 
 use agent_snapshot::observe::capture::Threat;
-use agent_snapshot::observe::capture::{Capture, Source};
+use agent_snapshot::observe::capture::{Capture, OnLoss, Source};
 use agent_snapshot::observe::ledger::ids::ProcessId;
 use agent_snapshot::observe::ledger::names::{Name, Names as Ledger};
+use agent_snapshot::observe::losses::Losses;
 use agent_snapshot::observe::resolve::{Resolver, Viewpoint};
 use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, StoreLimit, blob_key};
 use agent_snapshot::snapshot::digest::digest_file;
 use agent_snapshot::snapshot::layout::{Commit, SnapshotDir};
 use agent_snapshot::snapshot::wire::write_manifest;
-use agent_snapshot::snapshot::{FileRecord, Operation, Side, Snapshot, State};
+use agent_snapshot::snapshot::{BlobOmitted, FileRecord, Operation, Side, Snapshot, State};
 use agent_snapshot::trace::memory::{ARGV_LIMIT, Fault, Memory, RemoteAddr};
 use agent_snapshot::trace::sys::{Tid, TraceeMemory};
 use agent_snapshot::trace::syscalls::{self, Args};
@@ -298,7 +299,8 @@ fn capture_all(capture: Capture, paths: &[PathBuf], threat: Threat, store: bool)
         let identity = (metadata.dev(), metadata.ino());
         let source = Source { path: path.as_os_str().as_bytes(), identity, length: None };
         let held = capture.hold(source, threat);
-        contents.push((capture.submit(key(path), held, None, store), metadata.len()));
+        let admission = if store { capture.reserve(&key(path), &held) } else { Err(BlobOmitted::TooLarge) };
+        contents.push((capture.submit(key(path), held, None, admission, false), metadata.len()));
     }
     let finished = capture.finish().unwrap();
     assert!(
@@ -313,7 +315,12 @@ fn capture_all(capture: Capture, paths: &[PathBuf], threat: Threat, store: bool)
 fn capture(criterion: &mut Criterion) {
     let files = Files::new();
     let directory = Arc::new(SnapshotDir::create(&files.directory.path().join("snapshot")).unwrap());
-    let start = || Capture::new(writer(Compression::Snappy), Arc::clone(&directory));
+    let start = || {
+        let blobs = tempfile::tempfile().unwrap();
+        let writer = BlobWriter::new(blobs.try_clone().unwrap(), Compression::Snappy).unwrap();
+        let losses = Losses::new(Box::new(|_| true));
+        Capture::new(writer, blobs, Arc::clone(&directory), OnLoss::Warn, losses)
+    };
     let small = ("5,000 small files", files.small_bytes(), files.small.as_slice());
     let large = ("64 MiB", Throughput::Bytes(LARGE as u64), std::slice::from_ref(&files.large));
     let (survive, overwritten) = (Threat::Unlink, Threat::Overwrite);

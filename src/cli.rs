@@ -59,6 +59,9 @@ pub struct Record {
     /// Store files that the command wrote or destroyed up to this size [default: any]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_blob_bytes: Option<u64>,
+    /// What to do if the bytes that a call may destroy can't be kept
+    #[arg(long, value_enum, default_value_t = OnLoss::Warn)]
+    pub on_loss: OnLoss,
     /// Compression of the stored bytes
     #[arg(long, value_enum, default_value_t = CompressionChoice::Snappy)]
     pub compression: CompressionChoice,
@@ -114,6 +117,15 @@ pub enum KeepLevel {
     Changes,
     /// What undoing takes: the bytes after only of files up to 1 MiB that Git does not ignore
     Undo,
+}
+
+/// What to do if the bytes that a call may destroy can't be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnLoss {
+    /// Let the call go on, and say so at once
+    Warn,
+    /// Let the call fail: ENOSPC, EACCES for an unreadable file, EFBIG for --max-blob-bytes
+    Refuse,
 }
 
 /// Compression of the stored bytes.

@@ -12,6 +12,7 @@ pub mod diff;
 pub mod exit;
 mod json;
 mod level;
+mod open;
 pub mod out;
 pub mod paths;
 mod progress;

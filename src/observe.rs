@@ -9,7 +9,7 @@
 //! - `journal.rs`: what is put on file before a call continues, for the case that everything is killed.
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
-//! - [`processes`], [`warnings`]: the other lists.
+//! - [`losses`]: tells at once which bytes are lost. [`processes`], [`warnings`]: the other lists.
 //! - [`finish`]: the end of a recording: the states after, and the records of the manifest.
 
 mod calls;
@@ -18,6 +18,7 @@ pub mod finish;
 mod journal;
 pub mod ledger;
 pub mod lookups;
+pub mod losses;
 mod mounts;
 pub mod policy;
 pub mod processes;

@@ -13,6 +13,7 @@ mod git;
 mod hard_links;
 mod inherited;
 mod killed;
+mod losses;
 mod mounts;
 mod namespaces;
 mod notifications;

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::exit::{Exit, VerbResult};
 use super::level::require_inputs;
+use super::open::open;
 use super::out::{Console, style};
 use super::paths::Selection;
 use super::{json, progress};
@@ -22,7 +23,7 @@ const NAMED: usize = 10;
 
 /// Runs `branch`.
 pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
-    let snapshot = Snapshot::open(&args.snap)?;
+    let snapshot = open(&args.snap, console)?;
     require_inputs(&snapshot, "branch")?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {

@@ -8,6 +8,7 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::exit::{Exit, VerbResult};
 use super::level::without_record;
+use super::open::open;
 use super::out::{Console, OutputError};
 use super::paths::{self, quoted};
 use crate::cli::Cat;
@@ -15,14 +16,14 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::wire::JsonObject;
-use crate::snapshot::{Error, FileRecord, Present, Snapshot};
+use crate::snapshot::{Error, FileRecord, Present};
 
 /// Streams the content of `args.path` to the result; holes of a sparse file become zeros, unless the
 /// result is a regular file.
 ///
 /// If the bytes turn out to be bad in the middle, the result ends there, with an error.
 pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
-    let snapshot = Snapshot::open(&args.snap)?;
+    let snapshot = open(&args.snap, console)?;
     let side = if args.before { Side::Before } else { Side::After };
     let record = match paths::find(&snapshot, &args.path)? {
         Ok(record) => record,

@@ -12,10 +12,10 @@ mod summary;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
+use super::open::open;
 use super::out::{Console, OutputError, OutputFormat};
 use super::paths::{Selection, quoted, shown};
 use crate::cli::Diff;
-use crate::snapshot::Snapshot;
 use crate::snapshot::source::Contents;
 use body::{DiffBody, DiffError, DiffKind};
 use lines::LineDiff;
@@ -43,7 +43,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
             return Err(UsageError("diff: --stat and --name-status exclude each other".to_owned()).into());
         }
     };
-    let snapshot = Snapshot::open(&args.snap)?;
+    let snapshot = open(&args.snap, console)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     let start = snapshot.header().start_cwd.as_slice();
     let base = if args.root { b"/" } else { start };

@@ -3,13 +3,15 @@
 //! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for and
 //! the parent of the command, `tracing.rs` the one that traces; `channel.rs` is between them. `witness.rs`
 //! belongs to the front, `process_tree.rs` and `control.rs` to the tracing process, which writes the snapshot
-//! with `bundle.rs` and the report with `report.rs`, and starts its journal with `journal.rs`.
+//! with `bundle.rs` and the report with `report.rs`, and starts its journal with `journal.rs`. `held.rs` has the
+//! bytes that only a descriptor holds, at both ends.
 
 mod bundle;
 mod channel;
 mod control;
 mod descriptors;
 mod front;
+mod held;
 mod journal;
 mod process_tree;
 mod report;
@@ -17,16 +19,20 @@ mod setup;
 mod tracing;
 mod witness;
 
+use std::collections::HashMap;
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::exit::Exit;
+use super::paths::shell_word;
 use crate::cli::{self, IfUnavailable};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
+use crate::snapshot::recover::{self, Recovery};
 use crate::trace::attributes::ProcessAttributes;
 use crate::trace::filter::Interception;
 use crate::trace::launch::{self, Program};
@@ -65,11 +71,15 @@ pub fn run(options: cli::Record) -> Exit {
         attributes: setup.program.attributes,
     };
     let made = directory.made().clone();
-    let ending = match start(setup, directory) {
-        Ok(front) => front.run(),
-        Err(why) => Ending::Failed(why),
+    let (mut ending, directory) = match start(setup, directory) {
+        Ok((front, directory)) => (front.run(), Some(directory)),
+        Err(why) => (Ending::Failed(why), None),
     };
+    if let (Ending::Lost(held), Some(directory)) = (&mut ending, directory) {
+        recover_lost(directory, std::mem::take(held));
+    }
     if !ending.leaves_a_snapshot() {
+        // Nothing that holds anything goes.
         made.remove();
     }
     match ending {
@@ -96,10 +106,26 @@ pub fn run(options: cli::Record) -> Exit {
             say(&format!("execute {named}: {error}"));
             if matches!(errno, libc::ENOENT | libc::ENOTDIR) { Exit::NotFound } else { Exit::NotExecutable }
         }
-        Ending::Lost => {
-            say("the tracing process was ended, and the command with it; there is no snapshot");
-            Exit::Failure
+        Ending::Lost(_) => Exit::Failure,
+    }
+}
+
+/// Recovers what the killed tracing process had recorded, with the files that only a descriptor holds.
+fn recover_lost(directory: SnapshotDir, held: HashMap<u32, File>) {
+    let lost = "the tracing process was killed, and the command with it";
+    match recover::recover(directory, held) {
+        Ok(Recovery::Done(recovered)) => {
+            let place = shell_word(recovered.path.as_os_str().as_bytes());
+            say(&format!("{lost}; what had been changed was recovered and is in {place}"));
+            for path in &recovered.missing {
+                let path = printable(path);
+                say(&format!("not recovered: the bytes of {path}, which were still being copied"));
+            }
         }
+        Ok(Recovery::Nothing | Recovery::Unneeded) => {
+            say(&format!("{lost}; nothing had been changed, and there is no snapshot"));
+        }
+        Err(error) => say(&format!("{lost}; there is no snapshot: {error}")),
     }
 }
 
@@ -134,7 +160,7 @@ fn run_unrecorded(program: &Program) -> Exit {
 }
 
 /// Starts the command's process, and the one that traces it; in those, this does not return.
-fn start(mut setup: Setup, directory: SnapshotDir) -> Result<Front, String> {
+fn start(mut setup: Setup, directory: SnapshotDir) -> Result<(Front, SnapshotDir), String> {
     let failed = |error: io::Error| format!("start the recording: {error}");
     let wanted = match setup.options.mechanism {
         cli::Mechanism::Auto => Interception::Notifications,
@@ -146,7 +172,9 @@ fn start(mut setup: Setup, directory: SnapshotDir) -> Result<Front, String> {
     let signals = sys::signal_descriptor().map_err(failed)?;
     let front = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
     let handover = Handover { front, spawned, signals: signals.try_clone().map_err(failed)? };
-    let channel = tracing::start(&mut setup, directory, handover).map_err(failed)?;
+    let (channel, held, directory) = tracing::start(&mut setup, directory, handover).map_err(failed)?;
     let Setup { options, inherited, .. } = setup;
-    Ok(Front::new(channel, command, signals, options.survivors, options.quiet, inherited.descriptors))
+    let front =
+        Front::new(channel, held, command, signals, options.survivors, options.quiet, inherited.descriptors);
+    Ok((front, directory))
 }

@@ -56,7 +56,9 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
     }
     let dir = shown(path);
     match recover::recorder(path) {
-        Some(begin) if begin.recorder.is_alive() && (begin.front.is_alive() || has_first(path)) => {
+        Some(begin)
+            if begin.recorder.is_alive() && (begin.front.is_alive() || has_first(path, &begin.id)) =>
+        {
             let process = if begin.front.is_alive() { begin.front.pid } else { begin.recorder.pid };
             return Err(Error::Refused(format!(
                 "{dir} is being recorded by process {process}: there is nothing to recover"
@@ -73,8 +75,8 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
 }
 
 /// Whether the directory has the first snapshot of a recording that goes on in the background.
-fn has_first(path: &Path) -> bool {
-    Snapshot::open(path).is_ok_and(|snapshot| snapshot.header().running)
+fn has_first(path: &Path, id: &str) -> bool {
+    Snapshot::open(path).is_ok_and(|snapshot| snapshot.header().id == id)
 }
 
 fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> VerbResult {

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::branch::{BranchRequest, ReasonsJson, build};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::require_inputs;
+use super::open::open;
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, shell_word};
 use super::{json, progress};
@@ -28,7 +29,7 @@ const NAMED: usize = 50;
 
 /// Runs `restore`.
 pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
-    let snapshot = Snapshot::open(&args.snap)?;
+    let snapshot = open(&args.snap, console)?;
     if args.into.is_some() {
         require_inputs(&snapshot, "restore --into")?;
     }

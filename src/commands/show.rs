@@ -13,6 +13,7 @@ mod tree;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
+use super::open::open;
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
@@ -22,7 +23,7 @@ use rows::PathTable;
 
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
-    let snapshot = Snapshot::open(&args.snap)?;
+    let snapshot = open(&args.snap, console)?;
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
     {

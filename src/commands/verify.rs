@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::exit::{Exit, VerbResult};
 use super::level::require_inputs;
+use super::open::open;
 use super::out::{Console, style};
 use super::paths::{number_of_paths, shell_word};
 use super::{json, progress};
@@ -20,7 +21,7 @@ use crate::snapshot::{FileType, Snapshot, printable};
 
 /// Runs `verify`.
 pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
-    let snapshot = Snapshot::open(&args.snap)?;
+    let snapshot = open(&args.snap, console)?;
     if args.before {
         require_inputs(&snapshot, "verify --before")?;
     }

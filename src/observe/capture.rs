@@ -6,8 +6,9 @@
 //! bounded: whoever adds too much waits for the worker. Small contents go there in batches, since
 //! waking the worker costs more than storing one.
 
-use crate::fs;
-use std::collections::HashMap;
+mod space;
+
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
@@ -18,11 +19,15 @@ use std::thread::JoinHandle;
 use super::ledger::ids::InodeId;
 use rustix::process::{Resource, getrlimit};
 
-use crate::snapshot::blobs::{BlobWriter, StoreLimit, Stored};
+pub use self::space::Reserved;
+use self::space::{Space, Usage};
+use super::losses::Losses;
+use crate::fs;
+use crate::snapshot::blobs::{BlobWriter, CHUNK, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::journal::{Frames, Journal};
 use crate::snapshot::layout::SnapshotDir;
-use crate::snapshot::{BlobOmitted, Digest, Error, live};
+use crate::snapshot::{BlobOmitted, Digest, Error, live, sparse};
 
 /// Files up to this size are read while the tracee is stopped at the entry of its call.
 pub const SMALL: u64 = 64 << 10;
@@ -38,10 +43,6 @@ const BATCH_BYTES: u64 = 256 << 10;
 const QUEUED_FILES: u64 = 128;
 /// Descriptors that are needed for all else.
 const OTHER_FILES: u64 = 32;
-/// How often the free space is asked for, in bytes stored; before each content that is large, too.
-const SPACE_INTERVAL: u64 = 16 << 20;
-const LARGE: u64 = 1 << 20;
-
 /// The number of a content that was handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(u32);
@@ -63,6 +64,15 @@ impl Outcome {
     fn omitted(reason: BlobOmitted) -> Outcome {
         Outcome { digest: None, size: 0, blob: None, omitted: Some(reason) }
     }
+}
+
+/// What becomes of a call that may destroy bytes which can't be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLoss {
+    /// It goes on, and the user is told.
+    Warn,
+    /// It is refused.
+    Refuse,
 }
 
 /// What a call may do to the bytes of an inode.
@@ -105,8 +115,24 @@ impl Held {
             Held::Omitted(_) => 0,
         }
     }
+
+    /// An upper bound of what storing them under `key` takes.
+    fn bound(&self, key: &str) -> u64 {
+        let size = self.data_size();
+        let rows = match self {
+            // Each run of blocks of a sparse file may be a row.
+            Held::File(file) if file.metadata().is_ok_and(|metadata| metadata.len() > size) => {
+                size / sparse::BLOCK as u64
+            }
+            _ => size / CHUNK as u64,
+        };
+        // Some filesystems claim any size.
+        BlobWriter::bound(key, size, 2 + rows).min(1 << 56)
+    }
 }
 
+/// Whether a content that is handed in is stored.
+pub type Admission = Result<Reserved, BlobOmitted>;
 /// Whose bytes are handed in.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
@@ -119,9 +145,13 @@ pub struct Origin {
 }
 
 struct Job {
+    ticket: Ticket,
     key: String,
     held: Held,
-    store: bool,
+    /// The space that it was promised; or why its digest alone is taken, unless it is stored already.
+    admission: Admission,
+    /// Whether a call may have destroyed the bytes.
+    destroyed: bool,
     origin: Option<Origin>,
 }
 
@@ -131,6 +161,8 @@ struct Batch {
     jobs: Vec<Job>,
     bytes: u64,
     files: u64,
+    /// Whether the user may have to be told of one.
+    urgent: bool,
 }
 
 impl Batch {
@@ -138,11 +170,12 @@ impl Batch {
         let (bytes, files) = weight(&job.held);
         self.bytes += bytes;
         self.files += files;
+        self.urgent |= job.destroyed && job.admission.is_err();
         self.jobs.push(job);
     }
 
     fn is_due(&self) -> bool {
-        self.files > 0 || self.bytes >= BATCH_BYTES || self.jobs.len() >= BATCH_CONTENTS
+        self.urgent || self.files > 0 || self.bytes >= BATCH_BYTES || self.jobs.len() >= BATCH_CONTENTS
     }
 }
 
@@ -153,9 +186,13 @@ struct Queue {
     done: u32,
     /// How many contents are on file, where there is a journal.
     on_file: u32,
-    /// Whether somebody waits for all that is done to be on file.
-    wanted_on_file: bool,
+    /// How many contents somebody wants to be on file.
+    wanted_on_file: u32,
     worker_gone: bool,
+    /// Contents that are not stored, and why.
+    omitted: HashMap<Ticket, BlobOmitted, foldhash::fast::RandomState>,
+    /// Contents that were only read when they were handed in, and that a call may have destroyed since.
+    destroyed: HashSet<Ticket, foldhash::fast::RandomState>,
 }
 
 #[derive(Default)]
@@ -186,6 +223,9 @@ pub struct Capture {
     /// What became of each content, by ticket, as far as the worker was waited for.
     outcomes: Vec<Outcome>,
     directory: Arc<SnapshotDir>,
+    space: Space,
+    on_loss: OnLoss,
+    losses: Arc<Losses>,
     /// How many descriptors may wait in the queue.
     queued_files: u64,
     next: u32,
@@ -205,22 +245,77 @@ enum Worker {
 }
 
 impl Capture {
-    /// The way to `writer`.
-    pub fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Capture {
+    /// The way to `writer`, which writes to `blobs` in `directory`.
+    pub fn new(
+        writer: BlobWriter,
+        blobs: File,
+        directory: Arc<SnapshotDir>,
+        on_loss: OnLoss,
+        losses: Losses,
+    ) -> Capture {
         // The command's limit may be low, and we can raise ours no higher than it allows.
         let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         let queued_files = (limit.saturating_sub(OTHER_FILES) / 2).clamp(1, QUEUED_FILES);
+        let space = Space::new(Arc::clone(&directory), blobs, &writer, on_loss);
+        let losses = Arc::new(losses);
         Capture {
             batch: Batch::default(),
             progress: Arc::new(Progress::default()),
-            worker: Worker::Here(Box::new(Store::new(writer, Arc::clone(&directory)))),
+            worker: Worker::Here(Box::new(Store::new(
+                writer,
+                Arc::clone(&directory),
+                space.usage(),
+                Arc::clone(&losses),
+            ))),
             outcomes: Vec::new(),
             directory,
+            space,
+            on_loss,
+            losses,
             queued_files,
             next: 0,
             deferred: HashMap::default(),
             journal: None,
         }
+    }
+
+    /// What becomes of a call whose bytes can't be kept.
+    pub fn on_loss(&self) -> OnLoss {
+        self.on_loss
+    }
+
+    /// Tells the user of what is lost.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Promises held bytes the space that storing them under `key` takes.
+    ///
+    /// # Errors
+    /// There is too little.
+    pub fn reserve(&mut self, key: &str, held: &Held) -> Admission {
+        self.space.reserve(held.bound(key))
+    }
+
+    /// Takes back space that was promised.
+    pub fn release(&mut self, reserved: Reserved) {
+        self.space.release(reserved);
+    }
+
+    /// Notes what the manifest is expected to take.
+    pub fn expect_manifest(&mut self, bytes: u64) {
+        self.space.expect_manifest(bytes);
+    }
+
+    /// Notes that a call may destroy bytes that were handed in as they were read; says why they are not
+    /// stored, if they are known not to be.
+    pub fn note_destroyed(&mut self, ticket: Ticket) -> Option<BlobOmitted> {
+        let mut queue = self.progress.lock();
+        let omitted = queue.omitted.get(&ticket).copied();
+        if omitted.is_none() && queue.done <= ticket.0 {
+            queue.destroyed.insert(ticket);
+        }
+        omitted
     }
 
     /// The same, noting in a journal what is stored. Nothing was handed in yet.
@@ -242,10 +337,15 @@ impl Capture {
         let mut opened = fs::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
-            self.release_files();
+            self.wait_for_files();
             opened = fs::open_regular(source.path);
         }
-        let Ok(file) = opened else { return Held::Omitted(BlobOmitted::Unreadable) };
+        let file = match opened {
+            Ok(file) => file,
+            // Something else is there by now, or nothing.
+            Err(_) if !is_there(source) => return Held::Omitted(BlobOmitted::ChangedWhileReading),
+            Err(_) => return Held::Omitted(BlobOmitted::Unreadable),
+        };
         self.hold_file(file, source, threat).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
     }
 
@@ -274,20 +374,17 @@ impl Capture {
         self.copy(&file, size)
     }
 
-    /// Copies the bytes that were safe from the loss of a name, before they are changed in place.
-    pub fn copy_held(&self, held: Held) -> Held {
-        match held {
-            Held::File(file) => {
-                let copied = file.metadata().and_then(|metadata| self.copy(&file, metadata.len()));
-                copied.unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
-            }
-            held => held,
-        }
+    /// A copy of bytes that are safe from the loss of a name alone, before they are changed in place; none
+    /// where they are safe from that, too.
+    pub fn copy_held(&self, held: &Held) -> Option<Held> {
+        let Held::File(file) = held else { return None };
+        let copied = file.metadata().and_then(|metadata| self.copy(file, metadata.len()));
+        Some(copied.unwrap_or(Held::Omitted(BlobOmitted::Unreadable)))
     }
 
     /// Copies the first `size` bytes of a file to one of our own.
     fn copy(&self, file: &File, size: u64) -> io::Result<Held> {
-        if is_full(&self.directory, live::data_size(file)?) {
+        if !self.space.has_room(live::data_size(file)?) {
             return Ok(Held::Omitted(BlobOmitted::NoSpace));
         }
         let spool = self.directory.unnamed_file()?;
@@ -303,16 +400,24 @@ impl Capture {
         }
     }
 
-    /// Hands bytes in under `key`; `store` false asks for the digest alone.
+    /// Hands bytes in under `key`. `destroyed` says that a call may have destroyed them, so that the user is
+    /// told if they are not stored.
     ///
     /// `origin` is the file itself where `held` may still be its own descriptor.
-    pub fn submit(&mut self, key: String, held: Held, origin: Option<Origin>, store: bool) -> Ticket {
+    pub fn submit(
+        &mut self,
+        key: String,
+        held: Held,
+        origin: Option<Origin>,
+        admission: Admission,
+        destroyed: bool,
+    ) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
         if let (Held::File(_), Some(Origin { identity, .. })) = (&held, origin) {
             self.deferred.insert(identity, ticket);
         }
-        self.batch.add(Job { key, held, store, origin });
+        self.batch.add(Job { ticket, key, held, admission, destroyed, origin });
         if self.batch.is_due() {
             self.hand_over();
         }
@@ -348,7 +453,15 @@ impl Capture {
     }
 
     /// Waits until no descriptor of a file is held any more: it would keep a filesystem from being unmounted.
-    pub fn release_files(&self) {
+    pub fn release_files(&mut self) {
+        if let (Some(journal), Some(last)) = (self.journal.clone(), self.next.checked_sub(1)) {
+            self.put_on_file(Ticket(last));
+            journal.settle();
+        }
+        self.wait_for_files();
+    }
+
+    fn wait_for_files(&self) {
         // A batch with a file was handed over at once.
         drop(self.progress.wait_until(|queue| queue.files == 0));
     }
@@ -371,7 +484,7 @@ impl Capture {
             if queue.on_file > ticket.0 {
                 return;
             }
-            queue.wanted_on_file = true;
+            queue.wanted_on_file = queue.wanted_on_file.max(ticket.0 + 1);
         }
         self.hand_over();
         drop(self.progress.wait_until(|queue| queue.on_file > ticket.0));
@@ -386,9 +499,7 @@ impl Capture {
         let mut store = self.take_back()?;
         let copied = match &store.failure {
             Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
-            None if is_full(&self.directory, store.writer.length_with("", 0)) => {
-                Err(io::ErrorKind::StorageFull.into())
-            }
+            None if !self.space.has_room(store.writer.length()) => Err(io::ErrorKind::StorageFull.into()),
             None => store.writer.copy_to(copy),
         };
         self.worker = Worker::Here(store);
@@ -401,11 +512,17 @@ impl Capture {
     /// # Errors
     /// It could not be written.
     pub fn finish(&mut self) -> io::Result<Option<File>> {
-        let Store { failure, writer, .. } = *self.take_back()?;
-        match failure {
+        let store = self.take_back();
+        self.losses.finish();
+        let Store { failure, writer, .. } = *store?;
+        let file = match failure {
             Some(error) => Err(error),
             None => writer.finish(),
+        }?;
+        if let Some(file) = &file {
+            Space::trim(self.on_loss, file)?;
         }
+        Ok(file)
     }
 
     /// Takes the store back from the worker, once all is stored that was handed in.
@@ -443,6 +560,12 @@ impl Capture {
             Some(outcome) => outcome.clone(),
         }
     }
+}
+
+/// Whether a file is where it is to be read.
+fn is_there(source: Source<'_>) -> bool {
+    let found = fs::lstat(source.path).ok().flatten();
+    found.is_some_and(|stat| (stat.st_dev, stat.st_ino) == source.identity)
 }
 
 fn weight(held: &Held) -> (u64, u64) {
@@ -497,12 +620,9 @@ fn start(progress: &Arc<Progress>) -> io::Result<Start> {
 /// Stores contents one after the other.
 struct Store {
     writer: BlobWriter,
-    /// How long a file of ours may be (RLIMIT_FSIZE, setrlimit(2)).
-    longest: u64,
     directory: Arc<SnapshotDir>,
-    full: bool,
-    /// Bytes since the free space was asked for.
-    since_asked: u64,
+    usage: Arc<Usage>,
+    losses: Arc<Losses>,
     /// The first error of writing.
     failure: Option<io::Error>,
     outcomes: Vec<Outcome>,
@@ -510,26 +630,18 @@ struct Store {
 }
 
 impl Store {
-    fn new(writer: BlobWriter, directory: Arc<SnapshotDir>) -> Store {
-        let full = is_full(&directory, 0);
-        let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-        Store {
-            writer,
-            longest,
-            directory,
-            full,
-            since_asked: 0,
-            failure: None,
-            outcomes: Vec::new(),
-            journal: None,
-        }
+    fn new(writer: BlobWriter, directory: Arc<SnapshotDir>, usage: Arc<Usage>, losses: Arc<Losses>) -> Store {
+        Store { writer, directory, usage, losses, failure: None, outcomes: Vec::new(), journal: None }
     }
 
     /// Puts on file what was stored, if that is asked for or nothing else has it: there is time.
     fn put_on_file(&mut self, progress: &Progress) {
         let Some(journal) = &self.journal else { return };
-        let wanted = progress.lock().wanted_on_file;
-        if !wanted && !journal.progress().1 {
+        let is_wanted = {
+            let queue = progress.lock();
+            queue.on_file < queue.wanted_on_file
+        };
+        if !is_wanted && !journal.progress().1 {
             return;
         }
         if self.failure.is_none() {
@@ -541,7 +653,6 @@ impl Store {
         }
         let mut queue = progress.lock();
         queue.on_file = queue.done;
-        queue.wanted_on_file = false;
         drop(queue);
         progress.changed.notify_all();
     }
@@ -567,9 +678,9 @@ impl Store {
         }
     }
 
-    fn take_batch(&mut self, Batch { jobs, bytes, files }: Batch, progress: &Progress) {
+    fn take_batch(&mut self, Batch { jobs, bytes, files, .. }: Batch, progress: &Progress) {
         let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-        self.take_all(jobs);
+        self.take_all(jobs, progress);
         let mut queue = progress.lock();
         // The last batch was not waited for.
         queue.bytes = queue.bytes.saturating_sub(bytes);
@@ -579,43 +690,52 @@ impl Store {
         progress.changed.notify_all();
     }
 
-    fn take_all(&mut self, jobs: Vec<Job>) {
+    fn take_all(&mut self, jobs: Vec<Job>, progress: &Progress) {
         for job in jobs {
+            let Job { ticket, key, held, admission, destroyed, origin } = job;
             // The journal itself has what is in memory.
-            let origin = job.origin.filter(|_| matches!(job.held, Held::File(_)));
-            let outcome = self.take(job);
+            let origin = origin.filter(|_| matches!(held, Held::File(_)));
+            let outcome = self.take(&key, held, admission);
             if let Some(origin) = origin {
                 self.note(origin, &outcome);
+            }
+            if let Some(reason) = outcome.omitted {
+                let mut queue = progress.lock();
+                queue.omitted.insert(ticket, reason);
+                let destroyed = destroyed || queue.destroyed.contains(&ticket);
+                drop(queue);
+                if destroyed {
+                    let path = key.split_once(':').map_or(key.as_str(), |(_, path)| path);
+                    self.losses.lost(path.as_bytes(), reason);
+                }
             }
             self.outcomes.push(outcome);
         }
     }
 
-    fn take(&mut self, Job { key, held, store, .. }: Job) -> Outcome {
-        let size = held.data_size();
-        self.since_asked += size;
-        if store && (self.since_asked >= SPACE_INTERVAL || size >= LARGE) {
-            self.since_asked = 0;
-            self.full = is_full(&self.directory, size);
-        }
+    fn take(&mut self, key: &str, held: Held, admission: Admission) -> Outcome {
         if let Held::Omitted(reason) = held {
             return Outcome::omitted(reason);
         }
-        let no_space = self.full || self.writer.length_with(&key, size) > self.longest;
-        let store = store && !no_space && self.failure.is_none();
-        let stored = if store { put(&mut self.writer, &key, &held) } else { digest(&self.writer, &held) };
+        let (reserved, reason) = match admission {
+            Ok(reserved) => (Some(reserved), BlobOmitted::NoSpace),
+            Err(reason) => (None, reason),
+        };
+        let store = reserved.is_some() && self.failure.is_none();
+        let stored = if store { put(&mut self.writer, key, &held) } else { digest(&self.writer, &held) };
+        if let Some(reserved) = reserved {
+            self.usage.take(reserved, self.writer.length());
+        }
         match stored {
             Ok(Stored { digest, size, blob: Some(blob) }) => {
                 Outcome { digest: Some(digest), size, blob: Some(blob), omitted: None }
             }
-            Ok(stored) => Outcome {
-                digest: Some(stored.digest),
-                size: stored.size,
-                blob: None,
-                omitted: Some(if no_space { BlobOmitted::NoSpace } else { BlobOmitted::TooLarge }),
-            },
+            Ok(stored) => {
+                Outcome { digest: Some(stored.digest), size: stored.size, blob: None, omitted: Some(reason) }
+            }
             Err(Error::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
             Err(Error::Write(error)) => {
+                self.usage.fail();
                 self.failure.get_or_insert(error);
                 Outcome::omitted(BlobOmitted::NoSpace)
             }
@@ -640,10 +760,4 @@ fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, Error> {
         Held::Omitted(_) => return Err(Error::Changed),
     };
     Ok(Stored { digest, size, blob: writer.key_of(&digest) })
-}
-
-/// Whether the snapshot's filesystem has too little space left for `more` bytes; one that can't be
-/// asked has not.
-fn is_full(directory: &SnapshotDir, more: u64) -> bool {
-    directory.is_nearly_full(more).unwrap_or(false)
 }

@@ -145,7 +145,7 @@ impl ChangeJournal {
         self.since_asked += bytes;
         if self.since_asked >= SPACE_INTERVAL {
             self.since_asked = 0;
-            self.full = self.directory.is_nearly_full(SPACE_INTERVAL as u64).unwrap_or(false);
+            self.full = self.directory.room().is_ok_and(|room| room < SPACE_INTERVAL as u64);
         }
         !self.full
     }

@@ -23,7 +23,7 @@ use super::resolve::credentials::Credentials;
 use super::warnings::Warnings;
 use crate::git::Repositories;
 use crate::snapshot::{Keep, WarningKind};
-use crate::trace::observer::{Caller, Decision, Observer, SyscallEntry, panic_text};
+use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::Special;
 use crate::trace::wait_status::End;
@@ -259,7 +259,7 @@ impl Recording {
                 self.warnings.note(WarningKind::IoUring, Some(process), || {
                     format!("process {who} asked for io_uring and was refused (ENOSYS)")
                 });
-                return Some(Decision::Refuse);
+                return Some(Decision::Refuse(Errno(libc::ENOSYS)));
             }
             Special::IoUring => self.warnings.lost(WarningKind::IoUring, Some(process), || {
                 format!("process {who} uses io_uring, whose operations are not seen")

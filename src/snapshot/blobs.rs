@@ -12,6 +12,7 @@ use std::fs::File;
 use std::hash::BuildHasher as _;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
@@ -121,6 +122,7 @@ pub struct BlobWriter {
     filled: usize,
     /// An upper bound of the length of the file, with all rows and its end.
     length: u64,
+    written: Arc<AtomicU64>,
     keys: std::collections::HashMap<Digest, Arc<str>, RandomState>,
     /// Hashes of the keys that have rows. A false match only adds a number to a key.
     taken: HashSet<u64, RandomState>,
@@ -141,11 +143,13 @@ impl BlobWriter {
 
     /// The same, noting in a journal what is on file.
     pub fn logged(file: File, compression: Compression, log: Option<GroupLog>) -> io::Result<BlobWriter> {
+        let written = Arc::<AtomicU64>::default();
         Ok(BlobWriter {
-            groups: RowGroupWriter::new(file, compression, log.clone())?,
+            groups: RowGroupWriter::new(file, compression, log.clone(), Arc::clone(&written))?,
             group: RowGroup::new(),
             filled: 0,
             length: END_BYTES,
+            written,
             keys: Default::default(),
             taken: Default::default(),
             long: Default::default(),
@@ -186,13 +190,20 @@ impl BlobWriter {
         }
     }
 
-    /// An upper bound of the length of the file with `size` more bytes of content under `key`.
-    pub fn length_with(&self, key: &str, size: u64) -> u64 {
-        let rows = 1 + size / CHUNK as u64;
+    /// An upper bound of what a content of `size` bytes in so many rows under `key` adds to the length of the
+    /// file.
+    pub fn bound(key: &str, size: u64, rows: u64) -> u64 {
+        size.saturating_add(size / POOR_COMPRESSION).saturating_add(rows.saturating_mul(row_bytes(key)))
+    }
+
+    /// An upper bound of the length of the file, with all rows so far and its end.
+    pub fn length(&self) -> u64 {
         self.length
-            .saturating_add(size)
-            .saturating_add(size / POOR_COMPRESSION)
-            .saturating_add(rows * row_bytes(key))
+    }
+
+    /// How many bytes of the contents are written, which another thread may be doing.
+    pub fn written(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.written)
     }
 
     /// The key that holds the content with `digest`, if it is stored.
@@ -370,7 +381,7 @@ impl BlobWriter {
 
     /// Makes the next `len` bytes of the buffer a row, or a part of the last one where they go on with it.
     fn push_row(&mut self, key: &Arc<str>, offset: u64, len: usize) -> Result<(), Error> {
-        self.length = self.length_with(key, len as u64);
+        self.length = self.length.saturating_add(BlobWriter::bound(key, len as u64, 1));
         match self.group.rows.last_mut() {
             Some(last) if Arc::ptr_eq(&last.key, key) && last.offset + last.len as u64 == offset => {
                 last.len += len;

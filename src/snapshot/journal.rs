@@ -34,6 +34,8 @@ const FRAME_HEAD: usize = 8;
 /// What the journal's first frame says of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
+    /// The id of the snapshot that it is to become.
+    pub id: String,
     /// The process that records.
     pub recorder: ProcessMark,
     /// The process that its user waits for.
@@ -258,12 +260,15 @@ pub trait DescriptorHolder: Send + Sync {
     fn held(&self, inode: u32, file: BorrowedFd<'_>);
     /// They are stored, or nobody needs them any more.
     fn released(&self, inode: u32);
+    /// Waits until the duplicates of what was released are closed.
+    fn settle(&self);
 }
 
 /// Holds nothing: what only a descriptor has is lost with the recorder.
 impl DescriptorHolder for () {
     fn held(&self, _: u32, _: BorrowedFd<'_>) {}
     fn released(&self, _: u32) {}
+    fn settle(&self) {}
 }
 
 /// The journal of a recording that runs.
@@ -340,6 +345,11 @@ impl Journal {
     /// Notes that the bytes of an inode are held by `file` alone.
     pub fn hold(&self, inode: u32, file: BorrowedFd<'_>) {
         self.holder.held(inode, file);
+    }
+
+    /// Waits until no duplicate is open of a descriptor that was released.
+    pub fn settle(&self) {
+        self.holder.settle();
     }
 
     /// Notes the name of the file that has the bytes of an inode.
@@ -525,8 +535,13 @@ mod tests {
     /// A journal with a frame of each kind.
     fn journal() -> (tempfile::NamedTempFile, Vec<Frame>) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let begin =
-            Begin { recorder: mark(), front: mark(), blobs: "blobs".to_owned(), max_blob_bytes: Some(7) };
+        let begin = Begin {
+            id: "id".to_owned(),
+            recorder: mark(),
+            front: mark(),
+            blobs: "blobs".to_owned(),
+            max_blob_bytes: Some(7),
+        };
         let header = samples::header();
         let journal = Journal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
         let mut frames = Frames::default();

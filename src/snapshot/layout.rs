@@ -208,11 +208,11 @@ impl SnapshotDir {
         remove_unfinished(&self.dir)
     }
 
-    /// Whether the command itself could run out of space if `more` bytes were captured.
-    pub fn is_nearly_full(&self, more: u64) -> io::Result<bool> {
+    /// How many bytes may be taken before the command itself could run out of space.
+    pub fn room(&self) -> io::Result<u64> {
         let stat = rustix::fs::fstatvfs(&self.dir)?;
         let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
-        Ok(free.saturating_sub(more) < RESERVE_BYTES.min(total / RESERVE_PART))
+        Ok(free.saturating_sub(RESERVE_BYTES.min(total / RESERVE_PART)))
     }
 
     /// Puts the files in place, the manifest last, and returns the directory where it is now. Where it was

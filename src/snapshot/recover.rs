@@ -698,6 +698,11 @@ fn header(journaled: Journaled, records: &[FileRecord], warnings: Vec<Warning>) 
         exit_signal: root.is_none().then(|| "SIGKILL".to_owned()),
         finished_at: finished.map_or(journaled.header.started_at.clone(), |time| time.to_string()),
         recovered: true,
+        // The journal has changes alone.
+        keep: match journaled.header.keep {
+            Keep::All | Keep::Changes => Keep::Changes,
+            Keep::Undo => Keep::Undo,
+        },
         complete: false,
         warnings,
         git_repositories: repositories.into_values().collect(),

@@ -31,6 +31,10 @@ pub struct SyscallEntry<'a> {
     pub overdue: bool,
 }
 
+/// The number of an error (errno(3)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
 /// What becomes of a syscall at its entry.
 #[derive(Debug)]
 pub enum Decision<P> {
@@ -41,8 +45,8 @@ pub enum Decision<P> {
     MayWait,
     /// It continues, and [`Observer::after`] is told its result together with this.
     AwaitResult(P),
-    /// It is skipped and returns ENOSYS. Not for a read-only one.
-    Refuse,
+    /// It is skipped and fails with this error. Not for a read-only one.
+    Refuse(Errno),
     /// It stays at its entry until another one has ended, and is then decoded and decided again from the
     /// start. For one that is overdue this means [`Decision::Continue`].
     Postpone,

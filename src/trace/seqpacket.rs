@@ -17,15 +17,27 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Sends one message, and a duplicate of `descriptor` with it.
 pub fn send(socket: impl AsFd, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    send_with(socket, message, descriptor, SendFlags::NOSIGNAL)
+}
+
+/// The same, or an error (EAGAIN) where that would have to wait.
+pub fn offer(socket: impl AsFd, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    send_with(socket, message, descriptor, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send_with(
+    socket: impl AsFd,
+    message: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+    flags: SendFlags,
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors: Vec<_> = descriptor.into_iter().collect();
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
-    rustix::io::retry_on_intr(|| {
-        sendmsg(&socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)
-    })?;
+    rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(message)], &mut ancillary, flags))?;
     Ok(())
 }
 

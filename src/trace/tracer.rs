@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
-use super::observer::{Caller, Decision, Observer, SyscallEntry, failed, gap};
+use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, failed, gap};
 use super::postponed::{self, PostponedQueue};
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
@@ -347,7 +347,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 // A filter of the command's own hands it to a tracer, but the command has none.
                 let foreign = |data| data != filter::OURS || self.interception == Interception::EveryCall;
                 if filter.is_some_and(foreign) {
-                    skip(tracee);
+                    skip(tracee, NO_SUCH_SYSCALL);
                     return ControlFlow::Continue(());
                 }
                 return self.entry(tracee, arch, number, &arguments, since);
@@ -403,7 +403,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let tid = caller.tid;
         // Its flags are in memory, which may be read-only. At ENOSYS, libc falls back to clone.
         if let Some(Special::Untraced { clone3: true, .. }) = decoded.special {
-            skip(tracee);
+            skip(tracee, NO_SUCH_SYSCALL);
             return ControlFlow::Continue(());
         }
         let overdue = postponed::is_overdue(since);
@@ -419,7 +419,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     self.conclude(caller, former, None);
                 }
             }
-            Decision::Refuse => skip(tracee),
+            Decision::Refuse(errno) => skip(tracee, errno),
         }
         if let Some(Special::Filter { program, .. }) = decoded.special {
             self.replace_trace_action(tracee, program);
@@ -547,9 +547,13 @@ fn collect(waited: &mut VecDeque<Waited>) {
     }
 }
 
-/// Skips the syscall at whose entry a tracee is: it returns ENOSYS.
-fn skip(tracee: &Stopped) {
+/// What the kernel answers to a syscall that it does not have.
+const NO_SUCH_SYSCALL: Errno = Errno(libc::ENOSYS);
+
+/// Skips the syscall at whose entry a tracee is: it fails with `errno`.
+fn skip(tracee: &Stopped, Errno(errno): Errno) {
     let _ = tracee.set_register(Register::Number, u64::MAX);
+    let _ = tracee.set_register(Register::Result, i64::from(-errno).cast_unsigned());
 }
 
 /// The flags of the current syscall of a tracee, which creates a process (clone(2)).

@@ -112,7 +112,10 @@ fn summary_counts_changed_paths() {
         stderr(&command.args(["-c", &script]).output().unwrap())
     };
     let said = summary("sh -c 'echo made > made; echo log' > log");
-    assert!(said.contains("1 created, 0 changed, 0 deleted, 1 written through descriptors"), "{said}");
+    assert!(
+        said.contains("1 created, 0 changed, 0 deleted, 1 written through inherited descriptors"),
+        "{said}"
+    );
     assert!(said.contains("; 1 process, "), "{said}");
     let said = summary("sh -c 'chmod 600 made; (rm log)' < /dev/null");
     assert!(said.contains("0 created, 1 changed, 1 deleted, ") && said.contains(" processes, "), "{said}");

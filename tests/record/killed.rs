@@ -254,7 +254,15 @@ fn survivors_are_recorded_on_in_the_background_when_the_front_is_killed() {
     said.read_line(&mut String::new()).unwrap();
     kill(i32::try_from(child.id()).unwrap());
     wait(&mut child);
+    let mut show = place.program(BINARY);
+    show.arg("show").arg(&place.out).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut show = show.spawn().unwrap();
+    let mut waits = String::new();
+    BufReader::new(show.stderr.as_mut().unwrap()).read_line(&mut waits).unwrap();
+    assert!(waits.contains("waiting for process"), "{waits}");
     fs::write(fifo, "go\n").unwrap();
+    let shown = show.wait_with_output().unwrap();
+    assert!(shown.status.success() && String::from_utf8_lossy(&shown.stdout).contains("killed"), "{shown:?}");
     check_killed(&place);
 }
 

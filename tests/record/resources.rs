@@ -8,12 +8,12 @@ use std::{env, fs};
 
 use agent_snapshot::snapshot::{BlobOmitted, Snapshot, WarningKind};
 
-use crate::support::{BINARY, Place, User, bytes, lost, needs_root, program, stderr};
+use crate::support::{BINARY, Place, SmallFilesystem, User, bytes, lost, program, stderr};
 
 #[test]
 fn full_disk_stops_the_capture_and_not_the_command() {
     let place = Place::new();
-    let Some(_small) = Small::mount(&place, "size=4m") else { return };
+    let Some(_small) = SmallFilesystem::at(&place.out, "size=4m") else { return };
     let mut noise = vec![0; 12 << 20];
     fs::File::open("/dev/urandom").unwrap().read_exact(&mut noise).unwrap();
     place.write("big", &noise);
@@ -27,35 +27,10 @@ fn full_disk_stops_the_capture_and_not_the_command() {
     assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
 }
 
-/// A small filesystem at `out`, which is unmounted in the end.
-struct Small<'a>(&'a Place);
-
-impl<'a> Small<'a> {
-    fn mount(place: &'a Place, options: &str) -> Option<Small<'a>> {
-        if !needs_root("a small filesystem") {
-            return None;
-        }
-        fs::create_dir(&place.out).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&place.out);
-        if !mount.status().is_ok_and(|status| status.success()) {
-            println!("skipped: mount is not allowed here");
-            return None;
-        }
-        Some(Small(place))
-    }
-}
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0.out).status();
-    }
-}
-
 #[test]
 fn disk_too_full_for_the_manifest_leaves_the_command_and_the_old_snapshot_alone() {
     let place = Place::new();
-    let Some(_small) = Small::mount(&place, "size=256k") else { return };
+    let Some(_small) = SmallFilesystem::at(&place.out, "size=256k") else { return };
     place.record("echo one > file");
     let before = fs::read(place.out.join("manifest.json")).unwrap();
     let script = "i=0; while [ $i -lt 4000 ]; do test -e a/path/that/is/not/there/$i; i=$((i + 1)); done; echo done; exit 3";

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot};
 
-use super::{BINARY, NOBODY, User, give_away, works};
+use super::{BINARY, NOBODY, User, give_away, needs_root, works};
 
 /// A directory to work in, with a home, a configuration and a snapshot directory beside it.
 pub struct Place {
@@ -259,5 +259,31 @@ impl Run {
     pub fn expect_ref(&self, status: i32) -> &Run {
         assert_eq!(self.status, status, "{self:#?}");
         self
+    }
+}
+
+/// A small filesystem at a directory, which is unmounted in the end.
+pub struct SmallFilesystem(PathBuf);
+
+impl SmallFilesystem {
+    /// Mounts a tmpfs with `options` at `path`; if that is impossible, the reason of a skip is printed.
+    pub fn at(path: &Path, options: &str) -> Option<SmallFilesystem> {
+        if !needs_root("a small filesystem") {
+            return None;
+        }
+        fs::create_dir_all(path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path);
+        if !mount.status().is_ok_and(|status| status.success()) {
+            println!("skipped: mount is not allowed here");
+            return None;
+        }
+        Some(SmallFilesystem(path.to_owned()))
+    }
+}
+
+impl Drop for SmallFilesystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

@@ -51,6 +51,15 @@ pub struct Bundle {
     first: Mutex<Option<SnapshotDir>>,
 }
 
+/// The level that an option asks for.
+pub fn keep(level: cli::KeepLevel) -> Keep {
+    match level {
+        cli::KeepLevel::All => Keep::All,
+        cli::KeepLevel::Changes => Keep::Changes,
+        cli::KeepLevel::Undo => Keep::Undo,
+    }
+}
+
 /// What the manifest says that is known before the command is started.
 pub fn first_header(setup: &Setup) -> Header {
     let now = jiff::Timestamp::now().to_string();
@@ -70,11 +79,7 @@ pub fn first_header(setup: &Setup) -> Header {
         gid: rustix::process::getegid().as_raw(),
         started_at: now.clone(),
         finished_at: now,
-        keep: match setup.options.keep {
-            cli::KeepLevel::All => Keep::All,
-            cli::KeepLevel::Changes => Keep::Changes,
-            cli::KeepLevel::Undo => Keep::Undo,
-        },
+        keep: keep(setup.options.keep),
         existence_only: None,
         killed: false,
         running: false,

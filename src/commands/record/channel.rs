@@ -57,6 +57,8 @@ pub enum ToFront {
         /// Why there is no first snapshot.
         no_snapshot: Option<String>,
     },
+    /// Something that the user is told at once.
+    Note(String),
     /// The recording has ended, with or without a manifest.
     Done(RecordingOutcome),
 }
@@ -150,6 +152,14 @@ impl Channel {
                 return;
             }
         }
+    }
+
+    /// Sends a short message if the peer has room for it, and says whether it had.
+    pub fn try_send(&self, message: &impl Serialize) -> bool {
+        let mut packet = serde_json::to_vec(message).unwrap_or_default();
+        packet.push(ENDS);
+        let _together = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        seqpacket::offer(&self.socket, &packet, None).is_ok()
     }
 
     /// Receives the next message, and the descriptor that was sent with it; none if the peer is gone.

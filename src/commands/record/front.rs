@@ -3,6 +3,8 @@
 //! It is the parent of the command, stops when the command is stopped, forwards signals to it, ends as it
 //! ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use rustix::process::{
 
 use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
 use super::descriptors::{self, wait_readable};
+use super::held::HeldFiles;
 use super::report::say;
 use super::witness::Witness;
 use crate::cli::Survivors;
@@ -40,8 +43,8 @@ pub enum Ending {
     Failed(String),
     /// The kernel did not execute the command.
     NotExecuted(i32),
-    /// The tracing process was killed, and the tree with it.
-    Lost,
+    /// The tracing process was killed, and the tree with it; with what only a descriptor holds.
+    Lost(HashMap<u32, File>),
 }
 
 impl Ending {
@@ -50,7 +53,7 @@ impl Ending {
         match self {
             Ending::Recorded(_, done) | Ending::TimedOut(done) => done.error.is_none(),
             Ending::Detached(_) => true,
-            Ending::Denied(_) | Ending::Failed(_) | Ending::NotExecuted(_) | Ending::Lost => false,
+            Ending::Denied(_) | Ending::Failed(_) | Ending::NotExecuted(_) | Ending::Lost(_) => false,
         }
     }
 }
@@ -58,6 +61,7 @@ impl Ending {
 /// The state of the front.
 pub struct Front {
     channel: Channel,
+    held: HeldFiles,
     /// The command's process, which is our child.
     command: Tid,
     /// The tracing process and its pidfd, once it has said who it is.
@@ -86,6 +90,7 @@ impl Front {
     /// be blocked.
     pub fn new(
         channel: Channel,
+        held: HeldFiles,
         command: Tid,
         signals: OwnedFd,
         survivors: Survivors,
@@ -94,6 +99,7 @@ impl Front {
     ) -> Front {
         Front {
             channel,
+            held,
             command,
             tracer: None,
             signals,
@@ -113,7 +119,10 @@ impl Front {
     /// Runs until the recording has ended or continues without it.
     pub fn run(mut self) -> Ending {
         loop {
-            let (message, signal) = self.wait();
+            let (message, signal, held) = self.wait();
+            if held {
+                self.held.receive();
+            }
             if signal {
                 self.take_signals();
             }
@@ -127,26 +136,26 @@ impl Front {
                     None => {
                         self.wait_for_tracer();
                         self.end_command();
-                        return Ending::Lost;
+                        return Ending::Lost(self.held.into_files());
                     }
                 }
             }
             self.report_survivors_if_due();
             // Messages first: the command may have been continued.
-            if !message && !signal {
+            if !message && !signal && !held {
                 self.stop_if_due();
             }
         }
     }
 
-    fn wait(&self) -> (bool, bool) {
+    fn wait(&self) -> (bool, bool, bool) {
         let next = [
             self.ended.filter(|_| !self.survivors_reported).map(|(_, since)| since + PATIENCE),
             self.stopping.map(|(_, due)| due),
         ];
         let next = next.into_iter().flatten().min();
         let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
-        wait_readable([self.channel.as_fd(), self.signals.as_fd()], timeout).into()
+        wait_readable([self.channel.as_fd(), self.signals.as_fd(), self.held.as_fd()], timeout).into()
     }
 
     fn report_survivors_if_due(&mut self) {
@@ -302,6 +311,10 @@ impl Front {
                 } else {
                     Ending::Detached(end)
                 })
+            }
+            ToFront::Note(note) => {
+                say(&note);
+                None
             }
             ToFront::Done(done) => {
                 self.wait_for_tracer();

@@ -2,11 +2,14 @@
 //!
 //! Neighbour: `tracing.rs` calls it before the command is released.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use super::setup::Setup;
-use crate::observe::capture::Capture;
+use crate::cli;
+use crate::observe::capture::{Capture, OnLoss};
+use crate::observe::losses::Losses;
 use crate::snapshot::Header;
 use crate::snapshot::blobs::{BlobWriter, Compression, GroupLog};
 use crate::snapshot::journal::{Begin, DescriptorHolder, Journal, ProcessMark};
@@ -18,15 +21,28 @@ pub fn start(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
     header: &Header,
-    compression: Compression,
     holder: Box<dyn DescriptorHolder>,
+    losses: Losses,
 ) -> io::Result<(Capture, Option<io::Error>)> {
+    let compression = match setup.options.compression {
+        cli::CompressionChoice::Snappy => Compression::Snappy,
+        cli::CompressionChoice::Zstd => Compression::Zstd,
+        cli::CompressionChoice::None => Compression::None,
+    };
+    let on_loss = match setup.options.on_loss {
+        cli::OnLoss::Warn => OnLoss::Warn,
+        cli::OnLoss::Refuse => OnLoss::Refuse,
+    };
     match start_journaled(setup, directory, header, compression, holder) {
-        Ok(capture) => Ok((capture, None)),
+        Ok((writer, blobs, journal)) => {
+            let capture = Capture::new(writer, blobs, Arc::clone(directory), on_loss, losses);
+            Ok((capture.journaled(journal), None))
+        }
         Err(error) => {
             let _ = directory.discard_unfinished();
-            let writer = BlobWriter::new(directory.unnamed_file()?, compression)?;
-            Ok((Capture::new(writer, Arc::clone(directory)), Some(error)))
+            let blobs = directory.unnamed_file()?;
+            let writer = BlobWriter::new(blobs.try_clone()?, compression)?;
+            Ok((Capture::new(writer, blobs, Arc::clone(directory), on_loss, losses), Some(error)))
         }
     }
 }
@@ -37,10 +53,11 @@ fn start_journaled(
     header: &Header,
     compression: Compression,
     holder: Box<dyn DescriptorHolder>,
-) -> io::Result<Capture> {
+) -> io::Result<(BlobWriter, File, Arc<Journal>)> {
     // A name, so that a kill leaves it.
     let (name, blobs) = directory.temporary_file()?;
     let begin = Begin {
+        id: header.id.clone(),
         recorder: ProcessMark::of(std::process::id()),
         front: setup.front,
         blobs: name,
@@ -53,6 +70,6 @@ fn start_journaled(
     }
     let journal = Arc::new(journal);
     let log = GroupLog { journal: Arc::clone(&journal), directory: Arc::clone(directory), sync };
-    let writer = BlobWriter::logged(blobs, compression, Some(log))?;
-    Ok(Capture::new(writer, Arc::clone(directory)).journaled(journal))
+    let writer = BlobWriter::logged(blobs.try_clone()?, compression, Some(log))?;
+    Ok((writer, blobs, journal))
 }

@@ -13,6 +13,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::bundle::{Bundle, Ending};
 use super::channel::{Channel, CommandEnd, Moment, ToFront};
 use super::report;
+use super::witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::observe::{Events, Recorder};
@@ -232,7 +233,10 @@ impl Events for TreeEvents {
         if process == self.tree.root {
             self.stopped.store(false, Ordering::Relaxed);
             self.channel.send(&ToFront::Continued);
-            self.signal_front(Signal::CONT);
+            // It stops again at once if it was stopped since, and the front with it.
+            if witness::pending(process) & witness::STOPS == 0 {
+                self.signal_front(Signal::CONT);
+            }
         }
     }
 }

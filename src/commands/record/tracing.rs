@@ -17,14 +17,15 @@ use super::bundle::{self, Bundle, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
 use super::descriptors;
+use super::held::{self, Duplicates, HeldFiles};
 use super::journal;
 use super::process_tree::{ProcessTree, TreeEvents};
 use super::setup::Setup;
-use crate::cli;
+use crate::observe::capture::Capture;
+use crate::observe::losses::Losses;
 use crate::observe::{Options, Recorder, unseen_kind};
-use crate::snapshot::blobs::Compression;
+use crate::snapshot::WarningKind;
 use crate::snapshot::layout::SnapshotDir;
-use crate::snapshot::{Header, WarningKind};
 use crate::trace;
 use crate::trace::launch::{Launched, Spawned};
 use crate::trace::notifications;
@@ -44,16 +45,21 @@ pub struct Handover {
 }
 
 /// Forks this process twice, so that the tracing one is no descendant of the front, and in a session of its
-/// own; returns the front's end of the channel to it.
-pub fn start(setup: &mut Setup, directory: SnapshotDir, handover: Handover) -> std::io::Result<Channel> {
+/// own; returns the front's ends of the sockets between them, and the directory.
+pub fn start(
+    setup: &mut Setup,
+    directory: SnapshotDir,
+    handover: Handover,
+) -> std::io::Result<(Channel, HeldFiles, SnapshotDir)> {
     let (ours, theirs) = Channel::pair()?;
+    let (held, duplicates) = held::pair()?;
     match sys::fork()? {
         Fork::Child => {
-            // The channel is to end with the front.
-            drop(ours);
+            // The sockets are to end with the front.
+            drop((ours, held));
             let _ = setsid();
             match sys::fork() {
-                Ok(Fork::Child) => run(setup, directory, theirs, handover),
+                Ok(Fork::Child) => run(setup, directory, theirs, duplicates, handover),
                 Ok(Fork::Parent(_)) => {}
                 Err(error) => theirs.send(&ToFront::Failed(format!("start the recording: {error}"))),
             }
@@ -61,16 +67,22 @@ pub fn start(setup: &mut Setup, directory: SnapshotDir, handover: Handover) -> s
         }
         Fork::Parent(between) => {
             let _ = sys::wait_for_end(between);
-            Ok(ours)
+            Ok((ours, held, directory))
         }
     }
 }
 
 /// Launches, records and writes; then this process ends.
-fn run(setup: &mut Setup, directory: SnapshotDir, channel: Channel, handover: Handover) -> ! {
+fn run(
+    setup: &mut Setup,
+    directory: SnapshotDir,
+    channel: Channel,
+    duplicates: Duplicates,
+    handover: Handover,
+) -> ! {
     let Handover { front, spawned, signals } = handover;
     let channel = Arc::new(channel);
-    let record = || record(setup, directory, &channel, front, spawned, signals);
+    let record = || record(setup, directory, &channel, duplicates, front, spawned, signals);
     match catch_unwind(AssertUnwindSafe(record)) {
         Ok(Ok(())) => {}
         Ok(Err(message)) => channel.send(&message),
@@ -86,6 +98,7 @@ fn record(
     setup: &mut Setup,
     directory: SnapshotDir,
     channel: &Arc<Channel>,
+    duplicates: Duplicates,
     front: OwnedFd,
     spawned: Spawned,
     signals: OwnedFd,
@@ -108,8 +121,12 @@ fn record(
     let unstarted = Unstarted(Some(&directory));
     let header = bundle::first_header(setup);
     let bundle = Arc::new(Bundle::new(setup, header.clone(), Arc::clone(&directory)));
+    let notes = Arc::clone(channel);
+    let losses = Losses::new(Box::new(move |note| notes.try_send(&ToFront::Note(note.to_owned()))));
+    let journaled = journal::start(setup, &directory, &header, Box::new(duplicates), losses)
+        .map_err(failed("start the journal"))?;
     let (recorder, tree) =
-        prepare(setup, &directory, &header, &bundle, channel, front, signals, launching.command)
+        prepare(setup, &directory, journaled, &bundle, channel, front, signals, launching.command)
             .map_err(failed("prepare the recording"))?;
     sys::ignore_stops_of_children();
     // The command may remove or unmount the directory that it was started in.
@@ -196,7 +213,7 @@ fn exec_error(launched: Launched) -> Option<i32> {
 fn prepare(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
-    header: &Header,
+    (capture, no_journal): (Capture, Option<std::io::Error>),
     bundle: &Arc<Bundle>,
     channel: &Arc<Channel>,
     front: OwnedFd,
@@ -204,14 +221,8 @@ fn prepare(
     command: Tid,
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
-    let compression = match setup.options.compression {
-        cli::CompressionChoice::Snappy => Compression::Snappy,
-        cli::CompressionChoice::Zstd => Compression::Zstd,
-        cli::CompressionChoice::None => Compression::None,
-    };
-    let (capture, no_journal) = journal::start(setup, directory, header, compression, Box::new(()))?;
     let options = Options {
-        keep: header.keep,
+        keep: bundle::keep(setup.options.keep),
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,

@@ -5,8 +5,8 @@
 
 use crate::trace::sys::{self, Tid};
 
-/// The signals that stop a process (signal(7)).
-const STOPS: u64 = bit(libc::SIGSTOP) | bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
+/// The signals that stop a process (signal(7)), as bits of a mask.
+pub const STOPS: u64 = bit(libc::SIGSTOP) | bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
 
 /// A process in our process group that lets every signal pend.
 pub struct Witness {
@@ -24,11 +24,11 @@ impl Witness {
 
     /// Whether `signal` was sent to the whole group since the last time that this was asked of it.
     pub fn has_received(&mut self, signal: i32) -> bool {
-        while self.pending() != 0 {
+        while pending(self.process) != 0 {
             // A signal that pends says nothing of the next one. The new process comes before the old one is
             // looked at, so that one of them has whatever is sent meanwhile.
             let next = sys::fork_witness().ok();
-            self.left |= self.pending();
+            self.left |= pending(self.process);
             self.end();
             self.process = next;
         }
@@ -44,20 +44,20 @@ impl Witness {
         received
     }
 
-    /// The signals that pend in the process.
-    fn pending(&self) -> u64 {
-        let Some(witness) = self.process else { return 0 };
-        let status = std::fs::read_to_string(format!("/proc/{witness}/status")).unwrap_or_default();
-        let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-    }
-
     fn end(&mut self) {
         if let Some(witness) = self.process.take() {
             let _ = sys::kill(witness, libc::SIGKILL);
             let _ = sys::wait_for_end(witness);
         }
     }
+}
+
+/// The signals that pend for all threads of a process.
+pub fn pending(process: impl Into<Option<Tid>>) -> u64 {
+    let Some(process) = process.into() else { return 0 };
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// The place of a signal in a mask.

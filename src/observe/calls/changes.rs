@@ -19,8 +19,8 @@ use crate::observe::ledger::protect::Filesystems;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
-use crate::snapshot::WarningKind;
-use crate::trace::observer::{Caller, Decision, SyscallEntry};
+use crate::snapshot::{BlobOmitted, WarningKind};
+use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, DecodedSyscall, Effect, Special};
 
@@ -66,6 +66,15 @@ struct Announcement {
     doubtful: bool,
 }
 
+/// Bytes that a call may destroy and that can't be kept.
+#[derive(Debug)]
+pub struct Unkept {
+    /// Whose.
+    pub path: Vec<u8>,
+    /// Why.
+    pub reason: BlobOmitted,
+}
+
 /// What the result of a call says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgement {
@@ -100,8 +109,9 @@ impl Recording {
         if unmounts(call.decoded) {
             self.byte_store.capture.release_files();
         }
-        let mut parts = SmallVec::new();
-        let mut unnamed = None;
+        let on_loss = self.byte_store.capture.on_loss();
+        let mut parts = SmallVec::<[Part; 2]>::new();
+        let (mut unnamed, mut unkept) = (None, None);
         // Of the places that such a call names the last is where it mounts.
         let is_mount = |(access, _): &&(&Access, _)| access.effect == Effect::MountPoint;
         let mount_point = match call.decoded.special {
@@ -111,17 +121,23 @@ impl Recording {
         for (access, resolved) in located {
             match resolved {
                 Ok(resolved) => {
-                    let part = self.prepare_part(access.effect, resolved);
+                    let part = self.prepare_part(access.effect, resolved, on_loss);
                     parts.push(Part { strict: access.resolve.strict, ..part });
                 }
                 Err(unseen) => {
-                    self.threaten_nameless(caller, process, access, &unseen);
+                    unkept = unkept.or(self.threaten_nameless(caller, process, access, &unseen).err());
                     unnamed = self.unseen_program(caller, access, &unseen);
                     self.unseen(process, unseen);
                 }
             }
         }
         self.prepare_moves(&mut parts);
+        let unkept = unkept.or_else(|| {
+            parts.iter().find_map(|part| Some(Unkept { path: part.path.clone(), reason: part.unkept? }))
+        });
+        if let Some(unkept) = unkept {
+            return self.refuse(process, call, parts, &unkept);
+        }
         self.journal_call(process, &parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
@@ -157,6 +173,38 @@ impl Recording {
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
         Decision::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
+    }
+
+    /// Refuses a call, before anything of it has happened, since it may destroy bytes that can't be kept.
+    fn refuse(
+        &mut self,
+        process: ProcessId,
+        call: &SyscallEntry<'_>,
+        parts: SmallVec<[Part; 2]>,
+        Unkept { path, reason }: &Unkept,
+    ) -> Decision<Pending> {
+        let errno = match reason {
+            // Another file has just come there, perhaps: it is decided again.
+            BlobOmitted::ChangedWhileReading if !call.overdue => {
+                self.release_parts(parts);
+                return Decision::Postpone;
+            }
+            BlobOmitted::ChangedWhileReading => libc::EBUSY,
+            BlobOmitted::Unreadable | BlobOmitted::Withheld => libc::EACCES,
+            BlobOmitted::NoSpace => libc::ENOSPC,
+            BlobOmitted::TooLarge => libc::EFBIG,
+        };
+        self.byte_store.capture.losses().refused(call.name, path, *reason);
+        self.warnings.note(WarningKind::ContentOmitted, Some(process), || {
+            let path = String::from_utf8_lossy(path);
+            format!("{} of {path} was refused, since its bytes can't be kept ({})", call.name, reason.name())
+        });
+        for part in &parts {
+            self.cross(process, &part.crossed);
+            self.refused(process, part);
+        }
+        self.release_parts(parts);
+        Decision::Refuse(Errno(errno))
     }
 
     /// What others have to know of a call that is about to be made.
@@ -200,19 +248,21 @@ impl Recording {
         process: ProcessId,
         access: &Access,
         unseen: &Unseen,
-    ) {
+    ) -> Result<(), Unkept> {
         if !matches!(unseen, Unseen::Unresolved(Unresolved::Nameless)) || access.effect == Effect::Rewrite {
-            return;
+            return Ok(());
         }
-        let Some(link) = self.magic_link(caller, access) else { return };
-        let Ok(stat) = rustix::fs::stat(link.as_slice()) else { return };
+        let Some(link) = self.magic_link(caller, access) else { return Ok(()) };
+        let Ok(stat) = rustix::fs::stat(link.as_slice()) else { return Ok(()) };
         let meaning = meaning(access.effect, Some(&stat));
         if !matches!(meaning.kind, Kind::Written | Kind::Attributes) || !resolve::is_regular(&stat) {
-            return;
+            return Ok(());
         }
-        self.protector().threaten(&stat);
+        let on_loss = self.byte_store.capture.on_loss();
+        let threatened = self.protector().try_threaten(&stat, on_loss);
         // What the tree has made is nobody's before-state.
-        let Some(id) = self.ledger.inodes.of(&stat) else { return };
+        let Some(id) = self.ledger.inodes.of(&stat) else { return Ok(()) };
+        threatened.map_err(|reason| Unkept { path: self.protector().path_of(id).to_vec(), reason })?;
         let inode = self.ledger.inodes.get(id);
         let kept = inode.written || matches!(inode.content, Content::Kept(_) | Content::Read(_));
         let Meaning { kind, operations, .. } = meaning;
@@ -222,6 +272,7 @@ impl Recording {
                 "a file was changed through a descriptor after its name had gone".to_owned()
             });
         }
+        Ok(())
     }
 
     /// Warns that a call continues although another one, which takes too long, may change what it names.
@@ -287,12 +338,17 @@ impl Recording {
 
     /// Notes that a call is over: others need not wait for it, and what it did not destroy need not be kept.
     pub fn end_call(&mut self, parts: SmallVec<[Part; 2]>, call: CallId) {
+        self.release_parts(parts);
+        self.ledger.in_flight.end(call);
+        self.resolver.pause(self.ledger.in_flight.moves());
+    }
+
+    /// Gives back what a call has claimed and does not need any more.
+    fn release_parts(&mut self, parts: SmallVec<[Part; 2]>) {
         for id in parts.iter().filter_map(|part| part.sets_times) {
             self.ledger.inodes.get_mut(id).times_in_flight -= 1;
         }
         self.protector().release(parts.into_iter().filter_map(|part| part.protected));
-        self.ledger.in_flight.end(call);
-        self.resolver.pause(self.ledger.in_flight.moves());
     }
 
     /// A call that is not decoded may have done anything, unless the kernel does not have it

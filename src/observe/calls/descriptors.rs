@@ -9,6 +9,7 @@ use std::io::Read as _;
 use rustix::fs::{AtFlags, CWD};
 
 use super::part::Part;
+use crate::observe::capture::OnLoss;
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, Unresolved};
@@ -144,7 +145,7 @@ impl Recording {
         };
         let new = self.ledger.names.find(&resolved.path).is_none();
         let open = OpenFlags { read, write, ..OpenFlags::default() };
-        let mut part = self.prepare_part(Effect::Open(open), resolved);
+        let mut part = self.prepare_part(Effect::Open(open), resolved, OnLoss::Warn);
         // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
         let has_bytes = match (&part.classification, &part.stat) {
             (Classification::Record(_), Some(stat)) => {

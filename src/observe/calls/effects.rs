@@ -90,8 +90,9 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         Effect::MakeSymlink => Meaning { moves: true, ..named(Kind::Bound, write) },
         // What is renamed keeps its bytes.
         Effect::RenameFrom { .. } => Meaning { moves: true, ..named(Kind::Removed, delete) },
-        Effect::RenameTo { exchange, .. } => Meaning {
-            threat: (!exchange).then_some(Threat::Unlink),
+        Effect::RenameTo { exchange, noreplace } => Meaning {
+            // EEXIST where something is.
+            threat: (!exchange && !noreplace).then_some(Threat::Unlink),
             changes_link_count: has_more_names,
             moves: true,
             ..named(Kind::Bound, write)
@@ -136,7 +137,8 @@ fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
         Some(stat) if !resolve::is_regular(stat) || !writes => used(operations),
         Some(_) => Meaning {
             kind: Kind::Written,
-            threat: Some(Threat::Overwrite),
+            // EEXIST.
+            threat: (!open.exclusive).then_some(Threat::Overwrite),
             changes: true,
             copy_up: Some(if open.truncate { CopyUp::Truncates } else { CopyUp::Only }),
             ..used(operations)

@@ -4,6 +4,7 @@
 
 use super::effects::{Meaning, meaning};
 use crate::fs::{self, FileStat};
+use crate::observe::capture::OnLoss;
 use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::{InodeId, NameId, ProcessId};
 use crate::observe::ledger::in_flight::Footprint;
@@ -12,7 +13,7 @@ use crate::observe::policy::ignore::RuleId;
 use crate::observe::processes::ProcessTraits;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, Crossed, Resolved};
-use crate::snapshot::{Operation, Operations};
+use crate::snapshot::{BlobOmitted, Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
 
@@ -28,6 +29,8 @@ pub struct Part {
     pub strict: bool,
     /// Bytes that the call may destroy.
     pub protected: Option<Protected>,
+    /// Why they can't be kept: then the call must be refused.
+    pub unkept: Option<BlobOmitted>,
     /// The inode whose times the call may set.
     pub sets_times: Option<InodeId>,
     /// What lies beneath a directory that moves.
@@ -95,7 +98,8 @@ impl Footprint {
 }
 
 impl Recording {
-    pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved) -> Part {
+    /// Protects what a call may destroy at one place; `on_loss` says whether the call can still be refused.
+    pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved, on_loss: OnLoss) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
         let classification = self.classify_for_write(path.clone(), stat.as_ref());
         let meaning = meaning(effect, stat.as_ref());
@@ -105,7 +109,7 @@ impl Recording {
             // A repository's first head is the one before any change of ours.
             self.repositories.note_change(&path);
         }
-        let (mut protected, mut sets_times) = (None, None);
+        let (mut protected, mut unkept, mut sets_times) = (None, None, None);
         if let (Some(stat), Classification::Record(name), true) = (&stat, &classification, meaning.changes) {
             self.protector().meet_again(*name, stat);
         }
@@ -122,10 +126,13 @@ impl Recording {
             if let Some(threat) = meaning.threat
                 && (effect != Effect::Rewrite || self.ledger.is_appended(stat))
             {
-                protected = self.protector().protect(&path, stat, threat);
+                match self.protector().try_protect(&path, stat, threat, on_loss) {
+                    Ok(claim) => protected = claim,
+                    Err(reason) => unkept = Some(reason),
+                }
             }
             if matches!(meaning.kind, Kind::Written | Kind::Attributes) {
-                self.protector().threaten(stat);
+                unkept = unkept.or(self.protector().try_threaten(stat, on_loss).err());
             }
             if meaning.kind == Kind::Attributes {
                 sets_times = self.ledger.inodes.of(stat);
@@ -145,6 +152,7 @@ impl Recording {
             crossed,
             strict: false,
             protected,
+            unkept,
             sets_times,
             moved: Vec::new(),
         }

@@ -55,7 +55,11 @@ impl Recording {
         if let (Some(stat), None, true) =
             (part.stat, &part.protected, part.classification != Classification::Own)
         {
-            part.protected = self.protector().protect(&part.path, &stat, Threat::Unlink);
+            let on_loss = self.byte_store.capture.on_loss();
+            match self.protector().try_protect(&part.path, &stat, Threat::Unlink, on_loss) {
+                Ok(claim) => part.protected = claim,
+                Err(reason) => part.unkept = Some(reason),
+            }
         }
     }
 

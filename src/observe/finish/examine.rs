@@ -19,7 +19,7 @@ use crate::observe::ledger::names::Name;
 use crate::observe::recording::Recording;
 use crate::observe::resolve;
 use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{Keep, Operation, Operations, WarningKind, live};
+use crate::snapshot::{BlobOmitted, Keep, Operation, Operations, WarningKind, live};
 
 /// The directory that was opened last: paths come in order.
 #[derive(Debug, Default)]
@@ -435,9 +435,12 @@ impl<'a> Examiner<'a> {
             Held::Omitted(reason) => AfterContent::Omitted(reason),
             held => {
                 let byte_store = &mut self.recording.byte_store;
-                let (is_kept, store) = (byte_store.keeps_after(&held, git), byte_store.stores(&held));
                 let key = blob_key(Side::After, path);
-                let ticket = byte_store.capture.submit(key, held, None, is_kept && store);
+                let is_kept = byte_store.keeps_after(&held, git);
+                // Where the digest is enough, no space is needed.
+                let admission =
+                    if is_kept { byte_store.admit(&key, &held) } else { Err(BlobOmitted::TooLarge) };
+                let ticket = byte_store.capture.submit(key, held, None, admission, false);
                 if is_kept { AfterContent::Taken(ticket) } else { AfterContent::Digested(ticket) }
             }
         }

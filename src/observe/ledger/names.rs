@@ -201,6 +201,11 @@ impl Names {
         self.index.find(self.hasher.hash_one(path), |record| self.path(*record) == path).copied()
     }
 
+    /// How many names there are.
+    pub fn count(&self) -> usize {
+        self.index.len()
+    }
+
     /// The name that is added next.
     pub fn next(&self) -> NameId {
         id(self.index.len())

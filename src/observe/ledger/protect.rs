@@ -11,7 +11,9 @@ use super::ids::{InodeId, NameId};
 use super::inodes::{Attributes, Content};
 use crate::fs::{self, FileStat};
 use crate::git::{GitFacts, Repositories};
-use crate::observe::capture::{Capture, Held, Origin, SMALL, Source, Threat, Ticket};
+use crate::observe::capture::{
+    Admission, Capture, Held, OnLoss, Origin, Reserved, SMALL, Source, Threat, Ticket,
+};
 use crate::observe::journal::ChangeJournal;
 use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
@@ -22,11 +24,18 @@ use crate::snapshot::{BlobOmitted, Keep, WarningKind, live};
 /// `--keep undo` stores bytes that the tree left up to this size.
 const MAX_AFTER_OF_UNDO: u64 = 1 << 20;
 
+/// What a manifest without records is expected to take ...
+const MANIFEST_BYTES: u64 = 64 << 10;
+/// ... and each record.
+const RECORD_BYTES: u64 = 1536;
+
 /// Bytes of an inode that are safe from calls in flight.
 #[derive(Debug)]
 struct Hold {
     serial: u64,
     held: Held,
+    /// The space that they were promised, if the call would have been refused without.
+    reserved: Option<Reserved>,
     /// Whether they are safe from a change in place, too.
     copied: bool,
     /// How many calls in flight may destroy them.
@@ -104,7 +113,7 @@ impl ByteStore {
 
     /// Tells the journal of bytes that a call may destroy, of the file that is `now`.
     fn journal_held(&mut self, id: InodeId, held: &Held, now: &FileStat) {
-        let stores = self.stores(held);
+        let stores = self.is_within_limit(held);
         if let Some(journal) = &mut self.journal {
             journal.hold(id, held, (now.st_dev, now.st_ino), stores);
         }
@@ -116,8 +125,15 @@ impl ByteStore {
         self.keep != Keep::Undo || !is_ignored && held.data_size() <= MAX_AFTER_OF_UNDO
     }
 
-    /// Whether bytes that the tree destroyed or wrote are stored.
-    pub fn stores(&self, held: &Held) -> bool {
+    /// Decides whether bytes that the tree destroyed or wrote are stored under `key`.
+    pub fn admit(&mut self, key: &str, held: &Held) -> Admission {
+        if !self.is_within_limit(held) {
+            return Err(BlobOmitted::TooLarge);
+        }
+        self.capture.reserve(key, held)
+    }
+
+    fn is_within_limit(&self, held: &Held) -> bool {
         self.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit)
     }
 }
@@ -135,43 +151,71 @@ pub struct Protector<'a> {
 }
 
 impl Protector<'_> {
-    /// Makes the bytes of the file at `path`, which lstat(2) says to be `now`, safe from a call; none where
-    /// they are safe already, or are none of a before-state.
+    /// Makes the bytes of the file at `path`, which lstat(2) says to be `now`, safe from what can't be
+    /// refused any more; none where they are safe already, or are none of a before-state.
     pub fn protect(&mut self, path: &[u8], now: &FileStat, threat: Threat) -> Option<Protected> {
-        let id = self.ledger.inodes.of(now)?;
+        // Nothing is an error then.
+        self.try_protect(path, now, threat, OnLoss::Warn).ok().flatten()
+    }
+
+    /// The same, for a call that does not happen if the bytes can't be kept and `on_loss` is to refuse it.
+    ///
+    /// # Errors
+    /// They can't be kept, for this reason. Nothing is held then.
+    pub fn try_protect(
+        &mut self,
+        path: &[u8],
+        now: &FileStat,
+        threat: Threat,
+        on_loss: OnLoss,
+    ) -> Result<Option<Protected>, BlobOmitted> {
+        let Some(id) = self.ledger.inodes.of(now) else { return Ok(None) };
         if threat == Threat::Overwrite {
-            self.threaten(now);
+            self.try_threaten(now, on_loss)?;
         }
         let inode = self.ledger.inodes.get_mut(id);
         if !inode.before.is_regular() || inode.written && !inode.appended {
-            return None;
+            return Ok(None);
         }
         match inode.content {
-            Content::Kept(_) => return None,
-            // Stored already.
-            Content::Read(ticket) => {
+            Content::Kept(_) => return Ok(None),
+            // Handed in already.
+            Content::Read(ticket) if self.byte_store.capture.note_destroyed(ticket).is_none() => {
                 inode.content = Content::Kept(ticket);
                 self.journal_read(id, path, now, ticket);
-                return None;
+                return Ok(None);
             }
-            Content::Digested(_)
+            Content::Read(_)
+            | Content::Digested(_)
             | Content::Unneeded
             | Content::InPlace
             | Content::Pinned
             | Content::Omitted(_) => {}
         }
         if let Some(hold) = self.byte_store.holds.get_mut(&id) {
+            if let (OnLoss::Refuse, Held::Omitted(reason)) = (on_loss, &hold.held) {
+                return Err(*reason);
+            }
             hold.calls += 1;
-            return Some(Protected { inode: id, serial: hold.serial });
+            return Ok(Some(Protected { inode: id, serial: hold.serial }));
         }
-        let held = self.hold(id, path, now, threat)?;
+        let Some(held) = self.hold(id, path, now, threat) else { return Ok(None) };
+        let reserved = match (on_loss, &held) {
+            (OnLoss::Warn, _) => None,
+            (OnLoss::Refuse, Held::Omitted(reason)) => return Err(*reason),
+            (OnLoss::Refuse, held) => {
+                let names = u64::try_from(self.ledger.names.count()).unwrap_or(u64::MAX);
+                self.byte_store.capture.expect_manifest(MANIFEST_BYTES + names.saturating_mul(RECORD_BYTES));
+                Some(self.byte_store.admit(&blob_key(Side::Before, self.path_of(id)), held)?)
+            }
+        };
         self.byte_store.journal_held(id, &held, now);
         self.byte_store.next_hold += 1;
         let serial = self.byte_store.next_hold;
         let copied = self.ledger.inodes.get(id).threatened;
-        let hold = Hold { serial, held, copied, calls: 1, needed: false };
+        let hold = Hold { serial, held, reserved, copied, calls: 1, needed: false };
         self.byte_store.holds.insert(id, hold);
-        Some(Protected { inode: id, serial })
+        Ok(Some(Protected { inode: id, serial }))
     }
 
     /// Puts bytes on file that were stored when they were only read, and may still be in memory.
@@ -211,7 +255,7 @@ impl Protector<'_> {
         if self.byte_store.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
             && let Some(hold) = self.byte_store.holds.remove(&inode)
         {
-            self.store(inode, hold.held);
+            self.store(inode, hold.held, hold.reserved, true);
         }
     }
 
@@ -227,31 +271,59 @@ impl Protector<'_> {
                 && let Some(hold) = self.byte_store.holds.remove(&inode)
             {
                 if hold.needed {
-                    self.store(inode, hold.held);
-                } else if let Some(journal) = &mut self.byte_store.journal {
+                    self.store(inode, hold.held, hold.reserved, false);
+                    continue;
+                }
+                if let Some(reserved) = hold.reserved {
+                    self.byte_store.capture.release(reserved);
+                }
+                if let Some(journal) = &mut self.byte_store.journal {
                     journal.release(inode, &hold.held);
                 }
             }
         }
     }
 
-    fn store(&mut self, id: InodeId, held: Held) {
-        let store = self.byte_store.stores(&held);
+    /// Hands in the bytes of an inode, which a call may have destroyed.
+    fn store(&mut self, id: InodeId, held: Held, reserved: Option<Reserved>, destroyed: bool) {
         let content = match held {
             Held::Omitted(reason) => {
-                self.warn_omitted(id, reason);
-                Content::Omitted(reason)
+                if destroyed {
+                    self.byte_store.capture.losses().lost(self.path_of(id), reason);
+                }
+                match self.ledger.inodes.get(id).content {
+                    // It has a digest at least, and is reported at the end.
+                    Content::Read(ticket) => Content::Kept(ticket),
+                    _ => {
+                        self.warn_omitted(id, reason);
+                        Content::Omitted(reason)
+                    }
+                }
             }
-            held => Content::Kept(self.submit(id, held, store, true)),
+            held => {
+                let key = blob_key(Side::Before, self.path_of(id));
+                let admission = match reserved {
+                    Some(reserved) => Ok(reserved),
+                    None => self.byte_store.admit(&key, &held),
+                };
+                Content::Kept(self.submit(id, key, held, admission, true, destroyed))
+            }
         };
         self.ledger.inodes.get_mut(id).content = content;
     }
 
-    fn submit(&mut self, id: InodeId, held: Held, store: bool, threatened: bool) -> Ticket {
-        let key = blob_key(Side::Before, self.path_of(id));
+    fn submit(
+        &mut self,
+        id: InodeId,
+        key: String,
+        held: Held,
+        admission: Admission,
+        threatened: bool,
+        destroyed: bool,
+    ) -> Ticket {
         let identity = self.ledger.inodes.get(id).before.identity();
         let origin = Origin { identity, inode: id, threatened };
-        self.byte_store.capture.submit(key, held, Some(origin), store)
+        self.byte_store.capture.submit(key, held, Some(origin), admission, destroyed)
     }
 
     /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
@@ -277,14 +349,17 @@ impl Protector<'_> {
             return;
         }
         let Some(held) = self.hold(id, path, now, Threat::Unlink) else { return };
-        let store = held.data_size() <= self.byte_store.max_read_bytes;
+        let key = blob_key(Side::Before, self.path_of(id));
         let content = match held {
             Held::Omitted(reason) => {
                 self.warn_omitted(id, reason);
                 Content::Omitted(reason)
             }
-            held if store => Content::Read(self.submit(id, held, store, false)),
-            held => Content::Digested(self.submit(id, held, store, false)),
+            held if held.data_size() <= self.byte_store.max_read_bytes => {
+                let admission = self.byte_store.capture.reserve(&key, &held);
+                Content::Read(self.submit(id, key, held, admission, false, false))
+            }
+            held => Content::Digested(self.submit(id, key, held, Err(BlobOmitted::TooLarge), false, false)),
         };
         self.ledger.inodes.get_mut(id).content = content;
     }
@@ -297,7 +372,7 @@ impl Protector<'_> {
             && !self.byte_store.filesystems.is_pseudo(now.st_dev, path)
         {
             let held = self.byte_store.capture.hold(self.source(id, path, now), Threat::Unlink);
-            self.store(id, held);
+            self.store(id, held, None, false);
         }
     }
 
@@ -324,24 +399,40 @@ impl Protector<'_> {
         }
     }
 
-    /// Makes bytes that are still in the file itself safe from a call which may change the inode in place:
-    /// its bytes, or the times by which it is known to be unchanged while it is read.
+    /// Makes bytes that are still in the file itself safe from what may change the inode in place and can't
+    /// be refused any more: its bytes, or the times by which it is known to be unchanged while it is read.
     pub fn threaten(&mut self, now: &FileStat) {
+        // Nothing is an error then.
+        let _ = self.try_threaten(now, OnLoss::Warn);
+    }
+
+    /// The same, for a call that does not happen if the bytes can't be kept and `on_loss` is to refuse it.
+    ///
+    /// # Errors
+    /// They can't be copied, for this reason, and are held as they were.
+    pub fn try_threaten(&mut self, now: &FileStat, on_loss: OnLoss) -> Result<(), BlobOmitted> {
         // By its numbers: what has lost all names that are recorded may still wait to be read.
         self.byte_store.capture.settle((now.st_dev, now.st_ino));
-        let Some(id) = self.ledger.inodes.of(now) else { return };
+        let Some(id) = self.ledger.inodes.of(now) else { return Ok(()) };
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
         self.byte_store.capture.settle(inode.before.identity());
         if let Some(hold) = self.byte_store.holds.get_mut(&id)
-            && !std::mem::replace(&mut hold.copied, true)
+            && !hold.copied
         {
-            let held = std::mem::replace(&mut hold.held, Held::Omitted(BlobOmitted::Unreadable));
-            hold.held = self.byte_store.capture.copy_held(held);
-            if let (Some(journal), Held::File(_)) = (&mut self.byte_store.journal, &hold.held) {
-                journal.hold(id, &hold.held, (now.st_dev, now.st_ino), true);
+            match self.byte_store.capture.copy_held(&hold.held) {
+                Some(Held::Omitted(reason)) if on_loss == OnLoss::Refuse => return Err(reason),
+                Some(copy) => {
+                    hold.held = copy;
+                    if let (Some(journal), Held::File(_)) = (&mut self.byte_store.journal, &hold.held) {
+                        journal.hold(id, &hold.held, (now.st_dev, now.st_ino), true);
+                    }
+                }
+                None => {}
             }
+            hold.copied = true;
         }
+        Ok(())
     }
 
     /// Takes what is at the path of `name` for its before-state, and tells that it is none, where somebody

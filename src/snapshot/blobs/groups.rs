@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -83,10 +84,11 @@ pub(super) struct RowGroupWriter(GroupWriter);
 
 type Parquet = Box<LoggedWriter>;
 
-/// The parquet file, and the journal of its groups.
+/// The parquet file, the journal of its groups, and how many bytes of its contents are written.
 struct LoggedWriter {
     parquet: SerializedFileWriter<File>,
     log: Option<GroupLog>,
+    written: Arc<AtomicU64>,
 }
 
 enum GroupWriter {
@@ -118,9 +120,15 @@ impl WriterThread {
 }
 
 impl RowGroupWriter {
-    pub fn new(file: File, compression: Compression, log: Option<GroupLog>) -> io::Result<RowGroupWriter> {
+    /// Writes to `file`, and counts in `written` the bytes of contents that are in it.
+    pub fn new(
+        file: File,
+        compression: Compression,
+        log: Option<GroupLog>,
+        written: Arc<AtomicU64>,
+    ) -> io::Result<RowGroupWriter> {
         let parquet = start(file, compression)?;
-        Ok(RowGroupWriter(GroupWriter::Inline(Box::new(LoggedWriter { parquet, log }))))
+        Ok(RowGroupWriter(GroupWriter::Inline(Box::new(LoggedWriter { parquet, log, written }))))
     }
 
     /// Waits until all groups that were passed are written.
@@ -263,7 +271,7 @@ fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<Fi
 
 /// Writes a row group and returns it empty, with the same buffer.
 fn write(writer: &mut LoggedWriter, mut group: RowGroup) -> WriteOutcome {
-    let LoggedWriter { parquet, log } = writer;
+    let LoggedWriter { parquet, log, written: count } = writer;
     let keys: Vec<ByteArray> = group.rows.iter().map(|row| ByteArray::from(&*row.key)).collect();
     let lent = Bytes::from(group.buffer);
     let stored = group.stored;
@@ -298,6 +306,9 @@ fn write(writer: &mut LoggedWriter, mut group: RowGroup) -> WriteOutcome {
         }
     })();
     drop(contents);
+    if written.is_ok() {
+        count.fetch_add(start as u64, Ordering::SeqCst);
+    }
     group.rows.clear();
     // The slices are dropped, so this is the same memory and not a copy.
     (RowGroup { rows: group.rows, buffer: Vec::from(lent), stored: 0 }, written)

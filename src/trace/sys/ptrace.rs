@@ -151,11 +151,11 @@ pub enum SyscallStop {
 /// A register of a tracee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Register {
-    /// The number of the syscall; -1 at its entry skips it, and it returns ENOSYS.
+    /// The number of the syscall; -1 at its entry skips it.
     Number,
     /// Its first argument.
     FirstArgument,
-    /// Its result.
+    /// Its result; at its entry, what it returns if it is skipped: -ENOSYS.
     Result,
     /// The address of the next instruction.
     InstructionPointer,
