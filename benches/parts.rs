@@ -18,14 +18,14 @@ use std::time::Duration;
 use std::os::unix::fs::MetadataExt as _;
 
 use agent_snapshot::observe::capture::Threat;
-use agent_snapshot::observe::capture::{Capture, Finished, OnLoss, Source};
+use agent_snapshot::observe::capture::{Capture, OnLoss, Source};
 use agent_snapshot::observe::ledger::ids::ProcessId;
 use agent_snapshot::observe::ledger::names::{Name, Names as Ledger};
 use agent_snapshot::observe::losses::Losses;
 use agent_snapshot::observe::resolve::{Resolver, Viewpoint};
 use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, StoreLimit, blob_key};
 use agent_snapshot::snapshot::digest::digest_file;
-use agent_snapshot::snapshot::layout::SnapshotDir;
+use agent_snapshot::snapshot::layout::{Commit, SnapshotDir};
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{BlobOmitted, FileRecord, Operation, Side, Snapshot, State};
 use agent_snapshot::trace::memory::{ARGV_LIMIT, Fault, Memory, RemoteAddr};
@@ -291,19 +291,23 @@ fn blobs(criterion: &mut Criterion) {
 }
 
 /// Hands `paths` in as the recorder does before a call, and waits for the last one.
-fn capture_all(capture: Capture, paths: &[PathBuf], threat: Threat, store: bool) -> Finished {
+fn capture_all(capture: Capture, paths: &[PathBuf], threat: Threat, store: bool) -> Option<File> {
     let mut capture = capture;
+    let mut contents = Vec::new();
     for path in paths {
         let metadata = path.symlink_metadata().unwrap();
         let identity = (metadata.dev(), metadata.ino());
         let source = Source { path: path.as_os_str().as_bytes(), identity, length: None };
         let held = capture.hold(source, threat);
         let admission = if store { capture.reserve(&key(path), &held) } else { Err(BlobOmitted::TooLarge) };
-        capture.submit(key(path), held, None, admission, false);
+        contents.push((capture.submit(key(path), held, None, admission, false), metadata.len()));
     }
-    let finished = capture.finish();
+    let finished = capture.finish().unwrap();
     assert!(
-        finished.outcomes.iter().all(|outcome| outcome.digest.is_some() && outcome.blob.is_some() == store)
+        contents
+            .into_iter()
+            .map(|(ticket, size)| capture.outcome(ticket, size))
+            .all(|outcome| outcome.digest.is_some() && outcome.blob.is_some() == store)
     );
     finished
 }
@@ -386,7 +390,7 @@ fn manifest(criterion: &mut Criterion) {
     });
     let written = target.unnamed_file().unwrap();
     write_manifest(&written, past.header(), &files).unwrap();
-    target.commit(blobs.finish().unwrap(), written, false).unwrap();
+    target.commit(blobs.finish().unwrap(), written, Commit::Only, false).unwrap();
     group.bench_function("open with 10,000 records", |bencher| {
         bencher.iter(|| black_box(Snapshot::open(here.path()).unwrap()));
     });

@@ -20,6 +20,7 @@ mod notifications;
 mod permissions;
 mod rename;
 mod resources;
+mod running;
 mod signals;
 mod suites;
 mod survivors;

@@ -14,7 +14,7 @@ use super::paths::{number_of_paths, shell_word};
 use crate::cli::Recover;
 use crate::snapshot::layout::{self, SnapshotDir};
 use crate::snapshot::recover::{self, Recovered, Recovery};
-use crate::snapshot::{Error, printable};
+use crate::snapshot::{Error, Snapshot, printable};
 
 /// Runs `recover`.
 pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
@@ -56,10 +56,12 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
     }
     let dir = shown(path);
     match recover::recorder(path) {
-        Some(begin) if begin.front.is_alive() && begin.recorder.is_alive() => {
+        Some(begin)
+            if begin.recorder.is_alive() && (begin.front.is_alive() || has_first(path, &begin.id)) =>
+        {
+            let process = if begin.front.is_alive() { begin.front.pid } else { begin.recorder.pid };
             return Err(Error::Refused(format!(
-                "{dir} is being recorded by process {}: there is nothing to recover",
-                begin.front.pid
+                "{dir} is being recorded by process {process}: there is nothing to recover"
             )));
         }
         Some(begin) if begin.recorder.is_alive() => {
@@ -70,6 +72,11 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
         None => return Err(Error::Refused(format!("{dir} is in use by another process of agent-snapshot"))),
     }
     layout::wait_until_unlocked(path).map_err(Error::io("wait for the lock of", path))
+}
+
+/// Whether the directory has the first snapshot of a recording that goes on in the background.
+fn has_first(path: &Path, id: &str) -> bool {
+    Snapshot::open(path).is_ok_and(|snapshot| snapshot.header().id == id)
 }
 
 fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> VerbResult {

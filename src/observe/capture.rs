@@ -220,6 +220,8 @@ pub struct Capture {
     batch: Batch,
     progress: Arc<Progress>,
     worker: Worker,
+    /// What became of each content, by ticket, as far as the worker was waited for.
+    outcomes: Vec<Outcome>,
     directory: Arc<SnapshotDir>,
     space: Space,
     on_loss: OnLoss,
@@ -235,38 +237,11 @@ pub struct Capture {
 /// Who stores what is handed over.
 enum Worker {
     /// A thread, which is started when it has something to do: what fits one batch is stored at the end.
-    Started(Sender<Batch>, JoinHandle<Finished>),
+    Started(Sender<Batch>, JoinHandle<Option<Box<Store>>>),
     /// Whoever hands over, where no thread is needed yet, or none can be started.
     Here(Box<Store>),
-}
-
-/// What the worker leaves.
-pub struct Finished {
-    /// What became of each content, by ticket.
-    pub outcomes: Vec<Outcome>,
-    /// The finished blobs.parquet, if it has a row; or why it could not be written.
-    pub blobs: io::Result<Option<File>>,
-}
-
-impl Finished {
-    fn failed(why: &str) -> Finished {
-        Finished { outcomes: Vec::new(), blobs: Err(io::Error::other(why)) }
-    }
-
-    /// What became of the content of `ticket`, which was `size` bytes long when its state was taken.
-    ///
-    /// Bytes of another length were read after somebody else had changed the file: they are not
-    /// those of the state.
-    pub fn outcome(&self, ticket: Ticket, size: u64) -> Outcome {
-        // A worker that died early leaves the rest unstored.
-        match self.outcomes.get(ticket.0 as usize) {
-            None => Outcome::omitted(BlobOmitted::Unreadable),
-            Some(outcome) if outcome.digest.is_some() && outcome.size != size => {
-                Outcome::omitted(BlobOmitted::ChangedWhileReading)
-            }
-            Some(outcome) => outcome.clone(),
-        }
-    }
+    /// Nobody any more.
+    Gone,
 }
 
 impl Capture {
@@ -292,6 +267,7 @@ impl Capture {
                 space.usage(),
                 Arc::clone(&losses),
             ))),
+            outcomes: Vec::new(),
             directory,
             space,
             on_loss,
@@ -472,6 +448,7 @@ impl Capture {
                 store.take_batch(batch, &self.progress);
                 store.put_on_file(&self.progress);
             }
+            Worker::Gone => {}
         }
     }
 
@@ -513,27 +490,75 @@ impl Capture {
         drop(self.progress.wait_until(|queue| queue.on_file > ticket.0));
     }
 
-    /// Waits until all is stored that was handed in.
-    pub fn finish(mut self) -> Finished {
+    /// Waits until all is stored that was handed in, and copies it to `copy`, an empty file, as a blobs.parquet
+    /// of its own. Returns whether that has a row.
+    ///
+    /// # Errors
+    /// Something could not be written.
+    pub fn copy_to(&mut self, copy: &File) -> io::Result<bool> {
+        let mut store = self.take_back()?;
+        let copied = match &store.failure {
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            None if !self.space.has_room(store.writer.length()) => Err(io::ErrorKind::StorageFull.into()),
+            None => store.writer.copy_to(copy),
+        };
+        self.worker = Worker::Here(store);
+        copied
+    }
+
+    /// Waits until all is stored that was handed in; the finished blobs.parquet, if it has a row. Nothing more
+    /// can be handed in.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn finish(&mut self) -> io::Result<Option<File>> {
+        let store = self.take_back();
+        self.losses.finish();
+        let Store { failure, writer, .. } = *store?;
+        let file = match failure {
+            Some(error) => Err(error),
+            None => writer.finish(),
+        }?;
+        if let Some(file) = &file {
+            Space::trim(self.on_loss, file)?;
+        }
+        Ok(file)
+    }
+
+    /// Takes the store back from the worker, once all is stored that was handed in.
+    fn take_back(&mut self) -> io::Result<Box<Store>> {
         let last = std::mem::take(&mut self.batch);
-        let mut finished = match self.worker {
+        let store = match std::mem::replace(&mut self.worker, Worker::Gone) {
             Worker::Here(mut store) => {
-                store.take_all(last.jobs, &self.progress);
-                store.finish()
+                store.take_batch(last, &self.progress);
+                Some(store)
             }
             Worker::Started(batches, thread) => {
                 let _ = batches.send(last);
                 drop(batches);
-                thread.join().unwrap_or_else(|_| Finished::failed("the thread that stores contents failed"))
+                thread.join().ok().flatten()
             }
+            Worker::Gone => None,
         };
-        self.losses.finish();
-        if let Ok(Some(file)) = &finished.blobs
-            && let Err(error) = Space::trim(self.on_loss, file)
-        {
-            finished.blobs = Err(error);
+        let mut store = store.ok_or_else(|| io::Error::other("the thread that stores contents failed"))?;
+        self.outcomes.append(&mut store.outcomes);
+        Ok(store)
+    }
+
+    /// What became of the content of `ticket`, which was `size` bytes long when its state was taken; known once
+    /// all is stored that was handed in.
+    ///
+    /// Bytes of another length were read after somebody else had changed the file: they are not
+    /// those of the state.
+    pub fn outcome(&self, ticket: Ticket, size: u64) -> Outcome {
+        // A worker that died early leaves the rest unstored.
+        match self.outcomes.get(ticket.0 as usize) {
+            None => Outcome::omitted(BlobOmitted::Unreadable),
+            Some(outcome) if outcome.digest.is_some() && outcome.size != size => {
+                Outcome::omitted(BlobOmitted::ChangedWhileReading)
+            }
+            Some(outcome) => outcome.clone(),
         }
-        finished
     }
 }
 
@@ -561,17 +586,18 @@ impl Drop for WorkerGone {
     }
 }
 
-type Start = (Sender<Box<Store>>, Sender<Batch>, JoinHandle<Finished>);
+type Start = (Sender<Box<Store>>, Sender<Batch>, JoinHandle<Option<Box<Store>>>);
 
 /// Starts a thread that stores, and first waits for what it stores with: that is not lost where no thread
 /// can be started.
 fn start(progress: &Arc<Progress>) -> io::Result<Start> {
     let (stores, store) = channel::<Box<Store>>();
     let (batches, queue) = channel();
+    progress.lock().worker_gone = false;
     let progress = Arc::clone(progress);
     let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
         let _gone = WorkerGone(Arc::clone(&progress));
-        let Ok(mut store) = store.recv() else { return Finished::failed("nothing was stored") };
+        let mut store = store.recv().ok()?;
         loop {
             let batch = match queue.try_recv() {
                 Ok(batch) => batch,
@@ -586,7 +612,7 @@ fn start(progress: &Arc<Progress>) -> io::Result<Start> {
             };
             store.take_batch(batch, &progress);
         }
-        store.finish()
+        Some(store)
     })?;
     Ok((stores, batches, thread))
 }
@@ -685,14 +711,6 @@ impl Store {
             }
             self.outcomes.push(outcome);
         }
-    }
-
-    fn finish(self) -> Finished {
-        let blobs = match self.failure {
-            Some(error) => Err(error),
-            None => self.writer.finish(),
-        };
-        Finished { outcomes: self.outcomes, blobs }
     }
 
     fn take(&mut self, key: &str, held: Held, admission: Admission) -> Outcome {

@@ -1,6 +1,7 @@
 //! The end of a recording: the states after, and the manifest's records of it all.
 //!
 //! - `examine.rs`: takes the state of each path, as one of `after.rs`.
+//! - `open_files.rs`: what the tree may go on to change after a first snapshot.
 //! - `misfits.rs`: leaves out what contradicts other records.
 //! - `records.rs`: the records, made one by one.
 //!
@@ -9,15 +10,19 @@
 mod after;
 mod examine;
 mod misfits;
+mod open_files;
 mod records;
 
 use std::fs::File;
 use std::io;
 
 use self::after::{After, AfterContent};
+pub(super) use self::examine::First;
 use self::examine::{Examined, Examiner};
+use self::open_files::OpenFiles;
 pub use self::records::Files;
 pub(super) use self::records::{git_state, present, put_attributes};
+use super::ledger::ChangesSinceFirst;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
 use super::recorder::Recorder;
@@ -26,7 +31,7 @@ use crate::git::ObservedRepository;
 use crate::snapshot::{BlobOmitted, GitRepository, Keep, ProcessRecord, Suppressed, Warning, WarningKind};
 
 /// What a recording has come to.
-pub struct Recorded {
+pub struct Recorded<'a> {
     /// Which states and bytes are kept.
     pub keep: Keep,
     /// How many paths were only asked for and have no record; none if all such paths have one.
@@ -42,35 +47,70 @@ pub struct Recorded {
     /// The finished blobs.parquet, if it has a row; or why it could not be written.
     pub blobs: io::Result<Option<File>>,
     /// The records.
-    pub files: Files,
+    pub files: Files<'a>,
 }
 
 impl Recorder {
-    /// Takes the states after the end of the tree.
+    /// Takes the states after the end of the tree, and passes all that the manifest says to `commit`.
     ///
     /// # Errors
-    /// A sentence, where a fault of ours has ended the recording early.
-    pub fn finish(&self) -> Result<Recorded, String> {
-        let mut known = self.take_state()?;
-        let names = known.ledger.names.sorted();
-        let Examined { mut afters, existence_only } = Examiner::new(&mut known).examine_all(names);
-        known.omit_what_is_gone(&afters);
-        for directory in known.resolver.changed_outside() {
-            known.warnings.lost(WarningKind::ExternalChange, None, || {
+    /// A sentence: what `commit` returns, or where a fault of ours has ended the recording early.
+    pub fn finish<T>(&self, commit: impl FnOnce(Recorded<'_>) -> Result<T, String>) -> Result<T, String> {
+        self.take_state()?.finish(None, commit)
+    }
+
+    /// Takes the states for a first snapshot, whose blobs.parquet is to be `blobs`, an empty file; the recording
+    /// goes on.
+    ///
+    /// What was found is found again by [`Recorder::finish`] where no call of the tree changes it meanwhile.
+    ///
+    /// # Errors
+    /// As in [`Recorder::finish`].
+    pub fn finish_first<T>(
+        &self,
+        blobs: File,
+        commit: impl FnOnce(Recorded<'_>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let failed = Err("the recorder failed".to_owned());
+        self.guarded(failed, |recording| recording.finish(Some(blobs), commit))
+    }
+}
+
+impl Recording {
+    fn finish<T>(
+        &mut self,
+        first_blobs: Option<File>,
+        commit: impl FnOnce(Recorded<'_>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        // What is closed after this is examined after its last change.
+        let open = first_blobs.is_some().then(|| OpenFiles::of(self.processes.living()));
+        let names = self.ledger.names.sorted();
+        let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
+        self.omit_what_is_gone(&afters);
+        for directory in self.resolver.changed_outside() {
+            self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
                     "{} was replaced from outside: paths below it may be recorded under a wrong name",
                     String::from_utf8_lossy(&directory)
                 )
             });
         }
-        misfits::warn_files_named_twice(&known.ledger, &mut known.warnings, &afters);
-        misfits::leave_out_misfits(&known.ledger, &mut known.warnings, &mut afters);
-        let Recording { policy, ledger, mut repositories, processes, byte_store, mut warnings, .. } = known;
-        let mut finished = byte_store.capture.finish();
+        // What was found at different times may have had the same inode number.
+        let found_now = afters.iter().filter(|(name, _)| !kept.contains(name));
+        misfits::warn_files_named_twice(&self.ledger, &mut self.warnings, found_now);
+        misfits::leave_out_misfits(&self.ledger, &mut self.warnings, &mut afters);
+        let capture = &mut self.byte_store.capture;
+        let blobs = match first_blobs {
+            None => capture.finish(),
+            Some(copy) => capture.copy_to(&copy).map(|has_rows| has_rows.then_some(copy)),
+        };
+        let (ledger, capture) = (&self.ledger, &self.byte_store.capture);
+        // What a first snapshot does not have, the last one may.
+        let mut warnings = self.warnings.clone();
         for (name, after) in afters.iter().filter(|(_, after)| !matches!(after, After::NotKept)) {
             let content_before = ledger.before(*name).map_or(Content::Unneeded, |inode| inode.content);
             let size_before = ledger.before(*name).map_or(0, |inode| inode.before.size);
-            let size_after = after.stat(*name, &ledger).map_or(0, |stat| stat.size);
+            let size_after = after.stat(*name, ledger).map_or(0, |stat| stat.size);
             let taken = [
                 match content_before {
                     Content::Read(ticket) | Content::Digested(ticket) => Some((ticket, size_before, false)),
@@ -81,14 +121,21 @@ impl Recorder {
                     AfterContent::Taken(ticket) => Some((ticket, size_after, true)),
                     // With the digest it has all that the level of the recording asks for.
                     AfterContent::Digested(ticket) => {
-                        let has_digest = finished.outcome(ticket, size_after).digest.is_some();
+                        let has_digest = capture.outcome(ticket, size_after).digest.is_some();
                         (!has_digest).then_some((ticket, size_after, true))
                     }
                     _ => None,
                 },
             ];
-            for (ticket, size, needed) in taken.into_iter().flatten() {
-                let Some(reason) = finished.outcome(ticket, size).omitted else { continue };
+            let omitted = taken
+                .into_iter()
+                .flatten()
+                .filter_map(|(ticket, size, needed)| Some((capture.outcome(ticket, size).omitted?, needed)));
+            let omitted = omitted.chain(match after.content() {
+                AfterContent::Omitted(reason) => Some((reason, true)),
+                _ => None,
+            });
+            for (reason, needed) in omitted {
                 let path = ledger.names.path(*name);
                 let detail = || {
                     format!(
@@ -104,21 +151,24 @@ impl Recorder {
                 }
             }
         }
-        let blobs = std::mem::replace(&mut finished.blobs, Ok(None));
-        Ok(Recorded {
-            keep: byte_store.keep,
+        let repositories = self.repositories.observed().into_iter().map(git_repository).collect();
+        let committed = commit(Recorded {
+            keep: self.byte_store.keep,
             existence_only,
             warnings: warnings.into_vec(),
-            suppressed: policy.into_suppressed(),
-            repositories: repositories.observed().into_iter().map(git_repository).collect(),
-            processes: processes.into_records(),
+            suppressed: self.policy.suppressed(),
+            repositories,
+            processes: self.processes.records(),
             blobs,
-            files: Files { ledger, repositories, finished, afters },
-        })
+            files: Files { ledger, repositories: &self.repositories, capture, afters: &afters },
+        })?;
+        if let Some(open) = open {
+            self.first = Some(First { afters, open });
+            self.ledger.changes_since_first = Some(ChangesSinceFirst::default());
+        }
+        Ok(committed)
     }
-}
 
-impl Recording {
     /// Tells of inodes that were renamed, and whose bytes are at no recorded name any more.
     fn omit_what_is_gone(&mut self, afters: &[(NameId, After)]) {
         for (name, _) in afters {

@@ -14,7 +14,7 @@ pub mod inodes;
 pub mod names;
 pub mod protect;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use self::ids::{InodeId, NameId};
 use self::in_flight::InFlight;
@@ -35,6 +35,17 @@ pub struct Ledger {
     pub in_flight: InFlight,
     /// Names that are gone from directories which were not listed yet, by directory.
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
+    /// What was changed since the first snapshot of a recording that goes on.
+    pub(super) changes_since_first: Option<ChangesSinceFirst>,
+}
+
+/// What calls have changed since a first snapshot was taken.
+#[derive(Debug, Default)]
+pub struct ChangesSinceFirst {
+    /// The names, and whether they stand for something else now.
+    pub names: HashMap<NameId, bool, foldhash::fast::RandomState>,
+    /// What was changed in place.
+    pub inodes: HashSet<InodeId, foldhash::fast::RandomState>,
 }
 
 impl Ledger {

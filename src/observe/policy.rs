@@ -61,8 +61,8 @@ impl Policy {
     }
 
     /// The rules that left something out.
-    pub fn into_suppressed(self) -> Vec<Suppressed> {
-        self.suppressed.into_suppressed(&self.ignore)
+    pub fn suppressed(&self) -> Vec<Suppressed> {
+        self.suppressed.of_rules(&self.ignore)
     }
 }
 

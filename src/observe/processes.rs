@@ -171,8 +171,8 @@ impl ProcessTable {
     }
 
     /// The records of the manifest, in order of their start.
-    pub fn into_records(self) -> Vec<ProcessRecord> {
-        self.all.into_iter().zip(1..).map(|(process, id)| process.record(id)).collect()
+    pub fn records(&self) -> Vec<ProcessRecord> {
+        self.all.iter().zip(1..).map(|(process, id)| process.record(id)).collect()
     }
 }
 
@@ -204,7 +204,8 @@ mod tests {
         table.start(Tid(-101), Tid(0));
         table.start(Tid(-101), own);
         table.execute(Tid(-1), Exec { exe: b"/bin/y".to_vec(), ..Exec::default() });
-        let records = table.into_records();
+        let records = table.records();
+        drop(table);
         let image = &records[0].image;
         assert_eq!(image.argv.len(), 12_000);
         assert_eq!(records.iter().filter(|record| Arc::ptr_eq(&record.image, image)).count(), 101);

@@ -45,8 +45,8 @@ pub struct Options {
 pub trait Events: Send + Sync {
     /// A process has started.
     fn started(&self, process: Tid);
-    /// A process has ended.
-    fn ended(&self, process: Tid, end: End);
+    /// A process has ended, whose last calls `recorder` knows.
+    fn ended(&self, recorder: &Recorder, process: Tid, end: End);
     /// A process was stopped by a signal.
     fn stopped(&self, process: Tid, signal: i32);
     /// A stopped process goes on.
@@ -89,6 +89,7 @@ impl Recorder {
             warnings: Warnings::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
+            first: None,
         };
         Recorder { state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
     }
@@ -98,7 +99,7 @@ impl Recorder {
     }
 
     /// Does `work`, or nothing after a panic of ours: the command continues undisturbed.
-    fn guarded<T>(&self, otherwise: T, work: impl FnOnce(&mut Recording) -> T) -> T {
+    pub(super) fn guarded<T>(&self, otherwise: T, work: impl FnOnce(&mut Recording) -> T) -> T {
         let mut state = self.state();
         let Some(state) = state.as_mut().filter(|state| state.failure.is_none()) else { return otherwise };
         let recording = &mut state.recording;
@@ -204,7 +205,7 @@ impl Observer for Recorder {
                 journal.ended(id, end.exit_status());
             }
         });
-        self.events.ended(process, end);
+        self.events.ended(self, process, end);
     }
 
     fn stopped(&self, process: Tid, signal: i32) {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use super::finish::First;
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
 use super::ledger::ids::{NameId, ProcessId};
@@ -45,6 +46,8 @@ pub struct Recording {
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.
     pub mounts: Mounts,
+    /// What was found for the first snapshot, if the recording went on after one.
+    pub first: Option<First>,
 }
 
 /// Where a process may leave its core dump, and what was there.

@@ -9,7 +9,7 @@ use crate::snapshot::{Warning, WarningKind};
 const NAMED_PROCESSES: usize = 16;
 
 /// The warnings of a recording.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Warnings(BTreeMap<(WarningKind, bool), Warning>);
 
 impl Warnings {

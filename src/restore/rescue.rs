@@ -24,7 +24,7 @@ use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
-use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::*;
 
@@ -247,7 +247,7 @@ pub fn write(
     let blobs = writer.finish().map_err(refused())?;
     let manifest = target.unnamed_file().map_err(refused())?;
     write_manifest(&manifest, header, &records).map_err(refused())?;
-    target.commit(blobs, manifest, true)?;
+    target.commit(blobs, manifest, Commit::Only, true)?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::access::TemporaryAccess;
 use super::apply::{self, Applied, ApplyContext};
@@ -23,6 +23,7 @@ use super::root::Root;
 use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
+use crate::snapshot::layout::MANIFEST;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 
@@ -143,12 +144,21 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Locks the snapshot against other restores and recordings for as long as the returned file lives.
-fn lock(snapshot: &Snapshot) -> Result<File, Error> {
-    let directory = File::open(snapshot.path()).map_err(failed("open the snapshot"))?;
-    // A process forked by a recording that has just ended may still have the lock.
-    if lock_exclusively(&directory, LOCK_TRIES) {
-        return Ok(directory);
+/// Locks the snapshot against other restores and recordings for as long as the returned files live.
+fn lock(snapshot: &Snapshot) -> Result<[File; 2], Error> {
+    let open = |path: &Path| File::open(path).map_err(failed("open the snapshot"));
+    let files = [open(snapshot.path())?, open(&snapshot.path().join(MANIFEST))?];
+    let [directory, manifest] = &files;
+    let is_locked = if snapshot.header().running {
+        // The recording that goes on keeps the directory: other restores are excluded by the manifest.
+        let _ = lock_exclusively(directory, 1);
+        lock_exclusively(manifest, LOCK_TRIES)
+    } else {
+        // A process forked by a recording that has just ended may still have the lock.
+        lock_exclusively(directory, LOCK_TRIES)
+    };
+    if is_locked {
+        return Ok(files);
     }
     Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))
 }

@@ -220,6 +220,13 @@ impl BlobWriter {
         })
     }
 
+    /// Copies all contents that are stored so far to `copy`, an empty file, as a file of its own. Returns whether
+    /// there are any.
+    pub fn copy_to(&mut self, copy: &File) -> io::Result<bool> {
+        self.settle()?;
+        self.groups.copy_to(copy)
+    }
+
     /// Finishes the file and returns it; none if no row was written.
     pub fn finish(self) -> io::Result<Option<File>> {
         self.check_alive()?;

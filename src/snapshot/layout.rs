@@ -55,6 +55,17 @@ pub struct SnapshotDir {
     made: Made,
 }
 
+/// Which snapshot of a recording is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// The only one.
+    Only,
+    /// The first one: the recording goes on, and its journal stays.
+    First,
+    /// The one that replaces the first.
+    Last,
+}
+
 /// The directories that were made for a snapshot, the innermost first.
 #[derive(Debug, Clone, Default)]
 pub struct Made(Vec<Arc<MadeDirectory>>);
@@ -104,6 +115,13 @@ impl SnapshotDir {
     /// The directory's absolute path, free of symlinks.
     pub fn real_path(&self) -> &Path {
         &self.path
+    }
+
+    /// Another value for the same directory, which shares its lock.
+    pub fn try_clone(&self) -> io::Result<SnapshotDir> {
+        let (dir, parent) = (self.dir.try_clone()?, self.parent.try_clone()?);
+        let (name, path, made) = (self.name.clone(), self.path.clone(), self.made.clone());
+        Ok(SnapshotDir { dir, parent, name, path, made })
     }
 
     /// Device and inode of the directory.
@@ -197,12 +215,19 @@ impl SnapshotDir {
         Ok(free.saturating_sub(RESERVE_BYTES.min(total / RESERVE_PART)))
     }
 
-    /// Puts the files in place, the manifest last, and returns the directory's path: another one where the
-    /// directory was moved. Where it was removed it is made again.
+    /// Puts the files in place, the manifest last, and returns the directory where it is now. Where it was
+    /// removed it is made again.
     ///
     /// A crash leaves the older snapshot, none, or the new one, never a manifest beside blobs that
-    /// are not its own. With `sync` that holds for a crash of the machine, too.
-    pub fn commit(self, blobs: Option<File>, manifest: File, sync: bool) -> Result<PathBuf, Error> {
+    /// are not its own; of a first and a last snapshot always one. With `sync` that holds for a crash of the
+    /// machine, too.
+    pub fn commit(
+        self,
+        blobs: Option<File>,
+        manifest: File,
+        commit: Commit,
+        sync: bool,
+    ) -> Result<SnapshotDir, Error> {
         let home = self.find_or_make_again()?;
         let failed = |what: &str| Error::io(what, &home.path);
 
@@ -212,13 +237,16 @@ impl SnapshotDir {
         let sync_dir = || if sync { rustix::fs::fsync(&home.dir).map_err(io::Error::from) } else { Ok(()) };
 
         sync_dir().map_err(failed("sync"))?;
-        // From here to the last line a crash leaves no snapshot rather than a wrong one.
-        remove(&home.dir, MANIFEST).map_err(failed("remove the old manifest in"))?;
-        sync_dir().map_err(failed("sync"))?;
-        // A rename over an old file would have ext4 write all of the new one to the disk at once
-        // (auto_da_alloc, ext4(5)), which is only `sync`'s to ask for.
-        remove(&home.dir, BLOBS).map_err(failed("remove the old blobs.parquet in"))?;
-        sync_dir().map_err(failed("sync"))?;
+        // The last snapshot has all rows of the first one under the same keys.
+        if commit != Commit::Last {
+            // From here to the last line a crash leaves no snapshot rather than a wrong one.
+            remove(&home.dir, MANIFEST).map_err(failed("remove the old manifest in"))?;
+            sync_dir().map_err(failed("sync"))?;
+            // A rename over an old file would have ext4 write all of the new one to the disk at once
+            // (auto_da_alloc, ext4(5)), which is only `sync`'s to ask for.
+            remove(&home.dir, BLOBS).map_err(failed("remove the old blobs.parquet in"))?;
+            sync_dir().map_err(failed("sync"))?;
+        }
         if let Some(name) = blobs {
             names.put(&name, BLOBS).map_err(failed("put blobs.parquet into"))?;
         }
@@ -230,12 +258,15 @@ impl SnapshotDir {
             let parent = rustix::fs::openat(&home.dir, c"..", DIRECTORY, Mode::empty());
             parent.and_then(rustix::fs::fsync).map_err(io::Error::from).map_err(failed("sync what holds"))?;
         }
-        // The snapshot is complete without this, so that errors do not matter.
-        let _ = remove_unfinished(&home.dir);
-        // A child that another thread is forking has the descriptor, and with it the lock, until its execve:
-        // the next process that wants the directory need not wait for that.
-        let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
-        Ok(home.path)
+        drop(names);
+        if commit != Commit::First {
+            // The snapshot is complete without this, so that errors do not matter.
+            let _ = remove_unfinished(&home.dir);
+            // A child that another thread is forking has the descriptor, and with it the lock, until its
+            // execve: the next process that wants the directory need not wait for that.
+            let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
+        }
+        Ok(home)
     }
 
     /// The directory where it is now; made again in its place where it was removed.

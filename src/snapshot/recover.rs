@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::blobs::{self, BlobWriter, Compression, Side, StoreLimit, Stored, blob_key};
 use super::error::{Error, printable};
 use super::journal::{Begin, Frame, Reader, StoredContent};
-use super::layout::{JOURNAL, SnapshotDir};
+use super::layout::{Commit, JOURNAL, SnapshotDir};
 use super::live;
 use super::manifest::*;
 use super::reader::Snapshot;
@@ -79,8 +79,14 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
     let Some(journaled) = journal.filter(|journaled| !journaled.files.is_empty()) else {
         return discard(directory);
     };
-    let id_at = |path: &Path| Snapshot::open(path).ok().map(|snapshot| snapshot.header().id.clone());
-    if id_at(directory.real_path()).as_ref() == Some(&journaled.header.id) {
+    let is_at = |path: &Path| {
+        // The first snapshot of a recording that went on is not all of it.
+        Snapshot::open(path).is_ok_and(|snapshot| {
+            let header = snapshot.header();
+            header.id == journaled.header.id && !header.running
+        })
+    };
+    if is_at(directory.real_path()) {
         return discard(directory);
     }
     let target = loop_free(directory.real_path(), |path| {
@@ -88,7 +94,7 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
             return Some(None);
         }
         // A recovery was killed between its commit and the end.
-        (id_at(path).as_ref() == Some(&journaled.header.id)).then(|| Some(path.to_owned()))
+        is_at(path).then(|| Some(path.to_owned()))
     });
     let target = match target {
         (_, Some(_)) => return discard(directory),
@@ -131,7 +137,7 @@ fn discard(directory: &SnapshotDir) -> Result<Recovery, Error> {
 
 fn commit(bundle: Bundle, directory: SnapshotDir) -> Result<Recovered, Error> {
     let Bundle { blobs, manifest, records, missing } = bundle;
-    let path = directory.commit(blobs, manifest, false)?;
+    let path = directory.commit(blobs, manifest, Commit::Only, false)?.real_path().to_owned();
     Ok(Recovered { path, records, missing })
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::blobs::{BlobWriter, Compression, Stored};
-use super::layout::SnapshotDir;
+use super::layout::{Commit, SnapshotDir};
 use super::manifest::*;
 use super::wire::write_manifest;
 
@@ -88,7 +88,7 @@ pub fn commit_into(
     let blobs = writer.finish().unwrap();
     let manifest: File = target.unnamed_file().unwrap();
     write_manifest(&manifest, &header, &files).unwrap();
-    target.commit(blobs, manifest, false).unwrap();
+    target.commit(blobs, manifest, Commit::Only, false).unwrap();
 }
 
 /// Runs git in `dir`, apart from the configuration of whoever runs the tests, and returns its output.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, StoreLimit, blob_key};
-use agent_snapshot::snapshot::layout::SnapshotDir;
+use agent_snapshot::snapshot::layout::{Commit, SnapshotDir};
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{
     FileRecord, FileType, Header, Host, Keep, Operation, Operations, SnapshotKind, State, Tool,
@@ -66,7 +66,7 @@ pub fn commit(snap: &Path, header: &Header, fill: impl FnOnce(&mut BlobWriter) -
     let blobs = writer.finish().unwrap();
     let manifest = target.unnamed_file().unwrap();
     write_manifest(&manifest, header, &files).unwrap();
-    target.commit(blobs, manifest, false).unwrap();
+    target.commit(blobs, manifest, Commit::Only, false).unwrap();
 }
 
 /// The state of an entry, its content stored.

@@ -1,9 +1,11 @@
 //! The end of a recording: writes its manifest, commits the snapshot and makes the report.
 //!
-//! Neighbours: `tracing.rs` calls it when the tree has ended, `report.rs` formats the report.
+//! Neighbours: `tracing.rs` calls it when the tree has ended, `process_tree.rs` when the command has and others
+//! of its tree live on, `report.rs` formats the report.
 
-use std::io::BufWriter;
-use std::sync::Arc;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::process_tree::ProcessTree;
@@ -12,7 +14,8 @@ use super::setup::Setup;
 use crate::cli;
 use crate::commands::exit::Exit;
 use crate::observe::Recorder;
-use crate::snapshot::layout::SnapshotDir;
+use crate::observe::finish::Recorded;
+use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Header, Host, Keep, SnapshotKind, Tool, WarningKind, identity};
 use crate::trace::wait_status::End;
@@ -27,14 +30,25 @@ pub struct WrittenBundle {
     pub report: String,
 }
 
-/// The times of the recording.
-pub struct RecordingTimes {
-    /// When the command started.
-    pub started_at: jiff::Timestamp,
-    /// When the last process ended.
-    pub finished_at: jiff::Timestamp,
-    /// The time between.
-    pub elapsed: Duration,
+/// How the tree ended, or for a first snapshot, the command.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending {
+    /// How the command ended.
+    pub end: End,
+    /// Whether `--timeout` ended it.
+    pub timed_out: bool,
+    /// Whether the front was killed.
+    pub killed: bool,
+}
+
+/// Writes the snapshots of one recording: one at its end, and a first one if it goes on after the command.
+pub struct Bundle {
+    /// What the manifest says that is known before the command is started.
+    header: Header,
+    directory: Arc<SnapshotDir>,
+    sync: bool,
+    /// Where the first snapshot is, if there is one.
+    first: Mutex<Option<SnapshotDir>>,
 }
 
 /// The level that an option asks for.
@@ -78,70 +92,121 @@ pub fn first_header(setup: &Setup) -> Header {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "the parts of one manifest")]
-/// Writes the snapshot of the recording that has ended.
-pub fn write(
-    setup: &Setup,
-    first: Header,
-    recorder: &Recorder,
-    tree: &ProcessTree,
-    directory: Arc<SnapshotDir>,
-    manifest: std::fs::File,
-    end: End,
-    timed_out: bool,
-    times: &RecordingTimes,
-) -> Result<WrittenBundle, String> {
-    if timed_out {
-        recorder.note(WarningKind::Timeout, "the time limit was reached, and every process was ended");
+impl Bundle {
+    /// A bundle in `directory`, of which nothing is written yet.
+    pub fn new(setup: &Setup, header: Header, directory: Arc<SnapshotDir>) -> Bundle {
+        Bundle { header, directory, sync: setup.options.sync, first: Mutex::default() }
     }
-    if let Some(survivors) = tree.survivors_ended() {
-        recorder.note(WarningKind::Survivors, &survivors);
+
+    /// Writes a first snapshot: the command has ended, and others of its tree live on.
+    ///
+    /// # Errors
+    /// There is none; the recording goes on all the same.
+    pub fn write_first(&self, recorder: &Recorder, ending: Ending) -> Result<(), String> {
+        if self.first().is_some() {
+            return Ok(());
+        }
+        let file = || self.directory.unnamed_file().map_err(|error| self.failed("write", &error));
+        let (blobs, manifest) = (file()?, file()?);
+        recorder.finish_first(blobs, |recorded| {
+            let committed = self.commit(recorded, manifest, Commit::First, None, ending)?;
+            *self.first() = Some(committed.directory);
+            Ok(())
+        })
     }
-    let recorded = recorder
-        .finish()
-        .map_err(|bug| format!("the recorder failed ({bug}), so there is no snapshot; the command ran on"))?;
-    let named = directory.real_path().display().to_string();
-    let blobs = recorded.blobs.map_err(|error| format!("write {named}/blobs.parquet: {error}"))?;
-    let complete = !recorded.warnings.iter().any(|warning| warning.lost);
-    let header = Header {
-        exit_status: if timed_out { Exit::TimedOut.status() } else { end.exit_status() },
-        exit_signal: match end {
-            End::Killed { signal, .. } => Some(signal_name(signal)),
-            End::Exited(_) => None,
-        },
-        timed_out,
-        killed: tree.lock().killed,
-        started_at: times.started_at.to_string(),
-        finished_at: times.finished_at.to_string(),
-        keep: recorded.keep,
-        existence_only: recorded.existence_only,
-        complete,
-        warnings: recorded.warnings,
-        suppressed: recorded.suppressed,
-        git_repositories: recorded.repositories,
-        processes: recorded.processes,
-        ..first
-    };
-    let mut facts = RecordCounts::default();
-    let files = recorded.files.iter().inspect(|file| facts.count(file));
-    let mut out = BufWriter::with_capacity(1 << 16, &manifest);
-    write_manifest(&mut out, &header, files)
-        .and_then(|()| std::io::Write::flush(&mut out))
-        .map_err(|error| format!("write {named}/manifest.json: {error}"))?;
-    drop(out);
-    let directory = Arc::into_inner(directory).ok_or("the snapshot's directory is still in use")?;
-    let path = directory.commit(blobs, manifest, setup.options.sync).map_err(|error| error.to_string())?;
-    let path = path.display().to_string();
-    let mut notes = Vec::new();
-    if path != named {
-        notes.push(format!("the command moved the snapshot's directory: it is {path} now"));
+
+    /// Writes the snapshot of the recording that has ended, in place of the first one if there is one.
+    pub fn write(
+        &self,
+        setup: &Setup,
+        recorder: &Recorder,
+        tree: &ProcessTree,
+        manifest: File,
+        ending: Ending,
+        elapsed: Duration,
+    ) -> Result<WrittenBundle, String> {
+        if ending.timed_out {
+            recorder.note(WarningKind::Timeout, "the time limit was reached, and every process was ended");
+        }
+        if let Some(survivors) = tree.survivors_ended() {
+            recorder.note(WarningKind::Survivors, &survivors);
+        }
+        let Committed { directory, header, counts } = recorder.finish(|recorded| {
+            let first = self.first().take();
+            let commit = if first.is_some() { Commit::Last } else { Commit::Only };
+            self.commit(recorded, manifest, commit, first, ending)
+        })?;
+        let path = directory.real_path().display().to_string();
+        let mut notes = Vec::new();
+        if directory.real_path() != self.directory.real_path() {
+            notes.push(format!("the command moved the snapshot's directory: it is {path} now"));
+        }
+        // The summary has them already.
+        if setup.options.strict && setup.report != cli::ReportFormat::Summary {
+            notes.extend(report::gaps(&header));
+        }
+        let report = report::render(setup.report, &header, &counts, elapsed, &path);
+        Ok(WrittenBundle { complete: header.complete, notes, report })
     }
-    // The summary has them already.
-    if setup.options.strict && setup.report != cli::ReportFormat::Summary {
-        notes.extend(report::gaps(&header));
+
+    fn commit(
+        &self,
+        recorded: Recorded<'_>,
+        manifest: File,
+        commit: Commit,
+        place: Option<SnapshotDir>,
+        Ending { end, timed_out, killed }: Ending,
+    ) -> Result<Committed, String> {
+        let blobs = recorded.blobs.map_err(|error| self.failed("write blobs.parquet in", &error))?;
+        let header = Header {
+            exit_status: if timed_out { Exit::TimedOut.status() } else { end.exit_status() },
+            exit_signal: match end {
+                End::Killed { signal, .. } => Some(signal_name(signal)),
+                End::Exited(_) => None,
+            },
+            timed_out,
+            finished_at: jiff::Timestamp::now().to_string(),
+            keep: recorded.keep,
+            existence_only: recorded.existence_only,
+            killed,
+            running: commit == Commit::First,
+            complete: !recorded.warnings.iter().any(|warning| warning.lost),
+            warnings: recorded.warnings,
+            suppressed: recorded.suppressed,
+            git_repositories: recorded.repositories,
+            processes: recorded.processes,
+            ..self.header.clone()
+        };
+        let mut counts = RecordCounts::default();
+        let files = recorded.files.iter().inspect(|file| counts.count(file));
+        let mut out = BufWriter::with_capacity(1 << 16, &manifest);
+        write_manifest(&mut out, &header, files)
+            .and_then(|()| std::io::Write::flush(&mut out))
+            .map_err(|error| self.failed("write manifest.json in", &error))?;
+        drop(out);
+        let directory = match place {
+            Some(place) => place,
+            None => self.directory.try_clone().map_err(|error| self.failed("write", &error))?,
+        };
+        let directory =
+            directory.commit(blobs, manifest, commit, self.sync).map_err(|error| error.to_string())?;
+        Ok(Committed { directory, header, counts })
     }
-    let report = report::render(setup.report, &header, &facts, times.elapsed, &path);
-    Ok(WrittenBundle { complete, notes, report })
+
+    fn first(&self) -> MutexGuard<'_, Option<SnapshotDir>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> String {
+        format!("{what} {}: {error}", self.directory.real_path().display())
+    }
+}
+
+/// A snapshot that was committed.
+struct Committed {
+    directory: SnapshotDir,
+    header: Header,
+    counts: RecordCounts,
 }
 
 /// The name of a signal; real-time ones count from SIGRTMIN.

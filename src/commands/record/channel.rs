@@ -54,6 +54,8 @@ pub enum ToFront {
     Detached {
         /// Whether `--timeout` is ending it.
         timed_out: bool,
+        /// Why there is no first snapshot.
+        no_snapshot: Option<String>,
     },
     /// Something that the user is told at once.
     Note(String),

@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, ToFront, ToTracer};
+use super::bundle::Bundle;
+use super::channel::{Channel, ToTracer};
 use super::descriptors::wait_readable;
 use super::process_tree::ProcessTree;
+use crate::observe::Recorder;
 use crate::trace::sys;
 
 /// Handles messages of the front and signals to this process.
 pub struct ControlThread {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
+    /// What writes the first snapshot.
+    recording: (Arc<Recorder>, Arc<Bundle>),
     signals: OwnedFd,
     /// When `--timeout` expires; the front could not handle it while it is stopped.
     deadline: Option<Instant>,
@@ -28,11 +32,12 @@ impl ControlThread {
     pub fn new(
         tree: Arc<ProcessTree>,
         channel: Arc<Channel>,
+        recording: (Arc<Recorder>, Arc<Bundle>),
         signals: OwnedFd,
         timeout: Option<Duration>,
     ) -> ControlThread {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        ControlThread { tree, channel, signals, deadline, connected: true }
+        ControlThread { tree, channel, recording, signals, deadline, connected: true }
     }
 
     /// Runs until this process ends.
@@ -72,9 +77,8 @@ impl ControlThread {
         match message {
             ToTracer::EndTree => self.tree.end(),
             ToTracer::Detach => {
-                self.tree.detached.store(true, Ordering::SeqCst);
-                self.channel
-                    .send(&ToFront::Detached { timed_out: self.tree.timed_out.load(Ordering::SeqCst) });
+                let (recorder, bundle) = &self.recording;
+                self.tree.detach(&self.channel, bundle, recorder);
             }
         }
     }

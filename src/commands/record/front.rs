@@ -296,7 +296,10 @@ impl Front {
                 self.ended = Some((end, Instant::now()));
                 None
             }
-            ToFront::Detached { timed_out } => {
+            ToFront::Detached { timed_out, no_snapshot } => {
+                if let Some(why) = no_snapshot {
+                    say(&format!("there is no snapshot before the last process has ended: {why}"));
+                }
                 self.keep_listener_open();
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
                 Some(if timed_out {

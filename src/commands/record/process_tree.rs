@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::bundle::{Bundle, Ending};
 use super::channel::{Channel, CommandEnd, Moment, ToFront};
 use super::report;
 use super::witness;
 use crate::cli::Survivors;
-use crate::observe::Events;
+use crate::commands::exit::Exit;
+use crate::observe::{Events, Recorder};
 use crate::trace::sys::{self, Tid};
 use crate::trace::wait_status::End;
 
@@ -91,6 +93,26 @@ impl ProcessTree {
         }
     }
 
+    /// Lets the recording go on without the front, which whoever waits for it is told when a first snapshot is
+    /// there.
+    pub fn detach(&self, channel: &Channel, bundle: &Bundle, recorder: &Recorder) {
+        self.detached.store(true, Ordering::SeqCst);
+        let ending = self.ending();
+        // The last snapshot is written all the same.
+        let no_snapshot = bundle.write_first(recorder, ending).err();
+        channel.send(&ToFront::Detached { timed_out: ending.timed_out, no_snapshot });
+    }
+
+    /// How the command ended.
+    pub fn ending(&self) -> Ending {
+        let state = self.lock();
+        Ending {
+            end: state.root_end.unwrap_or(End::Exited(Exit::Failure.status())),
+            timed_out: self.timed_out.load(Ordering::SeqCst),
+            killed: state.killed,
+        }
+    }
+
     /// Sends SIGTERM to every process, and SIGKILL to those that are left after the grace period.
     pub fn end(self: &Arc<Self>) {
         if std::mem::replace(&mut self.lock().ending, true) {
@@ -131,15 +153,22 @@ impl ProcessTree {
 pub struct TreeEvents {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
+    bundle: Arc<Bundle>,
     front: OwnedFd,
     /// Whether the command is stopped, and the front with it.
     stopped: AtomicBool,
 }
 
 impl TreeEvents {
-    /// Reports to `tree`, and to the process of the pidfd `front` at the other end of `channel`.
-    pub fn new(tree: Arc<ProcessTree>, channel: Arc<Channel>, front: OwnedFd) -> TreeEvents {
-        TreeEvents { tree, channel, front, stopped: AtomicBool::new(false) }
+    /// Reports to `tree`, and to the process of the pidfd `front` at the other end of `channel`; `bundle` gets its
+    /// first snapshot when that is left.
+    pub fn new(
+        tree: Arc<ProcessTree>,
+        channel: Arc<Channel>,
+        bundle: Arc<Bundle>,
+        front: OwnedFd,
+    ) -> TreeEvents {
+        TreeEvents { tree, channel, bundle, front, stopped: AtomicBool::new(false) }
     }
 
     /// Signals the front, if it is still there.
@@ -157,7 +186,7 @@ impl Events for TreeEvents {
         }
     }
 
-    fn ended(&self, process: Tid, end: End) {
+    fn ended(&self, recorder: &Recorder, process: Tid, end: End) {
         let mut state = self.tree.lock();
         state.living.remove(&process);
         self.tree.changed.notify_all();
@@ -182,11 +211,7 @@ impl Events for TreeEvents {
             match self.tree.survivors {
                 Survivors::Wait => {}
                 Survivors::Kill => self.tree.end(),
-                Survivors::Background => {
-                    self.tree.detached.store(true, Ordering::SeqCst);
-                    self.channel
-                        .send(&ToFront::Detached { timed_out: self.tree.timed_out.load(Ordering::SeqCst) });
-                }
+                Survivors::Background => self.tree.detach(&self.channel, &self.bundle, recorder),
             }
         }
     }

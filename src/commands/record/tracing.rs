@@ -9,12 +9,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
-use super::bundle::{self, RecordingTimes, WrittenBundle};
+use super::bundle::{self, Bundle, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
 use super::descriptors;
@@ -22,7 +21,6 @@ use super::held::{self, Duplicates, HeldFiles};
 use super::journal;
 use super::process_tree::{ProcessTree, TreeEvents};
 use super::setup::Setup;
-use crate::commands::exit::Exit;
 use crate::observe::capture::Capture;
 use crate::observe::losses::Losses;
 use crate::observe::{Options, Recorder, unseen_kind};
@@ -35,7 +33,6 @@ use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
 use crate::trace::sys::{self, Fork, InheritedFd, Interrupter, Tid};
 use crate::trace::tracer::Tracer;
-use crate::trace::wait_status::End;
 
 /// What the front passes on to this process.
 pub struct Handover {
@@ -123,12 +120,14 @@ fn record(
     // While the command's process installs its seccomp filter.
     let unstarted = Unstarted(Some(&directory));
     let header = bundle::first_header(setup);
+    let bundle = Arc::new(Bundle::new(setup, header.clone(), Arc::clone(&directory)));
     let notes = Arc::clone(channel);
     let losses = Losses::new(Box::new(move |note| notes.try_send(&ToFront::Note(note.to_owned()))));
     let journaled = journal::start(setup, &directory, &header, Box::new(duplicates), losses)
         .map_err(failed("start the journal"))?;
-    let (recorder, tree) = prepare(setup, &directory, journaled, channel, front, signals, launching.command)
-        .map_err(failed("prepare the recording"))?;
+    let (recorder, tree) =
+        prepare(setup, &directory, journaled, &bundle, channel, front, signals, launching.command)
+            .map_err(failed("prepare the recording"))?;
     sys::ignore_stops_of_children();
     // The command may remove or unmount the directory that it was started in.
     let _ = std::env::set_current_dir("/");
@@ -138,7 +137,6 @@ fn record(
     record_unseen_descriptors(&recorder, launching.command, &setup.inherited.descriptors);
     descriptors::drop_inherited(std::mem::take(&mut setup.inherited.descriptors), true);
     let mut launched = launching.installed().map_err(refused)?;
-    let started_at = jiff::Timestamp::now();
     let started = Instant::now();
     let shared = Arc::new(Shared::new().map_err(failed("start the recording"))?);
     if let Some(listener) = launched.listener.take() {
@@ -157,26 +155,24 @@ fn record(
     launched.release().map_err(failed("start the command"))?;
     unstarted.started();
     Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
-    let finished_at = jiff::Timestamp::now();
+    let elapsed = started.elapsed();
     if let Some(error) = exec_error(launched) {
         let _ = directory.discard_unfinished();
         channel.send(&ToFront::NotExecuted(error));
         return Ok(());
     }
-    let end = tree.lock().root_end.unwrap_or(End::Exited(Exit::Failure.status()));
-    let timed_out = tree.timed_out.load(Ordering::Relaxed);
+    let ending = tree.ending();
+    let timed_out = ending.timed_out;
     let named = directory.real_path().display().to_string();
-    let times = RecordingTimes { started_at, finished_at, elapsed: started.elapsed() };
-    let done =
-        match bundle::write(setup, header, &recorder, &tree, directory, manifest, end, timed_out, &times) {
-            Ok(WrittenBundle { complete, notes, report }) => {
-                RecordingOutcome { error: None, timed_out, complete, notes, report }
-            }
-            Err(error) => {
-                let error = format!("{error}; agent-snapshot recover {named} makes one of what was changed");
-                RecordingOutcome::failed(error, timed_out)
-            }
-        };
+    let done = match bundle.write(setup, &recorder, &tree, manifest, ending, elapsed) {
+        Ok(WrittenBundle { complete, notes, report }) => {
+            RecordingOutcome { error: None, timed_out, complete, notes, report }
+        }
+        Err(error) => {
+            let error = format!("{error}; agent-snapshot recover {named} makes one of what was changed");
+            RecordingOutcome::failed(error, timed_out)
+        }
+    };
     channel.send(&ToFront::Done(done));
     Ok(())
 }
@@ -213,10 +209,12 @@ fn exec_error(launched: Launched) -> Option<i32> {
     launched.exec_error().map(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
+#[allow(clippy::too_many_arguments, reason = "what a recording is made of")]
 fn prepare(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
     (capture, no_journal): (Capture, Option<std::io::Error>),
+    bundle: &Arc<Bundle>,
     channel: &Arc<Channel>,
     front: OwnedFd,
     signals: OwnedFd,
@@ -230,14 +228,21 @@ fn prepare(
         allow_io_uring: setup.options.allow_io_uring,
     };
     let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
-    let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
+    let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), Arc::clone(bundle), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     if let Some(error) = no_journal {
         let what = "had the recording been killed, nothing could have been recovered: its journal";
         recorder.note(WarningKind::ContentOmitted, &format!("{what} could not be started ({error})"));
     }
-    let control = ControlThread::new(Arc::clone(&tree), Arc::clone(channel), signals, setup.options.timeout);
+    let recorder = Arc::new(recorder);
+    let control = ControlThread::new(
+        Arc::clone(&tree),
+        Arc::clone(channel),
+        (Arc::clone(&recorder), Arc::clone(bundle)),
+        signals,
+        setup.options.timeout,
+    );
     std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
     recorder.started(command, Tid(0));
-    Ok((Arc::new(recorder), tree))
+    Ok((recorder, tree))
 }

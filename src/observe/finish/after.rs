@@ -10,8 +10,8 @@ use crate::observe::ledger::inodes::{Attributes, Stat};
 use crate::snapshot::{BlobOmitted, Digest};
 
 /// What was found at a path. Small, since there is one for each path.
-#[derive(Debug)]
-pub(super) enum After {
+#[derive(Debug, Clone)]
+pub(in crate::observe) enum After {
     /// What was there before, by everything that a record tells of it.
     AsBefore(AfterContent),
     /// Nothing, and nothing more to tell.
@@ -24,16 +24,16 @@ pub(super) enum After {
 
 const _: () = assert!(size_of::<(NameId, After)>() <= 24);
 
-#[derive(Debug, Default)]
-pub(super) struct Now {
+#[derive(Debug, Default, Clone)]
+pub(in crate::observe) struct Now {
     pub stat: Option<Stat>,
     pub content: AfterContent,
     pub more: Option<Box<More>>,
 }
 
 /// What few states have.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct More {
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(in crate::observe) struct More {
     pub git: Option<GitFacts>,
     pub target: Option<Vec<u8>>,
     pub entries: Option<Digest>,
@@ -77,7 +77,7 @@ impl After {
 
 /// Where the bytes of a state at the end are.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) enum AfterContent {
+pub(in crate::observe) enum AfterContent {
     #[default]
     None,
     /// The bytes that this inode had before.
@@ -86,4 +86,6 @@ pub(super) enum AfterContent {
     /// Their digest alone is kept.
     Digested(Ticket),
     Omitted(BlobOmitted),
+    /// They are in a directory that may not be searched.
+    Hidden,
 }

@@ -1,14 +1,15 @@
-//! Examines each path once, when nothing of the tree runs any more.
+//! Examines each path once, when nothing of the tree runs any more, or for a first snapshot.
 //!
 //! Neighbours: the ledger knows what the tree has done to each, `after.rs` has what is found.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::after::{After, AfterContent, More, Now};
+use super::open_files::OpenFiles;
 use crate::fs::FileStat;
 use crate::git::GitFacts;
 use crate::observe::capture::{Held, Source, Threat};
@@ -70,6 +71,8 @@ pub(super) struct Examined {
     pub afters: Vec<(NameId, After)>,
     /// How many other paths were only asked for, if the level of the recording leaves those out.
     pub existence_only: Option<u64>,
+    /// The names of which was taken over what was found for the first snapshot.
+    pub kept: HashSet<NameId, foldhash::fast::RandomState>,
 }
 
 /// What changes have changed beside the paths themselves: the directories where a name came or went, and the
@@ -86,9 +89,21 @@ impl Beside {
     }
 }
 
-/// Takes the states of a recording after its end.
+/// What was found for the first snapshot of a recording that went on.
+pub(in crate::observe) struct First {
+    /// What was at each name.
+    pub afters: Vec<(NameId, After)>,
+    /// What the tree may change without a call that is seen.
+    pub open: OpenFiles,
+}
+
+/// Takes the states of a recording, after its end or for its first snapshot.
 pub(super) struct Examiner<'a> {
     recording: &'a mut Recording,
+    /// What is known to be at a name.
+    known: HashMap<NameId, After, foldhash::fast::RandomState>,
+    /// Those of them that are from the first snapshot.
+    kept: HashSet<NameId, foldhash::fast::RandomState>,
     /// The directory that was opened last.
     parents: Parents,
     /// The epoch of what Git says (`Repositories::epoch`).
@@ -98,11 +113,20 @@ pub(super) struct Examiner<'a> {
 impl<'a> Examiner<'a> {
     pub fn new(recording: &'a mut Recording) -> Examiner<'a> {
         let git_epoch = recording.repositories.settled_epoch();
-        Examiner { recording, parents: Parents::default(), git_epoch }
+        Examiner {
+            recording,
+            known: HashMap::default(),
+            kept: HashSet::default(),
+            parents: Parents::default(),
+            git_epoch,
+        }
     }
 
     /// What is at each of these names, which are sorted, as far as the level of the recording asks for it.
     pub fn examine_all(mut self, names: Vec<NameId>) -> Examined {
+        if let Some(first) = self.recording.first.take() {
+            self.keep_first(first, &names);
+        }
         let keep = self.recording.byte_store.keep;
         let is_wanted = |name: &NameId| {
             keep.has_inputs() || self.is_changed(*name) || self.recording.ledger.changes(*name) > 0
@@ -113,9 +137,10 @@ impl<'a> Examiner<'a> {
             afters.extend(self.examine(name).map(|after| (name, after)));
         }
         if keep.has_inputs() {
-            return Examined { afters, existence_only: None };
+            return Examined { afters, existence_only: None, kept: self.kept };
         }
-        let beside = self.beside(&afters);
+        let ledger = &self.recording.ledger;
+        let beside = self.beside(&afters, |name| ledger.names.get(name).rebound);
         let mut existence_only = 0;
         for name in rest {
             let known = self.recording.ledger.names.get(name);
@@ -129,16 +154,73 @@ impl<'a> Examiner<'a> {
         }
         let names = &self.recording.ledger.names;
         afters.sort_unstable_by_key(|(name, _)| names.path(*name));
-        Examined { afters, existence_only: Some(existence_only) }
+        Examined { afters, existence_only: Some(existence_only), kept: self.kept }
     }
 
-    /// What a change has changed beside the path itself.
-    fn beside(&self, changed: &[(NameId, After)]) -> Beside {
+    /// Takes over what was found for the first snapshot, as far as no call has changed it since: somebody else
+    /// may have undone what the tree did.
+    fn keep_first(&mut self, First { afters, open }: First, names: &[NameId]) {
+        let changes = self.recording.ledger.changes_since_first.take().unwrap_or_default();
+        let ledger = &self.recording.ledger;
+        let is_changed_inode = |id: Option<InodeId>| id.is_some_and(|id| changes.inodes.contains(&id));
+        let mut kept: HashMap<NameId, After, _> = afters
+            .into_iter()
+            .filter(|(name, after)| {
+                let found = after.stat(*name, ledger).and_then(|stat| ledger.inodes.find(stat.identity()));
+                !matches!(after, After::NotKept) && !is_changed_inode(found)
+            })
+            .collect();
+        let changed: Vec<NameId> = names
+            .iter()
+            .filter(|name| {
+                changes.names.contains_key(name) || is_changed_inode(ledger.names.get(**name).before)
+            })
+            .copied()
+            .collect();
+        let mut again = Vec::with_capacity(changed.len());
+        for name in changed {
+            kept.remove(&name);
+            again.extend(self.examine(name).map(|after| (name, after)));
+        }
+        let ledger = &self.recording.ledger;
+        let beside = self.beside(&again, |name| changes.names.get(&name) == Some(&true));
+        kept.retain(|name, _| !beside.contains(*name, ledger.names.get(*name)));
+        // Whatever is above what is there is a directory, though no call has made it one.
+        for (name, _) in again.iter().filter(|(name, after)| after.stat(*name, ledger).is_some()) {
+            let mut path = ledger.names.path(*name);
+            while let Some(parent) = resolve::parent_of(path) {
+                if let Some(above) = ledger.names.find(parent)
+                    && let Some(after) = kept.get(&above)
+                    && !after.stat(above, ledger).is_some_and(|stat| stat.is_directory())
+                {
+                    kept.remove(&above);
+                }
+                path = parent;
+            }
+        }
+        let parents = &mut self.parents;
+        kept.retain(|name, after| {
+            let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
+            let Some(first) = first.filter(|first| open.may_hold(ledger.names.path(*name), first.identity()))
+            else {
+                return true;
+            };
+            // Another file in its place was put there by somebody else.
+            let now = parents.lstat(ledger.names.path(*name)).ok().flatten();
+            now.is_none_or(|now| (now.st_dev, now.st_ino) != first.identity())
+        });
+        self.kept = kept.keys().copied().collect();
+        kept.extend(again);
+        self.known = kept;
+    }
+
+    /// What a change has changed beside the path itself; `is_rebound` says of which names.
+    fn beside(&self, changed: &[(NameId, After)], is_rebound: impl Fn(NameId) -> bool) -> Beside {
         let ledger = &self.recording.ledger;
         let mut beside = Beside::default();
         for (name, after) in changed {
             let known = ledger.names.get(*name);
-            if known.rebound {
+            if is_rebound(*name) {
                 let directory = resolve::parent_of(ledger.names.path(*name));
                 beside.directories.extend(directory.and_then(|directory| ledger.names.find(directory)));
             }
@@ -153,7 +235,9 @@ impl<'a> Examiner<'a> {
 
     /// What is at a name; none where nothing is known of it.
     fn examine(&mut self, name: NameId) -> Option<After> {
-        if self.recording.mounts.is_displaced(name, self.recording.ledger.names.path(name)) {
+        if let Some(after) = self.known.remove(&name) {
+            Some(after)
+        } else if self.recording.mounts.is_displaced(name, self.recording.ledger.names.path(name)) {
             self.displaced(name)
         } else {
             self.after(name)
@@ -288,7 +372,7 @@ impl<'a> Examiner<'a> {
         });
         before.map(|before| {
             let content = match before.is_regular() {
-                true => AfterContent::Omitted(BlobOmitted::Unreadable),
+                true => AfterContent::Hidden,
                 false => AfterContent::None,
             };
             After::Now(Box::new(Now { stat: Some(before), content, more: None }))
@@ -348,13 +432,7 @@ impl<'a> Examiner<'a> {
         }
         let source = Source { path, identity: stat.identity(), length: None };
         match self.recording.byte_store.capture.hold(source, Threat::Unlink) {
-            Held::Omitted(reason) => {
-                let path = String::from_utf8_lossy(path);
-                self.recording.warnings.lost(WarningKind::ContentOmitted, None, || {
-                    format!("the bytes of {path} are not stored ({})", reason.name())
-                });
-                AfterContent::Omitted(reason)
-            }
+            Held::Omitted(reason) => AfterContent::Omitted(reason),
             held => {
                 let byte_store = &mut self.recording.byte_store;
                 let key = blob_key(Side::After, path);

@@ -18,8 +18,12 @@ use crate::observe::warnings::Warnings;
 use crate::snapshot::{Operations, WarningKind};
 
 /// A file that was changed by a name, and has another that no hard link connects with it.
-pub(super) fn warn_files_named_twice(ledger: &Ledger, warnings: &mut Warnings, afters: &[(NameId, After)]) {
-    let files = afters.iter().filter_map(|(name, after)| {
+pub(super) fn warn_files_named_twice<'a>(
+    ledger: &Ledger,
+    warnings: &mut Warnings,
+    afters: impl Iterator<Item = &'a (NameId, After)>,
+) {
+    let files = afters.filter_map(|(name, after)| {
         let stat = after.stat(*name, ledger).filter(|stat| stat.is_regular() && stat.nlink == 1)?;
         Some((*name, stat.identity()))
     });

@@ -4,21 +4,22 @@
 
 use super::after::{After, AfterContent};
 use crate::git::{self, GitFacts, Repositories};
-use crate::observe::capture::{Finished, Outcome};
+use crate::observe::capture::{Capture, Outcome};
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Stat};
 use crate::observe::ledger::names::Name;
-use crate::snapshot::{FileRecord, FileType, GitState, Present, State};
+use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitState, Present, State};
 
 /// The records of a recording, made one by one.
-pub struct Files {
-    pub(super) ledger: Ledger,
-    pub(super) repositories: Repositories,
-    pub(super) finished: Finished,
-    pub(super) afters: Vec<(NameId, After)>,
+pub struct Files<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) repositories: &'a Repositories,
+    pub(super) capture: &'a Capture,
+    pub(super) afters: &'a [(NameId, After)],
 }
-impl Files {
+
+impl Files<'_> {
     /// The records in order of their paths.
     pub fn iter(&self) -> impl Iterator<Item = FileRecord> {
         self.afters.iter().map(|(record, after)| self.record(*record, after))
@@ -44,13 +45,13 @@ impl Files {
             renamed_to: path_of(names.renamed_to(id)),
             before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },
             after: self.after(id, name, after),
-            git: name.git.as_ref().map(|facts| git_state(&self.repositories, facts, &path)),
+            git: name.git.as_ref().map(|facts| git_state(self.repositories, facts, &path)),
             git_after: match after {
                 After::AsBefore(_) | After::Absent | After::NotKept => None,
                 After::Now(now) => now
                     .git()
                     .filter(|facts| name.git.as_ref() != Some(facts))
-                    .map(|facts| git_state(&self.repositories, facts, &path)),
+                    .map(|facts| git_state(self.repositories, facts, &path)),
             },
             path,
         }
@@ -74,7 +75,7 @@ impl Files {
         match self.ledger.inodes.get(id).content {
             Content::Unneeded | Content::InPlace | Content::Pinned => {}
             Content::Read(ticket) | Content::Digested(ticket) | Content::Kept(ticket) => {
-                let outcome = self.finished.outcome(ticket, present.size);
+                let outcome = self.capture.outcome(ticket, present.size);
                 put(present, outcome);
             }
             Content::Omitted(reason) => present.blob_omitted = Some(reason),
@@ -85,7 +86,7 @@ impl Files {
         if matches!(after, After::NotKept) {
             return State::NotKept;
         }
-        let Some(stat) = after.stat(id, &self.ledger) else {
+        let Some(stat) = after.stat(id, self.ledger) else {
             return State::Absent { tombstone: name.removed };
         };
         let mut present = present(&stat);
@@ -114,16 +115,17 @@ impl Files {
             AfterContent::None => {}
             AfterContent::OfInode(id) => self.put_content_of(id, &mut present),
             AfterContent::Taken(ticket) => {
-                let outcome = self.finished.outcome(ticket, present.size);
+                let outcome = self.capture.outcome(ticket, present.size);
                 put(&mut present, outcome);
             }
             AfterContent::Digested(ticket) => {
-                let outcome = self.finished.outcome(ticket, present.size);
+                let outcome = self.capture.outcome(ticket, present.size);
                 put(&mut present, outcome);
                 // With the digest it has all that the level of the recording asks for.
                 present.blob_omitted = present.blob_omitted.filter(|_| present.digest.is_none());
             }
             AfterContent::Omitted(reason) => present.blob_omitted = Some(reason),
+            AfterContent::Hidden => present.blob_omitted = Some(BlobOmitted::Unreadable),
         }
         State::Present(Box::new(present))
     }

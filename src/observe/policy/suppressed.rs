@@ -42,14 +42,14 @@ impl Counts {
     }
 
     /// The rules that left something out.
-    pub fn into_suppressed(self, ignore: &Ignore) -> Vec<Suppressed> {
-        let rules = ignore.rules().zip(self.0);
+    pub fn of_rules(&self, ignore: &Ignore) -> Vec<Suppressed> {
+        let rules = ignore.rules().zip(&self.0);
         let used = rules.filter(|(_, count)| count.reads + count.writes > 0);
         used.map(|(rule, count)| Suppressed {
             rule: String::from_utf8_lossy(ignore.name(rule)).into_owned(),
             reads: count.reads,
             writes: count.writes,
-            changed: count.changed.into_iter().collect(),
+            changed: count.changed.iter().cloned().collect(),
         })
         .collect()
     }

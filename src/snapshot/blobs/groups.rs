@@ -19,10 +19,11 @@ use parquet::file::metadata::{
 };
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, Type as Schema};
+use parquet::schema::types::{ColumnPath, SchemaDescPtr, Type as Schema};
 
 use super::super::journal::Journal;
 use super::super::layout::SnapshotDir;
+use super::super::live;
 
 /// The most bytes that one row holds.
 pub const CHUNK: usize = 16 << 20;
@@ -94,6 +95,8 @@ enum GroupWriter {
     /// On the calling thread: there was one group so far, or no thread can be started.
     Inline(Parquet),
     Threaded(WriterThread),
+    /// The thread has failed.
+    Gone,
 }
 
 struct WriterThread {
@@ -160,31 +163,44 @@ impl RowGroupWriter {
                 self.hand_over(group)?;
                 Ok(empty)
             }
+            GroupWriter::Gone => Err(gone()),
         }
     }
 
     fn hand_over(&self, group: RowGroup) -> io::Result<()> {
         match &self.0 {
             GroupWriter::Threaded(there) => there.groups.send(group).map_err(|_| gone()),
-            GroupWriter::Inline(_) => Err(gone()),
+            GroupWriter::Inline(_) | GroupWriter::Gone => Err(gone()),
         }
     }
 
-    /// Writes the last group and ends the file; nothing where it would have no row.
-    pub fn finish(self, last: RowGroup) -> io::Result<Option<File>> {
-        let (mut parquet, begun) = match self.0 {
-            GroupWriter::Inline(parquet) => {
-                let begun = !parquet.parquet.flushed_row_groups().is_empty();
-                (parquet, begun)
-            }
+    /// Takes the file back from the thread, once all groups that were passed are written.
+    fn take_back(&mut self) -> io::Result<Parquet> {
+        match std::mem::replace(&mut self.0, GroupWriter::Gone) {
+            GroupWriter::Inline(parquet) => Ok(parquet),
             GroupWriter::Threaded(mut there) => {
                 there.wait()?;
                 let WriterThread { groups, thread, .. } = there;
                 drop(groups);
-                (thread.join().ok().flatten().ok_or_else(gone)?, true)
+                thread.join().ok().flatten().ok_or_else(gone)
             }
-        };
-        if last.rows.is_empty() && !begun {
+            GroupWriter::Gone => Err(gone()),
+        }
+    }
+
+    /// Copies the groups that were passed so far to `copy`, an empty file, and ends that one. Returns whether
+    /// there are any.
+    pub fn copy_to(&mut self, copy: &File) -> io::Result<bool> {
+        let mut writer = self.take_back()?;
+        let copied = copy_groups(&mut writer.parquet, copy);
+        self.0 = GroupWriter::Inline(writer);
+        copied
+    }
+
+    /// Writes the last group and ends the file; nothing where it would have no row.
+    pub fn finish(mut self, last: RowGroup) -> io::Result<Option<File>> {
+        let mut parquet = self.take_back()?;
+        if last.rows.is_empty() && parquet.parquet.flushed_row_groups().is_empty() {
             return Ok(None);
         }
         if !last.rows.is_empty() {
@@ -329,7 +345,27 @@ pub fn complete(file: &File, footers: &[Vec<u8>]) -> io::Result<()> {
         groups.extend_from_slice(metadata.row_groups());
         schema = Some(metadata.file_metadata().schema_descr_ptr());
     }
-    let Some(schema) = schema else { return Ok(()) };
+    match schema {
+        Some(schema) => end_file(file, schema, groups),
+        None => Ok(()),
+    }
+}
+
+/// Copies all row groups of a file that is still being written.
+fn copy_groups(parquet: &mut SerializedFileWriter<File>, copy: &File) -> io::Result<bool> {
+    parquet.flush()?;
+    let groups = parquet.flushed_row_groups().to_vec();
+    if groups.is_empty() {
+        return Ok(false);
+    }
+    let written = parquet.inner().metadata()?.len();
+    live::copy_keeping_holes(parquet.inner(), copy, written)?;
+    end_file(copy, Arc::new(parquet.schema_descr().clone()), groups)?;
+    Ok(true)
+}
+
+/// Writes the end of a parquet file behind its last row group.
+fn end_file(file: &File, schema: SchemaDescPtr, groups: Vec<RowGroupMetaData>) -> io::Result<()> {
     let ends = groups.iter().flat_map(|group| group.columns()).map(|column| {
         let (start, length) = column.byte_range();
         start + length

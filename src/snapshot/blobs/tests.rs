@@ -79,6 +79,27 @@ fn identical_content_is_stored_once() {
 }
 
 #[test]
+fn copy_is_a_file_of_what_is_stored_so_far() {
+    let mut writer = writer();
+    assert!(!writer.copy_to(&file(b"")).unwrap());
+    let mut all = Vec::new();
+    for round in 0..3 {
+        // Several groups, the last one not full.
+        for number in 0..150 {
+            let (key, content) = (format!("before:/{round}/{number}"), noise(100, round * 1000 + number));
+            writer.store_bytes(&key, &content).unwrap();
+            all.push((key, 0, content));
+        }
+        let copy = file(b"");
+        assert!(writer.copy_to(&copy).unwrap());
+        assert_eq!(rows(&copy), all);
+    }
+    let again = writer.store_bytes("after:/again", &noise(100, 0)).unwrap();
+    assert_eq!(again.blob.as_deref(), Some("before:/0/0"));
+    assert_eq!(rows(&writer.finish().unwrap().unwrap()), all);
+}
+
+#[test]
 fn empty_content_is_one_empty_row() {
     let mut writer = writer();
     let stored = writer.store_file("before:/empty", &file(b""), StoreLimit::NONE).unwrap();

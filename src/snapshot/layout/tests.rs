@@ -107,9 +107,9 @@ fn a_directory_moved_away_during_the_run_takes_the_snapshot_with_it() {
     for (moved, to) in [("a/snap", "b"), ("a", "c")] {
         let target = SnapshotDir::create(&root.path().join("a/snap")).unwrap();
         fs::rename(root.path().join(moved), root.path().join(to)).unwrap();
-        let path = target.commit(None, with_text("manifest"), true).unwrap();
+        let path = target.commit(None, with_text("manifest"), Commit::Only, true).unwrap();
         let expected = root.path().join(if to == "c" { "c/snap" } else { to });
-        assert_eq!(path, expected.canonicalize().unwrap());
+        assert_eq!(path.real_path(), expected.canonicalize().unwrap());
         assert_eq!(names(&expected), [MANIFEST]);
         assert!(!root.path().join("a/snap").exists());
     }
@@ -125,7 +125,7 @@ fn a_symlink_in_the_place_of_a_removed_directory_is_not_followed() {
         let target = SnapshotDir::create(&dir).unwrap();
         fs::remove_dir_all(root.path().join(planted)).unwrap();
         std::os::unix::fs::symlink(victim.path(), root.path().join(planted)).unwrap();
-        let error = target.commit(None, with_text("manifest"), false).unwrap_err();
+        let error = target.commit(None, with_text("manifest"), Commit::Only, false).unwrap_err();
         assert!(error.to_string().contains("parent/snap"), "{error}");
         assert!(names(victim.path()).is_empty());
         assert_eq!(mode(victim.path()), 0o755);
@@ -146,7 +146,7 @@ fn a_directory_of_somebody_else_in_the_place_of_a_removed_one_is_left_alone() {
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
-    let error = target.commit(None, with_text("manifest"), false).unwrap_err();
+    let error = target.commit(None, with_text("manifest"), Commit::Only, false).unwrap_err();
     assert!(error.to_string().contains("belongs to user 65534"), "{error}");
     assert!(names(&dir).is_empty());
     assert_eq!(mode(&dir), 0o755);
@@ -175,7 +175,7 @@ fn files_that_cannot_be_linked_are_copied() {
     assert!(names(root.path()).is_empty());
     super::super::wire::write_manifest(&manifest, &header(), &[] as &[super::super::FileRecord]).unwrap();
     manifest.write_all(b" ").unwrap();
-    target.commit(None, manifest, true).unwrap();
+    target.commit(None, manifest, Commit::Only, true).unwrap();
     assert_eq!(names(root.path()), ["manifest.json"]);
     assert_eq!(mode(&root.path().join(MANIFEST)), 0o600);
     Snapshot::open(root.path()).unwrap();
@@ -189,7 +189,8 @@ fn a_commit_that_fails_midway_leaves_no_manifest_and_no_temporaries() {
     // A directory is not removed as a file is.
     fs::remove_file(root.path().join(BLOBS)).unwrap();
     fs::create_dir(root.path().join(BLOBS)).unwrap();
-    let error = target.commit(Some(with_text("blobs")), with_text("manifest"), false).unwrap_err();
+    let error =
+        target.commit(Some(with_text("blobs")), with_text("manifest"), Commit::Only, false).unwrap_err();
     assert!(error.to_string().contains("blobs.parquet"), "{error}");
     assert_eq!(names(root.path()), ["blobs.parquet"]);
 }
