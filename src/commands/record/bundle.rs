@@ -134,6 +134,8 @@ impl Bundle {
         let Committed { directory, header, counts } = recorder.finish(|recorded| {
             let first = self.first().take();
             let commit = if first.is_some() { Commit::Last } else { Commit::Only };
+            // The control thread may have noticed the end of the front only now.
+            let ending = Ending { killed: tree.lock().killed, ..ending };
             self.commit(recorded, manifest, commit, first, ending)
         })?;
         let path = directory.real_path().display().to_string();
