@@ -1,10 +1,14 @@
 //! Opens the snapshot that a verb is given, once a killed recording is complete.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::out::Console;
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
+
+/// How often a verb looks whether the snapshot that it waits for is there.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Opens the snapshot in the directory `path`.
 ///
@@ -13,18 +17,24 @@ use crate::snapshot::{Error, Snapshot, layout, printable};
 pub fn open(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
     let opened = Snapshot::open(path);
     let Some(begin) = recover::recorder(path).filter(|begin| !begin.front.is_alive()) else { return opened };
-    if opened.as_ref().is_ok_and(|snapshot| snapshot.header().id == begin.id) {
+    let is_its_own = |opened: &Result<Snapshot, Error>| {
+        opened.as_ref().is_ok_and(|snapshot| snapshot.header().id == begin.id)
+    };
+    if is_its_own(&opened) || begin.recorder.is_alive() && is_traced_by(begin.recorder.pid) {
         return opened;
     }
-    let recorder = begin.recorder;
-    if recorder.is_alive() {
-        if is_traced_by(recorder.pid) {
-            return opened;
-        }
-        console.say(format_args!("waiting for process {}, which completes the recording", recorder.pid));
+    if begin.recorder.is_alive() {
+        let recorder = begin.recorder.pid;
+        console.say(format_args!("waiting for process {recorder}, which completes the recording"));
     }
-    // Or the kernel has not closed all files of the recorder yet.
-    layout::wait_until_unlocked(path).map_err(Error::io("wait for the lock of", path))?;
+    // Its lock may outlive the recorder for a moment, and its first snapshot comes before it is released.
+    while layout::is_locked(path) {
+        let now = Snapshot::open(path);
+        if is_its_own(&now) {
+            return now;
+        }
+        std::thread::sleep(INTERVAL);
+    }
     if recover::recorder(path).is_some() && opened.is_ok() {
         let path = printable(path.as_os_str().as_encoded_bytes());
         return Err(Error::Format(format!(

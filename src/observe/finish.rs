@@ -7,7 +7,7 @@
 //!
 //! Neighbours: the ledger has what is known, `capture.rs` what became of the bytes.
 
-mod after;
+pub(super) mod after;
 mod examine;
 mod misfits;
 mod open_files;
@@ -16,8 +16,7 @@ mod records;
 use std::fs::File;
 use std::io;
 
-use self::after::{After, AfterContent};
-pub(super) use self::examine::First;
+use self::after::{After, AfterContent, First};
 use self::examine::{Examined, Examiner};
 use self::open_files::OpenFiles;
 pub use self::records::Files;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::finish::First;
+use super::finish::after::First;
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
 use super::ledger::ids::{NameId, ProcessId};

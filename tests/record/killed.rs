@@ -240,30 +240,44 @@ assert child.communicate() == (b'', None) and child.returncode == -9
     check_killed(&place);
 }
 
-#[test]
-fn survivors_are_recorded_on_in_the_background_when_the_front_is_killed() {
-    let place = Place::new();
+/// A recording of a shell that stays, and of a survivor that waits for a line and then removes `f`; kills its front.
+fn kill_front_beside_a_survivor(place: &Place, options: &[&str], survivor: &str) {
     place.write("f", "precious\n");
-    let fifo = place.at("fifo");
-    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    nix::unistd::mkfifo(&place.at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut command = place.recording();
-    command.args(["--survivors", "background", "sh", "-c"]);
-    command.arg("(read line < fifo; rm f) & echo up; sleep 1000");
+    command.args(options).args(["sh", "-c"]);
+    command.arg(format!("({survivor} read line < fifo; rm f) <&- >&- & echo up; exec sleep 1000"));
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     said.read_line(&mut String::new()).unwrap();
     kill(i32::try_from(child.id()).unwrap());
     wait(&mut child);
+}
+
+#[test]
+fn survivors_are_recorded_on_in_the_background_when_the_front_is_killed() {
+    let place = Place::new();
+    kill_front_beside_a_survivor(&place, &["--survivors", "background"], "");
+    let first = place.verb("show", &[]).expect(0);
+    place.write("fifo", "go\n");
+    assert!(first.stdout.contains("killed") && first.stdout.contains("were running"), "{first:?}");
+    check_killed(&place);
+}
+
+#[test]
+fn verb_waits_for_the_recorder_of_a_killed_recording() {
+    let place = Place::new();
+    // SIGTERM does not end it; SIGKILL does, after five seconds.
+    kill_front_beside_a_survivor(&place, &[], "trap '' TERM;");
     let mut show = place.program(BINARY);
     show.arg("show").arg(&place.out).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut show = show.spawn().unwrap();
     let mut waits = String::new();
     BufReader::new(show.stderr.as_mut().unwrap()).read_line(&mut waits).unwrap();
-    assert!(waits.contains("waiting for process"), "{waits}");
-    fs::write(fifo, "go\n").unwrap();
+    place.write("fifo", "go\n");
     let shown = show.wait_with_output().unwrap();
+    assert!(waits.contains("waiting for process"), "{waits}");
     assert!(shown.status.success() && String::from_utf8_lossy(&shown.stdout).contains("killed"), "{shown:?}");
-    check_killed(&place);
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::io::{self, BufWriter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::process_tree::ProcessTree;
 use super::report::{self, RecordCounts};
 use super::setup::Setup;
 use crate::cli;
@@ -120,7 +119,6 @@ impl Bundle {
         &self,
         setup: &Setup,
         recorder: &Recorder,
-        tree: &ProcessTree,
         manifest: File,
         ending: Ending,
         elapsed: Duration,
@@ -128,14 +126,9 @@ impl Bundle {
         if ending.timed_out {
             recorder.note(WarningKind::Timeout, "the time limit was reached, and every process was ended");
         }
-        if let Some(survivors) = tree.survivors_ended() {
-            recorder.note(WarningKind::Survivors, &survivors);
-        }
         let Committed { directory, header, counts } = recorder.finish(|recorded| {
             let first = self.first().take();
             let commit = if first.is_some() { Commit::Last } else { Commit::Only };
-            // The control thread may have noticed the end of the front only now.
-            let ending = Ending { killed: tree.lock().killed, ..ending };
             self.commit(recorded, manifest, commit, first, ending)
         })?;
         let path = directory.real_path().display().to_string();

@@ -113,6 +113,8 @@ impl RecordingOutcome {
 /// Messages from the front to the tracing process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum ToTracer {
+    /// The front has reaped the command.
+    Reaped,
     /// End every process of the tree.
     EndTree,
     /// Continue without the front.

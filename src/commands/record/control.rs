@@ -75,6 +75,7 @@ impl ControlThread {
 
     fn receive(&self, message: ToTracer) {
         match message {
+            ToTracer::Reaped => self.tree.command_reaped(),
             ToTracer::EndTree => self.tree.end(),
             ToTracer::Detach => {
                 let (recorder, bundle) = &self.recording;

@@ -290,6 +290,7 @@ impl Front {
             }
             ToFront::Ended(end) => {
                 let _ = sys::wait_for_end(self.command);
+                self.channel.send(&ToTracer::Reaped);
                 if is_session_leader() {
                     self.leave_terminal();
                 }

@@ -23,6 +23,9 @@ use crate::trace::wait_status::End;
 /// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long the front may take to notice the end of the command.
+const FRONT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The living processes of the recorded tree.
 pub struct ProcessTree {
     /// The process of the command.
@@ -45,6 +48,8 @@ pub struct ProcessTreeState {
     ending: bool,
     /// Whether the front was killed, and the command with it.
     pub killed: bool,
+    /// Whether the front has reaped the command.
+    reaped: bool,
     ended_survivors: usize,
 }
 
@@ -83,6 +88,7 @@ impl ProcessTree {
     pub fn front_died(self: &Arc<Self>) {
         let mut state = self.lock();
         state.killed = true;
+        self.changed.notify_all();
         if state.root_end.is_none() {
             let _ = sys::kill(self.root, libc::SIGKILL);
         }
@@ -90,6 +96,24 @@ impl ProcessTree {
         match self.survivors {
             Survivors::Background => self.detached.store(true, Ordering::SeqCst),
             Survivors::Wait | Survivors::Kill => self.end(),
+        }
+    }
+
+    /// Notes that the front has reaped the command.
+    pub fn command_reaped(&self) {
+        self.lock().reaped = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the front has reaped a command that SIGKILL ended, or is gone: one signal to their group ends
+    /// both, in any order.
+    pub fn wait_for_front(&self) {
+        let state = self.lock();
+        let killed = matches!(state.root_end, Some(End::Killed { signal: libc::SIGKILL, .. }));
+        if killed && !self.detached.load(Ordering::SeqCst) {
+            let waits = |state: &mut ProcessTreeState| !state.killed && !state.reaped;
+            // A front that is stopped does neither.
+            drop(self.changed.wait_timeout_while(state, FRONT_PATIENCE, waits));
         }
     }
 

@@ -161,10 +161,14 @@ fn record(
         channel.send(&ToFront::NotExecuted(error));
         return Ok(());
     }
+    tree.wait_for_front();
     let ending = tree.ending();
     let timed_out = ending.timed_out;
     let named = directory.real_path().display().to_string();
-    let done = match bundle.write(setup, &recorder, &tree, manifest, ending, elapsed) {
+    if let Some(survivors) = tree.survivors_ended() {
+        recorder.note(WarningKind::Survivors, &survivors);
+    }
+    let done = match bundle.write(setup, &recorder, manifest, ending, elapsed) {
         Ok(WrittenBundle { complete, notes, report }) => {
             RecordingOutcome { error: None, timed_out, complete, notes, report }
         }

@@ -2,12 +2,21 @@
 //!
 //! Neighbours: `examine.rs` finds it, `records.rs` makes the state of a record of it.
 
+use super::open_files::OpenFiles;
 use crate::git::GitFacts;
 use crate::observe::capture::Ticket;
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Stat};
 use crate::snapshot::{BlobOmitted, Digest};
+
+/// What was found for the first snapshot of a recording that went on.
+pub(in crate::observe) struct First {
+    /// What was at each name.
+    pub afters: Vec<(NameId, After)>,
+    /// What the tree may change without a call that is seen.
+    pub open: OpenFiles,
+}
 
 /// What was found at a path. Small, since there is one for each path.
 #[derive(Debug, Clone)]

@@ -8,8 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::after::{After, AfterContent, More, Now};
-use super::open_files::OpenFiles;
+use super::after::{After, AfterContent, First, More, Now};
 use crate::fs::FileStat;
 use crate::git::GitFacts;
 use crate::observe::capture::{Held, Source, Threat};
@@ -87,14 +86,6 @@ impl Beside {
     fn contains(&self, name: NameId, known: &Name) -> bool {
         self.directories.contains(&name) || known.before.is_some_and(|inode| self.inodes.contains(&inode))
     }
-}
-
-/// What was found for the first snapshot of a recording that went on.
-pub(in crate::observe) struct First {
-    /// What was at each name.
-    pub afters: Vec<(NameId, After)>,
-    /// What the tree may change without a call that is seen.
-    pub open: OpenFiles,
 }
 
 /// Takes the states of a recording, after its end or for its first snapshot.
