@@ -246,7 +246,7 @@ fn kill_front_beside_a_survivor(place: &Place, options: &[&str], survivor: &str)
     nix::unistd::mkfifo(&place.at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut command = place.recording();
     command.args(options).args(["sh", "-c"]);
-    command.arg(format!("({survivor} read line < fifo; rm f) <&- >&- & echo up; exec sleep 1000"));
+    command.arg(format!("({survivor} echo up; exec <&- >&-; read line < fifo; rm f) & exec sleep 1000"));
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     said.read_line(&mut String::new()).unwrap();
