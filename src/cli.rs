@@ -60,8 +60,8 @@ pub struct Record {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_blob_bytes: Option<u64>,
     /// What to do if the bytes that a call may destroy can't be kept
-    #[arg(long, value_enum, default_value_t = OnLoss::Warn)]
-    pub on_loss: OnLoss,
+    #[arg(long, value_enum, default_value_t = OnLossChoice::Warn)]
+    pub on_loss: OnLossChoice,
     /// Compression of the stored bytes
     #[arg(long, value_enum, default_value_t = CompressionChoice::Snappy)]
     pub compression: CompressionChoice,
@@ -121,7 +121,7 @@ pub enum KeepLevel {
 
 /// What to do if the bytes that a call may destroy can't be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnLoss {
+pub enum OnLossChoice {
     /// Let the call go on, and say so at once
     Warn,
     /// Let the call fail: ENOSPC, EACCES for an unreadable file, EFBIG for --max-blob-bytes

@@ -25,7 +25,7 @@ use super::losses::Losses;
 use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, CHUNK, StoreLimit, Stored};
 use crate::snapshot::digest::digest_file;
-use crate::snapshot::journal::{Frames, Journal};
+use crate::snapshot::journal::{Frames, RecordingJournal};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{BlobOmitted, Digest, Error, live, sparse};
 
@@ -231,7 +231,7 @@ pub struct Capture {
     next: u32,
     /// Large files that wait for the worker, by inode: a change in place waits for them.
     deferred: HashMap<(u64, u64), Ticket, foldhash::fast::RandomState>,
-    journal: Option<Arc<Journal>>,
+    journal: Option<Arc<RecordingJournal>>,
 }
 
 /// Who stores what is handed over.
@@ -319,7 +319,7 @@ impl Capture {
     }
 
     /// The same, noting in a journal what is stored. Nothing was handed in yet.
-    pub fn journaled(mut self, journal: Arc<Journal>) -> Capture {
+    pub fn journaled(mut self, journal: Arc<RecordingJournal>) -> Capture {
         if let Worker::Here(store) = &mut self.worker {
             store.journal = Some(Arc::clone(&journal));
         }
@@ -328,7 +328,7 @@ impl Capture {
     }
 
     /// The journal, and the directory that it is in.
-    pub fn journal(&self) -> Option<(Arc<Journal>, Arc<SnapshotDir>)> {
+    pub fn journal(&self) -> Option<(Arc<RecordingJournal>, Arc<SnapshotDir>)> {
         Some((Arc::clone(self.journal.as_ref()?), Arc::clone(&self.directory)))
     }
 
@@ -626,7 +626,7 @@ struct Store {
     /// The first error of writing.
     failure: Option<io::Error>,
     outcomes: Vec<Outcome>,
-    journal: Option<Arc<Journal>>,
+    journal: Option<Arc<RecordingJournal>>,
 }
 
 impl Store {

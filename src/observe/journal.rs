@@ -17,7 +17,7 @@ use super::finish;
 use super::ledger::apply::Kind;
 use super::ledger::ids::{InodeId, NameId, ProcessId};
 use super::recording::{Classification, Recording};
-use crate::snapshot::journal::{Frames, Journal};
+use crate::snapshot::journal::{Frames, RecordingJournal};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{BlobOmitted, FileRecord, Operation, Operations, ProcessRecord, State, WarningKind};
 use crate::trace::syscalls::Effect;
@@ -31,7 +31,7 @@ const SPACE_INTERVAL: usize = 16 << 20;
 
 /// The journal, and what is still to be written to it.
 pub struct ChangeJournal {
-    journal: Arc<Journal>,
+    journal: Arc<RecordingJournal>,
     directory: Arc<SnapshotDir>,
     frames: Frames,
     /// Whether a call must not continue before the frames are written.
@@ -47,7 +47,7 @@ pub struct ChangeJournal {
 
 impl ChangeJournal {
     /// Writes to `journal`, with copies of larger files beside it.
-    pub fn new(journal: Arc<Journal>, directory: Arc<SnapshotDir>) -> ChangeJournal {
+    pub fn new(journal: Arc<RecordingJournal>, directory: Arc<SnapshotDir>) -> ChangeJournal {
         ChangeJournal {
             journal,
             directory,

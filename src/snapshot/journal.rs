@@ -272,15 +272,15 @@ impl DescriptorHolder for () {
 }
 
 /// The journal of a recording that runs.
-pub struct Journal {
+pub struct RecordingJournal {
     file: File,
     sync: bool,
     holder: Box<dyn DescriptorHolder>,
-    state: Mutex<State>,
+    state: Mutex<WrittenState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WrittenState {
     /// How long the file is up to its last whole frame.
     length: u64,
     /// Why it could not be written.
@@ -293,13 +293,13 @@ struct State {
     copies: HashMap<u32, String>,
 }
 
-impl std::fmt::Debug for Journal {
+impl std::fmt::Debug for RecordingJournal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("RecordingJournal").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
-impl Journal {
+impl RecordingJournal {
     /// Starts a journal in `file`, which is empty. With `sync` each write reaches the disk before it returns.
     pub fn start(
         file: File,
@@ -307,8 +307,8 @@ impl Journal {
         begin: &Begin,
         header: &Header,
         holder: Box<dyn DescriptorHolder>,
-    ) -> io::Result<Journal> {
-        let journal = Journal { file, sync, holder, state: Mutex::default() };
+    ) -> io::Result<RecordingJournal> {
+        let journal = RecordingJournal { file, sync, holder, state: Mutex::default() };
         let mut frames = Frames(format!("{MAGIC}{VERSION}\n").into_bytes());
         frames.begin(begin);
         frames.header(header);
@@ -316,7 +316,7 @@ impl Journal {
         Ok(journal)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WrittenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -329,7 +329,7 @@ impl Journal {
         self.append(&mut state, frames)
     }
 
-    fn append(&self, state: &mut State, Frames(bytes): Frames) -> io::Result<()> {
+    fn append(&self, state: &mut WrittenState, Frames(bytes): Frames) -> io::Result<()> {
         if let Some((kind, message)) = &state.failure {
             return Err(io::Error::new(*kind, message.clone()));
         }
@@ -543,7 +543,8 @@ mod tests {
             max_blob_bytes: Some(7),
         };
         let header = samples::header();
-        let journal = Journal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
+        let journal =
+            RecordingJournal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
         let mut frames = Frames::default();
         let process = ProcessRecord {
             id: 1,
@@ -651,7 +652,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let reopened = File::open(file.path()).unwrap();
         let state = Mutex::default();
-        let journal = Journal { file: reopened, sync: false, holder: Box::new(()), state };
+        let journal = RecordingJournal { file: reopened, sync: false, holder: Box::new(()), state };
         let mut frames = Frames::default();
         frames.held(1);
         assert!(journal.write(frames).is_err());

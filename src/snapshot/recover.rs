@@ -135,8 +135,8 @@ fn discard(directory: &SnapshotDir) -> Result<Recovery, Error> {
     Ok(Recovery::Unneeded)
 }
 
-fn commit(bundle: Bundle, directory: SnapshotDir) -> Result<Recovered, Error> {
-    let Bundle { blobs, manifest, records, missing } = bundle;
+fn commit(bundle: RecoveredBundle, directory: SnapshotDir) -> Result<Recovered, Error> {
+    let RecoveredBundle { blobs, manifest, records, missing } = bundle;
     let path = directory.commit(blobs, manifest, Commit::Only, false)?.real_path().to_owned();
     Ok(Recovered { path, records, missing })
 }
@@ -268,7 +268,7 @@ fn read_range(file: &File, range: &std::ops::Range<u64>) -> io::Result<Vec<u8>> 
 }
 
 /// The two files of a bundle that is not committed yet.
-struct Bundle {
+struct RecoveredBundle {
     blobs: Option<File>,
     manifest: File,
     records: usize,
@@ -277,21 +277,21 @@ struct Bundle {
 
 /// What is known of a content.
 #[derive(Debug, Clone, Default)]
-struct Content {
+struct RecoveredContent {
     digest: Option<Digest>,
     blob: Option<Arc<str>>,
     omitted: Option<BlobOmitted>,
 }
 
-impl Content {
+impl RecoveredContent {
     fn put(self, present: &mut Present) {
         present.digest = self.digest;
         present.blob = self.blob.as_deref().map(str::to_owned);
         present.blob_omitted = self.omitted;
     }
 
-    fn omitted(reason: BlobOmitted) -> Content {
-        Content { omitted: Some(reason), ..Content::default() }
+    fn omitted(reason: BlobOmitted) -> RecoveredContent {
+        RecoveredContent { omitted: Some(reason), ..RecoveredContent::default() }
     }
 }
 
@@ -311,7 +311,7 @@ struct Builder<'a> {
     /// A path of each regular file that was found.
     paths: HashMap<(u64, u64), Vec<u8>>,
     /// The contents before, by inode.
-    contents: HashMap<u32, Content>,
+    contents: HashMap<u32, RecoveredContent>,
     warnings: Vec<Warning>,
     missing: Vec<Vec<u8>>,
 }
@@ -350,7 +350,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn build(mut self) -> Result<Bundle, Error> {
+    fn build(mut self) -> Result<RecoveredBundle, Error> {
         let files = std::mem::take(&mut self.journaled.files);
         let metadata_changed: HashSet<u32> = files
             .values()
@@ -386,7 +386,7 @@ impl<'a> Builder<'a> {
             .and_then(|()| out.flush())
             .map_err(failed("write the manifest in"))?;
         drop(out);
-        Ok(Bundle { blobs, manifest, records: records.len(), missing })
+        Ok(RecoveredBundle { blobs, manifest, records: records.len(), missing })
     }
 
     /// Adds the content of a before-state.
@@ -421,7 +421,7 @@ impl<'a> Builder<'a> {
                     "are not where the recorder knew them to be"
                 };
                 self.lost(path, why);
-                Content::omitted(BlobOmitted::Unreadable)
+                RecoveredContent::omitted(BlobOmitted::Unreadable)
             }
         };
         self.contents.insert(inode, content.clone());
@@ -446,7 +446,7 @@ impl<'a> Builder<'a> {
         key: &str,
         present: &Present,
         metadata_changed: bool,
-    ) -> Result<Option<Content>, Error> {
+    ) -> Result<Option<RecoveredContent>, Error> {
         let place = self.journaled.places.remove(&inode);
         if let Some(Place::Journal(range)) = &place {
             let bytes = read_range(&self.journaled.file, range)
@@ -462,7 +462,7 @@ impl<'a> Builder<'a> {
         let file = match &place {
             Some(Place::Copy(name)) => self.directory.open_temporary(name).ok(),
             Some(Place::Descriptor) => self.held.remove(&inode),
-            Some(Place::Nowhere(reason)) => return Ok(Some(Content::omitted(*reason))),
+            Some(Place::Nowhere(reason)) => return Ok(Some(RecoveredContent::omitted(*reason))),
             Some(Place::Journal(_)) | None => None,
         };
         if let Some(file) = file {
@@ -487,32 +487,38 @@ impl<'a> Builder<'a> {
     }
 
     /// What storing has come to.
-    fn content(&self, stored: Result<Stored, Error>, size: u64) -> Result<Content, Error> {
+    fn content(&self, stored: Result<Stored, Error>, size: u64) -> Result<RecoveredContent, Error> {
         match stored {
-            Ok(stored) if stored.size != size => Ok(Content::omitted(BlobOmitted::ChangedWhileReading)),
+            Ok(stored) if stored.size != size => {
+                Ok(RecoveredContent::omitted(BlobOmitted::ChangedWhileReading))
+            }
             Ok(Stored { digest, blob, .. }) => {
                 let omitted = blob.is_none().then_some(BlobOmitted::TooLarge);
-                Ok(Content { digest: Some(digest), blob, omitted })
+                Ok(RecoveredContent { digest: Some(digest), blob, omitted })
             }
-            Err(Error::Changed) => Ok(Content::omitted(BlobOmitted::ChangedWhileReading)),
+            Err(Error::Changed) => Ok(RecoveredContent::omitted(BlobOmitted::ChangedWhileReading)),
             // There is no room: the journal stays, and a later recovery may find some.
             Err(Error::Write(error)) => Err(Error::io("write blobs in", self.target.real_path())(error)),
-            Err(_) => Ok(Content::omitted(BlobOmitted::Unreadable)),
+            Err(_) => Ok(RecoveredContent::omitted(BlobOmitted::Unreadable)),
         }
     }
 
     /// A content that the recorder has stored itself; none if its rows are not complete.
-    fn stored_content(&mut self, key: &str, stored: &StoredContent) -> Result<Option<Content>, Error> {
+    fn stored_content(
+        &mut self,
+        key: &str,
+        stored: &StoredContent,
+    ) -> Result<Option<RecoveredContent>, Error> {
         let Ok(digest) = stored.digest.parse::<Digest>() else { return Ok(None) };
         let Some(old_key) = &stored.key else {
             let omitted = Some(BlobOmitted::TooLarge);
-            return Ok(Some(Content { digest: Some(digest), blob: None, omitted }));
+            return Ok(Some(RecoveredContent { digest: Some(digest), blob: None, omitted }));
         };
         let Some(rows) = self.rows.as_ref().filter(|_| stored.number <= self.journaled.complete) else {
             return Ok(None);
         };
         if let Some(blob) = self.writer.key_of(&digest) {
-            return Ok(Some(Content { digest: Some(digest), blob: Some(blob), omitted: None }));
+            return Ok(Some(RecoveredContent { digest: Some(digest), blob: Some(blob), omitted: None }));
         }
         let failed = || Error::io("write blobs in", self.target.real_path());
         let copy = self.target.unnamed_file().map_err(failed())?;

@@ -31,7 +31,7 @@ pub struct WrittenBundle {
 
 /// How the tree ended, or for a first snapshot, the command.
 #[derive(Debug, Clone, Copy)]
-pub struct Ending {
+pub struct RecordingEnd {
     /// How the command ended.
     pub end: End,
     /// Whether `--timeout` ended it.
@@ -41,7 +41,7 @@ pub struct Ending {
 }
 
 /// Writes the snapshots of one recording: one at its end, and a first one if it goes on after the command.
-pub struct Bundle {
+pub struct BundleWriter {
     /// What the manifest says that is known before the command is started.
     header: Header,
     directory: Arc<SnapshotDir>,
@@ -91,17 +91,17 @@ pub fn first_header(setup: &Setup) -> Header {
     }
 }
 
-impl Bundle {
+impl BundleWriter {
     /// A bundle in `directory`, of which nothing is written yet.
-    pub fn new(setup: &Setup, header: Header, directory: Arc<SnapshotDir>) -> Bundle {
-        Bundle { header, directory, sync: setup.options.sync, first: Mutex::default() }
+    pub fn new(setup: &Setup, header: Header, directory: Arc<SnapshotDir>) -> BundleWriter {
+        BundleWriter { header, directory, sync: setup.options.sync, first: Mutex::default() }
     }
 
     /// Writes a first snapshot: the command has ended, and others of its tree live on.
     ///
     /// # Errors
     /// There is none; the recording goes on all the same.
-    pub fn write_first(&self, recorder: &Recorder, ending: Ending) -> Result<(), String> {
+    pub fn write_first(&self, recorder: &Recorder, ending: RecordingEnd) -> Result<(), String> {
         if self.first().is_some() {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl Bundle {
         setup: &Setup,
         recorder: &Recorder,
         manifest: File,
-        ending: Ending,
+        ending: RecordingEnd,
         elapsed: Duration,
     ) -> Result<WrittenBundle, String> {
         if ending.timed_out {
@@ -150,7 +150,7 @@ impl Bundle {
         manifest: File,
         commit: Commit,
         place: Option<SnapshotDir>,
-        Ending { end, timed_out, killed }: Ending,
+        RecordingEnd { end, timed_out, killed }: RecordingEnd,
     ) -> Result<Committed, String> {
         let blobs = recorded.blobs.map_err(|error| self.failed("write blobs.parquet in", &error))?;
         let header = Header {

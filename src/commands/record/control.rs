@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::bundle::Bundle;
+use super::bundle::BundleWriter;
 use super::channel::{Channel, ToTracer};
 use super::descriptors::wait_readable;
 use super::process_tree::ProcessTree;
@@ -19,7 +19,7 @@ pub struct ControlThread {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
     /// What writes the first snapshot.
-    recording: (Arc<Recorder>, Arc<Bundle>),
+    recording: (Arc<Recorder>, Arc<BundleWriter>),
     signals: OwnedFd,
     /// When `--timeout` expires; the front could not handle it while it is stopped.
     deadline: Option<Instant>,
@@ -32,7 +32,7 @@ impl ControlThread {
     pub fn new(
         tree: Arc<ProcessTree>,
         channel: Arc<Channel>,
-        recording: (Arc<Recorder>, Arc<Bundle>),
+        recording: (Arc<Recorder>, Arc<BundleWriter>),
         signals: OwnedFd,
         timeout: Option<Duration>,
     ) -> ControlThread {

@@ -12,7 +12,7 @@ use crate::observe::capture::{Capture, OnLoss};
 use crate::observe::losses::Losses;
 use crate::snapshot::Header;
 use crate::snapshot::blobs::{BlobWriter, Compression, GroupLog};
-use crate::snapshot::journal::{Begin, DescriptorHolder, Journal, ProcessMark};
+use crate::snapshot::journal::{Begin, DescriptorHolder, ProcessMark, RecordingJournal};
 use crate::snapshot::layout::SnapshotDir;
 
 /// Starts the journal; the way into the bundle that it tells of. Where there can be no journal, there is none,
@@ -30,8 +30,8 @@ pub fn start(
         cli::CompressionChoice::None => Compression::None,
     };
     let on_loss = match setup.options.on_loss {
-        cli::OnLoss::Warn => OnLoss::Warn,
-        cli::OnLoss::Refuse => OnLoss::Refuse,
+        cli::OnLossChoice::Warn => OnLoss::Warn,
+        cli::OnLossChoice::Refuse => OnLoss::Refuse,
     };
     match start_journaled(setup, directory, header, compression, holder) {
         Ok((writer, blobs, journal)) => {
@@ -53,7 +53,7 @@ fn start_journaled(
     header: &Header,
     compression: Compression,
     holder: Box<dyn DescriptorHolder>,
-) -> io::Result<(BlobWriter, File, Arc<Journal>)> {
+) -> io::Result<(BlobWriter, File, Arc<RecordingJournal>)> {
     // A name, so that a kill leaves it.
     let (name, blobs) = directory.temporary_file()?;
     let begin = Begin {
@@ -64,7 +64,7 @@ fn start_journaled(
         max_blob_bytes: setup.options.max_blob_bytes,
     };
     let sync = setup.options.sync;
-    let journal = Journal::start(directory.create_journal()?, sync, &begin, header, holder)?;
+    let journal = RecordingJournal::start(directory.create_journal()?, sync, &begin, header, holder)?;
     if sync {
         directory.sync_names()?;
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::bundle::{Bundle, Ending};
+use super::bundle::{BundleWriter, RecordingEnd};
 use super::channel::{Channel, CommandEnd, Moment, ToFront};
 use super::report;
 use super::witness;
@@ -119,7 +119,7 @@ impl ProcessTree {
 
     /// Lets the recording go on without the front, which whoever waits for it is told when a first snapshot is
     /// there.
-    pub fn detach(&self, channel: &Channel, bundle: &Bundle, recorder: &Recorder) {
+    pub fn detach(&self, channel: &Channel, bundle: &BundleWriter, recorder: &Recorder) {
         self.detached.store(true, Ordering::SeqCst);
         let ending = self.ending();
         // The last snapshot is written all the same.
@@ -128,9 +128,9 @@ impl ProcessTree {
     }
 
     /// How the command ended.
-    pub fn ending(&self) -> Ending {
+    pub fn ending(&self) -> RecordingEnd {
         let state = self.lock();
-        Ending {
+        RecordingEnd {
             end: state.root_end.unwrap_or(End::Exited(Exit::Failure.status())),
             timed_out: self.timed_out.load(Ordering::SeqCst),
             killed: state.killed,
@@ -177,7 +177,7 @@ impl ProcessTree {
 pub struct TreeEvents {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
-    bundle: Arc<Bundle>,
+    bundle: Arc<BundleWriter>,
     front: OwnedFd,
     /// Whether the command is stopped, and the front with it.
     stopped: AtomicBool,
@@ -189,7 +189,7 @@ impl TreeEvents {
     pub fn new(
         tree: Arc<ProcessTree>,
         channel: Arc<Channel>,
-        bundle: Arc<Bundle>,
+        bundle: Arc<BundleWriter>,
         front: OwnedFd,
     ) -> TreeEvents {
         TreeEvents { tree, channel, bundle, front, stopped: AtomicBool::new(false) }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
-use super::bundle::{self, Bundle, WrittenBundle};
+use super::bundle::{self, BundleWriter, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
 use super::descriptors;
@@ -120,7 +120,7 @@ fn record(
     // While the command's process installs its seccomp filter.
     let unstarted = Unstarted(Some(&directory));
     let header = bundle::first_header(setup);
-    let bundle = Arc::new(Bundle::new(setup, header.clone(), Arc::clone(&directory)));
+    let bundle = Arc::new(BundleWriter::new(setup, header.clone(), Arc::clone(&directory)));
     let notes = Arc::clone(channel);
     let losses = Losses::new(Box::new(move |note| notes.try_send(&ToFront::Note(note.to_owned()))));
     let journaled = journal::start(setup, &directory, &header, Box::new(duplicates), losses)
@@ -218,7 +218,7 @@ fn prepare(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
     (capture, no_journal): (Capture, Option<std::io::Error>),
-    bundle: &Arc<Bundle>,
+    bundle: &Arc<BundleWriter>,
     channel: &Arc<Channel>,
     front: OwnedFd,
     signals: OwnedFd,

@@ -21,7 +21,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, SchemaDescPtr, Type as Schema};
 
-use super::super::journal::Journal;
+use super::super::journal::RecordingJournal;
 use super::super::layout::SnapshotDir;
 use super::super::live;
 
@@ -72,7 +72,7 @@ type WriteOutcome = (RowGroup, Result<(), ParquetError>);
 #[derive(Clone)]
 pub struct GroupLog {
     /// The journal.
-    pub journal: Arc<Journal>,
+    pub journal: Arc<RecordingJournal>,
     /// Where copies have their names.
     pub directory: Arc<SnapshotDir>,
     /// Whether a group reaches the disk before the journal says so.
