@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
@@ -45,7 +46,7 @@ fn send_with(
 pub fn next_length(socket: impl AsFd) -> io::Result<usize> {
     let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
     let nothing: &mut [u8] = &mut [];
-    let (_, length) = rustix::io::retry_on_intr(|| recv(&socket, &mut *nothing, flags))?;
+    let (_, length) = receiving(|| recv(&socket, &mut *nothing, flags))?;
     Ok(length)
 }
 
@@ -53,7 +54,7 @@ pub fn next_length(socket: impl AsFd) -> io::Result<usize> {
 pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::io::retry_on_intr(|| {
+    let received = receiving(|| {
         recvmsg(&socket, &mut [IoSliceMut::new(message)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     })?;
     let descriptor = ancillary.drain().find_map(|message| match message {
@@ -61,6 +62,15 @@ pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Opti
         _ => None,
     });
     Ok((received.bytes, descriptor))
+}
+
+/// Receives. A peer that ended without reading all that it was sent is reported once (ECONNRESET), though what it
+/// sent before can still be received (`unix_release_sock`, Linux 6.12).
+fn receiving<T>(mut receive: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    match rustix::io::retry_on_intr(&mut receive) {
+        Err(Errno::CONNRESET) => rustix::io::retry_on_intr(receive),
+        received => received,
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +97,18 @@ mod tests {
         let (length, descriptor) = receive(&other, &mut message).unwrap();
         assert_eq!(&message[..length], b"without");
         assert!(descriptor.is_none());
+        assert_eq!(receive(&other, &mut message).unwrap().0, 0);
+    }
+
+    #[test]
+    fn what_was_sent_arrives_though_its_sender_has_not_read_all() {
+        let (one, other) = pair().unwrap();
+        send(&one, b"last", None).unwrap();
+        send(&other, b"unread", None).unwrap();
+        drop(one);
+        let mut message = [0; 16];
+        assert_eq!(next_length(&other).unwrap(), 4);
+        assert_eq!(receive(&other, &mut message).unwrap().0, 4);
         assert_eq!(receive(&other, &mut message).unwrap().0, 0);
     }
 }
