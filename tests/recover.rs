@@ -400,7 +400,7 @@ fn killed_at_any_moment_every_byte_is_recorded_or_named() {
 #[test]
 #[ignore = "slow: 2,000 files, killed KILLS times"]
 fn slow_killed_at_any_moment_every_byte_is_recorded_or_named() {
-    let rounds = std::env::var("KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(40);
+    let rounds = std::env::var("KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(12);
     kill_at_random(rounds, 2000);
 }
 
