@@ -23,7 +23,7 @@ fn changes(place: &Place) -> Vec<String> {
     let output = show(place, &[]);
     let lines = text(&output).lines().skip_while(|line| !line.is_empty());
     // What the shell and its loader read depends on who runs it.
-    let lines = lines.take_while(|line| !line.starts_with("Only read") && !line.contains(" only looked up"));
+    let lines = lines.take_while(|line| !line.starts_with("Only read") && !line.contains(" only asked for"));
     lines.filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect()
 }
 

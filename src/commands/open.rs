@@ -4,8 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::out::Console;
+use super::recover::waiting_for;
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
+use crate::trace::proc_status::ProcStatus;
+use crate::trace::sys::Tid;
 
 /// How often a verb looks whether the snapshot that it waits for is there.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -24,8 +27,7 @@ pub fn open(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
         return opened;
     }
     if begin.recorder.is_alive() {
-        let recorder = begin.recorder.pid;
-        console.say(format_args!("waiting for process {recorder}, which completes the recording"));
+        console.say(format_args!("{}", waiting_for(begin.recorder.pid)));
     }
     // Its lock may outlive the recorder for a moment, and its first snapshot comes before it is released.
     while layout::is_locked(path) {
@@ -47,7 +49,6 @@ pub fn open(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
 
 /// Whether this process is traced by that of the id, and so part of what it records.
 fn is_traced_by(tracer: u32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    line.is_some_and(|id| id.trim() == tracer.to_string())
+    let status = ProcStatus::of(Tid(std::process::id().cast_signed()));
+    status.is_some_and(|status| status.line("TracerPid:") == Some(&tracer.to_string()))
 }

@@ -29,6 +29,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::exit::Exit;
 use super::paths::shell_word;
+use super::recover::not_recovered;
 use crate::cli::{self, IfUnavailable};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
@@ -79,7 +80,7 @@ pub fn run(options: cli::Record) -> Exit {
         recover_lost(directory, std::mem::take(held));
     }
     if !ending.leaves_a_snapshot() {
-        // Nothing that holds anything goes.
+        // Directories that are not empty stay.
         made.remove();
     }
     match ending {
@@ -117,10 +118,7 @@ fn recover_lost(directory: SnapshotDir, held: HashMap<u32, File>) {
         Ok(Recovery::Done(recovered)) => {
             let place = shell_word(recovered.path.as_os_str().as_bytes());
             say(&format!("{lost}; what had been changed was recovered and is in {place}"));
-            for path in &recovered.missing {
-                let path = printable(path);
-                say(&format!("not recovered: the bytes of {path}, which were still being copied"));
-            }
+            recovered.missing.iter().for_each(|path| say(&not_recovered(path)));
         }
         Ok(Recovery::Nothing | Recovery::Unneeded) => {
             say(&format!("{lost}; nothing had been changed, and there is no snapshot"));

@@ -65,7 +65,7 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
             )));
         }
         Some(begin) if begin.recorder.is_alive() => {
-            say(&format!("waiting for process {}, which completes the recording", begin.recorder.pid));
+            say(&waiting_for(begin.recorder.pid));
         }
         // Or the kernel has not closed all files of the recorder yet.
         Some(_) => say(&format!("waiting for another process that recovers {dir}")),
@@ -106,10 +106,19 @@ fn done(recovered: &Recovered, args: &Recover, console: &mut Console) -> VerbRes
     let place = shell_word(path.as_os_str().as_bytes());
     writeln!(console, "recovered {} in {place}", number_of_paths(*records))?;
     for path in missing {
-        let path = printable(path);
-        writeln!(console, "not recovered: the bytes of {path}, which were still being copied")?;
+        writeln!(console, "{}", not_recovered(path))?;
     }
     Ok(Exit::Success)
+}
+
+/// Says that the bytes of a path are lost.
+pub fn not_recovered(path: &[u8]) -> String {
+    format!("not recovered: the bytes of {}, which were still being copied", printable(path))
+}
+
+/// Says that the recorder `pid` is waited for.
+pub fn waiting_for(pid: u32) -> String {
+    format!("waiting for process {pid}, which completes the recording")
 }
 
 /// Reports that nothing was recovered.

@@ -100,7 +100,7 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
         ));
     }
     if only_asked_for > 0 {
-        notes.push(format!("{} only looked up: --existence lists them", were(only_asked_for)));
+        notes.push(format!("{} only asked for: --existence lists them", were(only_asked_for)));
     }
     if let Some(count @ 1..) = snapshot.header().existence_only.filter(|_| !is_asked) {
         let count = were(usize::try_from(count).unwrap_or(usize::MAX));

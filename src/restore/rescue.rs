@@ -286,34 +286,11 @@ fn open_for_reading(path: &[u8], dentry: &Dentry, access: &mut TemporaryAccess) 
 
 /// The header of a rescue.
 pub fn header(of: &Header, id: &str, command: Vec<Vec<u8>>) -> Header {
-    let now = jiff::Timestamp::now().to_string();
     let cwd = std::env::current_dir()
         .map_or_else(|_| b"/".to_vec(), |cwd| cwd.into_os_string().into_encoded_bytes());
     Header {
-        id: id.to_owned(),
-        kind: SnapshotKind::Rescue,
         name: Some(name(&of.id)),
         session: of.session.clone(),
-        tool: Tool::current(),
-        host: Host::current(),
-        command,
-        exit_status: 0,
-        exit_signal: None,
-        timed_out: false,
-        start_cwd: cwd,
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        started_at: now.clone(),
-        finished_at: now,
-        keep: Keep::All,
-        existence_only: None,
-        killed: false,
-        running: false,
-        recovered: false,
-        complete: true,
-        warnings: Vec::new(),
-        suppressed: Vec::new(),
-        git_repositories: Vec::new(),
-        processes: Vec::new(),
+        ..Header::new(id.to_owned(), SnapshotKind::Rescue, command, cwd)
     }
 }

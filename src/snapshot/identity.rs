@@ -4,12 +4,47 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use sha2::{Digest as _, Sha256};
 
-use super::manifest::{Digest, Host, Tool};
+use super::manifest::{Digest, Header, Host, Keep, SnapshotKind, Tool};
 
 /// Makes a random identifier, 128 bits in hexadecimal.
 pub fn random_id() -> String {
     let half = || RandomState::new().hash_one(());
     format!("{:016x}{:016x}", half(), half())
+}
+
+impl Header {
+    /// The header of a snapshot that this process makes now, for its own user: complete, and with every list
+    /// empty.
+    pub fn new(id: String, kind: SnapshotKind, command: Vec<Vec<u8>>, start_cwd: Vec<u8>) -> Header {
+        let now = jiff::Timestamp::now().to_string();
+        Header {
+            id,
+            kind,
+            name: None,
+            session: None,
+            tool: Tool::current(),
+            host: Host::current(),
+            command,
+            exit_status: 0,
+            exit_signal: None,
+            timed_out: false,
+            start_cwd,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            started_at: now.clone(),
+            finished_at: now,
+            keep: Keep::All,
+            existence_only: None,
+            killed: false,
+            running: false,
+            recovered: false,
+            complete: true,
+            warnings: Vec::new(),
+            suppressed: Vec::new(),
+            git_repositories: Vec::new(),
+            processes: Vec::new(),
+        }
+    }
 }
 
 impl Tool {

@@ -264,13 +264,6 @@ pub trait DescriptorHolder: Send + Sync {
     fn settle(&self);
 }
 
-/// Holds nothing: what only a descriptor has is lost with the recorder.
-impl DescriptorHolder for () {
-    fn held(&self, _: u32, _: BorrowedFd<'_>) {}
-    fn released(&self, _: u32) {}
-    fn settle(&self) {}
-}
-
 /// The journal of a recording that runs.
 pub struct RecordingJournal {
     file: File,
@@ -527,6 +520,13 @@ mod tests {
     use super::*;
     use crate::snapshot::samples;
     use crate::snapshot::{Exec, Operation, State};
+
+    /// Holds nothing: what only a descriptor has is lost with the recorder.
+    impl DescriptorHolder for () {
+        fn held(&self, _: u32, _: BorrowedFd<'_>) {}
+        fn released(&self, _: u32) {}
+        fn settle(&self) {}
+    }
 
     fn mark() -> ProcessMark {
         ProcessMark::of(std::process::id())

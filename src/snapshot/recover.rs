@@ -89,7 +89,7 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
     if is_at(directory.real_path()) {
         return discard(directory);
     }
-    let target = loop_free(directory.real_path(), |path| {
+    let target = first_beside(directory.real_path(), |path| {
         if !path.exists() {
             return Some(None);
         }
@@ -117,7 +117,7 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
 }
 
 /// The first of `PATH-recovered-1` and so on that `accept` takes, and what it says.
-fn loop_free<T>(path: &Path, accept: impl Fn(&Path) -> Option<T>) -> (PathBuf, T) {
+fn first_beside<T>(path: &Path, accept: impl Fn(&Path) -> Option<T>) -> (PathBuf, T) {
     let mut number = 1_u64;
     loop {
         let mut name = path.as_os_str().to_owned();

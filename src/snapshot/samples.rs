@@ -11,32 +11,15 @@ use super::wire::write_manifest;
 
 /// A header with every list empty.
 pub fn header() -> Header {
+    let id = "0123456789abcdef".to_owned();
     Header {
-        id: "0123456789abcdef".to_owned(),
-        kind: SnapshotKind::Recording,
-        name: None,
-        session: None,
         tool: Tool { name: "agent-snapshot".to_owned(), version: "0.1.0".to_owned() },
         host: Host { arch: "x86_64".to_owned(), kernel: "6.1".to_owned(), machine: "sha256:00".to_owned() },
-        command: vec![b"true".to_vec()],
-        exit_status: 0,
-        exit_signal: None,
-        timed_out: false,
-        start_cwd: b"/".to_vec(),
         uid: 1000,
         gid: 1000,
         started_at: "2026-01-02T03:04:05Z".to_owned(),
         finished_at: "2026-01-02T03:04:06Z".to_owned(),
-        keep: Keep::All,
-        existence_only: None,
-        killed: false,
-        running: false,
-        recovered: false,
-        complete: true,
-        warnings: Vec::new(),
-        suppressed: Vec::new(),
-        git_repositories: Vec::new(),
-        processes: Vec::new(),
+        ..Header::new(id, SnapshotKind::Recording, vec![b"true".to_vec()], b"/".to_vec())
     }
 }
 

@@ -64,8 +64,8 @@ pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Opti
     Ok((received.bytes, descriptor))
 }
 
-/// Receives. A peer that ended without reading all that it was sent is reported once (ECONNRESET), though what it
-/// sent before can still be received (`unix_release_sock`, Linux 6.12).
+/// Receives. If the peer has ended without reading all that it was sent, the kernel first reports that
+/// (ECONNRESET, seen on Linux 6.18): what the peer had sent can still be received.
 fn receiving<T>(mut receive: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     match rustix::io::retry_on_intr(&mut receive) {
         Err(Errno::CONNRESET) => rustix::io::retry_on_intr(receive),

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::memory::{Memory as _, RemoteAddr};
+use super::proc_status::ProcStatus;
 use super::shared::Shared;
 use super::sys::{self, Register, Stopped, Tid, TraceeMemory};
 use super::syscalls::{self, Sysno};
@@ -82,10 +83,9 @@ fn actions(stat: &[u8]) -> Option<u64> {
 
 /// Whether the process of `tid` is the init of a PID namespace below ours.
 fn is_init(tid: Tid) -> Option<bool> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let ids = status.lines().find_map(|line| line.strip_prefix("NStgid:"))?;
+    let status = ProcStatus::of(tid)?;
     // One id for each namespace, from ours to its own.
-    let mut ids = ids.split_whitespace();
+    let mut ids = status.line("NStgid:")?.split_whitespace();
     Some(ids.next_back() == Some("1") && ids.next().is_some())
 }
 

@@ -16,6 +16,7 @@ use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, failed, gap};
 use super::postponed::{self, PostponedQueue};
+use super::proc_status::ProcStatus;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
 use super::sys::{self, Register, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited};
@@ -577,12 +578,9 @@ fn is_thread_of(process: Tid, tid: Tid) -> bool {
     std::fs::symlink_metadata(format!("/proc/{process}/task/{tid}")).is_ok()
 }
 
-/// The Tgid and PPid lines of /proc/TID/status.
+/// The process of a thread, and the parent of that.
 fn process_and_parent(tid: Tid) -> Option<(Tid, Tid)> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let number = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse().ok().map(Tid)
-    };
+    let status = ProcStatus::of(tid)?;
+    let number = |name| status.line(name)?.parse().ok().map(Tid);
     Some((number("Tgid:")?, number("PPid:")?))
 }

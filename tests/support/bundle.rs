@@ -7,44 +7,17 @@ use std::path::{Path, PathBuf};
 use agent_snapshot::snapshot::blobs::{BlobWriter, CHUNK, Compression, Side, StoreLimit, blob_key};
 use agent_snapshot::snapshot::layout::{Commit, SnapshotDir};
 use agent_snapshot::snapshot::wire::write_manifest;
-use agent_snapshot::snapshot::{
-    FileRecord, FileType, Header, Host, Keep, Operation, Operations, SnapshotKind, State, Tool,
-};
+use agent_snapshot::snapshot::{FileRecord, FileType, Header, Operation, Operations, SnapshotKind, State};
 
 use super::{Entry, Place, Tree, assert_same, describe, scan};
 
 /// A header as the recorder of this machine and user would write it.
 pub fn header() -> Header {
+    let id = format!("{:016x}", random_number());
     Header {
-        id: format!("{:016x}", random_number()),
-        kind: SnapshotKind::Recording,
-        name: None,
-        session: None,
-        tool: Tool { name: "agent-snapshot".to_owned(), version: "0.1.0".to_owned() },
-        host: Host {
-            arch: "x86_64".to_owned(),
-            kernel: "6.1".to_owned(),
-            machine: agent_snapshot::snapshot::identity::machine_id_hash().to_string(),
-        },
-        command: vec![b"true".to_vec()],
-        exit_status: 0,
-        exit_signal: None,
-        timed_out: false,
-        start_cwd: b"/".to_vec(),
-        uid: nix::unistd::geteuid().as_raw(),
-        gid: nix::unistd::getegid().as_raw(),
         started_at: "2026-01-02T03:04:05Z".to_owned(),
         finished_at: "2026-01-02T03:04:06Z".to_owned(),
-        keep: Keep::All,
-        existence_only: None,
-        killed: false,
-        running: false,
-        recovered: false,
-        complete: true,
-        warnings: Vec::new(),
-        suppressed: Vec::new(),
-        git_repositories: Vec::new(),
-        processes: Vec::new(),
+        ..Header::new(id, SnapshotKind::Recording, vec![b"true".to_vec()], b"/".to_vec())
     }
 }
 

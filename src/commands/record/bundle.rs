@@ -16,7 +16,7 @@ use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, Host, Keep, SnapshotKind, Tool, WarningKind, identity};
+use crate::snapshot::{Header, Keep, SnapshotKind, WarningKind, identity};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -38,6 +38,8 @@ pub struct RecordingEnd {
     pub timed_out: bool,
     /// Whether the front was killed.
     pub killed: bool,
+    /// When this was found.
+    pub at: jiff::Timestamp,
 }
 
 /// Writes the snapshots of one recording: one at its end, and a first one if it goes on after the command.
@@ -61,33 +63,13 @@ pub fn keep(level: cli::KeepLevel) -> Keep {
 
 /// What the manifest says that is known before the command is started.
 pub fn first_header(setup: &Setup) -> Header {
-    let now = jiff::Timestamp::now().to_string();
+    let command = setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
+    let id = identity::random_id();
     Header {
-        id: identity::random_id(),
-        kind: SnapshotKind::Recording,
         name: setup.options.name.clone(),
         session: setup.options.session.clone(),
-        tool: Tool::current(),
-        host: Host::current(),
-        command: setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect(),
-        exit_status: 0,
-        exit_signal: None,
-        timed_out: false,
-        start_cwd: setup.start_cwd.clone(),
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        started_at: now.clone(),
-        finished_at: now,
         keep: keep(setup.options.keep),
-        existence_only: None,
-        killed: false,
-        running: false,
-        recovered: false,
-        complete: true,
-        warnings: Vec::new(),
-        suppressed: Vec::new(),
-        git_repositories: Vec::new(),
-        processes: Vec::new(),
+        ..Header::new(id, SnapshotKind::Recording, command, setup.start_cwd.clone())
     }
 }
 
@@ -100,7 +82,7 @@ impl BundleWriter {
     /// Writes a first snapshot: the command has ended, and others of its tree live on.
     ///
     /// # Errors
-    /// There is none; the recording goes on all the same.
+    /// Why there is no first snapshot; the recording goes on all the same.
     pub fn write_first(&self, recorder: &Recorder, ending: RecordingEnd) -> Result<(), String> {
         if self.first().is_some() {
             return Ok(());
@@ -150,7 +132,7 @@ impl BundleWriter {
         manifest: File,
         commit: Commit,
         place: Option<SnapshotDir>,
-        RecordingEnd { end, timed_out, killed }: RecordingEnd,
+        RecordingEnd { end, timed_out, killed, at }: RecordingEnd,
     ) -> Result<Committed, String> {
         let blobs = recorded.blobs.map_err(|error| self.failed("write blobs.parquet in", &error))?;
         let header = Header {
@@ -160,7 +142,7 @@ impl BundleWriter {
                 End::Exited(_) => None,
             },
             timed_out,
-            finished_at: jiff::Timestamp::now().to_string(),
+            finished_at: at.to_string(),
             keep: recorded.keep,
             existence_only: recorded.existence_only,
             killed,

@@ -20,6 +20,7 @@ use super::report::say;
 use super::witness::Witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
+use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
 
 /// How long after the end of the command the front says which processes it waits for.
@@ -369,10 +370,10 @@ fn traced_by(tracer: Tid) -> String {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
-        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        if line("TracerPid:") == Some(&tracer.0.to_string()) {
-            let name: String = line("Name:").unwrap_or("?").chars().filter(|c| !c.is_control()).collect();
+        let Some(status) = ProcStatus::of(Tid(pid)) else { continue };
+        if status.line("TracerPid:") == Some(&tracer.0.to_string()) {
+            let name = status.line("Name:").unwrap_or("?");
+            let name: String = name.chars().filter(|c| !c.is_control()).collect();
             names.push(format!("{pid} ({name})"));
         }
     }

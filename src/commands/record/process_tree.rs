@@ -127,13 +127,14 @@ impl ProcessTree {
         channel.send(&ToFront::Detached { timed_out: ending.timed_out, no_snapshot });
     }
 
-    /// How the command ended.
+    /// How the command ended, for a snapshot of what it and others have changed up to now.
     pub fn ending(&self) -> RecordingEnd {
         let state = self.lock();
         RecordingEnd {
             end: state.root_end.unwrap_or(End::Exited(Exit::Failure.status())),
             timed_out: self.timed_out.load(Ordering::SeqCst),
             killed: state.killed,
+            at: jiff::Timestamp::now(),
         }
     }
 

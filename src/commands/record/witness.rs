@@ -3,6 +3,7 @@
 //! The kernel does not say so. A second process of the group, which only lets signals pend, has those that
 //! were sent to the group. Neighbour: `front.rs`, which forwards the others to the command.
 
+use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::{self, Tid};
 
 /// The signals that stop a process (signal(7)), as bits of a mask.
@@ -54,10 +55,9 @@ impl Witness {
 
 /// The signals that pend for all threads of a process.
 pub fn pending(process: impl Into<Option<Tid>>) -> u64 {
-    let Some(process) = process.into() else { return 0 };
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    let status = process.into().and_then(ProcStatus::of);
+    let mask = status.as_ref().and_then(|status| status.line("ShdPnd:"));
+    mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
 }
 
 /// The place of a signal in a mask.

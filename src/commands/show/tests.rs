@@ -104,7 +104,7 @@ fn each_path_is_in_the_group_of_what_became_of_it() {
             "3 B             log",
             "Only read: 1",
             "5 B             read",
-            "1 path was only looked up: --existence lists them",
+            "1 path was only asked for: --existence lists them",
         ]
     );
 }
@@ -354,7 +354,7 @@ fn nothing_is_said_of_nothing() {
     trees.both("stated", "");
     trees.commit(|records| records[0].operations = Operations::from(Operation::Existence));
     let ran = show(&trees, &[]);
-    let end = "complete\n\nNothing was changed.\n\n1 path was only looked up: --existence lists them\n";
+    let end = "complete\n\nNothing was changed.\n\n1 path was only asked for: --existence lists them\n";
     assert!(ran.text().ends_with(end), "{}", ran.text());
 }
 

@@ -325,10 +325,7 @@ fn log_group(
     if log.sync {
         parquet.inner().sync_data()?;
     }
-    let schema = Arc::new(parquet.schema_descr().clone());
-    let file = FileMetaData::new(2, group.num_rows(), None, None, schema, None);
-    let mut footer = Vec::new();
-    ParquetMetaDataWriter::new(&mut footer, &ParquetMetaData::new(file, vec![group.clone()])).finish()?;
+    let footer = footer(Arc::new(parquet.schema_descr().clone()), vec![group.clone()])?;
     log.directory.remove_temporaries(&log.journal.group_written(stored, &footer));
     Ok(())
 }
@@ -371,12 +368,18 @@ fn end_file(file: &File, schema: SchemaDescPtr, groups: Vec<RowGroupMetaData>) -
         start + length
     });
     let end = ends.max().unwrap_or(0);
+    let footer = footer(schema, groups).map_err(io_error)?;
+    file.set_len(end)?;
+    file.write_all_at(&footer, end)
+}
+
+/// The end of a parquet file that has these row groups.
+fn footer(schema: SchemaDescPtr, groups: Vec<RowGroupMetaData>) -> Result<Vec<u8>, ParquetError> {
     let rows = groups.iter().map(RowGroupMetaData::num_rows).sum();
     let metadata = ParquetMetaData::new(FileMetaData::new(2, rows, None, None, schema, None), groups);
     let mut footer = Vec::new();
-    ParquetMetaDataWriter::new(&mut footer, &metadata).finish().map_err(io_error)?;
-    file.set_len(end)?;
-    file.write_all_at(&footer, end)
+    ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
+    Ok(footer)
 }
 
 /// The operating system's error if there is one behind parquet's.

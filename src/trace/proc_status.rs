@@ -1,0 +1,18 @@
+//! The lines of /proc/PID/status (proc_pid_status(5)).
+
+use super::sys::Tid;
+
+/// What the kernel says of a process or thread at one moment.
+pub struct ProcStatus(String);
+
+impl ProcStatus {
+    /// Reads it; none where there is no such thread any more.
+    pub fn of(tid: Tid) -> Option<ProcStatus> {
+        std::fs::read_to_string(format!("/proc/{tid}/status")).ok().map(ProcStatus)
+    }
+
+    /// The value of a line such as `TracerPid:`.
+    pub fn line(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    }
+}
