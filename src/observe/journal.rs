@@ -131,12 +131,11 @@ impl ChangeJournal {
         self.write_beyond(UNHURRIED);
     }
 
-    /// Writes what is pending if it is longer than `limit`.
+    /// Writes what is pending if it is at least `limit` bytes long.
     fn write_beyond(&mut self, limit: usize) {
         if self.frames.len() >= limit {
-            self.due = true;
-            // Whoever prepares the next call is told of the failure.
-            let _ = self.flush();
+            // The journal remembers a failure, and the next flush that is due returns it.
+            let _ = self.journal.write(std::mem::take(&mut self.frames));
         }
     }
 
