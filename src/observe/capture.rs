@@ -16,11 +16,11 @@ use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::ledger::ids::InodeId;
 use rustix::process::{Resource, getrlimit};
 
 pub use self::space::Reserved;
 use self::space::{Space, Usage};
+use super::ledger::ids::InodeId;
 use super::losses::Losses;
 use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, CHUNK, StoreLimit, Stored};
@@ -43,6 +43,7 @@ const BATCH_BYTES: u64 = 256 << 10;
 const QUEUED_FILES: u64 = 128;
 /// Descriptors that are needed for all else.
 const OTHER_FILES: u64 = 32;
+
 /// The number of a content that was handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(u32);
@@ -224,7 +225,6 @@ pub struct Capture {
     outcomes: Vec<Outcome>,
     directory: Arc<SnapshotDir>,
     space: Space,
-    on_loss: OnLoss,
     losses: Arc<Losses>,
     /// How many descriptors may wait in the queue.
     queued_files: u64,
@@ -270,7 +270,6 @@ impl Capture {
             outcomes: Vec::new(),
             directory,
             space,
-            on_loss,
             losses,
             queued_files,
             next: 0,
@@ -279,9 +278,18 @@ impl Capture {
         }
     }
 
+    /// The same, noting in `journal` what is stored; before anything is handed in.
+    pub fn journaled(mut self, journal: Arc<RecordingJournal>) -> Capture {
+        if let Worker::Here(store) = &mut self.worker {
+            store.journal = Some(Arc::clone(&journal));
+        }
+        self.journal = Some(journal);
+        self
+    }
+
     /// What becomes of a call whose bytes can't be kept.
     pub fn on_loss(&self) -> OnLoss {
-        self.on_loss
+        self.space.on_loss
     }
 
     /// Tells the user of what is lost.
@@ -316,15 +324,6 @@ impl Capture {
             queue.destroyed.insert(ticket);
         }
         omitted
-    }
-
-    /// The same, noting in a journal what is stored. Nothing was handed in yet.
-    pub fn journaled(mut self, journal: Arc<RecordingJournal>) -> Capture {
-        if let Worker::Here(store) = &mut self.worker {
-            store.journal = Some(Arc::clone(&journal));
-        }
-        self.journal = Some(journal);
-        self
     }
 
     /// The journal, and the directory that it is in.
@@ -520,7 +519,7 @@ impl Capture {
             None => writer.finish(),
         }?;
         if let Some(file) = &file {
-            Space::trim(self.on_loss, file)?;
+            self.space.trim(file)?;
         }
         Ok(file)
     }

@@ -20,7 +20,7 @@ use self::after::{After, AfterContent, First};
 use self::examine::{Examined, Examiner};
 use self::open_files::OpenFiles;
 pub use self::records::Files;
-pub(super) use self::records::{git_state, present, put_attributes};
+pub(super) use self::records::{git_state, present_before};
 use super::ledger::ChangesSinceFirst;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
@@ -53,7 +53,7 @@ impl Recorder {
     /// Takes the states after the end of the tree, and passes all that the manifest says to `commit`.
     ///
     /// # Errors
-    /// A sentence: what `commit` returns, or where a fault of ours has ended the recording early.
+    /// What `commit` returns, or a sentence that a fault of ours ended the recording early.
     pub fn finish<T>(&self, commit: impl FnOnce(Recorded<'_>) -> Result<T, String>) -> Result<T, String> {
         self.take_state()?.finish(None, commit)
     }

@@ -23,9 +23,9 @@ use crate::snapshot::{BlobOmitted, FileRecord, Operation, Operations, ProcessRec
 use crate::trace::syscalls::Effect;
 
 /// Frames that nobody waits for are written when they are so many bytes.
-const UNHURRIED: usize = 64 << 10;
+const FLUSH_BYTES: usize = 64 << 10;
 /// Frames are written at the latest when they are so many bytes.
-const MOST_PENDING: usize = 1 << 20;
+const MAX_PENDING_BYTES: usize = 1 << 20;
 /// How often the free space is asked for, in bytes written.
 const SPACE_INTERVAL: usize = 16 << 20;
 
@@ -118,17 +118,13 @@ impl ChangeJournal {
     /// Adds a process that has started or executes another program.
     pub fn process(&mut self, process: &ProcessRecord) {
         self.frames.process(process);
-        self.write_unhurried();
+        self.write_beyond(FLUSH_BYTES);
     }
 
     /// Adds the end of a process.
     pub fn ended(&mut self, process: ProcessId, status: i32) {
         self.frames.ended(process.0, status);
-        self.write_unhurried();
-    }
-
-    fn write_unhurried(&mut self) {
-        self.write_beyond(UNHURRIED);
+        self.write_beyond(FLUSH_BYTES);
     }
 
     /// Writes what is pending if it is at least `limit` bytes long.
@@ -190,8 +186,7 @@ impl Recording {
     /// Adds what becomes of one place of a call.
     pub fn journal_part(&mut self, process: ProcessId, part: &Part) {
         let meaning = part.meaning();
-        let is_appended = part.stat.as_ref().is_some_and(|stat| self.ledger.is_appended(stat));
-        if !meaning.changes || part.effect == Effect::Rewrite && !is_appended {
+        if !meaning.changes || part.is_irrelevant_rewrite(&self.ledger) {
             return;
         }
         let operations = match part.effect {
@@ -252,14 +247,7 @@ impl Recording {
         let path = self.ledger.names.path(id);
         let name = self.ledger.names.get(id);
         let before = match name.before.map(|inode| self.ledger.inodes.get(inode)) {
-            Some(inode) => {
-                let mut present = finish::present(&inode.before);
-                if let Some(extra) = inode.extra.as_deref() {
-                    present.target.clone_from(&extra.target);
-                    finish::put_attributes(&mut present, &extra.attributes);
-                }
-                State::Present(Box::new(present))
-            }
+            Some(inode) => State::Present(Box::new(finish::present_before(inode))),
             None => State::Absent { tombstone: false },
         };
         let after = State::Absent { tombstone: false };
@@ -273,7 +261,7 @@ impl Recording {
         journal.frames.file(name.before.map(InodeId::number), &record);
         journal.due = true;
         // A directory that moves may hold any number of names.
-        journal.write_beyond(MOST_PENDING);
+        journal.write_beyond(MAX_PENDING_BYTES);
     }
 
     /// Writes that the file of a name may be changed, though no call says so.

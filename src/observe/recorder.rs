@@ -45,7 +45,7 @@ pub struct Options {
 pub trait Events: Send + Sync {
     /// A process has started.
     fn started(&self, process: Tid);
-    /// A process has ended, whose last calls `recorder` knows.
+    /// A process has ended; `recorder` has seen its last call.
     fn ended(&self, recorder: &Recorder, process: Tid, end: End);
     /// A process was stopped by a signal.
     fn stopped(&self, process: Tid, signal: i32);

@@ -245,8 +245,8 @@ impl Recording {
         name
     }
 
-    /// Asks Git of a path that the stopped call may change, where the level of the recording has left that
-    /// out at first sight.
+    /// Asks Git about a path that the stopped call may change, where the level of the recording skipped that
+    /// when the path was first seen.
     pub fn ask_git(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
         let known = self.ledger.names.get(name);
         if self.byte_store.keep.has_inputs() || known.git.is_some() || known.changes > 0 {

@@ -68,10 +68,10 @@ struct Announcement {
 
 /// Bytes that a call may destroy and that can't be kept.
 #[derive(Debug)]
-pub struct Unkept {
-    /// Whose.
+pub struct Loss {
+    /// The path of the file.
     pub path: Vec<u8>,
-    /// Why.
+    /// Why they can't be kept.
     pub reason: BlobOmitted,
 }
 
@@ -111,7 +111,7 @@ impl Recording {
         }
         let on_loss = self.byte_store.capture.on_loss();
         let mut parts = SmallVec::<[Part; 2]>::new();
-        let (mut unnamed, mut unkept) = (None, None);
+        let (mut unnamed, mut loss) = (None, None);
         // Of the places that such a call names the last is where it mounts.
         let is_mount = |(access, _): &&(&Access, _)| access.effect == Effect::MountPoint;
         let mount_point = match call.decoded.special {
@@ -125,18 +125,18 @@ impl Recording {
                     parts.push(Part { strict: access.resolve.strict, ..part });
                 }
                 Err(unseen) => {
-                    unkept = unkept.or(self.threaten_nameless(caller, process, access, &unseen).err());
+                    loss = loss.or(self.threaten_nameless(caller, process, access, &unseen).err());
                     unnamed = self.unseen_program(caller, access, &unseen);
                     self.unseen(process, unseen);
                 }
             }
         }
         self.prepare_moves(&mut parts);
-        let unkept = unkept.or_else(|| {
-            parts.iter().find_map(|part| Some(Unkept { path: part.path.clone(), reason: part.unkept? }))
+        let loss = loss.or_else(|| {
+            parts.iter().find_map(|part| Some(Loss { path: part.path.clone(), reason: part.loss? }))
         });
-        if let Some(unkept) = unkept {
-            return self.refuse(process, call, parts, &unkept);
+        if let Some(loss) = loss {
+            return self.refuse(process, call, parts, &loss);
         }
         self.journal_call(process, &parts);
         let exec = match parts.first() {
@@ -181,10 +181,10 @@ impl Recording {
         process: ProcessId,
         call: &SyscallEntry<'_>,
         parts: SmallVec<[Part; 2]>,
-        Unkept { path, reason }: &Unkept,
+        Loss { path, reason }: &Loss,
     ) -> Decision<Pending> {
         let errno = match reason {
-            // Another file has just come there, perhaps: it is decided again.
+            // The file may just have been replaced: the call is decided again.
             BlobOmitted::ChangedWhileReading if !call.overdue => {
                 self.release_parts(parts);
                 return Decision::Postpone;
@@ -248,7 +248,7 @@ impl Recording {
         process: ProcessId,
         access: &Access,
         unseen: &Unseen,
-    ) -> Result<(), Unkept> {
+    ) -> Result<(), Loss> {
         if !matches!(unseen, Unseen::Unresolved(Unresolved::Nameless)) || access.effect == Effect::Rewrite {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Recording {
         let threatened = self.protector().try_threaten(&stat, on_loss);
         // What the tree has made is nobody's before-state.
         let Some(id) = self.ledger.inodes.of(&stat) else { return Ok(()) };
-        threatened.map_err(|reason| Unkept { path: self.protector().path_of(id).to_vec(), reason })?;
+        threatened.map_err(|reason| Loss { path: self.protector().path_of(id).to_vec(), reason })?;
         let inode = self.ledger.inodes.get(id);
         let kept = inode.written || matches!(inode.content, Content::Kept(_) | Content::Read(_));
         let Meaning { kind, operations, .. } = meaning;

@@ -202,8 +202,7 @@ impl Recording {
         if let Ok(file) = std::fs::File::open(format!("/proc/{}/fdinfo/{fd}", caller.tid)) {
             let _ = file.take(FDINFO_MAX).read_to_string(&mut info);
         }
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-        let Some(flags) = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()) else { return };
+        let Some(flags) = view::descriptor_flags(&info) else { return };
         let mode = flags & libc::O_ACCMODE;
         let write = mode == libc::O_WRONLY || mode == libc::O_RDWR;
         if flags & libc::O_PATH == 0 {

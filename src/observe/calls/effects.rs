@@ -91,7 +91,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         // What is renamed keeps its bytes.
         Effect::RenameFrom { .. } => Meaning { moves: true, ..named(Kind::Removed, delete) },
         Effect::RenameTo { exchange, noreplace } => Meaning {
-            // EEXIST where something is.
+            // With RENAME_NOREPLACE it fails (EEXIST) where something is.
             threat: (!exchange && !noreplace).then_some(Threat::Unlink),
             changes_link_count: has_more_names,
             moves: true,
@@ -137,7 +137,7 @@ fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
         Some(stat) if !resolve::is_regular(stat) || !writes => used(operations),
         Some(_) => Meaning {
             kind: Kind::Written,
-            // EEXIST.
+            // With O_CREAT and O_EXCL it fails (EEXIST).
             threat: (!open.exclusive).then_some(Threat::Overwrite),
             changes: true,
             copy_up: Some(if open.truncate { CopyUp::Truncates } else { CopyUp::Only }),

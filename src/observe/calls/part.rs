@@ -5,6 +5,7 @@
 use super::effects::{Meaning, meaning};
 use crate::fs::{self, FileStat};
 use crate::observe::capture::OnLoss;
+use crate::observe::ledger::Ledger;
 use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::{InodeId, NameId, ProcessId};
 use crate::observe::ledger::in_flight::Footprint;
@@ -30,7 +31,7 @@ pub struct Part {
     /// Bytes that the call may destroy.
     pub protected: Option<Protected>,
     /// Why they can't be kept: then the call must be refused.
-    pub unkept: Option<BlobOmitted>,
+    pub loss: Option<BlobOmitted>,
     /// The inode whose times the call may set.
     pub sets_times: Option<InodeId>,
     /// What lies beneath a directory that moves.
@@ -49,6 +50,11 @@ pub struct Moved {
 }
 
 impl Part {
+    /// Whether it is a rewrite, which matters only to a file that was only appended to, of another file.
+    pub fn is_irrelevant_rewrite(&self, ledger: &Ledger) -> bool {
+        self.effect == Effect::Rewrite && !self.stat.as_ref().is_some_and(|stat| ledger.is_appended(stat))
+    }
+
     /// What the call does here, if it succeeds.
     pub fn meaning(&self) -> Meaning {
         meaning(self.effect, self.stat.as_ref())
@@ -109,11 +115,11 @@ impl Recording {
             // A repository's first head is the one before any change of ours.
             self.repositories.note_change(&path);
         }
-        let (mut protected, mut unkept, mut sets_times) = (None, None, None);
-        if let (Some(stat), Classification::Record(name), true) = (&stat, &classification, meaning.changes) {
-            self.protector().meet_again(*name, stat);
-        }
+        let (mut protected, mut loss, mut sets_times) = (None, None, None);
         if let (Classification::Record(name), true) = (&classification, meaning.changes) {
+            if let Some(stat) = &stat {
+                self.protector().meet_again(*name, stat);
+            }
             self.ask_git(*name, &path, stat.as_ref());
         }
         if let (Some(stat), true) = (&stat, classification != Classification::Own) {
@@ -128,11 +134,11 @@ impl Recording {
             {
                 match self.protector().try_protect(&path, stat, threat, on_loss) {
                     Ok(claim) => protected = claim,
-                    Err(reason) => unkept = Some(reason),
+                    Err(reason) => loss = Some(reason),
                 }
             }
             if matches!(meaning.kind, Kind::Written | Kind::Attributes) {
-                unkept = unkept.or(self.protector().try_threaten(stat, on_loss).err());
+                loss = loss.or(self.protector().try_threaten(stat, on_loss).err());
             }
             if meaning.kind == Kind::Attributes {
                 sets_times = self.ledger.inodes.of(stat);
@@ -152,7 +158,7 @@ impl Recording {
             crossed,
             strict: false,
             protected,
-            unkept,
+            loss,
             sets_times,
             moved: Vec::new(),
         }
@@ -174,8 +180,7 @@ impl Recording {
     }
 
     pub fn apply_part(&mut self, caller: Caller, process: ProcessId, part: &mut Part, result: Option<i64>) {
-        let is_appended = part.stat.as_ref().is_some_and(|stat| self.ledger.is_appended(stat));
-        if part.effect == Effect::Rewrite && !is_appended {
+        if part.is_irrelevant_rewrite(&self.ledger) {
             return;
         }
         let Meaning { operations, kind, copy_up, .. } = part.meaning();

@@ -58,7 +58,7 @@ impl Recording {
             let on_loss = self.byte_store.capture.on_loss();
             match self.protector().try_protect(&part.path, &stat, Threat::Unlink, on_loss) {
                 Ok(claim) => part.protected = claim,
-                Err(reason) => part.unkept = Some(reason),
+                Err(reason) => part.loss = Some(reason),
             }
         }
     }

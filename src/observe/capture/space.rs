@@ -65,7 +65,7 @@ pub struct Space {
     blobs: File,
     written: Arc<AtomicU64>,
     usage: Arc<Usage>,
-    on_loss: OnLoss,
+    pub(super) on_loss: OnLoss,
     /// How long a file of ours may be (RLIMIT_FSIZE, setrlimit(2)).
     longest: u64,
     /// What the manifest is expected to take.
@@ -205,8 +205,8 @@ impl Space {
     }
 
     /// Gives back what was allocated beyond the end of a file that is written.
-    pub fn trim(on_loss: OnLoss, file: &File) -> io::Result<()> {
-        match on_loss {
+    pub fn trim(&self, file: &File) -> io::Result<()> {
+        match self.on_loss {
             OnLoss::Warn => Ok(()),
             OnLoss::Refuse => file.set_len(file.metadata()?.size()),
         }

@@ -70,19 +70,19 @@ pub(super) struct Examined {
     pub afters: Vec<(NameId, After)>,
     /// How many other paths were only asked for, if the level of the recording leaves those out.
     pub existence_only: Option<u64>,
-    /// The names of which was taken over what was found for the first snapshot.
+    /// The names whose state was taken over from the first snapshot.
     pub kept: HashSet<NameId, foldhash::fast::RandomState>,
 }
 
-/// What changes have changed beside the paths themselves: the directories where a name came or went, and the
-/// files whose number of hard links did.
+/// What changes affect besides the changed paths themselves: the directories that gained or lost an entry, and
+/// the files that gained or lost a hard link.
 #[derive(Debug, Default)]
-struct Beside {
+struct Affected {
     directories: HashSet<NameId, foldhash::fast::RandomState>,
     inodes: HashSet<InodeId, foldhash::fast::RandomState>,
 }
 
-impl Beside {
+impl Affected {
     fn contains(&self, name: NameId, known: &Name) -> bool {
         self.directories.contains(&name) || known.before.is_some_and(|inode| self.inodes.contains(&inode))
     }
@@ -131,11 +131,11 @@ impl<'a> Examiner<'a> {
             return Examined { afters, existence_only: None, kept: self.kept };
         }
         let ledger = &self.recording.ledger;
-        let beside = self.beside(&afters, |name| ledger.names.get(name).rebound);
+        let affected = self.affected_by(&afters, |name| ledger.names.get(name).rebound);
         let mut existence_only = 0;
         for name in rest {
             let known = self.recording.ledger.names.get(name);
-            if beside.contains(name, known) {
+            if affected.contains(name, known) {
                 afters.extend(self.examine(name).map(|after| (name, after)));
             } else if known.operations == Operation::Existence.into() {
                 existence_only += 1;
@@ -174,8 +174,8 @@ impl<'a> Examiner<'a> {
             again.extend(self.examine(name).map(|after| (name, after)));
         }
         let ledger = &self.recording.ledger;
-        let beside = self.beside(&again, |name| changes.names.get(&name) == Some(&true));
-        kept.retain(|name, _| !beside.contains(*name, ledger.names.get(*name)));
+        let affected = self.affected_by(&again, |name| changes.names.get(&name) == Some(&true));
+        kept.retain(|name, _| !affected.contains(*name, ledger.names.get(*name)));
         // Whatever is above what is there is a directory, though no call has made it one.
         for (name, _) in again.iter().filter(|(name, after)| after.stat(*name, ledger).is_some()) {
             let mut path = ledger.names.path(*name);
@@ -192,7 +192,8 @@ impl<'a> Examiner<'a> {
         let parents = &mut self.parents;
         kept.retain(|name, after| {
             let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
-            let Some(first) = first.filter(|first| open.may_hold(ledger.names.path(*name), first.identity()))
+            let Some(first) =
+                first.filter(|first| open.may_contain(ledger.names.path(*name), first.identity()))
             else {
                 return true;
             };
@@ -205,23 +206,24 @@ impl<'a> Examiner<'a> {
         self.known = kept;
     }
 
-    /// What a change has changed beside the path itself; `is_rebound` says of which names.
-    fn beside(&self, changed: &[(NameId, After)], is_rebound: impl Fn(NameId) -> bool) -> Beside {
+    /// What the changes of these names affect besides; `is_rebound` tells for which of them the directory entry
+    /// changed.
+    fn affected_by(&self, changed: &[(NameId, After)], is_rebound: impl Fn(NameId) -> bool) -> Affected {
         let ledger = &self.recording.ledger;
-        let mut beside = Beside::default();
+        let mut affected = Affected::default();
         for (name, after) in changed {
             let known = ledger.names.get(*name);
             if is_rebound(*name) {
                 let directory = resolve::parent_of(ledger.names.path(*name));
-                beside.directories.extend(directory.and_then(|directory| ledger.names.find(directory)));
+                affected.directories.extend(directory.and_then(|directory| ledger.names.find(directory)));
             }
             let has_more_names = |stat: &Stat| stat.is_regular() && stat.nlink > 1;
             let before = known.before.filter(|id| has_more_names(&ledger.inodes.get(*id).before));
             let after = after.stat(*name, ledger).filter(has_more_names);
             let after = after.and_then(|stat| ledger.inodes.find(stat.identity()));
-            beside.inodes.extend(before.into_iter().chain(after));
+            affected.inodes.extend(before.into_iter().chain(after));
         }
-        beside
+        affected
     }
 
     /// What is at a name; none where nothing is known of it.
@@ -280,12 +282,10 @@ impl<'a> Examiner<'a> {
                 Some(facts)
             }
             Some(_) => self.recording.repositories.classify_again(&path, found.as_ref(), pin),
-            // A working tree may have come to hold it since.
-            None if known.git_epoch != self.git_epoch && self.recording.repositories.may_hold(&path) => {
-                self.recording.repositories.classify_again(&path, found.as_ref(), pin)
-            }
-            // Nobody asked at first sight.
-            None if !has_inputs && self.is_changed(name) => {
+            // A working tree may have come to hold it since, or nobody asked at first sight.
+            None if known.git_epoch != self.git_epoch && self.recording.repositories.may_hold(&path)
+                || !has_inputs && self.is_changed(name) =>
+            {
                 self.recording.repositories.classify_again(&path, found.as_ref(), pin)
             }
             None => None,
@@ -439,14 +439,10 @@ impl<'a> Examiner<'a> {
 
     /// A file that changed though no traced call changed it.
     fn warn_external_change(&mut self, name: NameId, now: Option<&Stat>) {
-        let known = self.recording.ledger.names.get(name);
-        let inode = self.recording.ledger.before(name);
-        if known.operations.intersects(Operations::CHANGES)
-            || known.rebound
-            || inode.is_some_and(|inode| inode.written)
-        {
+        if self.is_changed(name) {
             return;
         }
+        let inode = self.recording.ledger.before(name);
         let changed = match (inode, now) {
             (None, None) => false,
             (Some(inode), Some(now)) => {

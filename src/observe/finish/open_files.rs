@@ -11,6 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
+use crate::observe::resolve::view;
 use crate::trace::sys::Tid;
 
 /// The files that some processes may change.
@@ -46,7 +47,7 @@ impl OpenFiles {
     }
 
     /// Whether the file at `path` with these numbers may be one of them.
-    pub fn may_hold(&self, path: &[u8], identity: (u64, u64)) -> bool {
+    pub fn may_contain(&self, path: &[u8], identity: (u64, u64)) -> bool {
         match self {
             OpenFiles::Known(found) => found.identities.contains(&identity) || found.mapped.contains(path),
             OpenFiles::Any => true,
@@ -64,11 +65,12 @@ impl Found {
                 let Ok(info) = read_to_string(thread.join("fdinfo").join(entry.file_name())) else {
                     continue;
                 };
+                if !is_writable(&info) {
+                    continue;
+                }
                 let flags = AtFlags::STATX_DONT_SYNC;
                 let Ok(file) = statx(CWD, entry.path(), flags, StatxFlags::INO) else { continue };
-                if is_writable(&info) {
-                    self.identities.insert((makedev(file.stx_dev_major, file.stx_dev_minor), file.stx_ino));
-                }
+                self.identities.insert((makedev(file.stx_dev_major, file.stx_dev_minor), file.stx_ino));
             }
         }
         for line in read(process.join("maps"))?.split(|byte| *byte == b'\n') {
@@ -102,9 +104,7 @@ impl Found {
 
 /// Whether the flags of a descriptor, as proc_pid_fdinfo(5) shows them, allow writing.
 fn is_writable(info: &str) -> bool {
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-    flags.is_none_or(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
+    view::descriptor_flags(info).is_none_or(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
         assert!(matches!(files, OpenFiles::Known(_)));
         let found = paths.each_ref().map(|path| {
             let metadata = path.metadata().unwrap();
-            files.may_hold(b"/", (metadata.dev(), metadata.ino()))
+            files.may_contain(b"/", (metadata.dev(), metadata.ino()))
         });
         assert_eq!(found, [false, true, true, true]);
     }
@@ -148,6 +148,6 @@ mod tests {
         found.add_mapping(b"7f02-7f03 rw-p 00000000 00:00 0 ");
         found.add_mapping(b"");
         assert_eq!(found.identities.iter().copied().collect::<Vec<_>>(), [(makedev(0xfd, 1), 77)]);
-        assert!(OpenFiles::Known(found).may_hold(b"/a b", (1, 2)));
+        assert!(OpenFiles::Known(found).may_contain(b"/a b", (1, 2)));
     }
 }

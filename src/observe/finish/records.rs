@@ -7,7 +7,7 @@ use crate::git::{self, GitFacts, Repositories};
 use crate::observe::capture::{Capture, Outcome};
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
-use crate::observe::ledger::inodes::{Attributes, Content, Stat};
+use crate::observe::ledger::inodes::{Attributes, Content, Inode, Stat};
 use crate::observe::ledger::names::Name;
 use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitState, Present, State};
 
@@ -59,13 +59,8 @@ impl Files<'_> {
 
     fn before(&self, name: &Name) -> State {
         let Some(id) = name.before else { return State::Absent { tombstone: false } };
-        let inode = self.ledger.inodes.get(id);
-        let mut present = present(&inode.before);
+        let mut present = present_before(self.ledger.inodes.get(id));
         present.entries_digest = name.entries();
-        if let Some(extra) = inode.extra.as_deref() {
-            present.target.clone_from(&extra.target);
-            put_attributes(&mut present, &extra.attributes);
-        }
         self.put_content_of(id, &mut present);
         State::Present(Box::new(present))
     }
@@ -131,7 +126,17 @@ impl Files<'_> {
     }
 }
 
-pub(in crate::observe) fn put_attributes(present: &mut Present, attributes: &Attributes) {
+/// The before-state of an inode, without its content and entries.
+pub(in crate::observe) fn present_before(inode: &Inode) -> Present {
+    let mut present = present(&inode.before);
+    if let Some(extra) = inode.extra.as_deref() {
+        present.target.clone_from(&extra.target);
+        put_attributes(&mut present, &extra.attributes);
+    }
+    present
+}
+
+fn put_attributes(present: &mut Present, attributes: &Attributes) {
     present.xattrs.clone_from(&attributes.xattrs);
     present.inode_flags.clone_from(&attributes.flags);
 }
@@ -142,7 +147,7 @@ fn put(present: &mut Present, outcome: Outcome) {
     present.blob_omitted = outcome.omitted;
 }
 
-pub(in crate::observe) fn present(stat: &Stat) -> Present {
+fn present(stat: &Stat) -> Present {
     Present::of(FileType::from_mode(stat.mode).unwrap_or(FileType::File), stat)
 }
 

@@ -113,7 +113,8 @@ impl ByteStore {
 
     /// Tells the journal of bytes that a call may destroy, of the file that is `now`.
     fn journal_held(&mut self, id: InodeId, held: &Held, now: &FileStat) {
-        let stores = self.is_within_limit(held);
+        // Only bytes in memory go into the journal itself.
+        let stores = !matches!(held, Held::Bytes(_)) || self.is_within_limit(held);
         if let Some(journal) = &mut self.journal {
             journal.hold(id, held, (now.st_dev, now.st_ino), stores);
         }

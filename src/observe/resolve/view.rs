@@ -40,6 +40,12 @@ pub fn descriptor_link(caller: Caller, fd: i32) -> String {
     format!("/proc/{}/fd/{fd}", caller.tid)
 }
 
+/// The flags of a descriptor, by the text of its file in /proc/PID/fdinfo (proc_pid_fdinfo(5)).
+pub fn descriptor_flags(info: &str) -> Option<i32> {
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    i32::from_str_radix(flags.trim(), 8).ok()
+}
+
 /// The text of a symlink under /proc/TID, such as `cwd`, `root` or `fd/3`.
 fn proc_link(caller: Caller, what: &str) -> Result<Vec<u8>, Unresolved> {
     resolve::read_magic_link(format!("/proc/{}/{what}", caller.tid).as_bytes())
