@@ -53,7 +53,7 @@ fn repository(user: User) -> Place {
     place.write("tree/deep/file", "deep");
     symlink("file", place.at("tree/deep/link")).unwrap();
     symlink("read", place.at("symlink")).unwrap();
-    fs::hard_link(place.at("hard.one"), place.at("hard.two")).unwrap();
+    place.hard_link("hard.one", "hard.two");
     place.write("exec.sh", "#!/bin/sh\n: nothing\n");
     chmod(place.at("exec.sh"), 0o755);
     place.write(".gitignore", "ignored/\n");
@@ -267,9 +267,9 @@ fn after_bytes_are_in_the_snapshot_or_in_the_live_file() {
         let cat = place.verb("cat", &[small.to_str().unwrap()]).expect(0);
         assert_eq!(cat.stdout.as_bytes(), recorded.content(&recorded.after, "small"));
         if keep == "undo" {
+            let (diff, restore) = (diff.expect(1), restore.expect(1));
             for name in left_to_live() {
                 let path = place.at(&name);
-                let (diff, restore) = (diff.expect_ref(1), restore.expect_ref(1));
                 assert!(diff.stderr.contains(&format!("diff {name}: its content after")), "{diff:#?}");
                 assert!(
                     restore.stderr.contains(&format!("{}: only its digest", path.display())),
@@ -449,14 +449,13 @@ fn what_changes_beside_a_path_is_undone_at_every_level() {
     for keep in LEVELS {
         let place = Place::new();
         place.write("directory/one", "same");
-        fs::hard_link(place.at("directory/one"), place.at("two")).unwrap();
+        place.hard_link("directory/one", "two");
         let directory = File::open(place.at("directory")).unwrap();
         directory.set_modified(std::time::UNIX_EPOCH).unwrap();
         let script = "test -e two; ls -d directory; rm directory/one";
         Run::from(place.record_with(&["--keep", keep, "--quiet"], script)).expect(0);
         place.verb("restore", &["--before"]).expect(0);
-        let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
-        assert_eq!(inode("directory/one"), inode("two"), "{keep}");
+        assert_eq!(place.inode("directory/one"), place.inode("two"), "{keep}");
         assert_eq!(directory.metadata().unwrap().modified().unwrap(), std::time::UNIX_EPOCH, "{keep}");
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use agent_snapshot::snapshot::journal::{Frame, Reader};
 use agent_snapshot::snapshot::layout::JOURNAL;
@@ -50,6 +51,7 @@ fn frames(place: &Place) -> Vec<Frame> {
 
 /// Waits until the journal says that nothing is held by a descriptor alone.
 fn wait_until_stored(place: &Place) {
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let mut held = HashSet::new();
         let mut stored = BTreeMap::new();
@@ -66,8 +68,18 @@ fn wait_until_stored(place: &Place) {
         if held.is_empty() {
             return;
         }
+        assert!(Instant::now() < deadline, "only a descriptor holds {held:?}");
         std::thread::yield_now();
     }
+}
+
+/// A place with a large and a small file, of whose recording everything was killed after `script`.
+fn killed_after(script: &str) -> Place {
+    let place = Place::new();
+    place.write("large", noise(1, 300_000));
+    place.write("small", "small\n");
+    record_and_kill(&place, &[], script);
+    place
 }
 
 /// Records a script, and kills everything when it is done.
@@ -139,7 +151,7 @@ fn everything_that_was_destroyed_is_recovered() {
             let (onto, moved) = (place.file(&snapshot, "onto"), place.file(&snapshot, "made"));
             assert_eq!(onto.renamed_from.as_deref(), Some(place.path("from").as_slice()));
             assert!(moved.before.present().is_none() && moved.after.present().is_some());
-            assert_eq!(fs::read_dir(&place.out).unwrap().count(), 2);
+            assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
             // Forth, where it is, and back.
             place.verb("verify", &[]).expect(0);
             place.verb("restore", &["--before"]).expect(0);
@@ -212,10 +224,7 @@ fn processes_are_recovered() {
 
 #[test]
 fn content_that_was_still_being_copied_is_named() {
-    let place = Place::new();
-    place.write("large", noise(1, 300_000));
-    place.write("small", "small\n");
-    record_and_kill(&place, &[], "rm small large");
+    let place = killed_after("rm small large");
     // As if the recorder had been killed before it had written a row group.
     let frames = frames(&place);
     let group = frames.iter().find_map(|frame| match frame {
@@ -380,10 +389,7 @@ fn ways_of<'w>(wanted: &BTreeMap<String, Vec<u8>>, ways: &[&'w str]) -> Vec<&'w 
 }
 
 fn kill_at_random(rounds: usize, files: usize) {
-    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    let seed = std::env::var("KILLS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(seed);
-    println!("KILLS_SEED={seed}");
-    let mut random = Random::new(seed.into());
+    let mut random = Random::seeded();
     let template = Place::new();
     let wanted = make_files(&template, &mut random, files);
     for round in 0..rounds {
@@ -406,10 +412,7 @@ fn slow_killed_at_any_moment_every_byte_is_recorded_or_named() {
 
 #[test]
 fn recovery_that_is_killed_at_any_call_can_be_repeated() {
-    let place = Place::new();
-    place.write("large", noise(1, 300_000));
-    place.write("small", "small\n");
-    record_and_kill(&place, &[], "rm large small; echo made > made");
+    let place = killed_after("rm large small; echo made > made");
     let kept = place.base().join("kept");
     place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
     let again = || {
@@ -500,13 +503,13 @@ fn older_snapshot_stays_beside_a_recovered_one() {
     assert_eq!(place.snapshot().header().id, older);
     let recovered = Snapshot::open(&place.base().join("out-recovered-1")).unwrap();
     assert_eq!(bytes(&recovered, place.file(&recovered, "f"), true), b"precious\n");
-    assert_eq!(fs::read_dir(&place.out).unwrap().count(), 2);
+    assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
     let again = place.verb("recover", &[]).expect(0);
     assert!(again.stderr.contains("nothing to recover"), "{again:?}");
 }
 
 #[test]
-fn journal_that_can_not_be_recovered_is_refused_in_one_sentence() {
+fn journal_that_cannot_be_recovered_is_refused_in_one_sentence() {
     let place = Place::new();
     let say = |run: crate::support::Run, status: i32, words: &str| {
         let run = run.expect(status);
@@ -579,8 +582,7 @@ fn discarding_removes_the_journal_and_nothing_else() {
     let mut child = record_and_stay(&place, &[], "printf x | dd of=large conv=notrunc 2> /dev/null");
     kill_all(&mut child);
     place.verb("recover", &["--discard"]).expect(0);
-    let names: Vec<_> = fs::read_dir(&place.out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(names.iter().all(|name| name == "manifest.json" || name == "blobs.parquet"), "{names:?}");
+    assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
     assert_eq!(place.snapshot().header().id, older);
 }
 

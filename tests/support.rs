@@ -125,6 +125,17 @@ pub fn status(output: &Output) -> i32 {
 pub struct Random(u64);
 
 impl Random {
+    /// Numbers that a failure can be repeated with: the seed is printed, or taken from KILLS_SEED.
+    pub fn seeded() -> Random {
+        let seed = std::env::var("KILLS_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| {
+            let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+            u64::from(now.subsec_nanos()) << 20 | now.as_secs() & 0xf_ffff
+        });
+        println!("KILLS_SEED={seed}");
+        Random::new(seed)
+    }
+
     pub fn new(seed: u64) -> Random {
         Random(seed | 1)
     }

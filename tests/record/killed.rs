@@ -12,22 +12,12 @@ use crate::support::{
     tracer_of, wait,
 };
 use agent_snapshot::snapshot::Snapshot;
+use agent_snapshot::snapshot::layout::JOURNAL;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
 /// Longer than any round takes on a busy machine: what takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Numbers that a failure can be repeated with: the seed is printed.
-fn random() -> Random {
-    let seed = std::env::var("KILLS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| {
-        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-        u64::from(now.subsec_nanos()) << 20 | now.as_secs() & 0xf_ffff
-    });
-    println!("KILLS_SEED={seed}");
-    Random::new(seed)
-}
 
 /// Work of many processes and threads, which ends by itself whichever of them is killed.
 const TREE: &str = r#"
@@ -142,7 +132,7 @@ fn kill_recorder(random: &mut Random, rounds: usize) {
         if place.out.exists() {
             place.wait_for_lock();
         }
-        if place.out.join(".agent-snapshot-journal").exists() {
+        if place.out.join(JOURNAL).exists() {
             assert!(!place.out.join("manifest.json").exists());
             place.verb("recover", &[]).expect(0);
         }
@@ -211,7 +201,7 @@ fn command_killed_by_timeout_leaves_a_snapshot() {
 }
 
 #[test]
-fn command_killed_by_its_descent_leaves_a_snapshot() {
+fn command_killed_with_all_its_descendants_leaves_a_snapshot() {
     let place = Place::new();
     let mut child = destroy_and_stay(&place, &[], &[]);
     let front = i32::try_from(child.id()).unwrap();
@@ -259,7 +249,7 @@ fn survivors_are_recorded_on_in_the_background_when_the_front_is_killed() {
     let place = Place::new();
     kill_front_beside_a_survivor(&place, &["--survivors", "background"], "");
     let first = place.verb("show", &[]).expect(0);
-    place.write("fifo", "go\n");
+    let _fifo = place.write_to_fifo("fifo", "go\n");
     assert!(first.stdout.contains("killed") && first.stdout.contains("were running"), "{first:?}");
     check_killed(&place);
 }
@@ -274,7 +264,7 @@ fn verb_waits_for_the_recorder_of_a_killed_recording() {
     let mut show = show.spawn().unwrap();
     let mut waits = String::new();
     BufReader::new(show.stderr.as_mut().unwrap()).read_line(&mut waits).unwrap();
-    place.write("fifo", "go\n");
+    let _fifo = place.write_to_fifo("fifo", "go\n");
     let shown = show.wait_with_output().unwrap();
     assert!(waits.contains("waiting for process"), "{waits}");
     assert!(shown.status.success() && String::from_utf8_lossy(&shown.stdout).contains("killed"), "{shown:?}");
@@ -282,22 +272,22 @@ fn verb_waits_for_the_recorder_of_a_killed_recording() {
 
 #[test]
 fn killing_any_tracee_leaves_a_complete_snapshot() {
-    kill_in_the_tree(&mut random(), 100);
+    kill_in_the_tree(&mut Random::seeded(), 100);
 }
 
 #[test]
 #[ignore = "slow: thousands of kills"]
 fn slow_killing_any_tracee_leaves_a_complete_snapshot() {
-    kill_in_the_tree(&mut random(), 2000);
+    kill_in_the_tree(&mut Random::seeded(), 2000);
 }
 
 #[test]
 fn killing_the_recorder_leaves_nothing_running() {
-    kill_recorder(&mut random(), 12);
+    kill_recorder(&mut Random::seeded(), 12);
 }
 
 #[test]
 #[ignore = "slow: hundreds of recordings"]
 fn slow_killing_the_recorder_leaves_nothing_running() {
-    kill_recorder(&mut random(), 300);
+    kill_recorder(&mut Random::seeded(), 300);
 }

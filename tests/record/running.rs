@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
@@ -211,17 +211,9 @@ fn killing_the_recorder_leaves_the_first_snapshot_whole() {
         assert_eq!(bytes(&snapshot, place.file(&snapshot, "untouched"), true), b"as ever\n");
         assert_eq!(bytes(&snapshot, place.file(&snapshot, "docs/large"), true), vec![7; 3 << 20]);
         assert_eq!(place.snapshot().header().id, first.header().id);
-        assert_eq!(names_in(&place.out), ["blobs.parquet", "manifest.json"]);
+        assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
         assert_eq!(place.verb("recover", &[]).status, 0);
     }
-}
-
-fn names_in(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).unwrap();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 /// Ends a recording whose recorder is killed at its `number`th `call` from now on; whether there was one, and
@@ -246,10 +238,10 @@ fn kill_at(call: &str, number: usize) -> (bool, bool) {
     let running = snapshot.header().running;
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "docs/large"), true), vec![7; 3 << 20]);
     assert_eq!(snapshot.find(&place.path("later")).is_some(), !running);
-    let was_killed = running || names_in(&place.out) != ["blobs.parquet", "manifest.json"];
+    let was_killed = running || place.names_in_out() != ["blobs.parquet", "manifest.json"];
     let recovered = place.verb("recover", &[]);
     assert_eq!(recovered.status, 0, "{recovered:?}");
-    assert_eq!(names_in(&place.out), ["blobs.parquet", "manifest.json"]);
+    assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
     let beside = PathBuf::from(format!("{}-recovered-1", place.out.display()));
     assert_eq!(beside.exists(), running, "{recovered:?}");
     (was_killed, running)

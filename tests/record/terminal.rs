@@ -454,7 +454,7 @@ fn what_ignores_the_hangup_outlives_the_terminal() {
             let Terminal { master, mut shell, place, .. } = terminal;
             drop(master);
             wait(&mut shell);
-            place.write("fifo", "word\n");
+            let _fifo = place.write_to_fifo("fifo", "word\n");
             while !fs::read(place.at("late")).is_ok_and(|text| text == b"word\n") {
                 assert!(Instant::now() < deadline, "{wrap}: it did not outlive the terminal");
                 std::thread::yield_now();

@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -73,6 +75,33 @@ impl Place {
         if self.user == User::Nobody {
             give_away(&self.work);
         }
+    }
+
+    /// Writes to a FIFO below `work`, whether or not anybody reads it: that may be done as long as the result is open.
+    #[must_use]
+    pub fn write_to_fifo(&self, name: &str, text: &str) -> fs::File {
+        let mut fifo = fs::File::options().read(true).write(true).open(self.at(name)).unwrap();
+        fifo.write_all(text.as_bytes()).unwrap();
+        fifo
+    }
+
+    /// Makes a hard link below `work`.
+    pub fn hard_link(&self, from: &str, to: &str) {
+        fs::hard_link(self.at(from), self.at(to)).unwrap();
+    }
+
+    /// The inode number of a file below `work`.
+    pub fn inode(&self, name: &str) -> u64 {
+        fs::metadata(self.at(name)).unwrap().ino()
+    }
+
+    /// What is in the directory of the snapshot, sorted.
+    pub fn names_in_out(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.out).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     /// A program as the user of this place, with nothing of the developer's own settings.
@@ -250,13 +279,6 @@ impl Run {
     /// Asserts that the run ended with `status`.
     #[track_caller]
     pub fn expect(self, status: i32) -> Run {
-        self.expect_ref(status);
-        self
-    }
-
-    /// Asserts that the run ended with `status`.
-    #[track_caller]
-    pub fn expect_ref(&self, status: i32) -> &Run {
         assert_eq!(self.status, status, "{self:#?}");
         self
     }

@@ -1,7 +1,6 @@
 //! Real commands, recorded and undone.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -115,11 +114,10 @@ fn removed_hard_links_are_restored_as_one_file() {
     for keep in LEVELS {
         let place = Place::new();
         place.write("src/two", "x");
-        fs::hard_link(place.at("src/two"), place.at("src/hard")).unwrap();
+        place.hard_link("src/two", "src/hard");
         record_keeping(&place, keep, "rm -rf src");
         place.verb("restore", &["--before"]).expect(0);
-        let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
-        assert_eq!(inode("src/two"), inode("src/hard"));
+        assert_eq!(place.inode("src/two"), place.inode("src/hard"));
     }
 }
 
@@ -128,17 +126,16 @@ fn names_moved_to_another_inode_are_restored_together() {
     for keep in LEVELS {
         let place = Place::new();
         place.write("one", "");
-        fs::hard_link(place.at("one"), place.at("two")).unwrap();
-        fs::hard_link(place.at("one"), place.at("stays")).unwrap();
+        place.hard_link("one", "two");
+        place.hard_link("one", "stays");
         let script = "chmod 600 stays; touch new; chmod 700 new; mv new one; ln -f one two";
         record_keeping(&place, keep, script);
-        let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
         for _ in 0..2 {
             place.verb("restore", &["--before"]).expect(0);
-            assert_eq!([inode("one"), inode("two")], [inode("stays"); 2]);
+            assert_eq!([place.inode("one"), place.inode("two")], [place.inode("stays"); 2]);
             place.verb("restore", &[]).expect(0);
-            assert_eq!(inode("one"), inode("two"));
-            assert_ne!(inode("one"), inode("stays"));
+            assert_eq!(place.inode("one"), place.inode("two"));
+            assert_ne!(place.inode("one"), place.inode("stays"));
             let again = place.verb("restore", &[]).expect(0);
             assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
         }
@@ -150,13 +147,12 @@ fn one_name_is_parted_from_a_file_that_another_name_stays_with() {
     for keep in LEVELS {
         let place = Place::new();
         place.write("one", "same");
-        fs::hard_link(place.at("one"), place.at("two")).unwrap();
+        place.hard_link("one", "two");
         place.write("other", "same");
         record_keeping(&place, keep, "ln -f other one; ln -f other two");
         place.verb("restore", &["--before", "one"]).expect(0);
-        let inode = |name| fs::metadata(place.at(name)).unwrap().ino();
-        assert_ne!(inode("one"), inode("other"));
-        assert_eq!(inode("two"), inode("other"));
+        assert_ne!(place.inode("one"), place.inode("other"));
+        assert_eq!(place.inode("two"), place.inode("other"));
     }
 }
 
