@@ -76,7 +76,10 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
 
 /// Whether the directory has the first snapshot of a recording that goes on in the background.
 fn has_first(path: &Path, id: &str) -> bool {
-    Snapshot::open(path).is_ok_and(|snapshot| snapshot.header().id == id)
+    Snapshot::open(path).is_ok_and(|snapshot| {
+        let header = snapshot.header();
+        header.id == id && header.running
+    })
 }
 
 fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> VerbResult {
