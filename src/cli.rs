@@ -124,7 +124,8 @@ pub enum KeepLevel {
 pub enum OnLossChoice {
     /// Let the call go on, and say so at once
     Warn,
-    /// Let the call fail: ENOSPC, EACCES for an unreadable file, EFBIG for --max-blob-bytes
+    /// Let the call fail: ENOSPC, EACCES for an unreadable file, EFBIG for --max-blob-bytes, EBUSY for one that
+    /// others keep changing
     Refuse,
 }
 

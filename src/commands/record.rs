@@ -1,4 +1,4 @@
-//! Records a command, with two processes of ours.
+//! Records a command, with processes of our own.
 //!
 //! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for and
 //! the parent of the command, `tracing.rs` the one that traces; `channel.rs` is between them. `witness.rs`
