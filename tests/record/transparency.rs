@@ -123,6 +123,20 @@ fn command_inherits_the_recorders_attributes() {
     compare_launch("taskset 1 $record $inherited identity");
 }
 
+/// As in a container whose first process was put into the namespace by a runtime outside of it.
+#[test]
+fn process_group_and_session_may_lie_outside_of_the_pid_namespace() {
+    let unshare = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    if !Place::new().can_run(&[&unshare[..], &["true"]].concat()) {
+        println!("skipped: no PID namespace can be created here");
+        return;
+    }
+    compare_launch(&format!(
+        "{} sh -c '$record sh -c \"cut -d \\  -f 5-6 /proc/self/stat; echo text > file; kill -TERM \\$\\$\"; echo $?'",
+        unshare.join(" ")
+    ));
+}
+
 #[test]
 fn parent_death_signal_reaches_the_command() {
     if !has("setpriv") {

@@ -8,10 +8,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+// Those of rustix panic where the group or the session is one outside of the PID namespace, whose ID is 0.
+use nix::unistd::{Pid, getpgid, getpgrp, getpid, getsid};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getpgid, getpgrp, getpid, getsid, kill_process_group, setrlimit,
-};
+use rustix::process::{Resource, Rlimit, Signal, kill_current_process_group, kill_process_group, setrlimit};
 
 use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
 use super::descriptors::{self, wait_readable};
@@ -221,17 +221,16 @@ impl Front {
     /// session ends: to the shell and to `sshd` the command is that leader, and this process may live on.
     fn leave_terminal(&self) {
         let terminal = rustix::fs::open(c"/dev/tty", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        let foreground = terminal.and_then(rustix::termios::tcgetpgrp).ok();
-        let Some(group) = foreground.or_else(|| self.hung_up.then(getpgrp)) else { return };
-        let _ = kill_process_group(group, Signal::HUP);
-        if foreground.is_none() {
-            let _ = kill_process_group(group, Signal::CONT);
+        if let Ok(foreground) = terminal.and_then(rustix::termios::tcgetpgrp) {
+            let _ = kill_process_group(foreground, Signal::HUP);
+        } else if self.hung_up {
+            let _ = kill_current_process_group(Signal::HUP);
+            let _ = kill_current_process_group(Signal::CONT);
         }
     }
 
     fn is_command_in_our_group(&self) -> bool {
-        let command = Pid::from_raw(self.command.0);
-        command.is_some_and(|command| getpgid(Some(command)) == Ok(getpgrp()))
+        getpgid(Some(Pid::from_raw(self.command.0))) == Ok(getpgrp())
     }
 
     /// Stops this process as the command was stopped, for the shell's job control.
