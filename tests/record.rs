@@ -17,6 +17,7 @@ mod losses;
 mod mounts;
 mod namespaces;
 mod notifications;
+mod own_program;
 mod permissions;
 mod rename;
 mod resources;

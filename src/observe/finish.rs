@@ -1,7 +1,7 @@
 //! The end of a recording: the states after, and the manifest's records of it all.
 //!
 //! - `examine.rs`: takes the state of each path, as one of `after.rs`.
-//! - `open_files.rs`: what the tree may go on to change after a first snapshot.
+//! - `open_files.rs`: what the tree may go on to change after interim states were taken.
 //! - `misfits.rs`: leaves out what contradicts other records.
 //! - `records.rs`: the records, made one by one.
 //!
@@ -16,12 +16,12 @@ mod records;
 use std::fs::File;
 use std::io;
 
-use self::after::{After, AfterContent, First};
+use self::after::{After, AfterContent, Interim};
 use self::examine::{Examined, Examiner};
 use self::open_files::OpenFiles;
 pub use self::records::Files;
 pub(super) use self::records::{git_state, present_before};
-use super::ledger::ChangesSinceFirst;
+use super::ledger::ChangesSinceInterim;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
 use super::recorder::Recorder;
@@ -162,10 +162,24 @@ impl Recording {
             files: Files { ledger, repositories: &self.repositories, capture, afters: &afters },
         })?;
         if let Some(open) = open {
-            self.first = Some(First { afters, open });
-            self.ledger.changes_since_first = Some(ChangesSinceFirst::default());
+            self.goes_on_from(Interim { afters, open });
         }
         Ok(committed)
+    }
+
+    /// Takes the states of what the tree has changed so far: what somebody else changes from now on is no change
+    /// of the tree.
+    pub fn take_interim_states(&mut self) {
+        let open = OpenFiles::of(self.processes.living());
+        let names = self.ledger.names.sorted();
+        let afters = Examiner::new(self).examine_all(names).afters;
+        self.byte_store.capture.release_files();
+        self.goes_on_from(Interim { afters, open });
+    }
+
+    fn goes_on_from(&mut self, interim: Interim) {
+        self.interim = Some(interim);
+        self.ledger.changes_since_interim = Some(ChangesSinceInterim::default());
     }
 
     /// Tells of inodes that were renamed, and whose bytes are at no recorded name any more.

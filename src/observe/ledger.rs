@@ -35,13 +35,13 @@ pub struct Ledger {
     pub in_flight: InFlight,
     /// Names that are gone from directories which were not listed yet, by directory.
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
-    /// What was changed since the first snapshot of a recording that goes on.
-    pub(super) changes_since_first: Option<ChangesSinceFirst>,
+    /// What was changed since interim states were taken.
+    pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }
 
-/// What calls have changed since a first snapshot was taken.
+/// What calls have changed since interim states were taken.
 #[derive(Debug, Default)]
-pub struct ChangesSinceFirst {
+pub struct ChangesSinceInterim {
     /// The names, and whether they stand for something else now.
     pub names: HashMap<NameId, bool, foldhash::fast::RandomState>,
     /// What was changed in place.

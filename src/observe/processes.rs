@@ -40,7 +40,19 @@ impl Process {
     }
 }
 
-/// What a living process means for name resolution and rights.
+/// Whether a process executes our own program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OwnProgram {
+    /// It executes another one.
+    #[default]
+    No,
+    /// It does, and has changed nothing yet.
+    Runs,
+    /// It does, and has changed something.
+    Changes,
+}
+
+/// What a living process means for name resolution, rights and the record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessTraits {
     /// Its root or mount namespace may not be ours.
@@ -51,6 +63,8 @@ pub struct ProcessTraits {
     pub shares_memory: bool,
     /// Another process may change its working directory.
     pub shares_working_directory: bool,
+    /// Whether it executes our own program, whose changes are not the tree's.
+    pub own_program: OwnProgram,
 }
 
 impl ProcessTraits {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
+use super::calls::own_program::program_of;
 use super::capture::Capture;
 use super::ledger::Ledger;
 use super::ledger::ids::ProcessId;
@@ -78,6 +79,7 @@ impl Recorder {
         let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring } = options;
         let recording = Recording {
             allow_io_uring,
+            own_program: program_of("self"),
             policy: Policy::new(ignore, own_directory),
             credentials: Credentials::of(Tid(std::process::id().cast_signed())),
             resolver: Resolver::default(),
@@ -89,7 +91,7 @@ impl Recorder {
             warnings: Warnings::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
-            first: None,
+            interim: None,
         };
         Recorder { state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
     }
@@ -229,7 +231,11 @@ impl Observer for Recorder {
 
 impl Recording {
     pub fn before(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        let is_own = self.is_own_call(caller, call);
         if call.decoded.is_read_only() {
+            if is_own {
+                return Decision::Continue;
+            }
             // A process that was killed while its notification waited has made no call.
             return match self.processes.living_id(caller.tgid) {
                 Some(process) => self.judge_read_only(caller, process, call),
@@ -242,7 +248,7 @@ impl Recording {
         {
             return verdict;
         }
-        self.prepare(caller, call)
+        if is_own { self.prepare_own_call(caller, call) } else { self.prepare(caller, call) }
     }
 
     /// Judges a call that matters beyond its paths; none where its result is wanted all the same.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::finish::after::First;
+use super::finish::after::Interim;
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
 use super::ledger::ids::{NameId, ProcessId};
@@ -32,6 +32,8 @@ use crate::trace::syscalls::{Access, Effect, FileRef};
 pub struct Recording {
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
+    /// Device and inode number of our own program.
+    pub own_program: Option<(u64, u64)>,
     pub policy: Policy,
     /// Our own, which those of the tree are compared with.
     pub credentials: Option<Credentials>,
@@ -46,8 +48,8 @@ pub struct Recording {
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.
     pub mounts: Mounts,
-    /// What was found for the first snapshot, if the recording went on after one.
-    pub first: Option<First>,
+    /// What was found when states were last taken, if the recording went on.
+    pub interim: Option<Interim>,
 }
 
 /// Where a process may leave its core dump, and what was there.

@@ -158,6 +158,11 @@ impl Resolver {
         self.known.distrust();
     }
 
+    /// Forgets all directories: some were changed by calls that are not reported here.
+    pub fn forget_all(&mut self) {
+        self.known.clear();
+    }
+
     /// Forgets one directory, which a traced call has removed.
     pub fn forget_directory(&mut self, directory: &[u8]) {
         self.known.removed(directory);

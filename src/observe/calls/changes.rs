@@ -34,6 +34,8 @@ pub struct Pending {
     name: &'static str,
     /// An open for reading whose path another thread may have rewritten: the file may be another one.
     opens: bool,
+    /// A call of our own program.
+    own: bool,
     /// Its place among the calls in flight, where others may have to wait for it.
     call: CallId,
     /// Where it mounts or unmounts.
@@ -43,23 +45,28 @@ pub struct Pending {
 impl Pending {
     /// Of an open that was judged already, in a process where another thread may rewrite its path.
     pub fn of_read_only_open(name: &'static str, call: CallId) -> Pending {
-        Pending {
-            parts: SmallVec::new(),
-            exec: None,
-            special: None,
-            name,
-            opens: true,
-            call,
-            mount_point: None,
-        }
+        Pending { opens: true, ..Pending::without_paths(name, None, call) }
+    }
+
+    /// Of a call of our own program, of whose paths nothing is recorded.
+    pub fn of_own_call(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
+        Pending { own: true, ..Pending::without_paths(name, special, call) }
+    }
+
+    fn without_paths(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
+        let parts = SmallVec::new();
+        Pending { parts, exec: None, special, name, opens: false, own: false, call, mount_point: None }
     }
 }
 
+/// An access of a call, and the place that it names.
+pub type Located<'a> = (&'a Access, Result<Resolved, Unseen>);
+
 /// What others have to know of a call.
 #[derive(Debug, Default)]
-struct Announcement {
+pub struct Announcement {
     /// The names that it walks and changes.
-    footprint: Footprint,
+    pub footprint: Footprint,
     /// It may wait for something outside.
     waits: bool,
     /// A path may have led nowhere only because of a call in flight.
@@ -94,8 +101,7 @@ impl Recording {
         if !self.ledger.appends && call.decoded.accesses.iter().any(rewrites) {
             return Decision::Continue;
         }
-        let located: SmallVec<[(&Access, Result<Resolved, Unseen>); 2]> =
-            call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect();
+        let located = self.locate_all(caller, call);
         let Announcement { footprint, waits, doubtful } = self.announcement(caller, &located);
         let process = self.processes.id(caller.tgid);
         if doubtful || self.ledger.in_flight.conflicts(&footprint) {
@@ -172,7 +178,13 @@ impl Recording {
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        Decision::AwaitResult(Pending { parts, exec, special, name: call.name, opens, call: id, mount_point })
+        let (name, own, call) = (call.name, false, id);
+        Decision::AwaitResult(Pending { parts, exec, special, name, opens, own, call, mount_point })
+    }
+
+    /// Resolves what each access of a call names.
+    pub fn locate_all<'a>(&mut self, caller: Caller, call: &SyscallEntry<'a>) -> SmallVec<[Located<'a>; 2]> {
+        call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect()
     }
 
     /// Refuses a call, before anything of it has happened, since it may destroy bytes that can't be kept.
@@ -208,11 +220,7 @@ impl Recording {
     }
 
     /// What others have to know of a call that is about to be made.
-    fn announcement(
-        &mut self,
-        caller: Caller,
-        located: &[(&Access, Result<Resolved, Unseen>)],
-    ) -> Announcement {
+    pub fn announcement(&mut self, caller: Caller, located: &[Located<'_>]) -> Announcement {
         let traits = self.processes.traits(caller.tgid);
         let mut announcement = Announcement::default();
         for (access, resolved) in located {
@@ -287,7 +295,10 @@ impl Recording {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn conclude(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens, call, mount_point } = pending;
+        let Pending { mut parts, exec, special, name, opens, own, call, mount_point } = pending;
+        if own {
+            self.forget_all_names();
+        }
         if special == Some(Special::Namespace) {
             self.mounts_settled(caller, mount_point.as_deref());
         }
@@ -436,6 +447,7 @@ impl Recording {
     pub fn executed(&mut self, caller: Caller, pending: Option<Pending>) {
         let process = self.processes.id(caller.tgid);
         self.compare_credentials(caller);
+        self.note_own_program(caller);
         let Some(Pending { parts, exec, call, .. }) = pending else { return };
         if let Some(mut exec) = exec {
             self.find_what_runs(caller, &mut exec);

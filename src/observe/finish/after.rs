@@ -10,8 +10,8 @@ use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Stat};
 use crate::snapshot::{BlobOmitted, Digest};
 
-/// What was found for the first snapshot of a recording that went on.
-pub(in crate::observe) struct First {
+/// What was found when states were taken of a recording that went on.
+pub(in crate::observe) struct Interim {
     /// What was at each name.
     pub afters: Vec<(NameId, After)>,
     /// What the tree may change without a call that is seen.

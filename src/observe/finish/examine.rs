@@ -1,4 +1,4 @@
-//! Examines each path once, when nothing of the tree runs any more, or for a first snapshot.
+//! Examines each path once, when nothing of the tree runs any more, or for interim states.
 //!
 //! Neighbours: the ledger knows what the tree has done to each, `after.rs` has what is found.
 
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::after::{After, AfterContent, First, More, Now};
+use super::after::{After, AfterContent, Interim, More, Now};
 use crate::fs::FileStat;
 use crate::git::GitFacts;
 use crate::observe::capture::{Held, Source, Threat};
@@ -70,7 +70,7 @@ pub(super) struct Examined {
     pub afters: Vec<(NameId, After)>,
     /// How many other paths were only asked for, if the level of the recording leaves those out.
     pub existence_only: Option<u64>,
-    /// The names whose state was taken over from the first snapshot.
+    /// The names whose interim state was taken over.
     pub kept: HashSet<NameId, foldhash::fast::RandomState>,
 }
 
@@ -88,12 +88,12 @@ impl Affected {
     }
 }
 
-/// Takes the states of a recording, after its end or for its first snapshot.
+/// Takes the states of a recording, after its end or meanwhile.
 pub(super) struct Examiner<'a> {
     recording: &'a mut Recording,
     /// What is known to be at a name.
     known: HashMap<NameId, After, foldhash::fast::RandomState>,
-    /// Those of them that are from the first snapshot.
+    /// Those of them that are interim states.
     kept: HashSet<NameId, foldhash::fast::RandomState>,
     /// The directory that was opened last.
     parents: Parents,
@@ -115,8 +115,8 @@ impl<'a> Examiner<'a> {
 
     /// What is at each of these names, which are sorted, as far as the level of the recording asks for it.
     pub fn examine_all(mut self, names: Vec<NameId>) -> Examined {
-        if let Some(first) = self.recording.first.take() {
-            self.keep_first(first, &names);
+        if let Some(interim) = self.recording.interim.take() {
+            self.keep_interim(interim, &names);
         }
         let keep = self.recording.byte_store.keep;
         let is_wanted = |name: &NameId| {
@@ -148,10 +148,10 @@ impl<'a> Examiner<'a> {
         Examined { afters, existence_only: Some(existence_only), kept: self.kept }
     }
 
-    /// Takes over what was found for the first snapshot, as far as no call has changed it since: somebody else
-    /// may have undone what the tree did.
-    fn keep_first(&mut self, First { afters, open }: First, names: &[NameId]) {
-        let changes = self.recording.ledger.changes_since_first.take().unwrap_or_default();
+    /// Takes over the interim states, as far as no call has changed them since: somebody else may have undone what
+    /// the tree did.
+    fn keep_interim(&mut self, Interim { afters, open }: Interim, names: &[NameId]) {
+        let changes = self.recording.ledger.changes_since_interim.take().unwrap_or_default();
         let ledger = &self.recording.ledger;
         let is_changed_inode = |id: Option<InodeId>| id.is_some_and(|id| changes.inodes.contains(&id));
         let mut kept: HashMap<NameId, After, _> = afters

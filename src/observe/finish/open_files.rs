@@ -2,7 +2,7 @@
 //! those that are mapped.
 //!
 //! A change through a descriptor is attributed to the call that opened it. Neighbour: `examine.rs` examines
-//! such a file at the end of a recording, whatever was found for its first snapshot.
+//! such a file at the end of a recording, whatever its interim state was.
 
 use std::collections::HashSet;
 use std::fs::{read, read_dir, read_to_string};

@@ -53,7 +53,7 @@ impl Ledger {
     pub fn apply(&mut self, change: Change<'_>) -> bool {
         let Change { name, stat, kind, operations, by } = change;
         let inode = stat.and_then(|stat| self.inodes.of(stat));
-        if let Some(changes) = self.changes_since_first.as_mut().filter(|_| kind != Kind::Used) {
+        if let Some(changes) = self.changes_since_interim.as_mut().filter(|_| kind != Kind::Used) {
             let in_place = matches!(kind, Kind::Written | Kind::Appended | Kind::Attributes);
             if let Some(name) = name {
                 *changes.names.entry(name).or_default() |= !in_place;

@@ -85,6 +85,12 @@ impl KnownDirectories {
         self.trusted_since = self.clock;
     }
 
+    /// Forgets all of them, so that none is told to be replaced that was changed meanwhile.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+        self.moves.clear();
+    }
+
     /// Notes that a traced call removed the directory at `path`.
     pub(super) fn removed(&mut self, path: &[u8]) {
         self.known.remove(path);

@@ -1,0 +1,125 @@
+//! Our own program, called by a recorded shell: what it changes is its own affair.
+
+use std::fs;
+
+use agent_snapshot::snapshot::WarningKind;
+
+use crate::support::{BINARY, LEVELS, MECHANISMS, Place, bytes, lost};
+
+/// A place with a recording in `out-earlier` of a script, and that directory's name.
+fn after_a_recorded(script: &str) -> (Place, String) {
+    let place = Place::new();
+    place.write("f", "first\n");
+    place.write("read", "as ever\n");
+    place.write("d/x", "x\n");
+    place.write("d/y", "y\n");
+    place.record(script);
+    let earlier = place.base().join("out-earlier");
+    fs::rename(&place.out, &earlier).unwrap();
+    (place, earlier.display().to_string())
+}
+
+#[test]
+fn undo_by_a_recorded_shell_works_and_is_not_recorded() {
+    for mechanism in MECHANISMS {
+        let (place, earlier) = after_a_recorded("echo second > f; mv d e; rm e/x; chmod 600 read");
+        let script = format!(
+            "cat f > copy; cat e/y >> copy; {BINARY} restore --before {earlier} > said || exit
+             ls d >> copy; cat f read >> copy; echo more > g"
+        );
+        let output = place.recorder(mechanism).args(["sh", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read_to_string(place.at("copy")).unwrap(), "second\ny\nx\ny\nfirst\nas ever\n");
+        let snapshot = place.snapshot();
+        assert_eq!(
+            place.recorded(&snapshot),
+            [
+                "copy write",
+                "d existence+directory",
+                "e/y read",
+                "f read",
+                "g write",
+                "read read",
+                "said write"
+            ],
+            "{mechanism}"
+        );
+        assert_eq!(snapshot.header().warnings, [], "{mechanism}");
+        let f = place.file(&snapshot, "f");
+        assert!(f.before == f.after && bytes(&snapshot, f, true) == b"second\n", "{f:?}");
+        // It wrote there through a descriptor that the shell had opened.
+        let said = place.file(&snapshot, "said");
+        assert_eq!(bytes(&snapshot, said, false), fs::read(place.at("said")).unwrap());
+        assert!(!fs::read(place.at("said")).unwrap().is_empty());
+        // An undo of the second recording leaves alone what the first undo did.
+        place.verb("restore", &["--before"]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "first\n");
+        assert!(place.at("d/x").exists() && !place.at("g").exists());
+    }
+}
+
+#[test]
+fn what_the_shell_itself_changed_before_an_undo_keeps_its_states() {
+    for keep in LEVELS {
+        let (place, earlier) = after_a_recorded("echo second > f; rm d/x");
+        let script = format!(
+            "echo third > f; mv d/y d/z; rm read
+             {BINARY} restore --before --force {earlier} > /dev/null || exit; cat f; rm -r d"
+        );
+        let output = place.record_with(&["--keep", keep], &script);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "first\n", "{output:?}");
+        let snapshot = place.snapshot();
+        assert_eq!(lost(&snapshot), [], "{keep:?}");
+        let f = place.file(&snapshot, "f");
+        assert_eq!(bytes(&snapshot, f, true), b"second\n");
+        if keep == "all" {
+            assert_eq!(bytes(&snapshot, f, false), b"third\n", "not what the undo has left");
+        }
+        let (y, x) = (place.file(&snapshot, "d/y"), place.file(&snapshot, "d/x"));
+        assert_eq!(bytes(&snapshot, y, true), b"y\n");
+        assert_eq!(bytes(&snapshot, x, true), b"x\n", "the undo made it and the shell removed it");
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "read"), true), b"as ever\n");
+    }
+}
+
+#[test]
+fn copy_of_our_program_is_any_other_program() {
+    let (place, earlier) = after_a_recorded("echo second > f");
+    fs::copy(BINARY, place.at("copy")).unwrap();
+    let snapshot = place.record(&format!("./copy restore --before {earlier} > /dev/null"));
+    let f = place.file(&snapshot, "f");
+    assert_eq!(
+        (bytes(&snapshot, f, true), bytes(&snapshot, f, false)),
+        (b"second\n".into(), b"first\n".into())
+    );
+}
+
+#[test]
+fn command_that_our_program_runs_is_recorded() {
+    for mechanism in MECHANISMS {
+        let place = Place::new();
+        let inner = place.base().join("out-inner");
+        let script = format!(
+            "{BINARY} --if-unavailable run --snapshot-dir {} -- sh -c 'echo inner > inner' && echo outer > outer",
+            inner.display()
+        );
+        let output = place.recorder(mechanism).args(["sh", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let snapshot = place.snapshot();
+        assert_eq!(place.recorded(&snapshot), ["inner write", "outer write"], "{mechanism}");
+        assert!(snapshot.header().warnings.iter().all(|warning| warning.kind == WarningKind::NestedTracer));
+        assert!(snapshot.find(inner.as_os_str().as_encoded_bytes()).is_none() && !inner.exists());
+    }
+}
+
+#[test]
+fn snapshot_that_is_being_recorded_is_refused_inside_it() {
+    for verb in ["show", "verify", "diff", "restore --before"] {
+        let place = Place::new();
+        let output = place.record_with(&[], &format!("echo x > f; {BINARY} {verb} {}", place.out.display()));
+        assert_eq!(output.status.code(), Some(3), "{verb}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("holds a recording that has not ended"), "{verb}: {said}");
+        assert!(place.at("f").exists());
+    }
+}
