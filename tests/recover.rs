@@ -447,7 +447,9 @@ fn cut_journal_is_that_of_a_shorter_recording() {
     let place = Place::new();
     place.write("large", noise(1, 100_000));
     record_and_kill(&place, &[], "echo x > f; mkdir d; mv f d/g; rm large; ln -s x l; rm -r d");
-    let whole = fs::read(place.out.join(JOURNAL)).unwrap();
+    let mut whole = fs::read(place.out.join(JOURNAL)).unwrap();
+    // Zeros follow the last frame.
+    whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 1);
     let kept = place.base().join("kept");
     place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
     let mut records = 0;

@@ -131,8 +131,14 @@ impl ChangeJournal {
     fn write_beyond(&mut self, limit: usize) {
         if self.frames.len() >= limit {
             // The journal remembers a failure, and the next flush that is due returns it.
-            let _ = self.journal.write(std::mem::take(&mut self.frames));
+            let _ = self.write();
         }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let written = self.journal.write(&self.frames);
+        self.frames.clear();
+        written
     }
 
     /// Whether there is room for more bytes.
@@ -153,7 +159,7 @@ impl ChangeJournal {
         if !std::mem::take(&mut self.due) || self.failed {
             return Ok(());
         }
-        let written = self.journal.write(std::mem::take(&mut self.frames));
+        let written = self.write();
         self.failed = written.is_err();
         written
     }

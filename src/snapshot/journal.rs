@@ -16,6 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
@@ -30,6 +31,8 @@ const VERSION: &str = "1";
 const LONGEST: u32 = 64 << 20;
 /// Length and checksum.
 const FRAME_HEAD: usize = 8;
+/// The space that is allocated at once: a write that does not extend the file costs a fifth less on ext4.
+const ALLOCATION: u64 = 1 << 20;
 
 /// What the journal's first frame says of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +157,11 @@ impl Frames {
         self.0.len()
     }
 
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Adds who records.
     pub fn begin(&mut self, begin: &Begin) {
         self.json(kind::BEGIN, &[], begin);
@@ -274,8 +282,10 @@ pub struct RecordingJournal {
 
 #[derive(Debug, Default)]
 struct WrittenState {
-    /// How long the file is up to its last whole frame.
+    /// Where the last whole frame ends.
     length: u64,
+    /// How long the file is: what follows the last frame is zeros, which are none.
+    allocated: u64,
     /// Why it could not be written.
     failure: Option<(io::ErrorKind, String)>,
     /// How many contents were stored.
@@ -305,7 +315,7 @@ impl RecordingJournal {
         let mut frames = Frames(format!("{MAGIC}{VERSION}\n").into_bytes());
         frames.begin(begin);
         frames.header(header);
-        journal.write(frames)?;
+        journal.write(&frames)?;
         Ok(journal)
     }
 
@@ -317,19 +327,25 @@ impl RecordingJournal {
     ///
     /// # Errors
     /// They, or earlier ones, could not be written. Nothing is written after that: a journal has no gap.
-    pub fn write(&self, frames: Frames) -> io::Result<()> {
+    pub fn write(&self, frames: &Frames) -> io::Result<()> {
         let mut state = self.lock();
         self.append(&mut state, frames)
     }
 
-    fn append(&self, state: &mut WrittenState, Frames(bytes): Frames) -> io::Result<()> {
+    fn append(&self, state: &mut WrittenState, Frames(bytes): &Frames) -> io::Result<()> {
         if let Some((kind, message)) = &state.failure {
             return Err(io::Error::new(*kind, message.clone()));
+        }
+        let end = state.length + bytes.len() as u64;
+        if end > state.allocated {
+            state.allocated = end.next_multiple_of(ALLOCATION);
+            // Where this is impossible, each write extends the file.
+            let _ = fallocate(&self.file, FallocateFlags::empty(), 0, state.allocated);
         }
         let written = self.file.write_all_at(&bytes, state.length);
         let written = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         match &written {
-            Ok(()) => state.length += bytes.len() as u64,
+            Ok(()) => state.length = end,
             Err(error) => state.failure = Some((error.kind(), error.to_string())),
         }
         written
@@ -368,7 +384,7 @@ impl RecordingJournal {
         let mut frames = Frames::default();
         frames.stored(&StoredContent { inode, number, key: key.map(str::to_owned), digest, size });
         // Whoever prepares the next call is told of the failure.
-        let _ = self.append(&mut state, frames);
+        let _ = self.append(&mut state, &frames);
     }
 
     /// Whether each write reaches the disk before it returns.
@@ -395,7 +411,7 @@ impl RecordingJournal {
         let mut state = self.lock();
         let mut frames = Frames::default();
         frames.group(stored, footer);
-        if self.append(&mut state, frames).is_err() {
+        if self.append(&mut state, &frames).is_err() {
             return Vec::new();
         }
         let finished: Vec<u32> = state
@@ -567,7 +583,7 @@ mod tests {
         frames.copy(5, ".agent-snapshot-x.tmp");
         frames.held(6);
         frames.omitted(7, BlobOmitted::NoSpace);
-        journal.write(frames).unwrap();
+        journal.write(&frames).unwrap();
         journal.stored(6, Some("before:/x"), "sha256:0".to_owned(), 9, true);
         assert_eq!(journal.progress(), (1, true));
         journal.group_written(1, b"footer");
@@ -606,6 +622,14 @@ mod tests {
         (file, wanted)
     }
 
+    /// The bytes of a journal without what is allocated behind its frames.
+    fn frames_of(file: &tempfile::NamedTempFile) -> Vec<u8> {
+        let mut bytes = std::fs::read(file.path()).unwrap();
+        assert!(bytes.len() as u64 == ALLOCATION);
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1);
+        bytes
+    }
+
     fn read(bytes: &[u8]) -> Vec<Frame> {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, bytes).unwrap();
@@ -617,12 +641,13 @@ mod tests {
     fn every_kind_of_frame_is_read_as_it_was_written() {
         let (file, wanted) = journal();
         assert_eq!(read(&std::fs::read(file.path()).unwrap()), wanted);
+        assert_eq!(read(&frames_of(&file)), wanted);
     }
 
     #[test]
     fn journal_cut_at_any_byte_has_its_first_frames() {
         let (file, wanted) = journal();
-        let whole = std::fs::read(file.path()).unwrap();
+        let whole = frames_of(&file);
         let mut most = 0;
         for cut in 0..whole.len() {
             let frames = read(&whole[..cut]);
@@ -636,7 +661,7 @@ mod tests {
     #[test]
     fn changed_byte_ends_the_journal_at_its_frame() {
         let (file, wanted) = journal();
-        let whole = std::fs::read(file.path()).unwrap();
+        let whole = frames_of(&file);
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 0x55;
@@ -655,8 +680,8 @@ mod tests {
         let journal = RecordingJournal { file: reopened, sync: false, holder: Box::new(()), state };
         let mut frames = Frames::default();
         frames.held(1);
-        assert!(journal.write(frames).is_err());
-        assert!(journal.write(Frames::default()).is_err());
+        assert!(journal.write(&frames).is_err());
+        assert!(journal.write(&Frames::default()).is_err());
     }
 
     #[test]
