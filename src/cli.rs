@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "agent-snapshot --snapshot-dir <DIR> [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot <show|cat|diff|verify|restore|branch> <SNAP> ..."
+    override_usage = "agent-snapshot --snapshot-dir <DIR> [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot run [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot <show|cat|diff|verify|restore|branch> <SNAP> ..."
 )]
 pub struct Cli {
     /// What to do with a snapshot; none records a command.
@@ -29,12 +29,20 @@ pub struct Cli {
     pub record: Record,
 }
 
-/// A recording.
+/// A recording into a directory.
 #[derive(Debug, Args)]
 pub struct Record {
     /// Directory for the snapshot: new, empty, or one that holds a snapshot
     #[arg(long, visible_alias = "output", value_name = "DIR", required = true)]
     pub snapshot_dir: Option<PathBuf>,
+    /// What to record, and how.
+    #[command(flatten)]
+    pub options: RecordingOptions,
+}
+
+/// Options of a recording, wherever its snapshot goes.
+#[derive(Debug, Args)]
+pub struct RecordingOptions {
     /// Leave out PATH and everything beneath it, as the ignore list does (repeatable)
     #[arg(long, value_name = "PATH")]
     pub ignore: Vec<OsString>,
@@ -50,9 +58,9 @@ pub struct Record {
     /// End everything after this time, such as 90s or 5m, and exit with 124
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// What to keep of the paths that the command uses
-    #[arg(long, value_enum, default_value_t = KeepLevel::All)]
-    pub keep: KeepLevel,
+    /// What to keep of the paths that the command uses [default: all; of run: undo]
+    #[arg(long, value_enum)]
+    pub keep: Option<KeepLevel>,
     /// Store files that were only read up to this size, such as 64MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub max_read_bytes: u64,
@@ -71,9 +79,9 @@ pub struct Record {
     /// Allow io_uring, whose operations are not recorded
     #[arg(long)]
     pub allow_io_uring: bool,
-    /// What to do if tracing is impossible
-    #[arg(long, value_enum, default_value_t = IfUnavailable::Fail)]
-    pub if_unavailable: IfUnavailable,
+    /// What to do if the command can't be recorded [default: fail; of run: run]
+    #[arg(long, value_enum)]
+    pub if_unavailable: Option<IfUnavailable>,
     /// Exit with 125 if the recording is incomplete
     #[arg(long)]
     pub strict: bool,
@@ -174,6 +182,10 @@ pub enum Mechanism {
 /// What to do with a snapshot.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Record a command into the library
+    Run(RecordingOptions),
+    /// List the recordings of the library, the newest first
+    Log(Log),
     /// Show what the command did
     Show(Show),
     /// Write the recorded bytes of a file, or the target of a symlink, to standard output
@@ -202,10 +214,50 @@ pub enum Verb {
     },
 }
 
+/// Options of `log`.
+#[derive(Debug, Args)]
+pub struct Log {
+    /// Everything, not only what was recorded in, or changed something in, this Git working tree or directory
+    #[arg(long)]
+    pub all: bool,
+    /// Also commands that changed nothing
+    #[arg(long)]
+    pub reads: bool,
+    /// At most this many, up to 1,000
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
+    /// Only what was started within this time, such as 10m or 2h
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub since: Option<Duration>,
+    /// Only what changed this path or something beneath it
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<OsString>,
+    /// Times, directories, sessions and names
+    #[arg(long, short)]
+    pub long: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which session's recordings a verb may see.
+#[derive(Debug, Args, Default)]
+pub struct SessionAccess {
+    /// Only the recordings of this session
+    #[arg(long, value_name = "ID", env = "AGENT_SNAPSHOT_SESSION", hide_env_values = true)]
+    pub session: Option<String>,
+    /// Allow a recording of another session, which is written to the library's audit.jsonl
+    #[arg(long)]
+    pub allow_cross_session: bool,
+}
+
 /// Options of `show`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The snapshot
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
     pub snap: PathBuf,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
@@ -233,6 +285,9 @@ pub struct Show {
     /// The process tree
     #[arg(long)]
     pub processes: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -241,13 +296,16 @@ pub struct Show {
 /// Options of `cat`.
 #[derive(Debug, Args)]
 pub struct Cat {
-    /// The snapshot
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
     pub snap: PathBuf,
     /// The path
     pub path: OsString,
     /// The bytes before the command instead of those after it
     #[arg(long)]
     pub before: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// A JSON object with the bytes in base64
     #[arg(long)]
     pub json: bool,
@@ -256,7 +314,7 @@ pub struct Cat {
 /// Options of `diff`.
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// The snapshot
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
     pub snap: PathBuf,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
@@ -272,6 +330,9 @@ pub struct Diff {
     /// Exit with 1 if there are differences
     #[arg(long)]
     pub exit_code: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -280,7 +341,7 @@ pub struct Diff {
 /// Options of `verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The snapshot
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
     pub snap: PathBuf,
     /// Compare with the state before the command: would it see the same inputs?
     #[arg(long)]
@@ -288,6 +349,9 @@ pub struct Verify {
     /// Whether a difference makes the exit status 1
     #[arg(long, value_enum, default_value_t = DriftPolicy::Strict)]
     pub drift_policy: DriftPolicy,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -305,7 +369,7 @@ pub enum DriftPolicy {
 /// Options of `restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// The snapshot
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
     pub snap: PathBuf,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
@@ -327,6 +391,9 @@ pub struct Restore {
     /// With --into: also put back ownership and set-ID bits
     #[arg(long)]
     pub preserve: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -335,7 +402,7 @@ pub struct Restore {
 /// Options of `branch`.
 #[derive(Debug, Args)]
 pub struct Branch {
-    /// The snapshot
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
     pub snap: PathBuf,
     /// The directory to build it in: new or empty
     pub dir: PathBuf,
@@ -347,6 +414,9 @@ pub struct Branch {
     /// Also put back ownership and set-ID bits
     #[arg(long)]
     pub preserve: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -420,7 +490,7 @@ mod tests {
     fn a_recording_option_first_makes_a_subcommands_name_a_command() {
         let cli = parse(&["--snapshot-dir", "out", "restore", "--before", "x"]).unwrap();
         assert!(cli.verb.is_none());
-        assert_eq!(cli.record.command, ["restore", "--before", "x"]);
+        assert_eq!(cli.record.options.command, ["restore", "--before", "x"]);
     }
 
     #[test]
@@ -432,9 +502,9 @@ mod tests {
     #[test]
     fn options_after_the_command_are_the_commands() {
         let cli = parse(&["--output", "o", "--quiet", "ls", "--quiet", "--", "-l"]).unwrap();
-        assert_eq!(cli.record.command, ["ls", "--quiet", "--", "-l"]);
+        assert_eq!(cli.record.options.command, ["ls", "--quiet", "--", "-l"]);
         let cli = parse(&["--output", "o", "--", "--odd-name"]).unwrap();
-        assert_eq!(cli.record.command, ["--odd-name"]);
+        assert_eq!(cli.record.options.command, ["--odd-name"]);
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 pub mod branch;
 pub mod cat;
-pub mod change;
 pub mod completions;
 pub mod diff;
 pub mod exit;
 mod json;
 mod level;
+pub mod log;
 mod open;
 pub mod out;
 pub mod paths;
@@ -19,6 +19,7 @@ mod progress;
 pub mod record;
 pub mod recover;
 pub mod restore;
+pub mod run;
 pub mod show;
 #[cfg(test)]
 mod testing;
@@ -27,6 +28,7 @@ pub mod verify;
 use crate::cli::{Cli, Verb};
 use exit::{Exit, VerbResult};
 use out::Console;
+use record::Destination;
 
 /// Runs what the command line asks for.
 pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
@@ -43,7 +45,10 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
         }
     };
     match cli.verb {
-        None => record::run(cli.record),
+        None => {
+            let directory = cli.record.snapshot_dir.unwrap_or_default();
+            record::run(cli.record.options, Destination::Directory(directory))
+        }
         Some(verb) => run_verb(verb, &mut Console::standard()),
     }
 }
@@ -80,6 +85,8 @@ fn sentence(error: &anyhow::Error) -> String {
 
 fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
     match verb {
+        Verb::Run(options) => run::run(options),
+        Verb::Log(args) => log::run(&args, console),
         Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),

@@ -139,6 +139,11 @@ impl GitFacts {
     }
 }
 
+/// The root of the innermost working tree that a directory is in: the nearest directory with a `.git`.
+pub fn working_tree_of(directory: &Path) -> Option<std::path::PathBuf> {
+    directory.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
+}
+
 impl Repositories {
     /// Makes an empty set.
     pub fn new() -> Repositories {

@@ -13,6 +13,7 @@
 //!        commands → observe → trace
 //!                   observe → git, snapshot
 //!        commands → restore → snapshot → git
+//!        commands → library → snapshot, git
 //!                   git, observe, restore, snapshot → fs
 //! ```
 //!
@@ -23,6 +24,7 @@
 //! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshots.
 //! - [`fs`]: opens and stats paths where any type of file may be.
 //! - [`snapshot`]: the bundle: types, writer, reader, comparison with live files. Knows no tracing.
+//! - [`library`]: the snapshots that `run` makes: where they are, how they are named and listed. Prints nothing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
 //!
 //! # Where to look
@@ -52,6 +54,7 @@ pub mod cli;
 pub mod commands;
 pub mod fs;
 pub mod git;
+pub mod library;
 pub mod observe;
 pub mod restore;
 pub mod snapshot;

@@ -8,12 +8,14 @@
 //! - [`journal`]: what a recording has changed so far; [`recover`] makes a bundle of it after a kill.
 //! - [`reader`]: opens a bundle that may come from anyone.
 //! - [`source`]: the content of a recorded state, from the bundle or from Git.
-//! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`stat`]: from stat(2) to a
+//! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`change`]: what became of a path.
+//!   [`stat`]: from stat(2) to a
 //!   state.
 //! - [`identity`]: identifies a snapshot, the program and the machine.
 //! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
 
 pub mod blobs;
+pub mod change;
 pub mod compare;
 pub mod digest;
 mod error;

@@ -23,7 +23,7 @@ const NAMED: usize = 10;
 
 /// Runs `branch`.
 pub fn run(args: &Branch, console: &mut Console) -> VerbResult {
-    let snapshot = open(&args.snap, console)?;
+    let snapshot = open(&args.snap, &args.access, console)?;
     require_inputs(&snapshot, "branch")?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     if let Some(unknown) = selection.unmatched().first() {

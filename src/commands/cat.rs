@@ -23,7 +23,7 @@ use crate::snapshot::{Error, FileRecord, Present};
 ///
 /// If the bytes turn out to be bad in the middle, the result ends there, with an error.
 pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
-    let snapshot = open(&args.snap, console)?;
+    let snapshot = open(&args.snap, &args.access, console)?;
     let side = if args.before { Side::Before } else { Side::After };
     let record = match paths::find(&snapshot, &args.path)? {
         Ok(record) => record,

@@ -43,7 +43,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
             return Err(UsageError("diff: --stat and --name-status exclude each other".to_owned()).into());
         }
     };
-    let snapshot = open(&args.snap, console)?;
+    let snapshot = open(&args.snap, &args.access, console)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     let start = snapshot.header().start_cwd.as_slice();
     let base = if args.root { b"/" } else { start };

@@ -4,7 +4,7 @@
 //! returns its number.
 
 use super::out::OutputError;
-use crate::{restore, snapshot};
+use crate::{library, restore, snapshot};
 
 /// What a verb comes to; an error says that it could not do its work.
 pub type VerbResult = anyhow::Result<Exit>;
@@ -65,18 +65,29 @@ impl Exit {
         if error.is::<UsageError>() {
             return Exit::Usage;
         }
+        match error.downcast_ref::<library::Error>() {
+            Some(library::Error::NoSuch(_) | library::Error::OtherSession(_) | library::Error::Unsafe(_)) => {
+                return Exit::BadSnapshot;
+            }
+            Some(library::Error::Snapshot(error)) => return Exit::of_snapshot(error),
+            Some(library::Error::Io { .. }) | None => {}
+        }
         let of_snapshot = match error.downcast_ref::<restore::Error>() {
             Some(restore::Error::NotEmpty(_)) => return Exit::Usage,
             Some(restore::Error::Snapshot(error)) => Some(error),
             Some(_) => return Exit::Failure,
             None => error.downcast_ref(),
         };
-        match of_snapshot {
-            Some(snapshot::Error::Format(_) | snapshot::Error::Corrupt(_) | snapshot::Error::Unsafe(_)) => {
+        of_snapshot.map_or(Exit::Failure, Exit::of_snapshot)
+    }
+
+    fn of_snapshot(error: &snapshot::Error) -> Exit {
+        match error {
+            snapshot::Error::Format(_) | snapshot::Error::Corrupt(_) | snapshot::Error::Unsafe(_) => {
                 Exit::BadSnapshot
             }
             // If nothing is there, it is no snapshot.
-            Some(snapshot::Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            snapshot::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 Exit::BadSnapshot
             }
             _ => Exit::Failure,

@@ -1,10 +1,15 @@
-//! Opens the snapshot that a verb is given, once a killed recording is complete.
+//! Opens the snapshot that a verb is given by a word, once a killed recording is complete.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::out::Console;
 use super::recover::waiting_for;
+use crate::cli::SessionAccess;
+use crate::library::name::{self, Named};
+use crate::library::scope::Scope;
+use crate::library::session::session;
+use crate::library::{self, Library};
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
 use crate::trace::proc_status::ProcStatus;
@@ -13,11 +18,36 @@ use crate::trace::sys::Tid;
 /// How often a verb looks whether the snapshot that it waits for is there.
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// Opens the snapshot that `word` names.
+pub fn open(word: &Path, access: &SessionAccess, console: &mut Console) -> anyhow::Result<Snapshot> {
+    Ok(open_directory(&directory_of(word, access)?, console)?)
+}
+
+/// The directory of the snapshot that `word` names, if the verb's session may see it.
+fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library::Error> {
+    // A path needs no library, even one that can't be read.
+    if word.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return Ok(word.to_owned());
+    }
+    let Some(library) = Library::find()? else { return Ok(word.to_owned()) };
+    let session = session(access.session.as_deref());
+    let scope = Scope::here(session.clone());
+    match name::find(word.as_os_str(), Some(&library), &scope)? {
+        Named::Directory(path) => Ok(path),
+        Named::Recording(entry) if scope.may_see(&entry) => Ok(library.directory_of(&entry.id)),
+        Named::Recording(entry) if access.allow_cross_session => {
+            library.audit(&entry.id, session.as_deref())?;
+            Ok(library.directory_of(&entry.id))
+        }
+        Named::Recording(entry) => Err(library::Error::OtherSession(entry.id)),
+    }
+}
+
 /// Opens the snapshot in the directory `path`.
 ///
 /// If its recording was killed, its recorder may still be completing it: that is told, and waited for. If the
 /// recorder was killed, too, the recording has to be recovered first: an older snapshot is not taken for it.
-pub fn open(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
+fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
     let opened = Snapshot::open(path);
     let Some(begin) = recover::recorder(path).filter(|begin| !begin.front.is_alive()) else { return opened };
     let is_its_own = |opened: &Result<Snapshot, Error>| {

@@ -81,20 +81,23 @@ pub fn find<'s>(snapshot: &'s Snapshot, arg: &OsStr) -> anyhow::Result<Result<&'
 
 /// The paths that `arg` can mean, the most likely first.
 fn candidates(snapshot: &Snapshot, arg: &OsStr) -> anyhow::Result<[Vec<Vec<u8>>; 2]> {
+    let here = live(arg)?;
     let arg = Path::new(arg);
-    let absolute = if arg.is_absolute() {
-        arg.to_owned()
-    } else {
-        std::env::current_dir().context("find the current directory")?.join(arg)
-    };
-    let mut here = vec![lexical(&absolute)];
-    let resolved = lexical(&resolve_parent(&absolute));
-    if !here.contains(&resolved) {
-        here.push(resolved);
-    }
     let start = Path::new(OsStr::from_bytes(&snapshot.header().start_cwd));
     let there = if arg.is_absolute() { Vec::new() } else { vec![lexical(&start.join(arg))] };
     Ok([here, there])
+}
+
+/// The absolute paths that `arg` can mean now: as it is written, and as it resolves.
+pub fn live(arg: &OsStr) -> anyhow::Result<Vec<Vec<u8>>> {
+    // It is an absolute one that replaces the current directory.
+    let absolute = std::env::current_dir().context("find the current directory")?.join(arg);
+    let mut found = vec![lexical(&absolute)];
+    let resolved = lexical(&resolve_parent(&absolute));
+    if !found.contains(&resolved) {
+        found.push(resolved);
+    }
+    Ok(found)
 }
 
 /// Whether there is a record of `path` or of something beneath it.

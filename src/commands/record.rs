@@ -43,19 +43,33 @@ use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
 use report::say;
-use setup::{Setup, set_up};
+pub use setup::Destination;
+use setup::{Setup, program, set_up};
 use tracing::Handover;
 
 /// Records the command; if a signal ended it, that signal ends this process, too.
-pub fn run(options: cli::Record) -> Exit {
+pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
     // Before any descriptor of ours is opened, so that closed ones stay closed in the command.
     fill_standard_streams();
     let attributes = ProcessAttributes::replace();
     let quiet = options.quiet;
-    let unavailable = options.if_unavailable;
+    let unavailable = options.if_unavailable.unwrap_or(match destination {
+        Destination::Directory(_) => IfUnavailable::Fail,
+        Destination::Library => IfUnavailable::Run,
+    });
+    // To whoever records all that they run, the command matters more than its recording.
+    let is_optional = destination == Destination::Library && unavailable == IfUnavailable::Run;
     let strict = options.strict;
-    let (setup, directory) = match set_up(options, attributes) {
+    let program = match program(&options, attributes) {
+        Ok(program) => program,
+        Err(refusal) => {
+            say(&refusal.message);
+            return refusal.exit;
+        }
+    };
+    let (setup, directory) = match set_up(options, program.clone(), &destination) {
         Ok(decided) => decided,
+        Err(refusal) if is_optional => return run_unrecorded(&refusal.message, &program),
         Err(refusal) => {
             say(&refusal.message);
             return refusal.exit;
@@ -66,11 +80,6 @@ pub fn run(options: cli::Record) -> Exit {
     }
     let named = setup.options.command.first().map(|name| printable(name.as_bytes()).into_owned());
     let named = named.unwrap_or_default();
-    let program = Program {
-        path: setup.program.path.clone(),
-        argv: setup.program.argv.clone(),
-        attributes: setup.program.attributes,
-    };
     let made = directory.made().clone();
     let (mut ending, directory) = match start(setup, directory) {
         Ok((front, directory)) => (front.run(), Some(directory)),
@@ -90,15 +99,9 @@ pub fn run(options: cli::Record) -> Exit {
         },
         Ending::Detached(end) => end_as(end),
         Ending::TimedOut(done) => report_outcome(&done, strict).unwrap_or(Exit::TimedOut),
-        Ending::Denied(why) if unavailable == IfUnavailable::Run => {
-            say(&format!("{why}; the command runs unrecorded"));
-            run_unrecorded(&program)
-        }
-        Ending::Denied(why) => {
-            say(&why);
-            Exit::Failure
-        }
-        Ending::Failed(why) => {
+        Ending::Denied(why) if unavailable == IfUnavailable::Run => run_unrecorded(&why, &program),
+        Ending::Failed(why) if is_optional => run_unrecorded(&why, &program),
+        Ending::Denied(why) | Ending::Failed(why) => {
             say(&why);
             Exit::Failure
         }
@@ -149,7 +152,9 @@ fn end_as(end: CommandEnd) -> Exit {
     Exit::Command(end.exit_status())
 }
 
-fn run_unrecorded(program: &Program) -> Exit {
+/// Runs the program, and says why that is not recorded.
+fn run_unrecorded(why: &str, program: &Program) -> Exit {
+    say(&format!("{why}; the command runs unrecorded"));
     let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
     program.attributes.restore();
     let error = sys::execute(&program.path, &argv);

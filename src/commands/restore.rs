@@ -29,7 +29,7 @@ const NAMED: usize = 50;
 
 /// Runs `restore`.
 pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
-    let snapshot = open(&args.snap, console)?;
+    let snapshot = open(&args.snap, &args.access, console)?;
     if args.into.is_some() {
         require_inputs(&snapshot, "restore --into")?;
     }

@@ -23,7 +23,7 @@ use rows::PathTable;
 
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
-    let snapshot = open(&args.snap, console)?;
+    let snapshot = open(&args.snap, &args.access, console)?;
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
     {

@@ -21,7 +21,7 @@ use crate::snapshot::{FileType, Snapshot, printable};
 
 /// Runs `verify`.
 pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
-    let snapshot = open(&args.snap, console)?;
+    let snapshot = open(&args.snap, &args.access, console)?;
     if args.before {
         require_inputs(&snapshot, "verify --before")?;
     }

@@ -11,11 +11,19 @@ use super::resolve;
 use crate::fs::FileStat;
 use crate::snapshot::Suppressed;
 
+/// Directories that are never recorded.
+#[derive(Debug, Clone, Default)]
+pub struct OwnDirectories {
+    /// That of the snapshot.
+    pub snapshot: Vec<u8>,
+    /// The library, which the tree may not change.
+    pub library: Option<Vec<u8>>,
+}
+
 /// The rules of a recording, and what they left out.
 pub struct Policy {
     ignore: Ignore,
-    /// The snapshot's own directory, which is never recorded.
-    own_directory: Vec<u8>,
+    own: OwnDirectories,
     /// Our user.
     pub uid: u32,
     /// How often each rule left something out.
@@ -27,20 +35,26 @@ pub struct Policy {
 pub enum Exclusion {
     /// A rule leaves it out; the topmost path that the rule covers.
     Rule(RuleId, Vec<u8>),
-    /// It is the snapshot's own.
+    /// It is the snapshot's own, or the library's.
     Own,
 }
 
 impl Policy {
-    /// The policy of a recording into `own_directory`.
-    pub fn new(ignore: Ignore, own_directory: Vec<u8>) -> Policy {
+    /// The policy of a recording with directories of its own.
+    pub fn new(ignore: Ignore, own: OwnDirectories) -> Policy {
         let uid = rustix::process::geteuid().as_raw();
-        Policy { ignore, own_directory, uid, suppressed: Counts::default() }
+        Policy { ignore, own, uid, suppressed: Counts::default() }
+    }
+
+    /// Whether a path is the library's own; with `moves`, also whether the library is below it.
+    pub fn is_of_library(&self, path: &[u8], moves: bool) -> bool {
+        let Some(library) = &self.own.library else { return false };
+        resolve::is_below(path, library) || moves && resolve::is_below(library, path)
     }
 
     /// Why a path at which `stat` is found is not recorded; none where it is.
     pub fn exclusion(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Exclusion> {
-        if resolve::is_below(path, &self.own_directory) {
+        if resolve::is_below(path, &self.own.snapshot) || self.is_of_library(path, false) {
             return Some(Exclusion::Own);
         }
         if let Some((rule, topmost)) = self.ignore.covering(path) {

@@ -15,8 +15,8 @@ use super::ledger::ids::ProcessId;
 use super::ledger::protect::ByteStore;
 use super::lookups::Lookups;
 use super::mounts::Mounts;
-use super::policy::Policy;
 use super::policy::ignore::Ignore;
+use super::policy::{OwnDirectories, Policy};
 use super::processes::ProcessTable;
 use super::recording::Recording;
 use super::resolve::Resolver;
@@ -72,7 +72,7 @@ impl Recorder {
     pub fn new(
         options: Options,
         ignore: Ignore,
-        own_directory: Vec<u8>,
+        own: OwnDirectories,
         capture: Capture,
         events: Box<dyn Events>,
     ) -> Recorder {
@@ -80,7 +80,7 @@ impl Recorder {
         let recording = Recording {
             allow_io_uring,
             own_program: program_of("self"),
-            policy: Policy::new(ignore, own_directory),
+            policy: Policy::new(ignore, own),
             credentials: Credentials::of(Tid(std::process::id().cast_signed())),
             resolver: Resolver::default(),
             lookups: Lookups::default(),

@@ -68,7 +68,7 @@ pub enum Classification {
     Record(NameId),
     /// A rule leaves it out; the topmost path that the rule covers.
     Suppressed(RuleId, Vec<u8>),
-    /// It is the snapshot's own.
+    /// It is the snapshot's own, or the library's.
     Own,
 }
 

@@ -6,10 +6,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::manifest::{Digest, Header, Host, Keep, SnapshotKind, Tool};
 
-/// Makes a random identifier, 128 bits in hexadecimal.
+/// Makes a random identifier: 26 characters of base 32 (RFC 4648), 128 bits.
 pub fn random_id() -> String {
-    let half = || RandomState::new().hash_one(());
-    format!("{:016x}{:016x}", half(), half())
+    const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let half = || {
+        let random = RandomState::new().hash_one(());
+        (0..13)
+            .map(move |digit| char::from(DIGITS[usize::from((random >> (5 * digit)).to_le_bytes()[0] % 32)]))
+    };
+    half().chain(half()).collect()
 }
 
 impl Header {

@@ -342,7 +342,7 @@ impl RecordingJournal {
             // Where this is impossible, each write extends the file.
             let _ = fallocate(&self.file, FallocateFlags::empty(), 0, state.allocated);
         }
-        let written = self.file.write_all_at(&bytes, state.length);
+        let written = self.file.write_all_at(bytes, state.length);
         let written = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         match &written {
             Ok(()) => state.length = end,

@@ -138,6 +138,7 @@ pub enum WarningKind {
     PathChangedAfterCheck,
     MountNamespace,
     Chroot,
+    Library,
     Listener,
     NestedTracer,
     Setuid,

@@ -61,6 +61,15 @@ pub fn recorder(path: &Path) -> Option<Begin> {
     }
 }
 
+/// What is known of the recording that has a journal in the directory at `path`.
+pub fn header_of(path: &Path) -> Option<Header> {
+    let reader = Reader::new(File::open(path.join(JOURNAL)).ok()?).ok()??;
+    reader.take(2).find_map(|frame| match frame.ok()? {
+        Frame::Header(header) => Some(*header),
+        _ => None,
+    })
+}
+
 /// Recovers the unfinished recording in `directory`, into the directory itself or, if that holds an older
 /// snapshot, beside it. `held` are files by which the recorder alone held bytes, by inode.
 pub fn recover(directory: SnapshotDir, held: HashMap<u32, File>) -> Result<Recovery, Error> {

@@ -78,6 +78,7 @@ words!(WarningKind {
     PathChangedAfterCheck = "path_changed_after_check",
     MountNamespace = "mount_namespace",
     Chroot = "chroot",
+    Library = "library",
     Listener = "listener",
     NestedTracer = "nested_tracer",
     Setuid = "setuid",

@@ -18,6 +18,7 @@ use super::seqpacket;
 use super::sys::{self, Fork, Tid};
 
 /// What to start.
+#[derive(Clone)]
 pub struct Program {
     /// The file to execute.
     pub path: CString,

@@ -5,9 +5,9 @@
 
 use std::collections::HashSet;
 
-use super::super::change::{Differences, PathEffect, origin};
 use super::super::paths::{Selection, below};
 use crate::snapshot::blobs::Side;
+use crate::snapshot::change::{Differences, PathEffect, origin};
 use crate::snapshot::compare::{ContentId, content_id, is_untouched, state};
 use crate::snapshot::{FileRecord, FileType, Present, Snapshot};
 

@@ -12,11 +12,13 @@ use super::report::{self, RecordCounts};
 use super::setup::Setup;
 use crate::cli;
 use crate::commands::exit::Exit;
+use crate::library::log::Changes;
+use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, Keep, SnapshotKind, WarningKind, identity};
+use crate::snapshot::{Header, SnapshotKind, WarningKind};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -47,36 +49,29 @@ pub struct BundleWriter {
     /// What the manifest says that is known before the command is started.
     header: Header,
     directory: Arc<SnapshotDir>,
+    /// The library that the directory is in.
+    library: Option<Library>,
     sync: bool,
     /// Where the first snapshot is, if there is one.
     first: Mutex<Option<SnapshotDir>>,
 }
 
-/// The level that an option asks for.
-pub fn keep(level: cli::KeepLevel) -> Keep {
-    match level {
-        cli::KeepLevel::All => Keep::All,
-        cli::KeepLevel::Changes => Keep::Changes,
-        cli::KeepLevel::Undo => Keep::Undo,
-    }
-}
-
 /// What the manifest says that is known before the command is started.
 pub fn first_header(setup: &Setup) -> Header {
     let command = setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
-    let id = identity::random_id();
     Header {
         name: setup.options.name.clone(),
         session: setup.options.session.clone(),
-        keep: keep(setup.options.keep),
-        ..Header::new(id, SnapshotKind::Recording, command, setup.start_cwd.clone())
+        keep: setup.keep,
+        ..Header::new(setup.id.clone(), SnapshotKind::Recording, command, setup.start_cwd.clone())
     }
 }
 
 impl BundleWriter {
     /// A bundle in `directory`, of which nothing is written yet.
     pub fn new(setup: &Setup, header: Header, directory: Arc<SnapshotDir>) -> BundleWriter {
-        BundleWriter { header, directory, sync: setup.options.sync, first: Mutex::default() }
+        let library = setup.library.clone();
+        BundleWriter { header, directory, library, sync: setup.options.sync, first: Mutex::default() }
     }
 
     /// Writes a first snapshot: the command has ended, and others of its tree live on.
@@ -108,13 +103,16 @@ impl BundleWriter {
         if ending.timed_out {
             recorder.note(WarningKind::Timeout, "the time limit was reached, and every process was ended");
         }
-        let Committed { directory, header, counts } = recorder.finish(|recorded| {
+        let Committed { directory, header, counts, not_listed } = recorder.finish(|recorded| {
             let first = self.first().take();
             let commit = if first.is_some() { Commit::Last } else { Commit::Only };
             self.commit(recorded, manifest, commit, first, ending)
         })?;
-        let path = directory.real_path().display().to_string();
-        let mut notes = Vec::new();
+        let path = match &self.library {
+            Some(_) => header.id[..ID_LENGTH].to_owned(),
+            None => directory.real_path().display().to_string(),
+        };
+        let mut notes: Vec<String> = not_listed.into_iter().collect();
         if directory.real_path() != self.directory.real_path() {
             notes.push(format!("the command moved the snapshot's directory: it is {path} now"));
         }
@@ -154,8 +152,11 @@ impl BundleWriter {
             processes: recorded.processes,
             ..self.header.clone()
         };
-        let mut counts = RecordCounts::default();
-        let files = recorded.files.iter().inspect(|file| counts.count(file));
+        let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
+        let files = recorded.files.iter().inspect(|file| {
+            counts.count(file);
+            changes.add(file);
+        });
         let mut out = BufWriter::with_capacity(1 << 16, &manifest);
         write_manifest(&mut out, &header, files)
             .and_then(|()| std::io::Write::flush(&mut out))
@@ -167,7 +168,11 @@ impl BundleWriter {
         };
         let directory =
             directory.commit(blobs, manifest, commit, self.sync).map_err(|error| error.to_string())?;
-        Ok(Committed { directory, header, counts })
+        // The snapshot is there, whatever becomes of its line: `log` finds it.
+        let entry = Entry::new(&header, changes);
+        let listed = self.library.as_ref().map_or(Ok(()), |library| library.append(&entry));
+        let not_listed = listed.err().map(|error| error.to_string());
+        Ok(Committed { directory, header, counts, not_listed })
     }
 
     fn first(&self) -> MutexGuard<'_, Option<SnapshotDir>> {
@@ -184,6 +189,8 @@ struct Committed {
     directory: SnapshotDir,
     header: Header,
     counts: RecordCounts,
+    /// Why the library's log has no line of it.
+    not_listed: Option<String>,
 }
 
 /// The name of a signal; real-time ones count from SIGRTMIN.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cli::ReportFormat;
-use crate::commands::change::PathEffect;
+use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Operation, printable};
 
 /// How many suppressed changes are named.

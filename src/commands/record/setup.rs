@@ -8,20 +8,31 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{self, ReportFormat};
+use crate::cli::{self, KeepLevel, ReportFormat};
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
+use crate::library::session::session;
+use crate::library::{self, ID_LENGTH, Library, Place, is_id};
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
+use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
-use crate::snapshot::printable;
+use crate::snapshot::{Keep, printable};
 use crate::trace::attributes::ProcessAttributes;
 use crate::trace::launch::Program;
 
 /// Everything that is decided before the launch.
 pub struct Setup {
-    pub options: cli::Record,
+    pub options: cli::RecordingOptions,
+    /// The identifier of the snapshot.
+    pub id: String,
+    /// Which bytes and states are kept.
+    pub keep: Keep,
+    /// The library that the snapshot is in, if it is in one.
+    pub library: Option<Library>,
+    /// The real path of this user's library, if there is one.
+    pub protected: Option<Vec<u8>>,
     pub program: Program,
     pub start_cwd: Vec<u8>,
     pub ignore: Ignore,
@@ -43,34 +54,87 @@ impl SetupError {
     }
 }
 
+/// Where the snapshot of a recording goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// Into this directory.
+    Directory(PathBuf),
+    /// Into the library.
+    Library,
+}
+
+/// The program to run, found as a shell finds it.
+pub fn program(
+    options: &cli::RecordingOptions,
+    attributes: ProcessAttributes,
+) -> Result<Program, SetupError> {
+    let path = find_program(&options.command.first().cloned().unwrap_or_default())?;
+    let argv = options.command.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
+    Ok(Program { path: c_string(path.as_os_str())?, argv, attributes })
+}
+
 /// Makes all decisions before the launch.
 pub fn set_up(
-    options: cli::Record,
-    attributes: ProcessAttributes,
+    mut options: cli::RecordingOptions,
+    program: Program,
+    destination: &Destination,
 ) -> Result<(Setup, SnapshotDir), SetupError> {
     let inherited = Inherited::of_this_process();
     let start_cwd = rustix::fs::readlink("/proc/self/cwd", Vec::new())
         .map(|path| path.into_bytes())
         .map_err(|error| SetupError::ours(format!("find the current directory: {error}")))?;
-    let name = options.command.first().cloned().unwrap_or_default();
-    let path = find_program(&name)?;
-    let argv = options.command.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
-    let program = Program { path: c_string(path.as_os_str())?, argv, attributes };
     let ignored: Vec<Vec<u8>> = options.ignore.iter().map(|path| path.clone().into_vec()).collect();
     let ignore = Ignore::load(&Environment::from_process(&start_cwd), &ignored)
         .map_err(|error| SetupError::ours(error.to_string()))?;
-    let Some(snapshot_dir) = &options.snapshot_dir else {
-        return Err(SetupError::ours("--snapshot-dir is missing"));
+    options.session = session(options.session.as_deref());
+    let (id, library, snapshot_dir) = match destination {
+        Destination::Directory(directory) => (random_id(), None, directory.clone()),
+        Destination::Library => {
+            let (library, id) = in_library(&options)?;
+            let directory = library.directory_of(&id[..ID_LENGTH]);
+            (id, Some(library), directory)
+        }
     };
-    let directory = make_way(snapshot_dir, &mut |sentence| super::say(sentence))
+    let directory = make_way(&snapshot_dir, &mut |sentence| super::say(sentence))
         .map_err(|error| SetupError::ours(error.to_string()))?;
+    let keep = match (options.keep, destination) {
+        (Some(KeepLevel::All), _) | (None, Destination::Directory(_)) => Keep::All,
+        (Some(KeepLevel::Changes), _) => Keep::Changes,
+        (Some(KeepLevel::Undo), _) | (None, Destination::Library) => Keep::Undo,
+    };
     let report = match options.report {
         Some(report) => report,
         None if options.quiet || !io::stderr().is_terminal() => ReportFormat::None,
         None => ReportFormat::Summary,
     };
     let front = ProcessMark::of(std::process::id());
-    Ok((Setup { options, program, start_cwd, ignore, inherited, report, front }, directory))
+    // One that can't be used is not protected.
+    let existing = library.clone().or_else(|| Library::find().ok().flatten());
+    let protected = existing.and_then(|library| library.root().canonicalize().ok());
+    let protected = protected.map(|root| root.into_os_string().into_vec());
+    let setup =
+        Setup { options, id, keep, library, protected, program, start_cwd, ignore, inherited, report, front };
+    Ok((setup, directory))
+}
+
+/// The library, and the identifier of a new snapshot whose directory is made there.
+fn in_library(options: &cli::RecordingOptions) -> Result<(Library, String), SetupError> {
+    if let Some(name) =
+        options.name.as_deref().filter(|name| is_id(name) || name.starts_with('@') || name.contains('/'))
+    {
+        let shown = printable(name.as_bytes());
+        return Err(SetupError::ours(format!(
+            "--name {shown} would be taken for an identifier or a directory"
+        )));
+    }
+    let place = Place::of_this_user();
+    if let (Some(instead), false) = (&place.instead, place.root.exists() || options.quiet) {
+        super::say(instead);
+    }
+    let failed = |error: library::Error| SetupError::ours(error.to_string());
+    let library = Library::create(&place).map_err(failed)?;
+    let id = library.new_snapshot().map_err(failed)?;
+    Ok((library, id))
 }
 
 fn c_string(text: &OsStr) -> Result<CString, SetupError> {

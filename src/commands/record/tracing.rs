@@ -23,6 +23,7 @@ use super::process_tree::{ProcessTree, TreeEvents};
 use super::setup::Setup;
 use crate::observe::capture::Capture;
 use crate::observe::losses::Losses;
+use crate::observe::policy::OwnDirectories;
 use crate::observe::{Options, Recorder, unseen_kind};
 use crate::snapshot::WarningKind;
 use crate::snapshot::layout::SnapshotDir;
@@ -226,12 +227,15 @@ fn prepare(
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
     let options = Options {
-        keep: bundle::keep(setup.options.keep),
+        keep: setup.keep,
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,
     };
-    let own = directory.real_path().as_os_str().as_encoded_bytes().to_vec();
+    let own = OwnDirectories {
+        snapshot: directory.real_path().as_os_str().as_encoded_bytes().to_vec(),
+        library: setup.protected.clone(),
+    };
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), Arc::clone(bundle), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     if let Some(error) = no_journal {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::header::seconds;
 use super::list::{Filter, ShownStatus};
-use crate::commands::change::Differences;
+use crate::snapshot::change::Differences;
 use crate::snapshot::{FileRecord, Header, Snapshot};
 
 /// The keys of the manifest without `files`, then `seconds`, `counts` and `files`.

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::super::change::{PathEffect, origin};
 use super::super::paths::{Selection, below};
 use super::fold::by_component;
 use crate::cli::Show;
+use crate::snapshot::change::{PathEffect, origin};
 use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
 /// What became of a path or was done with it, as one word.

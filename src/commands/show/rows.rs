@@ -7,13 +7,13 @@ use std::borrow::Cow;
 use anstyle::Style;
 use indicatif::{BinaryBytes, HumanCount};
 
-use super::super::change::{Differences, has_same_content};
 use super::super::out::{Console, OutputError, style};
 use super::super::paths::{number_of_paths, quoted, shown};
 use super::fold::{FoldedPart, FoldedRow, fold};
 use super::list::{ListedPath, PathGroup};
 use super::tree::heading;
 use crate::snapshot::blobs::Side;
+use crate::snapshot::change::{Differences, has_same_content};
 use crate::snapshot::compare::{content_id, state};
 use crate::snapshot::source::{Unavailable, locate};
 use crate::snapshot::{FileRecord, FileType, Operation, Present, Snapshot};

@@ -102,6 +102,9 @@ impl Recording {
             return Decision::Continue;
         }
         let located = self.locate_all(caller, call);
+        if let Some(path) = self.changed_in_library(&located) {
+            return self.refuse_library(caller, call.name, &path);
+        }
         let Announcement { footprint, waits, doubtful } = self.announcement(caller, &located);
         let process = self.processes.id(caller.tgid);
         if doubtful || self.ledger.in_flight.conflicts(&footprint) {
@@ -180,6 +183,27 @@ impl Recording {
         self.resolver.pause(self.ledger.in_flight.moves());
         let (name, own, call) = (call.name, false, id);
         Decision::AwaitResult(Pending { parts, exec, special, name, opens, own, call, mount_point })
+    }
+
+    /// The path in the library that a call would change, or that of a directory above it that it would move.
+    fn changed_in_library(&self, located: &[Located<'_>]) -> Option<Vec<u8>> {
+        located.iter().find_map(|(access, place)| {
+            let place = place.as_ref().ok()?;
+            let meaning = meaning(access.effect, place.stat.as_ref());
+            let renames = matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { .. });
+            let links = access.effect == Effect::HardLinkFrom;
+            let changes = meaning.changes || meaning.changes_name || links;
+            (changes && self.policy.is_of_library(&place.path, renames)).then(|| place.path.clone())
+        })
+    }
+
+    /// Refuses a call that would change the library: `rm -rf ~` must not take the recordings with it.
+    fn refuse_library(&mut self, caller: Caller, name: &str, path: &[u8]) -> Decision<Pending> {
+        let process = self.processes.id(caller.tgid);
+        self.warnings.note(WarningKind::Library, Some(process), || {
+            format!("{name} of {} was refused (EPERM): it is the library's", String::from_utf8_lossy(path))
+        });
+        Decision::Refuse(Errno(libc::EPERM))
     }
 
     /// Resolves what each access of a call names.

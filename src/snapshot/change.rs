@@ -1,13 +1,13 @@
-//! What became of a path, for `show` and `diff`.
+//! What became of a path.
 //!
 //! Only what a restore would put back counts as a change, so other times alone do not. Neighbour:
-//! `snapshot::compare`, which compares with the live files.
+//! `compare.rs`, which compares with the live files.
 
 use std::collections::HashSet;
 
-use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{ContentId, content_id, is_untouched};
-use crate::snapshot::{FileRecord, FileType, Operations, Present, Snapshot, State};
+use super::blobs::Side;
+use super::compare::{ContentId, content_id, is_untouched};
+use super::{FileRecord, FileType, Operations, Present, Snapshot, State};
 
 /// What became of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

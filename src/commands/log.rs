@@ -1,0 +1,202 @@
+//! `log`: the recordings of the library, the newest first.
+//!
+//! Reads the library's log alone, so that ten thousand recordings are listed at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::exit::{Exit, UsageError, VerbResult};
+use super::out::{Console, style};
+use super::paths::{live, shell_line};
+use crate::cli::Log;
+use crate::library::log::{EntryState, is_at_or_below};
+use crate::library::scope::{Scope, changes_below};
+use crate::library::session::session;
+use crate::library::{Entry, Library};
+use crate::snapshot::printable;
+
+/// The most that is listed.
+const MOST: usize = 1000;
+
+/// How much of a command is shown in a line that is not cut to a terminal.
+const COMMAND_WIDTH: usize = 60;
+
+/// Runs `log`.
+pub fn run(args: &Log, console: &mut Console) -> VerbResult {
+    if args.limit > MOST {
+        console.say(format_args!("--limit is {MOST} at most: the newest {MOST} are listed"));
+    }
+    let session = session(args.access.session.as_deref());
+    let scope = if args.all { Scope::everywhere(session) } else { Scope::here(session) };
+    let (listed, rest) = match Library::find()? {
+        Some(library) => select(args, &scope, &library)?,
+        None => (Vec::new(), Rest::default()),
+    };
+    if args.json {
+        console.json(&LogJson { recordings: &listed, changed_nothing: rest.unchanged, older: rest.older })?;
+        return Ok(Exit::Success);
+    }
+    if listed.is_empty() && rest.unchanged == 0 {
+        let hint = if args.all { "" } else { " here (--all lists what was recorded elsewhere)" };
+        console.say(format_args!("nothing was recorded{hint}"));
+        return Ok(Exit::Success);
+    }
+    print(args, &listed, &rest, console)?;
+    Ok(Exit::Success)
+}
+
+/// How many recordings are not listed.
+#[derive(Debug, Default)]
+struct Rest {
+    /// Those that changed nothing.
+    unchanged: usize,
+    /// Those beyond the limit.
+    older: usize,
+}
+
+/// The recordings to list, the newest first.
+fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<Entry>, Rest)> {
+    let oldest = args.since.map(oldest).transpose()?;
+    let paths = args.path.as_deref().map(live).transpose()?;
+    let mut listed = Vec::new();
+    let mut rest = Rest::default();
+    for entry in library.entries()?.into_iter().rev() {
+        if oldest.is_some_and(|oldest| started(&entry).is_some_and(|started| started < oldest)) {
+            break;
+        }
+        if !scope.contains(&entry, library)? {
+            continue;
+        }
+        if let Some(paths) = &paths {
+            let snapshot = library.directory_of(&entry.id);
+            let mut changed = false;
+            for path in paths.iter().filter(|path| may_change(&entry, path)) {
+                changed |= changes_below(&snapshot, path)?;
+            }
+            if !changed {
+                continue;
+            }
+        }
+        let is_quiet = !entry.changes.any() && entry.state == EntryState::Ended && !entry.incomplete;
+        if is_quiet && !args.reads {
+            rest.unchanged += 1;
+        } else if listed.len() < args.limit.min(MOST) {
+            listed.push(entry);
+        } else {
+            rest.older += 1;
+        }
+    }
+    Ok((listed, rest))
+}
+
+/// Whether what a recording changed may be at a path or below it.
+fn may_change(entry: &Entry, path: &[u8]) -> bool {
+    entry.places.iter().any(|place| is_at_or_below(&place.0, path) || is_at_or_below(path, &place.0))
+}
+
+fn oldest(since: Duration) -> Result<Timestamp, UsageError> {
+    Timestamp::now()
+        .checked_sub(since)
+        .map_err(|_| UsageError("--since is longer than time itself".to_owned()))
+}
+
+fn started(entry: &Entry) -> Option<Timestamp> {
+    entry.time.parse().ok()
+}
+
+fn print(args: &Log, listed: &[Entry], rest: &Rest, console: &mut Console) -> anyhow::Result<()> {
+    let now = Timestamp::now();
+    for entry in listed {
+        let counts = changes(entry);
+        let marks = marks(entry);
+        let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
+        let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
+        let words: Vec<Vec<u8>> = entry.command.iter().map(|word| word.0.clone()).collect();
+        let command = shell_line(&words);
+        let width = match console.format.width {
+            Some(width) => width.saturating_sub(head.len() + marks.len()).max(20),
+            None if args.long => usize::MAX,
+            None => COMMAND_WIDTH,
+        };
+        let command = cut(&command, width);
+        let marks = console.paint(style::CHANGED, marks).to_string();
+        writeln!(console, "{head}{command}{marks}")?;
+        if args.long {
+            for (key, value) in details(entry) {
+                writeln!(console, "          {key:9} {value}")?;
+            }
+        }
+    }
+    if rest.unchanged > 0 {
+        let (count, commands) = (rest.unchanged, if rest.unchanged == 1 { "command" } else { "commands" });
+        writeln!(console, "and {count} {commands} that changed nothing (--reads lists them)")?;
+    }
+    if rest.older > 0 {
+        writeln!(console, "and {} older (--limit)", rest.older)?;
+    }
+    Ok(())
+}
+
+/// `+2 ~1 -3`: created, changed, deleted.
+fn changes(entry: &Entry) -> String {
+    let counts = entry.changes;
+    let parts = [('+', counts.created), ('~', counts.changed), ('-', counts.deleted)];
+    let parts: Vec<_> =
+        parts.iter().filter(|(_, count)| *count > 0).map(|(sign, count)| format!("{sign}{count}")).collect();
+    parts.join(" ")
+}
+
+fn marks(entry: &Entry) -> Vec<&'static str> {
+    let state = match entry.state {
+        EntryState::Ended => None,
+        EntryState::Running => Some("running"),
+        EntryState::Killed => Some("killed"),
+        EntryState::Unrecovered => Some("killed, not recovered"),
+    };
+    state.into_iter().chain(entry.incomplete.then_some("incomplete")).collect()
+}
+
+fn details(entry: &Entry) -> BTreeMap<&'static str, String> {
+    let text = |bytes: &[u8]| printable(bytes).into_owned();
+    let mut details = BTreeMap::from([("Directory", text(&entry.cwd.0)), ("Started", entry.time.clone())]);
+    for (key, value) in [("Name", &entry.name), ("Session", &entry.session)] {
+        if let Some(value) = value {
+            details.insert(key, text(value.as_bytes()));
+        }
+    }
+    details
+}
+
+/// How long ago a recording was started, in one unit.
+fn age(entry: &Entry, now: Timestamp) -> String {
+    let Some(started) = started(entry) else { return String::new() };
+    let seconds = now.duration_since(started).as_secs().max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// The first characters of a text.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+/// The JSON of the list.
+#[derive(Serialize)]
+struct LogJson<'a> {
+    recordings: &'a [Entry],
+    /// How many are left out that changed nothing.
+    changed_nothing: usize,
+    /// How many are left out beyond the limit.
+    older: usize,
+}

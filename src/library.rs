@@ -1,0 +1,167 @@
+//! The library: the snapshots that `run` makes, and what is known of them without opening each.
+//!
+//! A plain directory: `snapshots/ID/` is a bundle like any other; `log.jsonl` has a line for each recording and
+//! can be made again from the bundles. Many processes record at once: each makes a directory of its own, and
+//! appends its line under a lock. Prints nothing, and knows no tracing.
+//!
+//! - `place.rs`: where the library is, and whose.
+//! - [`log`]: the lines of `log.jsonl`.
+//! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
+//! - [`name`]: how a snapshot is named on the command line.
+//! - `audit.rs`: what crossed a session's border.
+
+mod audit;
+pub mod error;
+pub mod log;
+pub mod name;
+mod place;
+pub mod scope;
+pub mod session;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use self::error::Error;
+use self::error::failed;
+pub use self::log::Entry;
+pub use self::place::Place;
+use crate::snapshot::{Snapshot, SnapshotKind, identity};
+
+/// The directory of the snapshots.
+const SNAPSHOTS: &str = "snapshots";
+
+/// How many characters of its identifier name a snapshot.
+pub const ID_LENGTH: usize = 8;
+
+/// A library that exists.
+#[derive(Debug, Clone)]
+pub struct Library {
+    root: PathBuf,
+}
+
+impl Library {
+    /// The library of this user, if there is one.
+    ///
+    /// # Errors
+    /// It belongs to somebody else, or can't be read.
+    pub fn find() -> Result<Option<Library>, Error> {
+        let Place { root, .. } = Place::of_this_user();
+        match fs::symlink_metadata(&root) {
+            Ok(_) => place::check(&root).map(|()| Some(Library { root })),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failed("open", &root)(error)),
+        }
+    }
+
+    /// The library at `place`, made if there is none.
+    ///
+    /// # Errors
+    /// It belongs to somebody else, or can't be made.
+    pub fn create(place: &Place) -> Result<Library, Error> {
+        let root = &place.root;
+        place::make(root)?;
+        place::check(root)?;
+        let snapshots = root.join(SNAPSHOTS);
+        place::make(&snapshots)?;
+        Ok(Library { root: root.clone() })
+    }
+
+    /// Its directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The directory of the snapshot with this identifier, or of a rescue by its name.
+    pub fn directory_of(&self, name: &str) -> PathBuf {
+        self.root.join(SNAPSHOTS).join(name)
+    }
+
+    /// Makes the directory of a new recording, and returns its whole identifier.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub fn new_snapshot(&self) -> Result<String, Error> {
+        loop {
+            let id = identity::random_id();
+            let path = self.directory_of(&id[..ID_LENGTH]);
+            match rustix::fs::mkdir(&path, rustix::fs::Mode::RWXU) {
+                Ok(()) => return Ok(id),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(failed("make", &path)(error.into())),
+            }
+        }
+    }
+
+    /// The recordings, the oldest first: those that the log tells of and that are still there, and those of
+    /// which it does not tell yet.
+    ///
+    /// # Errors
+    /// The library can't be read.
+    pub fn entries(&self) -> Result<Vec<Entry>, Error> {
+        let directory = self.root.join(SNAPSHOTS);
+        let mut there = HashSet::new();
+        for entry in fs::read_dir(&directory).map_err(failed("list", &directory))? {
+            let entry = entry.map_err(failed("list", &directory))?;
+            there.extend(entry.file_name().into_string().ok().filter(|name| is_id(name)));
+        }
+        let mut entries: HashMap<String, Entry> = HashMap::new();
+        for entry in log::read(&self.root)? {
+            // The last line of a recording has replaced the one of its first snapshot.
+            if there.contains(&entry.id) {
+                entries.insert(entry.id.clone(), entry);
+            }
+        }
+        for id in there {
+            if !entries.contains_key(&id)
+                && let Some(entry) = self.unlogged(&id)
+            {
+                entries.insert(id, entry);
+            }
+        }
+        let mut entries: Vec<Entry> = entries.into_values().collect();
+        entries.sort_by(|one, other| (&one.time, &one.id).cmp(&(&other.time, &other.id)));
+        Ok(entries)
+    }
+
+    /// What a directory tells of which the log does not: its recording has not ended, or was killed.
+    fn unlogged(&self, id: &str) -> Option<Entry> {
+        let path = self.directory_of(id);
+        match Snapshot::open(&path) {
+            Ok(snapshot) if snapshot.header().kind == SnapshotKind::Recording => Some(Entry::of(&snapshot)),
+            Ok(_) => None,
+            Err(_) => Entry::unfinished(&path),
+        }
+    }
+
+    /// Adds the line of a recording to the log.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn append(&self, entry: &Entry) -> Result<(), Error> {
+        log::append(&self.root, &log::Event::Recorded(entry.clone()))
+    }
+
+    /// Writes down that a verb crossed the border of a session.
+    ///
+    /// # Errors
+    /// It can't be written: the verb must not go on.
+    pub fn audit(&self, id: &str, caller: Option<&str>) -> Result<(), Error> {
+        audit::append(&self.root, id, caller)
+    }
+}
+
+/// Whether a word looks like an identifier: eight characters of a to z and 2 to 7.
+pub fn is_id(word: &str) -> bool {
+    word.len() == ID_LENGTH && is_start_of_id(word)
+}
+
+/// Whether a word may be the start of an identifier.
+pub fn is_start_of_id(word: &str) -> bool {
+    word.len() <= ID_LENGTH && word.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

@@ -1,0 +1,275 @@
+//! `log.jsonl`: a line for each recording, so that listing many takes no look into each bundle.
+//!
+//! Appended under a lock on the file itself. A line that a killed process has left unfinished, or one of a later
+//! version, is passed over: `entries` finds the recording by its directory.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::ID_LENGTH;
+use super::error::{Error, failed};
+use super::scope::working_tree;
+use crate::snapshot::change::PathEffect;
+use crate::snapshot::{FileRecord, Header, Snapshot, printable, recover};
+
+/// The log's name in the library.
+const LOG: &str = "log.jsonl";
+
+/// How many places of a recording's changes are kept; more are merged into the directories above them.
+const PLACES: usize = 16;
+
+/// What a line tells.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A recording has ended, or has a first snapshot.
+    Recorded(Entry),
+}
+
+/// What is known of a recording without opening its bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The beginning of its identifier, the name of its directory.
+    pub id: String,
+    /// When the command was started, RFC 3339.
+    pub time: String,
+    /// The command and its arguments.
+    pub command: Vec<ByteText>,
+    /// The directory that it was started in.
+    pub cwd: ByteText,
+    /// The root of the Git working tree that this directory is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_tree: Option<ByteText>,
+    /// Its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Its `--name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The exit status of the command.
+    pub status: i32,
+    /// What it changed.
+    #[serde(flatten)]
+    pub changes: ChangeCounts,
+    /// Directories at or below which all that it changed is.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub places: BTreeSet<ByteText>,
+    /// How it ended, or that it has not.
+    pub state: EntryState,
+    /// Whether the recording has a gap.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
+}
+
+/// How a recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryState {
+    /// With its command.
+    Ended,
+    /// It goes on.
+    Running,
+    /// The process that the user waited for was killed.
+    Killed,
+    /// All of it was killed, and it has not been recovered.
+    Unrecovered,
+}
+
+/// How many paths a recording changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the words say it")]
+pub struct ChangeCounts {
+    pub created: u64,
+    pub changed: u64,
+    pub deleted: u64,
+}
+
+impl ChangeCounts {
+    /// Whether anything was changed.
+    pub fn any(self) -> bool {
+        self != ChangeCounts::default()
+    }
+}
+
+/// The changes of a recording, as its records are seen one by one.
+#[derive(Debug, Default)]
+pub struct Changes {
+    counts: ChangeCounts,
+    places: BTreeSet<ByteText>,
+}
+
+impl Changes {
+    /// Adds a record.
+    pub fn add(&mut self, record: &FileRecord) {
+        // A log that the shell redirects to is not a change that the command made.
+        if record.is_inherited_alone() {
+            return;
+        }
+        match PathEffect::of(record) {
+            PathEffect::Created => self.counts.created += 1,
+            PathEffect::Changed => self.counts.changed += 1,
+            PathEffect::Deleted => self.counts.deleted += 1,
+            PathEffect::Temporary | PathEffect::Unaltered | PathEffect::None => return,
+        }
+        let parent = parent_of(&record.path);
+        if !self.places.iter().any(|place| is_at_or_below(parent, &place.0)) {
+            self.places.retain(|place| !is_at_or_below(&place.0, parent));
+            self.places.insert(ByteText(parent.to_vec()));
+        }
+        while self.places.len() > PLACES {
+            let Some(deepest) = self.places.iter().max_by_key(|place| depth(&place.0)).cloned() else {
+                break;
+            };
+            let above = parent_of(&deepest.0).to_vec();
+            self.places.retain(|place| !is_at_or_below(&place.0, &above));
+            self.places.insert(ByteText(above));
+        }
+    }
+}
+
+/// The directory above a path; of `/` itself.
+fn parent_of(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) | None => b"/",
+        Some(at) => &path[..at],
+    }
+}
+
+fn depth(path: &[u8]) -> usize {
+    path.iter().filter(|byte| **byte == b'/').count() + usize::from(path != b"/")
+}
+
+/// Whether `path` is `above`, or lies below it.
+pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    above == b"/" || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+impl Entry {
+    /// The entry of a recording with this header, which made these changes.
+    pub fn new(header: &Header, Changes { counts, places }: Changes) -> Entry {
+        let state = match header {
+            Header { running: true, .. } => EntryState::Running,
+            Header { killed: true, .. } | Header { recovered: true, .. } => EntryState::Killed,
+            _ => EntryState::Ended,
+        };
+        Entry {
+            id: header.id.chars().take(ID_LENGTH).collect(),
+            time: header.started_at.clone(),
+            command: header.command.iter().cloned().map(ByteText).collect(),
+            cwd: ByteText(header.start_cwd.clone()),
+            working_tree: working_tree(&header.start_cwd).map(ByteText),
+            session: header.session.clone(),
+            name: header.name.clone(),
+            status: header.exit_status,
+            changes: counts,
+            places,
+            state,
+            incomplete: !header.complete,
+        }
+    }
+
+    /// The entry of the recording in a snapshot.
+    pub fn of(snapshot: &Snapshot) -> Entry {
+        let mut changes = Changes::default();
+        snapshot.files().iter().for_each(|record| changes.add(record));
+        Entry::new(snapshot.header(), changes)
+    }
+
+    /// The words of the command in one line.
+    pub fn command_line(&self) -> String {
+        let words: Vec<_> = self.command.iter().map(|word| printable(&word.0)).collect();
+        words.join(" ")
+    }
+
+    /// The entry of a recording that has no snapshot yet, by its journal.
+    pub fn unfinished(path: &Path) -> Option<Entry> {
+        let journaled = recover::header_of(path)?;
+        let is_alive = recover::recorder(path).is_some_and(|begin| begin.recorder.is_alive());
+        let state = if is_alive { EntryState::Running } else { EntryState::Unrecovered };
+        Some(Entry { state, incomplete: !is_alive, ..Entry::new(&journaled, Changes::default()) })
+    }
+}
+
+/// Bytes that are text in most cases: a string in JSON, or else an object with their base64.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ByteText(pub Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum ByteTextForm {
+    Text(String),
+    Bytes { base64: String },
+}
+
+impl Serialize for ByteText {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match String::from_utf8(self.0.clone()) {
+            Ok(text) => ByteTextForm::Text(text),
+            Err(error) => ByteTextForm::Bytes { base64: STANDARD.encode(error.into_bytes()) },
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ByteText, D::Error> {
+        match ByteTextForm::deserialize(deserializer)? {
+            ByteTextForm::Text(text) => Ok(ByteText(text.into_bytes())),
+            ByteTextForm::Bytes { base64 } => {
+                STANDARD.decode(base64).map(ByteText).map_err(serde::de::Error::custom)
+            }
+        }
+    }
+}
+
+/// The recordings that the log tells of, in the order of its lines.
+pub fn read(root: &Path) -> Result<Vec<Entry>, Error> {
+    let path = root.join(LOG);
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed("read", &path)(error)),
+    };
+    let lines = text.split(|byte| *byte == b'\n');
+    let events = lines.filter_map(|line| serde_json::from_slice::<Event>(line).ok());
+    Ok(events.map(|Event::Recorded(entry)| entry).collect())
+}
+
+/// Appends a line.
+pub fn append(root: &Path, event: &Event) -> Result<(), Error> {
+    append_line(&root.join(LOG), event)
+}
+
+/// Appends a line to a file that several processes append to.
+pub fn append_line(path: &Path, line: &impl Serialize) -> Result<(), Error> {
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        if !ends_a_line(&mut file)? {
+            text.insert(0, b'\n');
+        }
+        file.write_all(&text)
+    };
+    write().map_err(failed("write", path))
+}
+
+/// Whether a file is empty or ends with a newline: a killed process may have left a part of a line.
+fn ends_a_line(file: &mut File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}

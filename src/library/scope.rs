@@ -1,0 +1,77 @@
+//! Which recordings a verb is about: those of a place, and of a session.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+
+use super::log::{Entry, is_at_or_below};
+use super::{Error, Library};
+use crate::git;
+use crate::snapshot::Snapshot;
+use crate::snapshot::change::PathEffect;
+
+/// What a verb is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Only what was recorded at or below this directory, or changed something there.
+    pub place: Option<Vec<u8>>,
+    /// Only the recordings of this session.
+    pub session: Option<String>,
+}
+
+impl Scope {
+    /// Everything that a session may see.
+    pub fn everywhere(session: Option<String>) -> Scope {
+        Scope { place: None, session }
+    }
+
+    /// What concerns the Git working tree that the current directory is in, or the directory where it is in none.
+    pub fn here(session: Option<String>) -> Scope {
+        // The kernel's word, as recordings have it.
+        let here = std::fs::read_link("/proc/self/cwd").ok().map(|here| here.into_os_string().into_vec());
+        let place = here.map(|here| working_tree(&here).unwrap_or(here));
+        Scope { place, session }
+    }
+
+    /// Whether a recording is of the session.
+    pub fn may_see(&self, entry: &Entry) -> bool {
+        self.session.is_none() || self.session == entry.session
+    }
+
+    /// Whether a verb is about a recording.
+    ///
+    /// # Errors
+    /// The recording can't be read, where only its records tell.
+    pub fn contains(&self, entry: &Entry, library: &Library) -> Result<bool, Error> {
+        if !self.may_see(entry) {
+            return Ok(false);
+        }
+        let Some(place) = &self.place else { return Ok(true) };
+        if is_at_or_below(&entry.cwd.0, place) || entry.places.iter().any(|one| is_at_or_below(&one.0, place))
+        {
+            return Ok(true);
+        }
+        // What is below the place may be among what was merged into a directory above it.
+        if !entry.places.iter().any(|one| is_at_or_below(place, &one.0)) {
+            return Ok(false);
+        }
+        changes_below(&library.directory_of(&entry.id), place)
+    }
+}
+
+/// Whether the recording in the directory `snapshot` changed a path or something below it.
+///
+/// # Errors
+/// The recording can't be read.
+pub fn changes_below(snapshot: &Path, path: &[u8]) -> Result<bool, Error> {
+    let snapshot = Snapshot::open(snapshot)?;
+    let is_change =
+        |effect| matches!(effect, PathEffect::Created | PathEffect::Changed | PathEffect::Deleted);
+    let mut files = snapshot.files().iter();
+    Ok(files.any(|record| is_at_or_below(&record.path, path) && is_change(PathEffect::of(record))))
+}
+
+/// The root of the Git working tree that a directory is in.
+pub fn working_tree(directory: &[u8]) -> Option<Vec<u8>> {
+    git::working_tree_of(Path::new(OsStr::from_bytes(directory))).map(|root| root.into_os_string().into_vec())
+}
