@@ -23,7 +23,7 @@ fn changes(place: &Place) -> Vec<String> {
     let output = show(place, &[]);
     let lines = text(&output).lines().skip_while(|line| !line.is_empty());
     // What the shell and its loader read depends on who runs it.
-    let lines = lines.take_while(|line| !line.starts_with("Only read") && !line.contains(" only asked for"));
+    let lines = lines.take_while(|line| !line.starts_with("Only read") && !line.contains(" only looked up"));
     lines.filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect()
 }
 
@@ -63,7 +63,7 @@ fn changes_are_shown_in_groups() {
             "Made and removed again: 2",
             "swap",
             "temporary",
-            "Written or touched, and as before: 1",
+            "Written or touched, but unchanged: 1",
             "5 B  input",
         ]
     );

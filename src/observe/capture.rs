@@ -35,9 +35,9 @@ pub const SMALL: u64 = 64 << 10;
 const SMALL_IN_PLACE: u64 = 1 << 20;
 /// Bytes that may wait in the queue.
 const QUEUED_BYTES: u64 = 8 << 20;
-/// A batch is handed over when it has so many contents ...
+/// A batch is handed over after this many contents ...
 const BATCH_CONTENTS: usize = 64;
-/// ... or so many bytes, or a descriptor.
+/// ... or this many bytes, or a descriptor.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Descriptors that may wait in the queue, where our limit allows.
 const QUEUED_FILES: u64 = 128;

@@ -22,9 +22,9 @@ use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{BlobOmitted, FileRecord, Operation, Operations, ProcessRecord, State, WarningKind};
 use crate::trace::syscalls::Effect;
 
-/// Frames that nobody waits for are written when they are so many bytes.
+/// Frames that nobody waits for are written after this many bytes.
 const FLUSH_BYTES: usize = 64 << 10;
-/// Frames are written at the latest when they are so many bytes.
+/// Frames are written at the latest after this many bytes.
 const MAX_PENDING_BYTES: usize = 1 << 20;
 /// How often the free space is asked for, in bytes written.
 const SPACE_INTERVAL: usize = 16 << 20;

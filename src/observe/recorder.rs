@@ -159,7 +159,7 @@ impl Observer for Recorder {
         self.guarded((), |state| {
             let Some(process) = state.processes.living_id(caller.tgid) else { return };
             state.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
-                format!("process {} does not let its arguments be read ({name})", caller.tgid)
+                format!("the arguments of {name} of process {} can't be read", caller.tgid)
             });
         });
     }
@@ -244,9 +244,9 @@ impl Recording {
         }
         let process = self.processes.id(caller.tgid);
         if let Some(special) = call.decoded.special
-            && let Some(verdict) = self.special(caller, process, call, special)
+            && let Some(decision) = self.special(caller, process, call, special)
         {
-            return verdict;
+            return decision;
         }
         if is_own { self.prepare_own_call(caller, call) } else { self.prepare(caller, call) }
     }

@@ -32,7 +32,7 @@ const SPARSE_STEP: usize = 1 << 20;
 
 /// The most that the magic numbers, the schema and the other metadata of the file take.
 const END_BYTES: u64 = 4 << 10;
-/// Compression lengthens bytes by less than one part in so many. A row group with few rows has long ones, so
+/// Compression lengthens bytes by less than one part in this many. A row group with few rows has long ones, so
 /// this is enough for its headers, too.
 const POOR_COMPRESSION: u64 = 64;
 

@@ -21,7 +21,7 @@ use crate::snapshot::BlobOmitted;
 use crate::snapshot::blobs::BlobWriter;
 use crate::snapshot::layout::SnapshotDir;
 
-/// The filesystem is asked again after so many bytes ...
+/// The filesystem is asked again after this many bytes ...
 const INTERVAL_BYTES: u64 = 16 << 20;
 /// ... or after so long.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -33,8 +33,8 @@ const BUFFERED: u64 = 16 << 10;
 #[must_use = "space that nobody takes has to be given back"]
 pub struct Reserved(u64);
 
-/// What the recorder and the worker both count, in bytes of blobs.parquet. Each content is moved on before it
-/// is taken away where it was, and counts are read in the same order: none is missed.
+/// What the recorder and the worker both count, in bytes of blobs.parquet. A content is added to `rows` before it
+/// is subtracted from `promised`, and readers load in the other order, so none is missed.
 #[derive(Debug, Default)]
 pub struct Usage {
     /// Of contents that were promised space and are no rows yet.
