@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Resource, getrlimit};
 
-pub use self::space::Reserved;
+pub use self::space::{OnLoss, Reserved};
 use self::space::{Space, Usage};
 use super::ledger::ids::InodeId;
 use super::losses::Losses;
@@ -65,15 +65,6 @@ impl Outcome {
     fn omitted(reason: BlobOmitted) -> Outcome {
         Outcome { digest: None, size: 0, blob: None, omitted: Some(reason) }
     }
-}
-
-/// What becomes of a call that may destroy bytes which can't be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLoss {
-    /// It goes on, and the user is told.
-    Warn,
-    /// It is refused.
-    Refuse,
 }
 
 /// What a call may do to the bytes of an inode.

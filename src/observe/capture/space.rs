@@ -16,7 +16,6 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
-use super::OnLoss;
 use crate::snapshot::BlobOmitted;
 use crate::snapshot::blobs::BlobWriter;
 use crate::snapshot::layout::SnapshotDir;
@@ -27,6 +26,15 @@ const INTERVAL_BYTES: u64 = 16 << 20;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The most that is counted as written and is still in a buffer.
 const BUFFERED: u64 = 16 << 10;
+
+/// What becomes of a call that may destroy bytes which can't be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLoss {
+    /// It goes on, and the user is told.
+    Warn,
+    /// It is refused.
+    Refuse,
+}
 
 /// Space that a content was promised: it goes with the content to the worker, or back to [`Space`].
 #[derive(Debug)]
