@@ -189,7 +189,7 @@ impl Repositories {
     }
 
     /// The epoch after the files of every repository have been compared.
-    pub fn settled_epoch(&mut self) -> u32 {
+    pub fn current_epoch(&mut self) -> u32 {
         self.guarded(|all| {
             for path in all.edited.changed() {
                 all.note(&path);

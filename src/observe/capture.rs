@@ -446,7 +446,7 @@ impl Capture {
     pub fn release_files(&mut self) {
         if let (Some(journal), Some(last)) = (self.journal.clone(), self.next.checked_sub(1)) {
             self.put_on_file(Ticket(last));
-            journal.settle();
+            journal.wait_for_releases();
         }
         self.wait_for_files();
     }
@@ -635,7 +635,7 @@ impl Store {
             return;
         }
         if self.failure.is_none() {
-            match self.writer.settle() {
+            match self.writer.flush() {
                 // Also those that needed no row of their own.
                 Ok(()) => self.directory.remove_temporaries(&journal.complete()),
                 Err(error) => self.failure = Some(error),

@@ -326,7 +326,7 @@ impl Recording {
             self.forget_all_names();
         }
         if special == Some(Special::Namespace) {
-            self.mounts_settled(caller, mount_point.as_deref());
+            self.mounts_changed(caller, mount_point.as_deref());
         }
         self.not_decoded(caller, process, special, name, result);
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
@@ -432,7 +432,7 @@ impl Recording {
     }
 
     /// Learns what a call has mounted or unmounted.
-    pub fn mounts_settled(&mut self, caller: Caller, point: Option<&[u8]>) {
+    pub fn mounts_changed(&mut self, caller: Caller, point: Option<&[u8]>) {
         let changed = self.mounts.update(caller.tid);
         self.mounts.note(&changed, self.ledger.names.next());
         if let Some(point) = point {
