@@ -274,7 +274,7 @@ pub struct Show {
     /// Only paths that were read
     #[arg(long)]
     pub read: bool,
-    /// Only paths whose existence was checked
+    /// Only paths that were looked up
     #[arg(long)]
     pub existence: bool,
     /// Only paths that this process used
@@ -347,7 +347,7 @@ pub struct Verify {
     /// Compare with the state before the command: would it see the same inputs?
     #[arg(long)]
     pub before: bool,
-    /// Whether a difference makes the exit status 1
+    /// Exit status if the files differ
     #[arg(long, value_enum, default_value_t = DriftPolicy::Strict)]
     pub drift_policy: DriftPolicy,
     /// Whose recordings.
