@@ -127,7 +127,7 @@ fn snapshot_that_is_being_recorded_is_refused_inside_it() {
         let output = place.record_with(&[], &format!("echo x > f; {BINARY} {verb} {}", place.out.display()));
         assert_eq!(output.status.code(), Some(3), "{verb}: {output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("holds a recording that has not ended"), "{verb}: {said}");
+        assert!(said.contains("is being recorded by process"), "{verb}: {said}");
         assert!(place.at("f").exists());
     }
 }
