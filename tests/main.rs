@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod keep;
+mod library;
 mod observer;
 mod races;
 mod readme;

@@ -49,7 +49,21 @@ fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library:
 /// recorder was killed, too, the recording has to be recovered first: an older snapshot is not taken for it.
 fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
     let opened = Snapshot::open(path);
-    let Some(begin) = recover::recorder(path).filter(|begin| !begin.front.is_alive()) else { return opened };
+    let recorder = recover::recorder(path);
+    let shown = printable(path.as_os_str().as_encoded_bytes());
+    if let (Err(_), Some(begin)) = (&opened, recorder.as_ref().filter(|begin| begin.front.is_alive())) {
+        let process = begin.front.pid;
+        return Err(Error::Format(format!(
+            "{shown} is being recorded by process {process}: it has no snapshot yet"
+        )));
+    }
+    let Some(begin) = recorder.filter(|begin| !begin.front.is_alive()) else { return opened };
+    if opened.as_ref().is_ok_and(|snapshot| snapshot.header().running) && !begin.recorder.is_alive() {
+        console.say(format_args!(
+            "{shown} is a first snapshot, and its recorder was killed: agent-snapshot recover {shown} makes another \
+             snapshot of what came later"
+        ));
+    }
     let is_its_own = |opened: &Result<Snapshot, Error>| {
         opened.as_ref().is_ok_and(|snapshot| snapshot.header().id == begin.id)
     };
@@ -68,9 +82,8 @@ fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error>
         std::thread::sleep(INTERVAL);
     }
     if recover::recorder(path).is_some() && opened.is_ok() {
-        let path = printable(path.as_os_str().as_encoded_bytes());
         return Err(Error::Format(format!(
-            "{path} holds a recording that was killed after its snapshot was made: agent-snapshot recover {path} \
+            "{shown} holds a recording that was killed after its snapshot was made: agent-snapshot recover {shown} \
              makes another snapshot of what it has changed"
         )));
     }

@@ -36,7 +36,8 @@ use crate::snapshot::recover::{self, Recovery};
 use crate::trace::attributes::ProcessAttributes;
 use crate::trace::filter::Interception;
 use crate::trace::launch::{self, Program};
-use crate::trace::sys;
+use crate::trace::proc_status::ProcStatus;
+use crate::trace::sys::{self, Tid};
 
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
@@ -98,7 +99,13 @@ pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
         },
         Ending::Detached(end) => end_as(end),
         Ending::TimedOut(done) => report_outcome(&done, strict).unwrap_or(Exit::TimedOut),
-        Ending::Denied(why) if unavailable == IfUnavailable::Run => run_unrecorded(&why, &program),
+        Ending::Denied(why) if unavailable == IfUnavailable::Run => match outer_recorder() {
+            Some(recorder) => {
+                say(&format!("process {recorder} records this already: there is no snapshot of its own"));
+                execute(&program)
+            }
+            None => run_unrecorded(&why, &program),
+        },
         Ending::Failed(why) if is_optional => run_unrecorded(&why, &program),
         Ending::Denied(why) | Ending::Failed(why) => {
             say(&why);
@@ -112,11 +119,18 @@ pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
 /// Recovers what the killed tracing process had recorded, with the files that only a descriptor holds.
 fn recover_lost(directory: SnapshotDir, held: HashMap<u32, File>) {
     let lost = "the tracing process was killed, and the command with it";
+    let place = shell_word(directory.real_path().as_os_str().as_bytes()).into_owned();
+    let was_removed = !directory.is_named();
     match recover::recover(directory, held) {
         Ok(Recovery::Done(recovered)) => {
             let place = shell_word(recovered.path.as_os_str().as_bytes());
             say(&format!("{lost}; what had been changed was recovered and is in {place}"));
-            recovered.missing.iter().for_each(|path| say(&not_recovered(path)));
+            recovered.missing.iter().for_each(|(path, why)| say(&not_recovered(path, why)));
+        }
+        Ok(Recovery::Nothing) if was_removed => {
+            say(&format!(
+                "{lost}; what had been changed can't be recovered, since the command had removed {place}"
+            ));
         }
         Ok(Recovery::Nothing | Recovery::Unneeded) => {
             say(&format!("{lost}; nothing had been changed, and there is no snapshot"));
@@ -150,6 +164,19 @@ fn end_as(end: CommandEnd) -> Exit {
 /// Runs the program, and says why that is not recorded.
 fn run_unrecorded(why: &str, program: &Program) -> Exit {
     say(&format!("{why}; the command runs unrecorded"));
+    execute(program)
+}
+
+/// The process of ours that traces this one, if one does.
+fn outer_recorder() -> Option<String> {
+    let status = ProcStatus::of(Tid(std::process::id().cast_signed()))?;
+    let tracer = status.line("TracerPid:")?.to_owned();
+    let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).ok()?;
+    (name.trim_end() == "agent-snapshot").then_some(tracer)
+}
+
+/// Becomes the program.
+fn execute(program: &Program) -> Exit {
     let error = program.execute();
     let named = program.argv.first().map(|name| printable(name.to_bytes()));
     not_executed(&named.unwrap_or_default(), &error)

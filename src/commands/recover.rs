@@ -22,8 +22,7 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
     if let Err(error) = std::fs::read_dir(path) {
         return Err(Error::io("open", path)(error).into());
     }
-    wait_for_recorder(path, &mut |sentence| console.say(format_args!("{sentence}")))?;
-    let directory = SnapshotDir::create(path)?;
+    let directory = lock(path, &mut |sentence| console.say(format_args!("{sentence}")))?;
     if args.discard {
         return discard(&directory, args, console);
     }
@@ -48,6 +47,24 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
     }
 }
 
+/// Locks the directory of an unfinished recording, once nobody else completes it.
+fn lock(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, Error> {
+    let mut last = String::new();
+    loop {
+        wait_for_recorder(path, &mut |sentence| {
+            if sentence != last {
+                say(sentence);
+                last = sentence.to_owned();
+            }
+        })?;
+        match SnapshotDir::create(path) {
+            // Another recovery, or a recording, was first.
+            Err(Error::InUse(_)) => {}
+            directory => return directory,
+        }
+    }
+}
+
 /// Waits for whoever completes an unfinished recording: its recorder, if only the front was killed, or
 /// another recovery. A directory that is being recorded is refused.
 fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
@@ -69,7 +86,7 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
         }
         // Or the kernel has not closed all files of the recorder yet.
         Some(_) => say(&format!("waiting for another process that recovers {dir}")),
-        None => return Err(Error::Refused(format!("{dir} is in use by another process of agent-snapshot"))),
+        None => say(&format!("waiting for another process that uses {dir}")),
     }
     layout::wait_until_unlocked(path).map_err(Error::io("wait for the lock of", path))
 }
@@ -101,22 +118,23 @@ struct RecoverJson<'a> {
 
 fn done(recovered: &Recovered, args: &Recover, console: &mut Console) -> VerbResult {
     let Recovered { path, records, missing } = recovered;
+    let outcome = if missing.is_empty() { Exit::Success } else { Exit::Finding };
     if args.json {
-        let missing = missing.iter().map(|path| printable(path).into_owned()).collect();
+        let missing = missing.iter().map(|(path, _)| printable(path).into_owned()).collect();
         console.json(&RecoverJson { recovered: true, path: &shown(path), records: *records, missing })?;
-        return Ok(Exit::Success);
+        return Ok(outcome);
     }
     let place = shell_word(path.as_os_str().as_bytes());
     writeln!(console, "recovered {} in {place}", number_of_paths(*records))?;
-    for path in missing {
-        writeln!(console, "{}", not_recovered(path))?;
+    for (path, why) in missing {
+        writeln!(console, "{}", not_recovered(path, why))?;
     }
-    Ok(Exit::Success)
+    Ok(outcome)
 }
 
 /// Says that the bytes of a path are lost.
-pub fn not_recovered(path: &[u8]) -> String {
-    format!("not recovered: the bytes of {}, which were still being copied", printable(path))
+pub fn not_recovered(path: &[u8], why: &str) -> String {
+    format!("not recovered: the bytes of {}, which {why}", printable(path))
 }
 
 /// Says that the recorder `pid` is waited for.
@@ -137,15 +155,17 @@ fn nothing(args: &Recover, console: &mut Console, what: &str, exit: Exit) -> Ver
 
 /// The directory for a new recording. What a killed one has left there is recovered first, and goes beside it.
 pub fn make_way(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, Error> {
-    if recover::recorder(path).is_some_and(|begin| !begin.front.is_alive()) {
-        wait_for_recorder(path, say)?;
-    }
-    let directory = SnapshotDir::create(path)?;
+    let is_killed = recover::recorder(path).is_some_and(|begin| !begin.front.is_alive());
+    let directory = if is_killed { lock(path, say)? } else { SnapshotDir::create(path)? };
     if let Recovery::Done(recovered) = recover::recover_beside(&directory, HashMap::new())? {
         let (dir, place) = (shown(directory.real_path()), shown(&recovered.path));
         say(&format!(
             "a recording into {dir} was killed: what it had changed was recovered and is in {place}"
         ));
+    }
+    if let Some(aside) = recover::set_aside(&directory)? {
+        let (dir, place) = (shown(directory.real_path()), shown(&aside));
+        say(&format!("{dir} had a snapshot that was recovered after a kill: it is in {place} now"));
     }
     Ok(directory)
 }

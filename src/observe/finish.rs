@@ -160,16 +160,18 @@ impl Recording {
             processes: self.processes.records(),
             blobs,
             files: Files { ledger, repositories: &self.repositories, capture, afters: &afters },
-        })?;
+        });
+        // Also if there is no first snapshot: what was taken over from earlier is in these.
         if let Some(open) = open {
             self.goes_on_from(Interim { afters, open });
         }
-        Ok(committed)
+        committed
     }
 
     /// Takes the states of what the tree has changed so far: what somebody else changes from now on is no change
     /// of the tree.
     pub fn take_interim_states(&mut self) {
+        self.resolver.note_replaced();
         let open = OpenFiles::of(self.processes.living());
         let names = self.ledger.names.sorted();
         let afters = Examiner::new(self).examine_all(names).afters;

@@ -21,8 +21,8 @@ use crate::snapshot::{BlobOmitted, FileRecord, ProcessRecord};
 const FLUSH_BYTES: usize = 64 << 10;
 /// Frames are written at the latest after this many bytes.
 const MAX_PENDING_BYTES: usize = 1 << 20;
-/// How often the free space is asked for, in bytes written.
-const SPACE_INTERVAL: usize = 16 << 20;
+/// How often the free space is asked for where there is much, in bytes written.
+const SPACE_INTERVAL: u64 = 16 << 20;
 
 /// The journal, and what is still to be written to it.
 pub struct ChangeJournal {
@@ -33,10 +33,8 @@ pub struct ChangeJournal {
     due: bool,
     /// The inodes whose bytes it has, or names the place of.
     inodes: HashSet<InodeId, foldhash::fast::RandomState>,
-    /// Whether the filesystem has too little space left for bytes.
-    full: bool,
-    /// Bytes since the free space was asked for.
-    since_asked: usize,
+    /// How many bytes may be written before the free space is asked for again.
+    room: u64,
     failed: bool,
 }
 
@@ -49,8 +47,7 @@ impl ChangeJournal {
             frames: Frames::default(),
             due: false,
             inodes: HashSet::default(),
-            full: false,
-            since_asked: SPACE_INTERVAL,
+            room: 0,
             failed: false,
         }
     }
@@ -157,12 +154,17 @@ impl ChangeJournal {
 
     /// Whether there is room for more bytes.
     fn has_room(&mut self, bytes: usize) -> bool {
-        self.since_asked += bytes;
-        if self.since_asked >= SPACE_INTERVAL {
-            self.since_asked = 0;
-            self.full = self.directory.room().is_ok_and(|room| room < SPACE_INTERVAL as u64);
+        let bytes = bytes as u64;
+        if bytes > self.room {
+            // Others write there, too: half of what is free is asked for again.
+            let free = self.directory.room().unwrap_or(u64::MAX);
+            if bytes > free {
+                return false;
+            }
+            self.room = (free / 2).clamp(bytes, SPACE_INTERVAL.max(bytes));
         }
-        !self.full
+        self.room -= bytes;
+        true
     }
 
     /// Writes what must be on file before a call continues.

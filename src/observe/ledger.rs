@@ -35,6 +35,8 @@ pub struct Ledger {
     pub in_flight: InFlight,
     /// Names that are gone from directories which were not listed yet, by directory.
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
+    /// The names to which our own program has put something else, called by a process of the tree.
+    pub(super) put_by_us: HashSet<NameId, foldhash::fast::RandomState>,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }

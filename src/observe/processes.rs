@@ -103,6 +103,9 @@ impl ProcessTable {
             let id = living.id;
             living.traits.in_foreign_mount_namespace |= traits.in_foreign_mount_namespace;
             living.traits.other_rights |= traits.other_rights;
+            if !self.all[index(id)].executed {
+                living.traits.own_program = traits.own_program;
+            }
             let image = parent_id.map(|parent| Arc::clone(&self.all[index(parent)].image));
             let process = &mut self.all[index(id)];
             if parent_id.is_some() && parent_id != Some(id) {

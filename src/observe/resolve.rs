@@ -158,6 +158,11 @@ impl Resolver {
         self.known.distrust();
     }
 
+    /// Notes which directories somebody outside has replaced so far.
+    pub fn note_replaced(&mut self) {
+        self.known.note_all_replaced();
+    }
+
     /// Forgets all directories: some were changed by calls that are not reported here.
     pub fn forget_all(&mut self) {
         self.known.clear();

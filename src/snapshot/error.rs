@@ -19,9 +19,12 @@ pub enum Error {
     /// Its paths could lead out of the place that is being written.
     #[error("{0}")]
     Unsafe(String),
-    /// A directory has foreign files, or another process is using it.
+    /// A directory has foreign files.
     #[error("{0}")]
     Refused(String),
+    /// Another process is using a directory.
+    #[error("{0}")]
+    InUse(String),
     /// The operating system refused an operation.
     #[error("{what}: {source}")]
     Io {

@@ -31,8 +31,9 @@ const VERSION: &str = "1";
 const LONGEST: u32 = 64 << 20;
 /// Length and checksum.
 const FRAME_HEAD: usize = 8;
-/// The space that is allocated at once: a write that does not extend the file costs a fifth less on ext4.
-const ALLOCATION: u64 = 1 << 20;
+/// The least and the most space that is allocated at once: a write that does not extend the file costs a fifth
+/// less on ext4.
+const ALLOCATION: [u64; 2] = [64 << 10, 1 << 20];
 
 /// What the journal's first frame says of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -337,10 +338,13 @@ impl RecordingJournal {
             return Err(io::Error::new(*kind, message.clone()));
         }
         let end = state.length + bytes.len() as u64;
-        if end > state.allocated {
-            state.allocated = end.next_multiple_of(ALLOCATION);
+        // A file without a first line must be empty.
+        if end > state.allocated && state.length > 0 {
+            let start = state.length.max(state.allocated);
+            let length = (end - start) + state.length.clamp(ALLOCATION[0], ALLOCATION[1]);
             // Where this is impossible, each write extends the file.
-            let _ = fallocate(&self.file, FallocateFlags::empty(), 0, state.allocated);
+            let _ = fallocate(&self.file, FallocateFlags::empty(), start, length);
+            state.allocated = start + length;
         }
         let written = self.file.write_all_at(bytes, state.length);
         let written = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
@@ -448,7 +452,8 @@ impl Reader {
         let text = String::from_utf8_lossy(&line);
         match text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')) {
             Some(VERSION) => Ok(Some(Reader { file, position })),
-            None if format!("{MAGIC}{VERSION}\n").starts_with(&*text) => Ok(None),
+            // After a power failure the space may be there and the bytes not.
+            None if format!("{MAGIC}{VERSION}\n").starts_with(text.trim_end_matches('\0')) => Ok(None),
             Some(version) => Err(Error::Format(format!(
                 "the journal is of version {version}, which this build of agent-snapshot does not read: recover \
                  with the one that recorded"
@@ -625,7 +630,7 @@ mod tests {
     /// The bytes of a journal without what is allocated behind its frames.
     fn frames_of(file: &tempfile::NamedTempFile) -> Vec<u8> {
         let mut bytes = std::fs::read(file.path()).unwrap();
-        assert!(bytes.len() as u64 == ALLOCATION);
+        assert!(bytes.last() == Some(&0));
         bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1);
         bytes
     }
@@ -669,6 +674,15 @@ mod tests {
             assert!(frames.len() < wanted.len(), "{at}");
             assert_eq!(frames, wanted[..frames.len()]);
         }
+    }
+
+    #[test]
+    fn journal_of_zeros_is_an_empty_one() {
+        assert_eq!(read(&[0; 4096]), []);
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &[0; 4096]).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        assert!(Reader::new(file).unwrap().is_none());
     }
 
     #[test]

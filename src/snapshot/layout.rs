@@ -28,6 +28,10 @@ pub const BLOBS: &str = "blobs.parquet";
 pub const RESTORE_JOURNAL: &str = ".agent-snapshot-restore";
 /// The name of the journal of a recording that has not ended, or was killed.
 pub const JOURNAL: &str = ".agent-snapshot-journal";
+
+/// How often, and after how long, a lock is tried again.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 /// The name of the file that hides an unfinished recording from Git, and its content.
 const GITIGNORE: (&str, &[u8]) = (".gitignore", b"*\n");
 
@@ -124,6 +128,11 @@ impl SnapshotDir {
         let (dir, parent) = (self.dir.try_clone()?, self.parent.try_clone()?);
         let (name, path, made) = (self.name.clone(), self.path.clone(), self.made.clone());
         Ok(SnapshotDir { dir, parent, name, path, made })
+    }
+
+    /// Whether it still has its name.
+    pub fn is_named(&self) -> bool {
+        self.identity().is_ok_and(|identity| named_identity(&self.parent, &self.name) == Some(identity))
     }
 
     /// Device and inode of the directory.
@@ -305,9 +314,15 @@ impl SnapshotDir {
     /// Locks it. Fails if another recording has locked it, or another user owns it.
     fn lock(&self) -> Result<(), Error> {
         // The lock only excludes other recordings; on a filesystem without locks (some NFS) there is none.
-        if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive)
-        {
-            return Err(refused(&self.path, "is being written by another recording"));
+        let lock = || rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive);
+        // Whoever asks whether it is locked has it for a moment (`is_locked`).
+        let mut tries = 0..LOCK_TRIES;
+        while lock() == Err(Errno::WOULDBLOCK) {
+            if tries.next().is_none() {
+                let path = printable(self.path.as_os_str().as_bytes());
+                return Err(Error::InUse(format!("{path} is being written by another recording")));
+            }
+            std::thread::sleep(LOCK_PAUSE);
         }
         let stat =
             rustix::fs::fstat(&self.dir).map_err(|error| Error::io("stat", &self.path)(error.into()))?;

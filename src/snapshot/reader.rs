@@ -170,6 +170,7 @@ fn with_path(error: Error, path: &Path) -> Error {
         Error::Corrupt(message) => Error::Corrupt(at(message)),
         Error::Unsafe(message) => Error::Unsafe(at(message)),
         Error::Refused(message) => Error::Refused(at(message)),
+        Error::InUse(message) => Error::InUse(at(message)),
         other => other,
     }
 }

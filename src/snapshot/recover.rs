@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::blobs::{self, BlobWriter, Compression, Side, StoreLimit, Stored, blob_key};
 use super::error::{Error, printable};
 use super::journal::{Begin, Frame, Reader, StoredContent};
-use super::layout::{Commit, JOURNAL, SnapshotDir};
+use super::layout::{BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir};
 use super::live;
 use super::manifest::*;
 use super::reader::Snapshot;
@@ -37,8 +37,8 @@ pub struct Recovered {
     pub path: PathBuf,
     /// How many records it has.
     pub records: usize,
-    /// The paths whose bytes were still being copied.
-    pub missing: Vec<Vec<u8>>,
+    /// The paths whose bytes are lost, and why.
+    pub missing: Vec<(Vec<u8>, &'static str)>,
 }
 
 /// What became of an unfinished recording.
@@ -54,17 +54,55 @@ pub enum Recovery {
 
 /// Who records into the directory at `path`, or was recording when it was killed.
 pub fn recorder(path: &Path) -> Option<Begin> {
-    let mut reader = Reader::new(File::open(path.join(JOURNAL)).ok()?).ok()??;
+    let mut reader = journal_in(path)?;
     match reader.next()?.ok()? {
         Frame::Begin(begin) => Some(begin),
         _ => None,
     }
 }
 
+/// The journal in the directory at `path`, if there is one.
+fn journal_in(path: &Path) -> Option<Reader> {
+    // Whatever has this name: only a regular file is opened.
+    let file = fs::open_regular(path.join(JOURNAL).as_os_str().as_bytes()).ok()?;
+    Reader::new(file).ok()?
+}
+
+/// Whether the start of a manifest, which may be long, says that the snapshot was recovered.
+fn says_recovered(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let file = fs::open_regular(path.join(MANIFEST).as_os_str().as_bytes());
+    let is_read = file.is_ok_and(|file| file.take(64 << 10).read_to_end(&mut start).is_ok());
+    is_read && String::from_utf8_lossy(&start).replace(' ', "").contains("\"recovered\":true")
+}
+
+/// Moves a snapshot that was recovered in `directory` out of the way of a new recording, and returns where it is.
+pub fn set_aside(directory: &SnapshotDir) -> Result<Option<PathBuf>, Error> {
+    let path = directory.real_path();
+    if !says_recovered(path) || !Snapshot::open(path).is_ok_and(|snapshot| snapshot.header().recovered) {
+        return Ok(None);
+    }
+    let (aside, ()) = first_beside(path, |path| (!path.exists()).then_some(()));
+    SnapshotDir::create(&aside)?;
+    // One of the two is whole at each moment.
+    for name in [BLOBS, MANIFEST] {
+        match std::fs::hard_link(path.join(name), aside.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            linked => linked.map_err(Error::io("keep the recovered snapshot of", path))?,
+        }
+    }
+    for name in [MANIFEST, BLOBS] {
+        match std::fs::remove_file(path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(Error::io("move the recovered snapshot of", path))?,
+        }
+    }
+    Ok(Some(aside))
+}
+
 /// What is known of the recording that has a journal in the directory at `path`.
 pub fn header_of(path: &Path) -> Option<Header> {
-    let reader = Reader::new(File::open(path.join(JOURNAL)).ok()?).ok()??;
-    reader.take(2).find_map(|frame| match frame.ok()? {
+    journal_in(path)?.take(2).find_map(|frame| match frame.ok()? {
         Frame::Header(header) => Some(*header),
         _ => None,
     })
@@ -281,7 +319,7 @@ struct RecoveredBundle {
     blobs: Option<File>,
     manifest: File,
     records: usize,
-    missing: Vec<Vec<u8>>,
+    missing: Vec<(Vec<u8>, &'static str)>,
 }
 
 /// What is known of a content.
@@ -322,7 +360,7 @@ struct Builder<'a> {
     /// The contents before, by inode.
     contents: HashMap<u32, RecoveredContent>,
     warnings: Vec<Warning>,
-    missing: Vec<Vec<u8>>,
+    missing: Vec<(Vec<u8>, &'static str)>,
 }
 
 impl<'a> Builder<'a> {
@@ -417,25 +455,38 @@ impl<'a> Builder<'a> {
         let key = blob_key(Side::Before, path);
         let threatened = self.journaled.places.contains_key(&inode);
         let content = match self.content_of(inode, &key, present, metadata_changed)? {
+            Some(content)
+                if content.omitted == Some(BlobOmitted::NoSpace) && !self.is_in_place(path, present) =>
+            {
+                self.lose(path, "found no space when the command destroyed them");
+                content
+            }
             Some(content) => content,
             // It is as it was, or Git has its bytes.
             None if self.is_in_place(path, present) || has_blob_in_git(&record.git) => return Ok(()),
             // It was appended to, through a descriptor from before the launch.
             None if record.inherited && !threatened => return Ok(()),
             None => {
-                self.missing.push(path.to_vec());
-                let why = if threatened {
-                    "were still being copied when the recorder was killed"
-                } else {
-                    "are not where the recorder knew them to be"
-                };
-                self.lost(path, why);
+                self.lose(
+                    path,
+                    if threatened {
+                        "were still being copied when the recorder was killed"
+                    } else {
+                        "are not where the recorder knew them to be"
+                    },
+                );
                 RecoveredContent::omitted(BlobOmitted::Unreadable)
             }
         };
         self.contents.insert(inode, content.clone());
         content.put(present);
         Ok(())
+    }
+
+    /// Notes that the bytes of a path are lost.
+    fn lose(&mut self, path: &[u8], why: &'static str) {
+        self.missing.push((path.to_vec(), why));
+        self.lost(path, why);
     }
 
     /// Whether nothing has happened to a path.

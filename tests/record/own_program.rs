@@ -1,6 +1,8 @@
 //! Our own program, called by a recorded shell: what it changes is its own affair.
 
 use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 
 use agent_snapshot::snapshot::WarningKind;
 
@@ -44,7 +46,11 @@ fn undo_by_a_recorded_shell_works_and_is_not_recorded() {
             ],
             "{mechanism}"
         );
-        assert_eq!(snapshot.header().warnings, [], "{mechanism}");
+        assert_eq!(lost(&snapshot), [], "{mechanism}");
+        let [note] = snapshot.header().warnings.as_slice() else {
+            panic!("{:?}", snapshot.header().warnings)
+        };
+        assert!(note.detail.ends_with("is agent-snapshot: what it changes is not recorded"), "{note:?}");
         let f = place.file(&snapshot, "f");
         assert!(f.before == f.after && bytes(&snapshot, f, true) == b"second\n", "{f:?}");
         // It wrote there through a descriptor that the shell had opened.
@@ -107,7 +113,9 @@ fn command_that_our_program_runs_is_recorded() {
         assert!(output.status.success(), "{output:?}");
         let snapshot = place.snapshot();
         assert_eq!(place.recorded(&snapshot), ["inner write", "outer write"], "{mechanism}");
-        assert!(snapshot.header().warnings.iter().all(|warning| warning.kind == WarningKind::NestedTracer));
+        let mut kinds: Vec<_> = snapshot.header().warnings.iter().map(|warning| warning.kind).collect();
+        kinds.sort_unstable();
+        assert_eq!(kinds, [WarningKind::ExternalChange, WarningKind::NestedTracer]);
         assert!(snapshot.find(inner.as_os_str().as_encoded_bytes()).is_none() && !inner.exists());
     }
 }
@@ -119,7 +127,103 @@ fn snapshot_that_is_being_recorded_is_refused_inside_it() {
         let output = place.record_with(&[], &format!("echo x > f; {BINARY} {verb} {}", place.out.display()));
         assert_eq!(output.status.code(), Some(3), "{verb}: {output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("holds a recording that has not ended"), "{verb}: {said}");
+        assert!(said.contains("is being recorded by process"), "{verb}: {said}");
         assert!(place.at("f").exists());
     }
+}
+
+#[test]
+fn edit_undo_and_another_edit_keep_the_first_state() {
+    for (keep, edit) in [("all", "echo third > f"), ("undo", "echo third > f"), ("all", "cat f")] {
+        let (place, earlier) = after_a_recorded("echo second > f");
+        let script =
+            format!("{edit}; {BINARY} restore --before --force {earlier} > said; echo fourth > f; rm said");
+        let output = place.record_with(&["--keep", keep], &script);
+        assert!(output.status.success(), "{output:?}");
+        let snapshot = place.snapshot();
+        assert_eq!(lost(&snapshot), [], "{keep}, {edit}");
+        let f = place.file(&snapshot, "f");
+        let states = [true, false].map(|before| bytes(&snapshot, f, before));
+        assert_eq!(states, [b"second\n".to_vec(), b"fourth\n".to_vec()], "{keep}, {edit}");
+        place.verb("restore", &["--before"]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "second\n");
+    }
+}
+
+#[test]
+fn inode_numbers_that_an_undo_frees_are_other_files() {
+    for edit in ["echo third >> f$i", "chmod 600 f$i"] {
+        let place = Place::new();
+        for i in 0..20 {
+            place.write(&format!("f{i}"), "first\n");
+            place.write(&format!("h{i}"), format!("precious {i}\n"));
+        }
+        let seq = "$(seq 0 19)";
+        let mut earlier = Vec::new();
+        for (number, script) in ["for i in SEQ; do echo second > f$i; done", "rm h*"].iter().enumerate() {
+            place.record(&script.replace("SEQ", seq));
+            let kept = place.base().join(format!("out-{number}"));
+            fs::rename(&place.out, &kept).unwrap();
+            earlier.push(kept.display().to_string());
+        }
+        let script = format!(
+            "for i in {seq}; do {edit}; done
+             {BINARY} restore --before --force {} && {BINARY} restore --before {} || exit
+             rm h*",
+            earlier[0], earlier[1]
+        );
+        let snapshot = place.record(&script);
+        assert_eq!(lost(&snapshot), []);
+        for i in 0..20 {
+            let removed = place.file(&snapshot, format!("h{i}"));
+            assert_eq!(bytes(&snapshot, removed, true), format!("precious {i}\n").into_bytes());
+            let edited = place.file(&snapshot, format!("f{i}"));
+            assert_eq!(bytes(&snapshot, edited, true), b"second\n");
+        }
+    }
+}
+
+#[test]
+fn hard_links_that_the_shell_made_are_examined_together() {
+    let (place, earlier) = after_a_recorded("echo second > f");
+    let undo = format!("{BINARY} restore --before {earlier} > /dev/null");
+    let snapshot = place.record(&format!("echo a > n; ln n n2; {undo}; echo bbb > n2"));
+    for name in ["n", "n2"] {
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, name), false), b"bbb\n", "{name}");
+    }
+    let (place, earlier) = after_a_recorded("echo second > f");
+    let undo = format!("{BINARY} restore --before {earlier} > /dev/null");
+    let snapshot = place.record(&format!("echo a > n; ln n n2; {undo}; rm n2"));
+    assert_eq!(place.file(&snapshot, "n").after.present().unwrap().nlink, 1);
+}
+
+#[test]
+fn directory_that_was_replaced_before_an_undo_is_reported() {
+    let (place, earlier) = after_a_recorded("echo second > f");
+    place.prepare("mkfifo go ready");
+    let script = format!(
+        "cat d/x; echo > ready; read line < go; {BINARY} restore --before {earlier} > /dev/null; echo new > d/z"
+    );
+    let child =
+        place.recording().args(["--quiet", "sh", "-c", &script]).stdout(Stdio::null()).spawn().unwrap();
+    place.prepare("read line < ready; mv d away; mkdir d; echo > go");
+    assert!(child.wait_with_output().unwrap().status.success());
+    assert_eq!(lost(&place.snapshot()), [WarningKind::ExternalChange]);
+}
+
+#[test]
+fn program_that_a_loader_runs_is_not_ours() {
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    if !Path::new(loader).exists() {
+        println!("skipped: programs use another loader here");
+        return;
+    }
+    let place = Place::new();
+    place.write("victim", "precious\n");
+    let mut command = place.program(loader);
+    command.arg(BINARY).arg("--snapshot-dir").arg(&place.out);
+    let script = format!("{loader} $(command -v rm) victim");
+    assert!(command.args(["--quiet", "sh", "-c", &script]).status().unwrap().success());
+    let snapshot = place.snapshot();
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "victim"), true), b"precious\n");
 }

@@ -146,6 +146,10 @@ impl Place {
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("NO_COLOR", "1")
             .env_remove("AGENT_SNAPSHOT_SESSION")
+            .env_remove("AGENT_SNAPSHOT_LIBRARY")
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("CLAUDE_CODE_SESSION_ID")
+            .env_remove("CODEX_THREAD_ID")
             .stdin(Stdio::null());
     }
 

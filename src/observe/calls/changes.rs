@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
 use super::exec::PendingExec;
+use super::own_program::OwnCall;
 use super::part::Part;
 use crate::fs;
 use crate::observe::ledger::apply::{Change, Kind};
@@ -34,8 +35,8 @@ pub struct Pending {
     name: &'static str,
     /// An open for reading whose path another thread may have rewritten: the file may be another one.
     opens: bool,
-    /// A call of our own program.
-    own: bool,
+    /// What a call of our own program does.
+    own: Option<Box<OwnCall>>,
     /// Its place among the calls in flight, where others may have to wait for it.
     call: CallId,
     /// Where it mounts or unmounts.
@@ -49,13 +50,13 @@ impl Pending {
     }
 
     /// Of a call of our own program, of whose paths nothing is recorded.
-    pub fn of_own_call(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
-        Pending { own: true, ..Pending::without_paths(name, special, call) }
+    pub fn of_own_call(name: &'static str, special: Option<Special>, call: CallId, own: OwnCall) -> Pending {
+        Pending { own: Some(Box::new(own)), ..Pending::without_paths(name, special, call) }
     }
 
     fn without_paths(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
         let parts = SmallVec::new();
-        Pending { parts, exec: None, special, name, opens: false, own: false, call, mount_point: None }
+        Pending { parts, exec: None, special, name, opens: false, own: None, call, mount_point: None }
     }
 }
 
@@ -181,7 +182,7 @@ impl Recording {
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        let (name, own, call) = (call.name, false, id);
+        let (name, own, call) = (call.name, None, id);
         Decision::AwaitResult(Pending { parts, exec, special, name, opens, own, call, mount_point })
     }
 
@@ -322,8 +323,8 @@ impl Recording {
     pub fn conclude(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
         let Pending { mut parts, exec, special, name, opens, own, call, mount_point } = pending;
-        if own {
-            self.forget_all_names();
+        if let Some(own) = own {
+            self.conclude_own_call(&own, result.is_some_and(|result| result >= 0));
         }
         if special == Some(Special::Namespace) {
             self.mounts_changed(caller, mount_point.as_deref());

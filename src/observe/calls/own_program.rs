@@ -3,14 +3,47 @@
 //! What it changes is not recorded, since its own rescue covers it. What the tree changed before that keeps the
 //! state that it had then. Neighbours: `finish.rs` takes those states, `changes.rs` has every other call.
 
-use super::changes::Pending;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::changes::{Located, Pending};
+use super::effects::meaning;
+use crate::fs::FileStat;
+use crate::observe::ledger::apply::Kind;
 use crate::observe::processes::OwnProgram;
 use crate::observe::recording::Recording;
+use crate::observe::resolve;
+use crate::snapshot::WarningKind;
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::syscalls::{Effect, Special};
 
+/// What a call of our own program does to names, if it succeeds.
+#[derive(Debug, Default)]
+pub struct OwnCall {
+    /// What loses its last name: its inode number may be another's from then on.
+    gone: Vec<FileStat>,
+    /// The names that come, go or stand for something else then.
+    names: Vec<Vec<u8>>,
+}
+
+/// Device and inode number of our own program; none where another one has loaded it, such as a dynamic loader that
+/// was called by name: /proc/self/exe is that of every program started like this.
+pub fn own_program() -> Option<(u64, u64)> {
+    let exe = std::fs::read_link("/proc/self/exe").ok()?;
+    let here = own_program as *const () as usize;
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let is_ours = maps.split(|byte| *byte == b'\n').any(|line| {
+        let text = String::from_utf8_lossy(line);
+        let Some((start, end)) = text.split(' ').next().and_then(|range| range.split_once('-')) else {
+            return false;
+        };
+        let [start, end] = [start, end].map(|hex| usize::from_str_radix(hex, 16).unwrap_or(0));
+        (start..end).contains(&here) && line.ends_with(exe.as_os_str().as_bytes())
+    });
+    is_ours.then(|| program_of("self")).flatten()
+}
+
 /// Device and inode number of the program that `process` executes; none where there is no such process.
-pub fn program_of(process: &str) -> Option<(u64, u64)> {
+fn program_of(process: &str) -> Option<(u64, u64)> {
     let program = rustix::fs::stat(format!("/proc/{process}/exe")).ok()?;
     Some((program.st_dev, program.st_ino))
 }
@@ -38,27 +71,78 @@ impl Recording {
         if self.ledger.in_flight.conflicts(&footprint) && !call.overdue {
             return Decision::Postpone;
         }
-        if self.processes.traits(caller.tgid).own_program == OwnProgram::Runs {
+        let is_first = self.processes.traits(caller.tgid).own_program == OwnProgram::Runs;
+        if is_first || self.has_changed_since(&located) {
             self.take_interim_states();
+        }
+        if is_first {
             if let Some(traits) = self.processes.traits_mut(caller.tgid) {
                 traits.own_program = OwnProgram::Changes;
             }
+            let process = self.processes.id(caller.tgid);
+            self.warnings.note(WarningKind::ExternalChange, Some(process), || {
+                format!("process {} is agent-snapshot: what it changes is not recorded", caller.tgid)
+            });
         }
-        for stat in located.iter().filter_map(|(_, place)| place.as_ref().ok()?.stat.as_ref()) {
-            self.byte_store.capture.settle((stat.st_dev, stat.st_ino));
+        let mut own = OwnCall::default();
+        for (access, place) in &located {
+            let Ok(place) = place else { continue };
+            if let Some(stat) = &place.stat {
+                self.byte_store.capture.settle((stat.st_dev, stat.st_ino));
+            }
+            let meaning = meaning(access.effect, place.stat.as_ref());
+            // What is renamed keeps its number.
+            let renames =
+                matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { exchange: true, .. });
+            let is_last = |stat: &FileStat| stat.st_nlink == 1 || resolve::is_directory(stat);
+            if matches!(meaning.kind, Kind::Removed | Kind::Bound) && !renames {
+                own.gone.extend(place.stat.filter(is_last));
+            }
+            own.names.extend(meaning.changes_name.then(|| place.path.clone()));
         }
         let id = self.ledger.in_flight.begin(footprint, true);
         self.resolver.pause(true);
-        // Which file a descriptor stands for is no matter.
+        // Which file a descriptor stands for does not matter.
         let names_a_file =
             |special: &Special| matches!(special, Special::UnnamedOpen { .. } | Special::Received { .. });
         let special = call.decoded.special.filter(|special| !names_a_file(special));
-        Decision::AwaitResult(Pending::of_own_call(call.name, special, id))
+        Decision::AwaitResult(Pending::of_own_call(call.name, special, id, own))
     }
 
-    /// Forgets what is known of names, directories that were replaced included.
-    pub fn forget_all_names(&mut self) {
+    /// Whether a place has changed by a call of the tree since states were last taken.
+    fn has_changed_since(&self, located: &[Located<'_>]) -> bool {
+        let Some(changes) = &self.ledger.changes_since_interim else { return false };
+        located.iter().filter_map(|(_, place)| place.as_ref().ok()).any(|place| {
+            let inode = place.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));
+            let name = self.ledger.names.find(&place.path);
+            name.is_some_and(|name| changes.names.contains_key(&name))
+                || inode.is_some_and(|inode| changes.inodes.contains(&inode))
+        })
+    }
+
+    /// Forgets what a call of our own program may have changed of what is known.
+    pub fn conclude_own_call(&mut self, own: &OwnCall, has_succeeded: bool) {
         self.resolver.forget_all();
         self.lookups.forget();
+        if has_succeeded {
+            for id in own.gone.iter().filter_map(|stat| self.ledger.inodes.of(stat)).collect::<Vec<_>>() {
+                self.ledger.inodes.forget(id);
+            }
+            for path in &own.names {
+                self.forget_freed(path);
+                self.ledger.put_by_us.extend(self.ledger.names.find(path));
+            }
+        }
+    }
+
+    /// Forgets the inode that had the number which something new at `path` has now; what has just been linked or
+    /// renamed there keeps its own.
+    fn forget_freed(&mut self, path: &[u8]) {
+        let Ok(Some(now)) = crate::fs::lstat(path) else { return };
+        if let Some(id) = self.ledger.inodes.of(&now)
+            && !self.ledger.inodes.get(id).is_unmodified(&(&now).into())
+        {
+            self.ledger.inodes.forget(id);
+        }
     }
 }

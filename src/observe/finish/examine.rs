@@ -12,6 +12,7 @@ use super::after::{After, AfterContent, Interim, More, Now};
 use crate::fs::FileStat;
 use crate::git::GitFacts;
 use crate::observe::capture::{Held, Source, Threat};
+use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Stat};
 use crate::observe::ledger::names::Name;
@@ -169,11 +170,31 @@ impl<'a> Examiner<'a> {
             .copied()
             .collect();
         let mut again = Vec::with_capacity(changed.len());
+        // The files of before and now, among whose names some may be unchanged: what the tree has made is no
+        // inode of the ledger.
+        let mut files = HashSet::new();
+        let file = |ledger: &Ledger, name, after: &After| {
+            after.stat(name, ledger).filter(|stat| stat.is_regular()).map(|stat| stat.identity())
+        };
         for name in changed {
-            kept.remove(&name);
-            again.extend(self.examine(name).map(|after| (name, after)));
+            if let Some(interim) = kept.remove(&name) {
+                files.extend(file(&self.recording.ledger, name, &interim));
+            }
+            if let Some(after) = self.examine(name) {
+                files.extend(file(&self.recording.ledger, name, &after));
+                again.push((name, after));
+            }
         }
         let ledger = &self.recording.ledger;
+        let parents = &mut self.parents;
+        kept.retain(|name, after| {
+            let Some(file) = file(ledger, *name, after).filter(|file| files.contains(file)) else {
+                return true;
+            };
+            // The number may be another file's by now.
+            let now = parents.lstat(ledger.names.path(*name)).ok().flatten();
+            now.is_none_or(|now| (now.st_dev, now.st_ino) != file)
+        });
         let affected = self.affected_by(&again, |name| changes.names.get(&name) == Some(&true));
         kept.retain(|name, _| !affected.contains(*name, ledger.names.get(*name)));
         // Whatever is above what is there is a directory, though no call has made it one.

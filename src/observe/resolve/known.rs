@@ -85,6 +85,11 @@ impl KnownDirectories {
         self.trusted_since = self.clock;
     }
 
+    /// Notes those that are others now, which is not found any more once they are forgotten.
+    pub(super) fn note_all_replaced(&mut self) {
+        self.replaced = self.replaced();
+    }
+
     /// Forgets all of them, so that none is told to be replaced that was changed meanwhile.
     pub(super) fn clear(&mut self) {
         self.known.clear();
