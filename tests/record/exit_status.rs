@@ -156,7 +156,7 @@ fn unrecorded_command_is_executed_as_a_recorded_one_is() {
     };
     let run = nested("./plain twice");
     assert_eq!((run.status.code(), run.stdout.as_slice()), (Some(0), &b"ran twice\n"[..]), "{run:?}");
-    assert!(stderr(&run).contains("runs unrecorded"), "{}", stderr(&run));
+    assert!(stderr(&run).contains("records this already"), "{}", stderr(&run));
     let run = nested("./lost");
     assert_eq!(run.status.code(), Some(127), "{run:?}");
     assert!(stderr(&run).contains("execute ./lost: No such file"), "{}", stderr(&run));
