@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "agent-snapshot --snapshot-dir <DIR> [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot run [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot <show|cat|diff|verify|restore|branch> <SNAP> ..."
+    override_usage = "agent-snapshot --snapshot-dir <DIR> [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot run [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot <show|cat|diff|verify|restore|branch> <SNAP> ...\n       agent-snapshot recover <DIR>"
 )]
 pub struct Cli {
     /// What to do with a snapshot; none records a command.
@@ -61,10 +61,10 @@ pub struct RecordingOptions {
     /// What to keep of the paths that the command uses [default: all; of run: undo]
     #[arg(long, value_enum)]
     pub keep: Option<KeepLevel>,
-    /// Store files that were only read up to this size, such as 64MiB
+    /// Largest file to store if it was only read, such as 64MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub max_read_bytes: u64,
-    /// Store files that the command wrote or destroyed up to this size [default: any]
+    /// Largest file to store if the command changed or removed it [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_blob_bytes: Option<u64>,
     /// What to do if the bytes that a call may destroy can't be kept
@@ -123,7 +123,8 @@ pub enum KeepLevel {
     All,
     /// States and bytes, before and after, of changed paths
     Changes,
-    /// What undoing takes: the bytes after only of files up to 1 MiB that Git does not ignore
+    /// What an undo needs: bytes before each change; bytes after it only of files up to 1 MiB that Git does not
+    /// ignore
     Undo,
 }
 
@@ -273,7 +274,7 @@ pub struct Show {
     /// Only paths that were read
     #[arg(long)]
     pub read: bool,
-    /// Only paths whose existence was checked
+    /// Only paths that were looked up
     #[arg(long)]
     pub existence: bool,
     /// Only paths that this process used
@@ -346,7 +347,7 @@ pub struct Verify {
     /// Compare with the state before the command: would it see the same inputs?
     #[arg(long)]
     pub before: bool,
-    /// Whether a difference makes the exit status 1
+    /// Exit status if the files differ
     #[arg(long, value_enum, default_value_t = DriftPolicy::Strict)]
     pub drift_policy: DriftPolicy,
     /// Whose recordings.
@@ -388,7 +389,7 @@ pub struct Restore {
     /// Allow a snapshot from another machine or user
     #[arg(long)]
     pub foreign: bool,
-    /// With --into: also put back ownership and set-ID bits
+    /// With --into or --foreign: also restore ownership and set-ID bits
     #[arg(long)]
     pub preserve: bool,
     /// Whose recordings.
@@ -452,7 +453,7 @@ fn size(text: &str) -> Result<u64, String> {
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
-        _ => return Err(format!("{unit:?} is no unit of size: use KiB, MiB, GiB or TiB")),
+        _ => return Err(format!("{unit:?} is not a unit of size: use KiB, MiB, GiB or TiB")),
     };
     number.checked_mul(factor).ok_or_else(|| "the size is larger than any file".to_owned())
 }

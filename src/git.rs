@@ -189,7 +189,7 @@ impl Repositories {
     }
 
     /// The epoch after the files of every repository have been compared.
-    pub fn settled_epoch(&mut self) -> u32 {
+    pub fn current_epoch(&mut self) -> u32 {
         self.guarded(|all| {
             for path in all.edited.changed() {
                 all.note(&path);
@@ -208,7 +208,7 @@ impl Repositories {
     /// Whether `path` is below the root of a working tree that was found. Reads no file.
     pub fn may_hold(&self, path: &[u8]) -> bool {
         let mut roots = self.repositories.iter().filter_map(|repository| repository.opened.root.as_deref());
-        roots.any(|root| below(root, path).is_some())
+        roots.any(|root| below(path, root).is_some())
     }
 
     /// Takes note of a change of `path`, of whatever kind. Every traced change is reported; most cost next to
@@ -294,7 +294,7 @@ impl Repositories {
         let id = holder?;
         let directory = parent?;
         let repository = self.current(id)?;
-        let relative = below(repository.opened.root.as_deref()?, path)?;
+        let relative = below(path, repository.opened.root.as_deref()?)?;
         let patterns = self.patterns(directory, id, &path[..path.len() - name_length(path)])?;
         let query = Query { path: Path::new(OsStr::from_bytes(path)), relative, stat, pin: self.pin };
         let known = self.repositories.get_mut(id as usize)?.classify(query, &patterns);
@@ -306,7 +306,7 @@ impl Repositories {
         let checked_out = self.repositories.get(own as usize)?.head_now();
         if let Some(outer) = outer
             && let Some(repository) = self.current(outer)
-            && let Some(relative) = repository.opened.root.as_deref().and_then(|root| below(root, path))
+            && let Some(relative) = repository.opened.root.as_deref().and_then(|root| below(path, root))
             && let Some(known) = repository.gitlink(relative, checked_out)
         {
             return Some(facts(outer, known));
@@ -342,7 +342,7 @@ impl Repositories {
         let root = repository.opened.root.clone()?;
         let mut patterns: Option<Patterns> = None;
         let from_root = std::iter::once(root.as_slice()).chain(
-            components(path).map(|(_, at)| at).filter(|at| below(&root, at).is_some_and(|at| !at.is_empty())),
+            components(path).map(|(_, at)| at).filter(|at| below(at, &root).is_some_and(|at| !at.is_empty())),
         );
         for at in from_root {
             let node = self.node(at);
@@ -351,7 +351,7 @@ impl Repositories {
                 Some(known) => known,
                 None => {
                     let repository = self.repositories.get_mut(id as usize)?;
-                    let found = repository.patterns(patterns.as_ref(), below(&root, at)?)?;
+                    let found = repository.patterns(patterns.as_ref(), below(at, &root)?)?;
                     self.directories.set_patterns(node, generation, found.clone());
                     found
                 }
@@ -423,7 +423,7 @@ impl Repositories {
             return matters;
         }
         for repository in &mut self.repositories {
-            let inside = repository.opened.git_dirs.iter().find_map(|directory| below(directory, path));
+            let inside = repository.opened.git_dirs.iter().find_map(|directory| below(path, directory));
             match inside {
                 Some(b"") => repository.stale = true,
                 Some(b"index") => repository.forget_index(),
@@ -490,13 +490,13 @@ fn discover(
     let Some(opened) = OpenRepository::at(directory) else { return outer };
     // A working tree elsewhere is discovered from there.
     let root = opened.root.clone()?;
-    below(&root, directory)?;
+    below(directory, &root)?;
     watched.extend(opened.watched.iter().cloned());
     for git_dir in &opened.git_dirs {
         if components(git_dir).any(|(component, _)| component == b".git") {
             continue;
         }
-        if below(git_dir, &root).is_some() {
+        if below(&root, git_dir).is_some() {
             new_git_dirs.extend(open::ENTRIES.iter().map(|entry| [git_dir, entry.as_bytes()].join(&b'/')));
         } else {
             new_git_dirs.push(git_dir.clone());

@@ -33,10 +33,10 @@
 //! |---|---|
 //! | what the arguments of a system call mean | [`trace::syscalls`], `table.rs` |
 //! | what a system call does to a path and its content | [`observe`], `effects.rs` |
-//! | where a change is recorded | [`observe::ledger::apply`]; of a rename of a directory, `observe/calls/rename.rs` |
-//! | what happens to content between the read and Parquet | `docs/internals.md`, "From the read to Parquet" |
+//! | where a change is applied to the ledger | [`observe::ledger::apply`]; where the rename of a directory is, `observe/calls/rename.rs` |
+//! | what happens to a blob between the read and Parquet | `docs/internals.md`, "From the read to Parquet" |
 //! | what the notification thread may touch | `docs/internals.md`, the section of that name |
-//! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md` |
+//! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md`, "Add a system call" and "Add a verb" |
 //! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
 //! | what a key of the manifest means | `docs/format.md`, [`snapshot::manifest`] |
 #![deny(unsafe_code)]

@@ -9,7 +9,8 @@
 //! - `journal.rs`: what is put on file before a call continues, for the case that everything is killed.
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
-//! - [`losses`]: tells at once which bytes are lost. [`processes`], [`warnings`]: the other lists.
+//! - [`losses`]: tells at once which bytes are lost. [`processes`]: the process table. [`warnings`]: gaps and
+//!   notes.
 //! - [`finish`]: the end of a recording: the states after, and the records of the manifest.
 
 mod calls;

@@ -71,7 +71,7 @@ fn subject(call: &SyscallEntry<'_>) -> Option<String> {
 impl Observer for Scripted {
     type Pending = String;
 
-    fn before(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<String> {
+    fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<String> {
         let Some(subject) = subject(call) else { return Decision::Continue };
         let mut seen = self.seen();
         let judged = seen.judged.entry(subject.clone()).or_default();
@@ -100,7 +100,7 @@ impl Observer for Scripted {
         Decision::AwaitResult(subject)
     }
 
-    fn after(&self, _: Caller, pending: String, result: Option<i64>) {
+    fn on_result(&self, _: Caller, pending: String, result: Option<i64>) {
         assert!(self.rule != Rule::PanicAfter, "a bug");
         let result = result.map_or("none".to_owned(), |result| result.to_string());
         self.seen().over.push(format!("{result} {pending}"));

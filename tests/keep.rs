@@ -350,7 +350,7 @@ fn what_was_only_read_is_shown_and_has_no_content() {
         let place = &recorded.place;
         let show = place.verb("show", &[]).expect(0).stdout;
         assert!(show.contains(&format!("Kept        {keep}: ")), "{show}");
-        assert!(show.contains("Only read: ") && show.contains("only asked for and not recorded"), "{show}");
+        assert!(show.contains("Only read: ") && show.contains("only looked up and not recorded"), "{show}");
         let read = place.verb("show", &["--read", "--json"]).expect(0).stdout;
         let read: serde_json::Value = serde_json::from_str(&read).unwrap();
         let paths: Vec<_> = read["files"].as_array().unwrap().iter().map(|file| &file["path"]).collect();
@@ -371,7 +371,7 @@ fn what_was_only_read_is_shown_and_has_no_content() {
             assert_eq!(fs::read(path).unwrap(), b"read");
         }
         let asked = place.verb("cat", &[place.at("asked").to_str().unwrap()]).expect(1);
-        assert!(asked.stderr.contains("not used or only asked for"), "{asked:#?}");
+        assert!(asked.stderr.contains("or only looked it up"), "{asked:#?}");
     }
 }
 

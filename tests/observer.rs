@@ -50,7 +50,7 @@ fn postponed_syscall_is_classified_again_until_overdue() {
 }
 
 #[test]
-fn postponed_syscall_continues_when_the_verdict_changes() {
+fn postponed_syscall_continues_when_the_decision_changes() {
     for mechanism in MECHANISMS {
         for script in [CHANGE, READ] {
             let place = Place::new();

@@ -181,7 +181,7 @@ fn masked(text: &str) -> String {
         (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "DATE"),
         (r"\d{4}-\d\d-\d\d\.\d{6}\.\d+", "NAME"),
         (r"(?m)^Left out .*$", "LEFT OUT"),
-        (r"(?m)^\d+ paths? (was|were) only asked for", "SOME"),
+        (r"(?m)^\d+ paths? (was|were) only looked up", "SOME"),
         (r"\d+ paths compared", "SOME"),
         (r"(?m)  \d+ paths?$", "SOME"),
         (r#""existence":\d+"#, "SOME"),

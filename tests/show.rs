@@ -23,7 +23,7 @@ fn changes(place: &Place) -> Vec<String> {
     let output = show(place, &[]);
     let lines = text(&output).lines().skip_while(|line| !line.is_empty());
     // What the shell and its loader read depends on who runs it.
-    let lines = lines.take_while(|line| !line.starts_with("Only read") && !line.contains(" only asked for"));
+    let lines = lines.take_while(|line| !line.starts_with("Only read") && !line.contains(" only looked up"));
     lines.filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect()
 }
 
@@ -63,7 +63,7 @@ fn changes_are_shown_in_groups() {
             "Made and removed again: 2",
             "swap",
             "temporary",
-            "Written or touched, and as before: 1",
+            "Written or touched, but unchanged: 1",
             "5 B  input",
         ]
     );
@@ -167,7 +167,7 @@ fn agent_shell_recipe_records_each_command_once() {
     // One inside of the other is a part of it, not a second snapshot.
     let output = sh("echo a > outer; $SHELL -c 'echo b > inner; exit 4'");
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    assert!(stderr(&output).contains("the command runs unrecorded"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("records this already"), "{}", stderr(&output));
     let nested = made().into_iter().filter(|path| *path != snapshot).collect::<Vec<_>>();
     let [nested] = nested.try_into().unwrap();
     let output = place.command().arg("show").arg(&nested).arg("--created").output().unwrap();

@@ -9,7 +9,7 @@ use super::exit::{Exit, VerbResult};
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
-use super::paths::Selection;
+use super::paths::{Selection, counted};
 use super::{json, progress};
 use crate::cli::Branch;
 use crate::restore::build::{self, BuiltTree, Skipped};
@@ -77,16 +77,14 @@ pub fn build<'s>(
 }
 
 fn print(built: &BuiltTree, request: &BranchRequest, console: &mut Console) -> anyhow::Result<()> {
-    let count =
-        |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     writeln!(
         console,
         "{} holds the state {} the command: {}, {}, {} ({} bytes)",
         printable(request.dir.as_os_str().as_encoded_bytes()),
         request.side.name(),
-        count(built.files, "file", "files"),
-        count(built.directories, "directory", "directories"),
-        count(built.others, "other", "others"),
+        counted(built.files, "file", "files"),
+        counted(built.directories, "directory", "directories"),
+        counted(built.others, "other", "others"),
         built.bytes,
     )?;
     let is_missing = |why: &Skipped| matches!(why, Skipped::Unavailable(_));

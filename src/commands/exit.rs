@@ -1,7 +1,7 @@
 //! What a run of the program comes to, and the exit status that says so.
 //!
-//! Every exit status is decided here: verbs and recordings end with an [`Exit`], and [`Exit::status`]
-//! returns its number.
+//! Every exit status has its number here. A verb or recording ends with an [`Exit`]; [`Exit::of_error`] turns
+//! an error into one.
 
 use super::out::OutputError;
 use crate::{library, restore, snapshot};

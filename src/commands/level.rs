@@ -22,7 +22,7 @@ pub fn without_record(snapshot: &Snapshot) -> &'static str {
     if snapshot.header().keep.has_inputs() {
         "the snapshot has no record of it, so it was not used"
     } else {
-        "the snapshot has no record of it, so it was not used or only asked for"
+        "the snapshot has no record of it, so the command did not use it, or only looked it up"
     }
 }
 
@@ -30,9 +30,9 @@ pub fn without_record(snapshot: &Snapshot) -> &'static str {
 pub fn what_is_kept(keep: Keep) -> Option<&'static str> {
     match keep {
         Keep::All => None,
-        Keep::Changes => Some("changes: the states of changed paths alone"),
+        Keep::Changes => Some("changes: states of changed paths only"),
         Keep::Undo => Some(
-            "undo: the states of changed paths alone, with the bytes after of files up to 1 MiB that Git does \
+            "undo: states of changed paths only; bytes after the command only of files up to 1 MiB that Git does \
              not ignore",
         ),
     }

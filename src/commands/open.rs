@@ -15,7 +15,7 @@ use crate::snapshot::{Error, Snapshot, layout, printable};
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::Tid;
 
-/// How often a verb looks whether the snapshot that it waits for is there.
+/// How often a verb checks whether the snapshot that it waits for is there.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Opens the snapshot that `word` names.
@@ -45,7 +45,7 @@ fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library:
 
 /// Opens the snapshot in the directory `path`.
 ///
-/// If its recording was killed, its recorder may still be completing it: that is told, and waited for. If the
+/// If its recording was killed, its recorder may still be completing it: that is reported, and waited for. If the
 /// recorder was killed, too, the recording has to be recovered first: an older snapshot is not taken for it.
 fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
     let opened = Snapshot::open(path);

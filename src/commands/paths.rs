@@ -250,6 +250,11 @@ pub fn shell_line(argv: &[Vec<u8>]) -> String {
     words.join(" ")
 }
 
+/// `1 process`, `2 processes`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// `1 path`, `1,000 paths`.
 pub fn number_of_paths(count: usize) -> String {
     let number = indicatif::HumanCount(count as u64);

@@ -20,7 +20,6 @@ mod tracing;
 mod witness;
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -112,11 +111,7 @@ pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
             say(&why);
             Exit::Failure
         }
-        Ending::NotExecuted(errno) => {
-            let error = io::Error::from_raw_os_error(errno);
-            say(&format!("execute {named}: {error}"));
-            if matches!(errno, libc::ENOENT | libc::ENOTDIR) { Exit::NotFound } else { Exit::NotExecutable }
-        }
+        Ending::NotExecuted(errno) => not_executed(&named, &io::Error::from_raw_os_error(errno)),
         Ending::Lost(_) => Exit::Failure,
     }
 }
@@ -182,11 +177,18 @@ fn outer_recorder() -> Option<String> {
 
 /// Becomes the program.
 fn execute(program: &Program) -> Exit {
-    let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
-    program.attributes.restore();
-    let error = sys::execute(&program.path, &argv);
-    say(&format!("execute {}: {error}", printable(program.path.to_bytes())));
-    Exit::NotExecutable
+    let error = program.execute();
+    let named = program.argv.first().map(|name| printable(name.to_bytes()));
+    not_executed(&named.unwrap_or_default(), &error)
+}
+
+/// Reports why the command was not executed.
+fn not_executed(named: &str, error: &io::Error) -> Exit {
+    say(&format!("execute {named}: {error}"));
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => Exit::NotFound,
+        _ => Exit::NotExecutable,
+    }
 }
 
 /// Starts the command's process, and the one that traces it; in those, this does not return.

@@ -223,7 +223,7 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
     }
     if outcome.has_blocking_conflicts {
         console.say(format_args!(
-            "{start}, since paths are at neither of their recorded states (--force overwrites them):{}",
+            "{start}: these paths have changed since (--force overwrites them):{}",
             lines(&outcome.conflicts)
         ));
     }

@@ -50,7 +50,7 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     match cut.count() {
         0 => {}
         count => console.say(format_args!(
-            "show: {count} paths were used by more than 16 processes, of which 16 are recorded: process {} may have used them, too",
+            "show: {count} paths were used by more than 16 processes, and only the first 16 are recorded; process {} may be missing from them",
             args.process.unwrap_or_default()
         )),
     }
@@ -74,10 +74,10 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
     let PathGroups(groups) = PathGroups::new(snapshot, filter, args.long);
     let is_in_full = args.long || filter.is_of_status();
     let mut table = PathTable::new(snapshot, args.long);
-    let mut only_asked_for = 0;
+    let mut only_looked_up = 0;
     for (group, entries) in &groups {
         if *group == PathGroup::Existence && !is_asked {
-            only_asked_for = entries.len();
+            only_looked_up = entries.len();
         } else {
             table.add(*group, entries, is_in_full);
         }
@@ -99,12 +99,12 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
             number_of_paths(folded)
         ));
     }
-    if only_asked_for > 0 {
-        notes.push(format!("{} only asked for: --existence lists them", were(only_asked_for)));
+    if only_looked_up > 0 {
+        notes.push(format!("{} only looked up (--existence lists them)", were(only_looked_up)));
     }
     if let Some(count @ 1..) = snapshot.header().existence_only.filter(|_| !is_asked) {
         let count = were(usize::try_from(count).unwrap_or(usize::MAX));
-        notes.push(format!("{count} only asked for and not recorded"));
+        notes.push(format!("{count} only looked up and not recorded"));
     }
     if is_asked && groups.is_empty() && filter.selection().unmatched().is_empty() {
         notes.push("no such path is in the snapshot".to_owned());

@@ -79,8 +79,8 @@ fn print(snapshot: &Snapshot, drift: &Drift, side: Side, console: &mut Console) 
         }
     };
     let found = match drift.differences.len() {
-        0 => format!("all are at the state {} the command", side.name()),
-        count => format!("{} not at the state {} the command", number_of_paths(count), side.name()),
+        0 => format!("all are in the state {} the command", side.name()),
+        count => format!("{} not in the state {} the command", number_of_paths(count), side.name()),
     };
     writeln!(console, "{} compared{pinned}{left_out}{not_kept}: {found}", number_of_paths(drift.compared))?;
     Ok(())
@@ -108,12 +108,12 @@ fn changes(recorded: &Fingerprint, live: Option<&Fingerprint>) -> String {
     }
     let mut told = Vec::new();
     if permissions != live_permissions {
-        told.push(format!("mode {permissions:04o} is {live_permissions:04o}"));
+        told.push(format!("mode: {permissions:04o} recorded, {live_permissions:04o} now"));
     }
     if let (Some(target), Some(live_target)) = (target, live_target)
         && target != live_target
     {
-        told.push(format!("target {} is {}", printable(target), printable(live_target)));
+        told.push(format!("target: {} recorded, {} now", printable(target), printable(live_target)));
     }
     if rdev != live_rdev {
         told.push("another device".to_owned());
@@ -121,7 +121,7 @@ fn changes(recorded: &Fingerprint, live: Option<&Fingerprint>) -> String {
     if content != live_content {
         told.push(match (content, live_content) {
             (Some((size, _)), Some((live_size, _))) if size != live_size => {
-                format!("{size} bytes are {live_size}")
+                format!("size: {size} bytes recorded, {live_size} now")
             }
             _ => "other content".to_owned(),
         });

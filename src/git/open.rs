@@ -106,7 +106,7 @@ impl OpenRepository {
         let git_dirs = [resolved(git.git_dir()), resolved(git.common_dir())];
         // A change of these is one of this repository alone.
         watched.retain(|path| {
-            !git_dirs.iter().filter_map(|directory| below(directory, path)).any(changes_answers)
+            !git_dirs.iter().filter_map(|directory| below(path, directory)).any(changes_answers)
         });
         Some(OpenRepository {
             directory: directory.to_vec(),

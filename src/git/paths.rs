@@ -18,8 +18,8 @@ pub(super) fn components(path: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// The path below `root`, empty for `root` itself; none for what is elsewhere.
-pub fn below<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+/// `path` relative to the directory `root`, empty for `root` itself; none for what is elsewhere.
+pub fn below<'p>(path: &'p [u8], root: &[u8]) -> Option<&'p [u8]> {
     let rest = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root))?;
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
 }

@@ -154,7 +154,7 @@ fn ask(repositories: &mut Repositories, path: &Path) -> Option<(Said, Within)> {
     let bytes = path.as_os_str().as_bytes();
     let facts = repositories.classify(bytes, lstat(path).as_ref(), true)?;
     let (root, head) = repositories.working_tree(&facts);
-    let relative_path = below(root, bytes).unwrap().to_vec();
+    let relative_path = below(bytes, root).unwrap().to_vec();
     let within = Within { root: root.to_vec(), head, relative_path };
     let said = Said {
         oid: facts.oid().map(ToString::to_string),

@@ -5,6 +5,7 @@
 //!   place that one names is a [`part::Part`]; `effects.rs` says what each effect means for it.
 //! - `rename.rs`, `exec.rs` (with [`program`], which reads the files that the kernel opens),
 //!   `descriptors.rs`: what those calls need beyond it.
+//! - `journal.rs`: what the journal is told of a call.
 //! - `own_program.rs`: calls of our own program, which are not recorded.
 //! - [`inherited`], `core_dump.rs`: changes that no call of the tree makes.
 
@@ -14,6 +15,7 @@ pub mod descriptors;
 mod effects;
 mod exec;
 pub mod inherited;
+mod journal;
 pub mod own_program;
 pub mod part;
 pub mod program;

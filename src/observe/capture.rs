@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Resource, getrlimit};
 
-pub use self::space::Reserved;
+pub use self::space::{OnLoss, Reserved};
 use self::space::{Space, Usage};
 use super::ledger::ids::InodeId;
 use super::losses::Losses;
@@ -35,9 +35,9 @@ pub const SMALL: u64 = 64 << 10;
 const SMALL_IN_PLACE: u64 = 1 << 20;
 /// Bytes that may wait in the queue.
 const QUEUED_BYTES: u64 = 8 << 20;
-/// A batch is handed over when it has so many contents ...
+/// A batch is handed over after this many contents ...
 const BATCH_CONTENTS: usize = 64;
-/// ... or so many bytes, or a descriptor.
+/// ... or this many bytes, or a descriptor.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Descriptors that may wait in the queue, where our limit allows.
 const QUEUED_FILES: u64 = 128;
@@ -65,15 +65,6 @@ impl Outcome {
     fn omitted(reason: BlobOmitted) -> Outcome {
         Outcome { digest: None, size: 0, blob: None, omitted: Some(reason) }
     }
-}
-
-/// What becomes of a call that may destroy bytes which can't be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLoss {
-    /// It goes on, and the user is told.
-    Warn,
-    /// It is refused.
-    Refuse,
 }
 
 /// What a call may do to the bytes of an inode.
@@ -455,7 +446,7 @@ impl Capture {
     pub fn release_files(&mut self) {
         if let (Some(journal), Some(last)) = (self.journal.clone(), self.next.checked_sub(1)) {
             self.put_on_file(Ticket(last));
-            journal.settle();
+            journal.wait_for_releases();
         }
         self.wait_for_files();
     }
@@ -644,7 +635,7 @@ impl Store {
             return;
         }
         if self.failure.is_none() {
-            match self.writer.settle() {
+            match self.writer.flush() {
                 // Also those that needed no row of their own.
                 Ok(()) => self.directory.remove_temporaries(&journal.complete()),
                 Err(error) => self.failure = Some(error),

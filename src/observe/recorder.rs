@@ -147,11 +147,11 @@ impl Recorder {
 impl Observer for Recorder {
     type Pending = Pending;
 
-    fn before(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
-        self.guarded(Decision::Continue, |state| state.before(caller, call))
+    fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        self.guarded(Decision::Continue, |state| state.on_entry(caller, call))
     }
 
-    fn after(&self, caller: Caller, pending: Pending, result: Option<i64>) {
+    fn on_result(&self, caller: Caller, pending: Pending, result: Option<i64>) {
         self.guarded((), |state| state.conclude(caller, pending, result));
     }
 
@@ -159,7 +159,7 @@ impl Observer for Recorder {
         self.guarded((), |state| {
             let Some(process) = state.processes.living_id(caller.tgid) else { return };
             state.warnings.lost(WarningKind::UnreadableTracee, Some(process), || {
-                format!("process {} does not let its arguments be read ({name})", caller.tgid)
+                format!("the arguments of {name} of process {} can't be read", caller.tgid)
             });
         });
     }
@@ -200,7 +200,7 @@ impl Observer for Recorder {
 
     fn ended(&self, process: Tid, end: End) {
         self.guarded((), |state| {
-            state.core_dump_settled(process, end);
+            state.core_dump_is_over(process, end);
             let id = state.processes.living_id(process);
             state.processes.end(process, end);
             if let (Some(id), Some(journal)) = (id, &mut state.byte_store.journal) {
@@ -230,7 +230,7 @@ impl Observer for Recorder {
 }
 
 impl Recording {
-    pub fn before(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+    pub fn on_entry(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         let is_own = self.is_own_call(caller, call);
         if call.decoded.is_read_only() {
             if is_own {
@@ -244,9 +244,9 @@ impl Recording {
         }
         let process = self.processes.id(caller.tgid);
         if let Some(special) = call.decoded.special
-            && let Some(verdict) = self.special(caller, process, call, special)
+            && let Some(decision) = self.special(caller, process, call, special)
         {
-            return verdict;
+            return decision;
         }
         if is_own { self.prepare_own_call(caller, call) } else { self.prepare(caller, call) }
     }

@@ -125,10 +125,10 @@ impl Recording {
     /// Records what is known of a path that could not be resolved.
     pub fn unseen(&mut self, process: ProcessId, unseen: Unseen) {
         match unseen {
-            Unseen::Elsewhere(path) => {
+            Unseen::InForeignMountNamespace(path) => {
                 self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
                     format!(
-                        "{} in another root or mount namespace has no name in the recorder's",
+                        "{} is in another root or mount namespace and can't be named in the recorder's",
                         String::from_utf8_lossy(&path)
                     )
                 });
@@ -301,7 +301,7 @@ impl Recording {
                 let file = rustix::fs::stat(view::descriptor_link(caller, *fd));
                 file.is_ok_and(|file| self.ledger.inodes.of(&file).is_some())
             }
-            (Unseen::Unresolved(_) | Unseen::Elsewhere(_), _) => false,
+            (Unseen::Unresolved(_) | Unseen::InForeignMountNamespace(_), _) => false,
         }
     }
 
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_that_is_gone_or_replaced_meanwhile_is_what_came_after_it() {
+    fn a_symlink_that_is_gone_or_replaced_meanwhile_is_what_came_after_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("l");
         let bytes = path.as_os_str().as_encoded_bytes();

@@ -20,11 +20,11 @@ use crate::trace::memory::PATH_MAX;
 use known::KnownDirectories;
 
 /// The kernel's limit of symlinks in one path (path_resolution(7)).
-const MAX_LINKS: u32 = 40;
+const MAX_SYMLINKS: u32 = 40;
 /// NAME_MAX of every local filesystem.
 const NAME_MAX: usize = 255;
 
-/// Whose names the paths of a walk are.
+/// The process from whose root and mount namespace a walk starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Viewpoint {
     /// What is put before a path to reach it from here: empty, or `/proc/TID/root`.
@@ -264,12 +264,12 @@ struct Walk<'a> {
     trusting: bool,
     crossed: Vec<Crossed>,
     left: Vec<Vec<u8>>,
-    links: u32,
+    symlinks: u32,
 }
 
 impl<'a> Walk<'a> {
     fn new(resolver: &'a mut Resolver, names: &'a Viewpoint, trusting: bool) -> Self {
-        Walk { resolver, names, trusting, crossed: Vec::new(), left: Vec::new(), links: 0 }
+        Walk { resolver, names, trusting, crossed: Vec::new(), left: Vec::new(), symlinks: 0 }
     }
 
     fn run(mut self, base: &[u8], path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
@@ -329,8 +329,8 @@ impl<'a> Walk<'a> {
                 });
             };
             if is_symlink(&stat) && (!last || follow) {
-                self.links += 1;
-                if self.links > MAX_LINKS {
+                self.symlinks += 1;
+                if self.symlinks > MAX_SYMLINKS {
                     return Err(Unresolved::Loop(self.crossed));
                 }
                 let target = match self.read_symlink(&real, &stat) {

@@ -25,7 +25,7 @@ use crate::snapshot::{self, FileRecord, FileType, Present, printable};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skipped {
     /// The command did not use its content, so it was not recorded.
-    #[error("its content was not recorded, since the command did not use it")]
+    #[error("its content was not recorded, since the command did not read it")]
     NotRecorded,
     /// It is a device, which is made only on request and only by root.
     #[error("it is a device")]

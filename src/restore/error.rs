@@ -33,7 +33,8 @@ pub enum Error {
     Rescue(Box<Error>),
     /// The restore stopped before its end.
     #[error(
-        "{cause}; {done} of {steps} changes were made, what they overwrote is in {}, and the same command completes them",
+        "{cause}; {done} of {steps} changes were made; what they overwrote is in {}; run the same command again to \
+         complete the restore",
         names(rescues)
     )]
     Stopped {

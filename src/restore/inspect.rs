@@ -163,7 +163,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// Whether `live` is at the state of `record` on `side`, and whether it has its content.
+    /// Whether `live` is in the state of `record` on `side`, and whether it has its content.
     fn compare(
         &self,
         index: usize,

@@ -45,7 +45,7 @@ impl PathChange {
 pub struct RestoreOutcome {
     /// The changes that are to be made or were made, sorted by path.
     pub changes: Vec<(Vec<u8>, PathChange)>,
-    /// Targets at neither of their recorded states, with what is there.
+    /// Targets in neither of their recorded states, with what is there.
     pub conflicts: Vec<(Vec<u8>, String)>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,

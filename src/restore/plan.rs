@@ -27,7 +27,7 @@ pub struct PlanInput<'a> {
     pub wanted: Side,
     /// What of it is put back.
     pub policy: &'a RestorePolicy,
-    /// Whether a target that is at neither of its states is overwritten.
+    /// Whether a target that is in neither of its recorded states is overwritten.
     pub force: bool,
     /// The targets, in order.
     pub targets: &'a [usize],
@@ -128,7 +128,7 @@ fn entries(names: &[Vec<u8>]) -> String {
 pub struct RestorePlan {
     /// What changes, in the order of the paths.
     pub steps: Vec<Step>,
-    /// Targets at neither of their recorded states, by the index of their records.
+    /// Targets in neither of their recorded states, by the index of their records.
     pub conflicts: Vec<usize>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
@@ -140,7 +140,7 @@ pub struct RestorePlan {
     pub make_writable: BTreeSet<Vec<u8>>,
     /// Paths whose inode flags have to be cleared for a while.
     pub clear_flags: BTreeSet<Vec<u8>>,
-    /// How many targets are at the state already.
+    /// How many targets are in the state already.
     pub at_wanted: usize,
 }
 

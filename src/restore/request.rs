@@ -16,7 +16,7 @@ pub struct RestoreRequest<'a> {
     pub choice: &'a dyn Choice,
     /// The same paths, as they were named.
     pub paths: &'a [Vec<u8>],
-    /// Whether targets at neither of their recorded states are overwritten.
+    /// Whether targets in neither of their recorded states are overwritten.
     pub force: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_in_a_parent_is_never_followed() {
+    fn a_symlink_in_a_parent_is_never_followed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         fs::create_dir_all(root.join("outside")).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_a_spot() {
+    fn root_has_a_dentry() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path()).unwrap();
         let dentry = root.dentry(b"/").unwrap().unwrap();

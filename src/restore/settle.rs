@@ -1,7 +1,7 @@
 //! Settles an interrupted restore: completes or takes back what its journal says had begun, before
 //! anything else is done.
 //!
-//! Afterwards every path is as before that restore or at the state that it wanted; what somebody else has
+//! Afterwards every path is as before that restore or in the state that it wanted; what somebody else has
 //! changed meanwhile is left alone and becomes a conflict of the plan. It may be interrupted itself: each
 //! step does nothing the second time. Neighbours: `journal.rs` has the records, `rescue.rs` the states
 //! that they refer to.

@@ -32,7 +32,7 @@ const SPARSE_STEP: usize = 1 << 20;
 
 /// The most that the magic numbers, the schema and the other metadata of the file take.
 const END_BYTES: u64 = 4 << 10;
-/// Compression lengthens bytes by less than one part in so many. A row group with few rows has long ones, so
+/// Compression lengthens bytes by less than one part in this many. A row group with few rows has long ones, so
 /// this is enough for its headers, too.
 const POOR_COMPRESSION: u64 = 64;
 
@@ -212,10 +212,10 @@ impl BlobWriter {
     }
 
     /// Writes what is pending, so that all contents which are stored are on file.
-    pub fn settle(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> io::Result<()> {
         self.check_alive()?;
-        self.flush()?;
-        self.groups.settle().inspect_err(|error| {
+        self.pass_group()?;
+        self.groups.flush().inspect_err(|error| {
             self.failed = Some((error.kind(), error.to_string()));
         })
     }
@@ -223,7 +223,7 @@ impl BlobWriter {
     /// Copies all contents that are stored so far to `copy`, an empty file, as a file of its own. Returns whether
     /// there are any.
     pub fn copy_to(&mut self, copy: &File) -> io::Result<bool> {
-        self.settle()?;
+        self.flush()?;
         self.groups.copy_to(copy)
     }
 
@@ -278,7 +278,7 @@ impl BlobWriter {
                 return Ok(Stored { digest, size, blob: Some(Arc::clone(blob)) });
             }
         }
-        self.flush().map_err(Error::Write)?;
+        self.pass_group().map_err(Error::Write)?;
         let key = self.free_key(key);
         let stored =
             if is_sparse { self.stream_data(&key, file, before) } else { self.stream(&key, file, before) };
@@ -376,7 +376,7 @@ impl BlobWriter {
     }
 
     fn make_room(&mut self, len: usize) -> Result<(), Error> {
-        if self.filled + len > CHUNK { self.flush().map_err(Error::Write) } else { Ok(()) }
+        if self.filled + len > CHUNK { self.pass_group().map_err(Error::Write) } else { Ok(()) }
     }
 
     /// Makes the next `len` bytes of the buffer a row, or a part of the last one where they go on with it.
@@ -390,7 +390,7 @@ impl BlobWriter {
         }
         self.filled += len;
         if self.group.rows.len() >= GROUP_ROWS || self.filled >= CHUNK {
-            self.flush().map_err(Error::Write)?;
+            self.pass_group().map_err(Error::Write)?;
         }
         Ok(())
     }
@@ -405,7 +405,7 @@ impl BlobWriter {
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn pass_group(&mut self) -> io::Result<()> {
         if self.group.rows.is_empty() {
             return Ok(());
         }

@@ -74,7 +74,7 @@ pub enum Unavailable {
     #[error("{}", reason(*.0))]
     Omitted(BlobOmitted),
     /// The file was only stat'ed, so its content was never needed.
-    #[error("it was not recorded, since the command did not use it")]
+    #[error("it was not recorded, since the command did not read it")]
     NotRecorded,
     /// The path was not changed, and the recording keeps no states of such paths.
     #[error("it was not changed, and the recording keeps no states of such paths (--keep all does)")]

@@ -270,7 +270,7 @@ pub trait DescriptorHolder: Send + Sync {
     /// They are stored, or nobody needs them any more.
     fn released(&self, inode: u32);
     /// Waits until the duplicates of what was released are closed.
-    fn settle(&self);
+    fn wait_for_releases(&self);
 }
 
 /// The journal of a recording that runs.
@@ -361,8 +361,8 @@ impl RecordingJournal {
     }
 
     /// Waits until no duplicate is open of a descriptor that was released.
-    pub fn settle(&self) {
-        self.holder.settle();
+    pub fn wait_for_releases(&self) {
+        self.holder.wait_for_releases();
     }
 
     /// Notes the name of the file that has the bytes of an inode.
@@ -546,7 +546,7 @@ mod tests {
     impl DescriptorHolder for () {
         fn held(&self, _: u32, _: BorrowedFd<'_>) {}
         fn released(&self, _: u32) {}
-        fn settle(&self) {}
+        fn wait_for_releases(&self) {}
     }
 
     fn mark() -> ProcessMark {

@@ -1,8 +1,9 @@
 //! The directory of a bundle: made, locked, and changed in one step at the commit.
 //!
-//! Until then the output is in unnamed files, so that an older snapshot stays whole, a killed run
-//! leaves nothing, and a command that removes the directory does not lose its own recording.
-//! Neighbours: `blobs.rs` and `wire.rs` fill the unnamed files, `reader.rs` opens what was committed.
+//! Until the commit an older snapshot stays whole. blobs.parquet has a temporary name and the manifest none;
+//! what a killed recording leaves is recovered from its journal (`recover.rs`). A command that removes the
+//! directory does not lose its own recording.
+//! Neighbours: `blobs.rs` and `wire.rs` fill the files, `reader.rs` opens what was committed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -34,12 +35,13 @@ const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 /// The name of the file that hides an unfinished recording from Git, and its content.
 const GITIGNORE: (&str, &[u8]) = (".gitignore", b"*\n");
 
-/// The prefix and suffix of temporary files: output on a filesystem without O_TMPFILE, or during a commit.
+/// Prefix and suffix of temporary names: the unfinished blobs.parquet, copies of large files, and both files
+/// during a commit.
 const TEMPORARY: (&str, &str) = (".agent-snapshot-", ".tmp");
 
 /// The filesystem counts as nearly full with less than this left ...
 const RESERVE_BYTES: u64 = 256 << 20;
-/// ... or less than one part in so many, whichever is less.
+/// ... or less than one part in this many, whichever is less.
 const RESERVE_PART: u64 = 50;
 
 /// The first bytes of a manifest, whose keys distinguish it from the JSON of other programs.
@@ -299,7 +301,7 @@ impl SnapshotDir {
         let dir = match rustix::fs::openat(&parent, &self.name, flags, Mode::empty()) {
             Ok(dir) => dir,
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                return Err(refused(&self.path, "was removed, and what is there now is no directory"));
+                return Err(refused(&self.path, "was removed, and what is there now is not a directory"));
             }
             Err(error) => return Err(failed()(error.into())),
         };
@@ -459,7 +461,7 @@ fn check_contents(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
             name if regular && name == GITIGNORE.0.as_bytes() && is_own_gitignore(dir) => {}
             other => {
                 let reason = format!(
-                    "holds {}, which is no part of a snapshot: name a new or an empty directory",
+                    "holds {}, which is not a part of a snapshot: name a new or an empty directory",
                     printable(other)
                 );
                 return Err(refused(path, &reason));

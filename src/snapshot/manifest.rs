@@ -46,7 +46,7 @@ pub struct Header {
     pub finished_at: String,
     /// Which bytes and states were to be kept.
     pub keep: Keep,
-    /// How many paths were only asked for and have no record; none if all such paths have one.
+    /// How many paths were only looked up and have no record; none if all such paths have one.
     pub existence_only: Option<u64>,
     /// Whether the process that the user waited for was killed, and the recording went on to its end.
     pub killed: bool,

@@ -156,7 +156,10 @@ fn no_manifest(path: &Path) -> Error {
             shown(path)
         ));
     }
-    Error::Format(format!("{} holds no manifest.json: it is no snapshot, or an unfinished one", shown(path)))
+    Error::Format(format!(
+        "{} holds no manifest.json: it is not a snapshot, or an unfinished one",
+        shown(path)
+    ))
 }
 
 /// Puts the path of the directory before a message.

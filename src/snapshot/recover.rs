@@ -413,7 +413,7 @@ impl<'a> Builder<'a> {
             complete_operations(&mut record);
             records.push(record);
         }
-        self.link_renamed(&mut records);
+        self.connect_records(&mut records);
         self.leave_out_misfits(&mut records);
         let Builder { journaled, target, writer, mut warnings, missing, .. } = self;
         let failed = |what: &str| Error::io(what, target.real_path());
@@ -626,7 +626,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Connects the records of renames that have taken place.
-    fn link_renamed(&self, records: &mut [FileRecord]) {
+    fn connect_records(&self, records: &mut [FileRecord]) {
         let place = |records: &[FileRecord], path: &[u8]| {
             records.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()
         };

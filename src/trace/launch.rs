@@ -28,6 +28,22 @@ pub struct Program {
     pub attributes: ProcessAttributes,
 }
 
+impl Program {
+    /// Replaces this process by the program, with what it inherits; returns only when that fails.
+    pub fn execute(&self) -> io::Error {
+        let argv: Vec<_> = self.argv.iter().map(CString::as_c_str).collect();
+        self.attributes.restore();
+        let error = sys::execute(&self.path, &argv);
+        if error.raw_os_error() != Some(libc::ENOEXEC) {
+            return error;
+        }
+        // As execvp(3) does: a text file without `#!` is a shell script.
+        let mut shell = vec![c"/bin/sh", self.path.as_c_str()];
+        shell.extend(argv.iter().skip(1));
+        sys::execute(c"/bin/sh", &shell)
+    }
+}
+
 /// A command that is seized, has its filter, and waits for its release.
 pub struct Launched {
     /// Its process.
@@ -183,16 +199,7 @@ fn run_child(
     }
     drop(listener);
     wait_for_go(socket);
-    let argv: Vec<_> = program.argv.iter().map(CString::as_c_str).collect();
-    program.attributes.restore();
-    let mut error = sys::execute(&program.path, &argv);
-    if error.raw_os_error() == Some(libc::ENOEXEC) {
-        // As execvp(3) does: a text file without `#!` is a shell script.
-        let mut shell = vec![c"/bin/sh", program.path.as_c_str()];
-        shell.extend(argv.iter().skip(1));
-        error = sys::execute(c"/bin/sh", &shell);
-    }
-    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    let errno = program.execute().raw_os_error().unwrap_or(libc::EIO);
     let _ = seqpacket::send(socket, &errno.to_le_bytes(), None);
     sys::exit_now(127);
 }

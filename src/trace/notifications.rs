@@ -125,7 +125,7 @@ impl<'a, O: Observer> Server<'a, O> {
                 Decision::MayWait
             }
             Interpretation::Relevant(name, decoded) => {
-                self.observer.before(caller, &SyscallEntry { decoded: &decoded, name, memory, overdue })
+                self.observer.on_entry(caller, &SyscallEntry { decoded: &decoded, name, memory, overdue })
             }
         };
         if matches!(decision, Decision::Postpone) && !overdue {
@@ -142,7 +142,7 @@ impl<'a, O: Observer> Server<'a, O> {
             let blocked = sys::is_notification_valid(self.listener.as_fd(), id);
             let lost = if blocked { None } else { self.shared.take_awaited(tid) };
             for pending in former.into_iter().chain(lost) {
-                self.observer.after(caller, pending, None);
+                self.observer.on_result(caller, pending, None);
                 self.shared.settle();
             }
         }

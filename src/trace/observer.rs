@@ -43,7 +43,7 @@ pub enum Decision<P> {
     /// The same, but it may block on something outside the tree, such as the other end of a FIFO, so that a
     /// signal may interrupt it.
     MayWait,
-    /// It continues, and [`Observer::after`] is told its result together with this.
+    /// It continues, and [`Observer::on_result`] is told its result together with this.
     AwaitResult(P),
     /// It is skipped and fails with this error. Not for a read-only one.
     Refuse(Errno),
@@ -60,10 +60,10 @@ pub trait Observer {
     type Pending;
 
     /// Decides about a syscall at its entry.
-    fn before(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Self::Pending>;
+    fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Self::Pending>;
     /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
     /// in it.
-    fn after(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
+    fn on_result(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
     /// The arguments of a syscall can't be read, though the kernel may read them.
     fn unreadable(&self, caller: Caller, name: &'static str);
     /// A signal is about to be delivered that ends the process, with a core dump if those are enabled.

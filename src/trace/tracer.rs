@@ -325,7 +325,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Tells the observer that an awaited syscall has ended, which postponed ones wait for.
     fn conclude(&mut self, caller: Caller, pending: O::Pending, result: Option<i64>) {
-        self.observer.after(caller, pending, result);
+        self.observer.on_result(caller, pending, result);
         self.settle();
     }
 
@@ -409,7 +409,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let overdue = postponed::is_overdue(since);
         let entry = SyscallEntry { decoded, name, memory: TraceeMemory(tid), overdue };
-        match self.observer.before(caller, &entry) {
+        match self.observer.on_entry(caller, &entry) {
             Decision::Postpone if !overdue => return ControlFlow::Break(()),
             Decision::Continue | Decision::MayWait | Decision::Postpone => {}
             Decision::AwaitResult(pending) => {

@@ -142,6 +142,27 @@ fn denied_tracing_runs_nothing_unless_asked() {
 }
 
 #[test]
+fn unrecorded_command_is_executed_as_a_recorded_one_is() {
+    let place = Place::new();
+    let (plain, lost) = (place.at("plain"), place.at("lost"));
+    fs::write(&plain, "echo ran $1\n").unwrap();
+    fs::write(&lost, "#!/no/such/interpreter\n").unwrap();
+    chmod(&plain, 0o755);
+    chmod(&lost, 0o755);
+    let inner = place.base().join("inner");
+    let nested = |script: &str| {
+        let options = "--if-unavailable run --quiet";
+        place.record_with(&[], &format!("{BINARY} --snapshot-dir {} {options} {script}", inner.display()))
+    };
+    let run = nested("./plain twice");
+    assert_eq!((run.status.code(), run.stdout.as_slice()), (Some(0), &b"ran twice\n"[..]), "{run:?}");
+    assert!(stderr(&run).contains("records this already"), "{}", stderr(&run));
+    let run = nested("./lost");
+    assert_eq!(run.status.code(), Some(127), "{run:?}");
+    assert!(stderr(&run).contains("execute ./lost: No such file"), "{}", stderr(&run));
+}
+
+#[test]
 fn nested_recording_is_refused_unless_it_may_run_unrecorded() {
     let place = Place::new();
     let inner = |options: &str| format!("{} --snapshot-dir ../inner {options} echo ran", BINARY);

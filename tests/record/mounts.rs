@@ -139,7 +139,7 @@ fn filesystem_with_a_reused_device_number_is_another() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut lines = said.lines();
     if lines.next() != lines.last() {
-        return println!("skipped: the inode number was not reused");
+        return println!("skipped: the device number was not reused");
     }
     let snapshot = place.snapshot();
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "d/f"), false), b"bytes\n");

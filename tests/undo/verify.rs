@@ -47,10 +47,10 @@ fn state_verifies_until_something_changes() {
     let expected = ["work", "dir", "added", "file", "gone", "link"].map(drift);
     assert_eq!(differences(&run), expected);
     let run = place.verb("verify", &["--drift-policy", "off"]).expect(0);
-    assert!(run.stdout.contains("target file is elsewhere"), "{}", run.stdout);
-    assert!(run.stdout.contains("mode 0644 is 0600"), "{}", run.stdout);
-    assert!(run.stdout.contains("3 bytes are 5"), "{}", run.stdout);
-    assert!(run.stdout.ends_with("6 paths compared: 6 paths not at the state after the command\n"));
+    assert!(run.stdout.contains("target: file recorded, elsewhere now"), "{}", run.stdout);
+    assert!(run.stdout.contains("mode: 0644 recorded, 0600 now"), "{}", run.stdout);
+    assert!(run.stdout.contains("size: 3 bytes recorded, 5 now"), "{}", run.stdout);
+    assert!(run.stdout.ends_with("6 paths compared: 6 paths not in the state after the command\n"));
 }
 
 #[test]

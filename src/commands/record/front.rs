@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-// Those of rustix panic where the group or the session is one outside of the PID namespace, whose ID is 0.
+// Not rustix's: they panic if the group or session is outside of the PID namespace, where its id is 0.
 use nix::unistd::{Pid, getpgid, getpgrp, getpid, getsid};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, kill_current_process_group, kill_process_group, setrlimit};
@@ -299,7 +299,9 @@ impl Front {
             }
             ToFront::Detached { timed_out, no_snapshot } => {
                 if let Some(why) = no_snapshot {
-                    say(&format!("there is no snapshot before the last process has ended: {why}"));
+                    say(&format!(
+                        "no first snapshot was written: {why}; there will be one when the last process ends"
+                    ));
                 }
                 self.keep_listener_open();
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 const HELD: u8 = b'h';
 const RELEASED: u8 = b'r';
-const SETTLE: u8 = b's';
+const WAIT: u8 = b's';
 
 /// The end of the tracing process.
 pub struct Duplicates {
@@ -62,8 +62,8 @@ impl DescriptorHolder for Duplicates {
         unsent.retain(|inode| !self.offer(RELEASED, *inode, None));
     }
 
-    fn settle(&self) {
-        if self.offer(SETTLE, 0, None) && wait_readable([self.socket.as_fd()], Some(PATIENCE)) == [true] {
+    fn wait_for_releases(&self) {
+        if self.offer(WAIT, 0, None) && wait_readable([self.socket.as_fd()], Some(PATIENCE)) == [true] {
             let _ = seqpacket::receive(&self.socket, &mut [0]);
         }
     }
@@ -79,7 +79,7 @@ impl HeldFiles {
         match (kind, file) {
             (HELD, Some(file)) => drop(self.files.insert(inode, file.into())),
             (RELEASED, _) => drop(self.files.remove(&inode)),
-            _ => drop(seqpacket::offer(&self.socket, &[SETTLE], None)),
+            _ => drop(seqpacket::offer(&self.socket, &[WAIT], None)),
         }
         true
     }

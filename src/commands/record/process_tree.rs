@@ -12,10 +12,10 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::bundle::{BundleWriter, RecordingEnd};
 use super::channel::{Channel, CommandEnd, Moment, ToFront};
-use super::report;
 use super::witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
+use crate::commands::paths::counted;
 use crate::observe::{Events, Recorder};
 use crate::trace::sys::{self, Tid};
 use crate::trace::wait_status::End;
@@ -77,7 +77,7 @@ impl ProcessTree {
         (count > 0).then(|| {
             format!(
                 "{} outlived the command and {} ended",
-                report::counted(count, "process", "processes"),
+                counted(count, "process", "processes"),
                 if count == 1 { "was" } else { "were" }
             )
         })

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cli::ReportFormat;
+use crate::commands::paths::counted;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Operation, printable};
 
@@ -51,11 +52,6 @@ pub fn gaps(header: &Header) -> impl Iterator<Item = String> {
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
         format!("incomplete: {}: {}{times}", warning.kind.name(), printable(warning.detail.as_bytes()))
     })
-}
-
-/// `1 process`, `2 processes`.
-pub fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Formats the report, with its final newline; empty if none is wanted.

@@ -149,7 +149,7 @@ fn record(
         std::thread::Builder::new()
             .name("notifications".into())
             .spawn(move || notifications::serve(&listener, &shared, &interrupter, &*recorder))
-            .map_err(failed("start the thread that answers"))?;
+            .map_err(failed("start the notification thread"))?;
     } else {
         channel.send(&ToFront::Launched);
     }
@@ -239,8 +239,8 @@ fn prepare(
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), Arc::clone(bundle), front);
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
     if let Some(error) = no_journal {
-        let what = "had the recording been killed, nothing could have been recovered: its journal";
-        recorder.note(WarningKind::ContentOmitted, &format!("{what} could not be started ({error})"));
+        let what = "there was no journal, so a killed recording could not have been recovered";
+        recorder.note(WarningKind::ContentOmitted, &format!("{what} ({error})"));
     }
     let recorder = Arc::new(recorder);
     let control = ControlThread::new(

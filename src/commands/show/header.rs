@@ -54,7 +54,7 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
         lines.line("Kept", Style::new(), kept)?;
     }
     for warning in &header.warnings {
-        let (key, style) = if warning.lost { ("Not seen", style::CHANGED) } else { ("Note", Style::new()) };
+        let (key, style) = if warning.lost { ("Gap", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
         lines.line(key, style, &text)?;

@@ -23,7 +23,7 @@ pub enum ShownStatus {
     Unaltered,
     /// It was only read, executed or listed.
     Read,
-    /// Only its existence or metadata was asked for.
+    /// Only its existence or metadata was looked up.
     Existence,
 }
 

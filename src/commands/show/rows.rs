@@ -185,10 +185,10 @@ fn title(group: PathGroup) -> (&'static str, Style) {
         PathGroup::Created => ("Created", style::ADDED),
         PathGroup::Deleted => ("Deleted", style::REMOVED),
         PathGroup::Temporary => ("Made and removed again", Style::new()),
-        PathGroup::Unaltered => ("Written or touched, and as before", Style::new()),
+        PathGroup::Unaltered => ("Written or touched, but unchanged", Style::new()),
         PathGroup::Inherited => ("Written through an inherited descriptor", Style::new()),
         PathGroup::Read => ("Only read", Style::new()),
-        PathGroup::Existence => ("Only asked for", Style::new()),
+        PathGroup::Existence => ("Only looked up", Style::new()),
     }
 }
 

@@ -98,13 +98,13 @@ fn each_path_is_in_the_group_of_what_became_of_it() {
             "Made and removed again: 2",
             "temporary",
             "/outside",
-            "Written or touched, and as before: 1",
+            "Written or touched, but unchanged: 1",
             "1 B             same",
             "Written through an inherited descriptor: 1",
             "3 B             log",
             "Only read: 1",
             "5 B             read",
-            "1 path was only asked for: --existence lists them",
+            "1 path was only looked up (--existence lists them)",
         ]
     );
 }
@@ -132,7 +132,7 @@ fn filters_take_what_they_name_and_nothing_else() {
     assert!(show(&trees, &["--deleted"]).text().contains("old  went to new"));
     assert_eq!(
         list(show(&trees, &["/nowhere/work/stated"]).text()),
-        ["Only asked for: 1", "0 B  stated"],
+        ["Only looked up: 1", "0 B  stated"],
         "a path that is named is shown whatever became of it"
     );
 }
@@ -202,7 +202,7 @@ fn what_the_recording_has_not_seen_is_said() {
     for expected in [
         "Status      ended by SIGKILL (137), ended by --timeout, 1.00 s\n",
         "Recorded    2026-01-02 03:04:05 UTC, incomplete\n",
-        "Not seen    io_uring: ring 5 of tid 9 (3 times)\n",
+        "Gap         io_uring: ring 5 of tid 9 (3 times)\n",
         "Note        setuid: sudo ran without its privilege\n",
         "Left out    .git (rule .git): changed, not recorded, not to be undone\n",
         "Left out    13 uses of paths by rule: .git, /usr\n",
@@ -354,7 +354,7 @@ fn nothing_is_said_of_nothing() {
     trees.both("stated", "");
     trees.commit(|records| records[0].operations = Operations::from(Operation::Existence));
     let ran = show(&trees, &[]);
-    let end = "complete\n\nNothing was changed.\n\n1 path was only asked for: --existence lists them\n";
+    let end = "complete\n\nNothing was changed.\n\n1 path was only looked up (--existence lists them)\n";
     assert!(ran.text().ends_with(end), "{}", ran.text());
 }
 

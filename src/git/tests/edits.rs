@@ -209,7 +209,7 @@ facts! {
         let first = fixture.git(&fixture.path("r"), &["rev-parse", "HEAD"], b"");
         let mut repositories = Repositories::new();
         repositories.observe(path.as_os_str().as_bytes());
-        repositories.settled_epoch();
+        repositories.current_epoch();
         assert!(repositories.repositories.iter().all(|repository| !repository.asked));
         fixture.sh("cd r; echo two > f; git commit -qam two");
         let observed = repositories.observed();
@@ -480,10 +480,10 @@ facts! {
                 ask(&mut all, &fixture.path("r/d/x.log"));
                 ask(&mut all, &fixture.path("r/d/f.txt"));
                 let before = all.epoch();
-                let settled = all.settled_epoch();
+                let settled = all.current_epoch();
                 assert_eq!(before, settled, "nothing was written to {name} yet");
                 file.write_all(text.as_bytes()).unwrap();
-                assert!(text.is_empty() || all.settled_epoch() != settled, "{name}");
+                assert!(text.is_empty() || all.current_epoch() != settled, "{name}");
                 compare(fixture, &mut all, "r", &format!("{name}: {text:?}"));
             }
         }
@@ -503,7 +503,7 @@ facts! {
             std::fs::write(&path, "b.log\n").unwrap();
             let after = super::lstat(&path).unwrap();
             same += u32::from((before.st_ctime, before.st_ctime_nsec) == (after.st_ctime, after.st_ctime_nsec));
-            all.settled_epoch();
+            all.current_epoch();
             assert!(ask(&mut all, &fixture.path("r/b.log")).unwrap().0.ignored, "round {round}");
         }
         eprintln!("{same} edits left the times as they were");
@@ -523,7 +523,7 @@ facts! {
             std::fs::rename(fixture.path("r/.git/next"), &index).unwrap();
         }
         let before = all.epoch();
-        assert_ne!(all.settled_epoch(), before);
+        assert_ne!(all.current_epoch(), before);
     }
 
     fn rules_that_are_written_after_their_file_was_opened_hold_at_the_next_question(fixture) {
@@ -554,9 +554,9 @@ facts! {
         let mut all = Repositories::new();
         ask(&mut all, &fixture.path("r/a")).unwrap();
         let mut changes = |path: &str| {
-            let before = all.settled_epoch();
+            let before = all.current_epoch();
             all.note_change(fixture.path(path).as_os_str().as_encoded_bytes());
-            all.settled_epoch() != before
+            all.current_epoch() != before
         };
         // `git status` makes and removes a lock.
         assert!(!changes("r/.git/index.lock") && !changes("r/a"));

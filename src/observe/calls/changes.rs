@@ -44,7 +44,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Of an open that was judged already, in a process where another thread may rewrite its path.
+    /// For a read-only open that was judged at its entry, in a process where another thread may rewrite its path.
     pub fn of_read_only_open(name: &'static str, call: CallId) -> Pending {
         Pending { opens: true, ..Pending::without_paths(name, None, call) }
     }
@@ -260,7 +260,7 @@ impl Recording {
                     announcement.doubtful |= self.is_doubtful(caller, access, unseen);
                     let names = match unseen {
                         Unseen::Unresolved(unresolved) => unresolved.names(),
-                        Unseen::Elsewhere(_) => Vec::new(),
+                        Unseen::InForeignMountNamespace(_) => Vec::new(),
                     };
                     // It fails for as long as nobody changes these.
                     if !names.is_empty() {
@@ -313,7 +313,9 @@ impl Recording {
         self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
             let path = footprint.walked.first().map_or(&b""[..], Vec::as_slice);
             let path = String::from_utf8_lossy(path);
-            format!("{path} was used while a call that did not end was changing names on the way to it")
+            format!(
+                "{path} was used while a call that did not end was renaming or removing a name on the way to it"
+            )
         });
     }
 
@@ -325,7 +327,7 @@ impl Recording {
             self.conclude_own_call(&own, result.is_some_and(|result| result >= 0));
         }
         if special == Some(Special::Namespace) {
-            self.mounts_settled(caller, mount_point.as_deref());
+            self.mounts_changed(caller, mount_point.as_deref());
         }
         self.not_decoded(caller, process, special, name, result);
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
@@ -431,7 +433,7 @@ impl Recording {
     }
 
     /// Learns what a call has mounted or unmounted.
-    pub fn mounts_settled(&mut self, caller: Caller, point: Option<&[u8]>) {
+    pub fn mounts_changed(&mut self, caller: Caller, point: Option<&[u8]>) {
         let changed = self.mounts.update(caller.tid);
         self.mounts.note(&changed, self.ledger.names.next());
         if let Some(point) = point {
@@ -499,7 +501,9 @@ impl Recording {
 fn name_of(place: &Result<Resolved, Unseen>) -> Option<Vec<u8>> {
     match place {
         Ok(resolved) => Some(resolved.path.clone()),
-        Err(Unseen::Elsewhere(path) | Unseen::Unresolved(Unresolved::Served(path))) => Some(path.clone()),
+        Err(Unseen::InForeignMountNamespace(path) | Unseen::Unresolved(Unresolved::Served(path))) => {
+            Some(path.clone())
+        }
         Err(Unseen::Unresolved(_)) => None,
     }
 }

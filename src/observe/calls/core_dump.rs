@@ -57,7 +57,7 @@ impl Recording {
     }
 
     /// Records the core dump of a process that has ended, if it left one.
-    pub fn core_dump_settled(&mut self, process: Tid, end: End) {
+    pub fn core_dump_is_over(&mut self, process: Tid, end: End) {
         let expected = self.core_dumps.remove(&process);
         if !matches!(end, End::Killed { core_dumped: true, .. }) {
             return self.protector().release(expected.and_then(|expected| expected.protected));

@@ -177,7 +177,7 @@ impl Recording {
             stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
         });
         if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {
-            self.unseen(process, view::Unseen::Elsewhere(path.into_bytes()));
+            self.unseen(process, view::Unseen::InForeignMountNamespace(path.into_bytes()));
         }
     }
 

@@ -20,11 +20,11 @@ pub struct Meaning {
     pub threat: Option<Threat>,
     /// Whether its attributes, bytes or existence may become others.
     pub changes: bool,
-    /// Whether the name comes, goes or gets something else to stand for.
+    /// Whether the name appears, disappears or stands for another inode.
     pub changes_name: bool,
-    /// Whether the number of names of the file that is there becomes another.
+    /// Whether the file's link count changes.
     pub changes_link_count: bool,
-    /// Whether other paths may lead elsewhere then, or relative ones start elsewhere.
+    /// Whether other paths may resolve differently afterwards.
     pub moves: bool,
     /// How an overlay copies the file up.
     pub copy_up: Option<CopyUp>,

@@ -32,7 +32,7 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What this process has inherited and opened nothing of its own beside, but what an exec closes.
+    /// Takes all inherited descriptors. Everything that this process opened itself must be close-on-exec.
     pub fn of_this_process() -> Inherited {
         let descriptors = InheritedFd::take_all();
         Inherited { files: descriptors.iter().filter_map(InheritedFile::of).collect(), descriptors }

@@ -4,7 +4,8 @@
 //! Pure: bytes in, path out, whatever the bytes are.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+
+use crate::snapshot::digest::read_at;
 
 /// How much of a script's first line the kernel reads (BINPRM_BUF_SIZE, Linux 5.1).
 const HEADER: usize = 256;
@@ -15,15 +16,15 @@ const PT_INTERP: u32 = 3;
 /// The path of the interpreter that `file` asks for, if any.
 pub fn interpreter(file: &File) -> Option<Vec<u8>> {
     let mut header = [0; HEADER];
-    let length = read_up_to(file, &mut header, 0);
+    let length = read_at(file, &mut header, 0).ok()?;
     let header = &header[..length];
     script_interpreter(header).or_else(|| {
         let (offset, entry, count) = program_headers(header)?;
         let mut table = vec![0; entry.checked_mul(count)?.min(MAX_PROGRAM_HEADERS)];
-        let length = read_up_to(file, &mut table, offset);
+        let length = read_at(file, &mut table, offset).ok()?;
         let (offset, size) = interpreter_segment(&table[..length], entry)?;
         let mut path = vec![0; size];
-        let length = read_up_to(file, &mut path, offset);
+        let length = read_at(file, &mut path, offset).ok()?;
         path.truncate(length);
         let end = path.iter().position(|byte| *byte == 0)?;
         path.truncate(end);
@@ -34,18 +35,7 @@ pub fn interpreter(file: &File) -> Option<Vec<u8>> {
 /// Whether the bytes are a script, whose interpreter may be a script again.
 pub fn is_script(file: &File) -> bool {
     let mut start = [0; 2];
-    read_up_to(file, &mut start, 0) == 2 && &start == b"#!"
-}
-
-fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> usize {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], offset.saturating_add(done as u64)) {
-            Ok(0) | Err(_) => break,
-            Ok(count) => done += count,
-        }
-    }
-    done
+    read_at(file, &mut start, 0).is_ok_and(|length| length == 2) && &start == b"#!"
 }
 
 /// The path in a `#!` line, as the kernel cuts it: after blanks, up to a blank or the line's end.

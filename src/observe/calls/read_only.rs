@@ -47,7 +47,7 @@ impl Recording {
         if reads && traits.other_rights && !self.reads_may_wait(caller, call) {
             match self.prepare(caller, call) {
                 Decision::Continue => {}
-                verdict => return verdict,
+                decision => return decision,
             }
         }
         let mut may_wait = false;

@@ -171,7 +171,7 @@ impl Recording {
             self.moved_part(process, from, kind, Operation::Delete.into());
             self.moved_part(process, to, Kind::Bound, write);
         }
-        self.link_records(&from.classification, &to.classification, exchange);
+        self.connect_records(&from.classification, &to.classification, exchange);
         self.move_beneath(process, from, to);
         self.move_beneath(process, to, from);
         let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_symlink(stat);
@@ -201,7 +201,7 @@ impl Recording {
         self.change(process, part, name, kind, operations);
     }
 
-    fn link_records(&mut self, from: &Classification, to: &Classification, exchange: bool) {
+    fn connect_records(&mut self, from: &Classification, to: &Classification, exchange: bool) {
         if let (Classification::Record(from), Classification::Record(to)) = (from, to) {
             self.ledger.names.note_renamed(*from, *to);
             if exchange {
@@ -236,7 +236,7 @@ impl Recording {
                 self.apply(Change { name, stat, kind, operations: operation.into(), by: process });
             }
             self.repositories.note_change(&path);
-            self.link_records(&moved.classification, &moved.target, false);
+            self.connect_records(&moved.classification, &moved.target, false);
         }
     }
 }

@@ -16,25 +16,33 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
-use super::OnLoss;
 use crate::snapshot::BlobOmitted;
 use crate::snapshot::blobs::BlobWriter;
 use crate::snapshot::layout::SnapshotDir;
 
-/// The filesystem is asked again after so many bytes ...
+/// The filesystem is asked again after this many bytes ...
 const INTERVAL_BYTES: u64 = 16 << 20;
 /// ... or after so long.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The most that is counted as written and is still in a buffer.
 const BUFFERED: u64 = 16 << 10;
 
+/// What becomes of a call that may destroy bytes which can't be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLoss {
+    /// It goes on, and the user is told.
+    Warn,
+    /// It is refused.
+    Refuse,
+}
+
 /// Space that a content was promised: it goes with the content to the worker, or back to [`Space`].
 #[derive(Debug)]
 #[must_use = "space that nobody takes has to be given back"]
 pub struct Reserved(u64);
 
-/// What the recorder and the worker both count, in bytes of blobs.parquet. Each content is moved on before it
-/// is taken away where it was, and counts are read in the same order: none is missed.
+/// What the recorder and the worker both count, in bytes of blobs.parquet. A content is added to `rows` before it
+/// is subtracted from `promised`, and readers load in the other order, so none is missed.
 #[derive(Debug, Default)]
 pub struct Usage {
     /// Of contents that were promised space and are no rows yet.

@@ -104,7 +104,7 @@ pub(super) struct Examiner<'a> {
 
 impl<'a> Examiner<'a> {
     pub fn new(recording: &'a mut Recording) -> Examiner<'a> {
-        let git_epoch = recording.repositories.settled_epoch();
+        let git_epoch = recording.repositories.current_epoch();
         Examiner {
             recording,
             known: HashMap::default(),

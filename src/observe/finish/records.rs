@@ -156,7 +156,7 @@ pub(in crate::observe) fn git_state(repositories: &Repositories, facts: &GitFact
     GitState {
         root: root.to_vec(),
         head: head.map(|id| id.to_string()),
-        relative_path: git::below(root, path).unwrap_or_default().to_vec(),
+        relative_path: git::below(path, root).unwrap_or_default().to_vec(),
         oid: facts.oid().map(ToString::to_string),
         tracked: facts.tracked(),
         dirty: facts.dirty(),

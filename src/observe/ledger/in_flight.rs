@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use crate::observe::resolve::parent_of;
+use crate::observe::resolve::{is_below, parent_of};
 
 /// A call in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,15 +38,10 @@ impl Footprint {
 
     fn changes_way_of(&self, other: &Footprint) -> bool {
         self.changed.iter().any(|changed| {
-            other.walked.iter().any(|path| is_at_or_above(changed, path))
+            other.walked.iter().any(|path| is_below(path, changed))
                 || other.listed.iter().any(|directory| parent_of(changed) == Some(directory))
         })
     }
-}
-
-/// Whether `path` is `above`, or lies below it.
-fn is_at_or_above(above: &[u8], path: &[u8]) -> bool {
-    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 #[derive(Debug)]

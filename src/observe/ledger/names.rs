@@ -142,9 +142,9 @@ struct NameEntry {
     name: Name,
 }
 
-/// How many records lie together.
+/// Names of one block.
 const BLOCK: usize = 1 << 10;
-/// How many bytes of names do.
+/// Bytes of one block of names.
 const NAME_BLOCK: usize = 64 << 10;
 
 /// Where the bytes of a path are.

@@ -16,7 +16,7 @@ pub enum Unseen {
     /// The walk found none.
     Unresolved(Unresolved),
     /// The thread has another root or mount namespace, and in ours the name means another file, or none.
-    Elsewhere(Vec<u8>),
+    InForeignMountNamespace(Vec<u8>),
 }
 
 impl Unseen {
@@ -186,7 +186,7 @@ pub fn locate_in_foreign_mount_namespace(
         FileRef::Descriptor(_) | FileRef::WorkingDirectory => {
             return match locate(resolver, caller, access) {
                 Err(Unseen::Unresolved(Unresolved::Nameless)) => {
-                    Err(Unseen::Elsewhere(b"a descriptor".to_vec()))
+                    Err(Unseen::InForeignMountNamespace(b"a descriptor".to_vec()))
                 }
                 other => other,
             };
@@ -203,14 +203,16 @@ pub fn locate_in_foreign_mount_namespace(
         if resolver.is_served(&base) {
             return Err(Unresolved::Served(base).into());
         }
-        let Some(inside) = resolve::inside(&base, &names.root) else { return Err(Unseen::Elsewhere(base)) };
+        let Some(inside) = resolve::inside(&base, &names.root) else {
+            return Err(Unseen::InForeignMountNamespace(base));
+        };
         // Something may have been mounted over the directory since it was opened.
         let link = link_of(dirfd);
         let named = proc_link(caller, &link).is_ok_and(|text| text == base);
         let link = format!("/proc/{}/{link}", caller.tid).into_bytes();
         let reached = [names.prefix.as_slice(), inside].concat();
         if named && identity(&link) != identity(&reached) || identity(&reached).is_none() {
-            return Err(Unseen::Elsewhere(base));
+            return Err(Unseen::InForeignMountNamespace(base));
         }
         (inside.to_vec(), rest)
     };
@@ -225,26 +227,26 @@ pub fn locate_in_foreign_mount_namespace(
     match resolver.resolve(&names, &base, path, access.follow) {
         Ok(mut resolved) => {
             if !names.is_ours(&resolved.path, resolved.stat.as_ref()) {
-                return Err(Unseen::Elsewhere(resolved.path));
+                return Err(Unseen::InForeignMountNamespace(resolved.path));
             }
-            check_links(&names, &mut resolved.crossed)?;
+            check_symlinks(&names, &mut resolved.crossed)?;
             name(&mut resolved.path, &names.root);
             Ok(resolved)
         }
         Err(Unresolved::Loop(mut crossed)) => {
-            check_links(&names, &mut crossed)?;
+            check_symlinks(&names, &mut crossed)?;
             Err(Unresolved::Loop(crossed).into())
         }
         Err(Unresolved::Denied(mut directory, mut crossed)) => {
-            check_links(&names, &mut crossed)?;
+            check_symlinks(&names, &mut crossed)?;
             let outside = [names.prefix.as_slice(), &directory].concat();
             if !names.is_ours(&directory, fs::lstat(&outside).ok().flatten().as_ref()) {
-                return Err(Unseen::Elsewhere(directory));
+                return Err(Unseen::InForeignMountNamespace(directory));
             }
             name(&mut directory, &names.root);
             Err(Unresolved::Denied(directory, crossed).into())
         }
-        Err(Unresolved::Outside(path)) => Err(Unseen::Elsewhere(path)),
+        Err(Unresolved::Outside(path)) => Err(Unseen::InForeignMountNamespace(path)),
         Err(other) => Err(other.into()),
     }
 }
@@ -276,9 +278,9 @@ fn identity(path: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Gives the symlinks on a way their names below our root; all must have one.
-fn check_links(names: &Viewpoint, crossed: &mut [Crossed]) -> Result<(), Unseen> {
+fn check_symlinks(names: &Viewpoint, crossed: &mut [Crossed]) -> Result<(), Unseen> {
     if let Some(hidden) = crossed.iter().find(|link| !names.is_ours(&link.path, Some(&link.stat))) {
-        return Err(Unseen::Elsewhere(hidden.path.clone()));
+        return Err(Unseen::InForeignMountNamespace(hidden.path.clone()));
     }
     name_all(crossed, &names.root);
     Ok(())

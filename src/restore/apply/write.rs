@@ -80,7 +80,7 @@ impl Applier<'_, '_, '_> {
         handle: &Handle,
     ) -> io::Result<File> {
         if handle.stat().st_mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(io::Error::other("it is no regular file any more"));
+            return Err(io::Error::other("it is not a regular file any more"));
         }
         match handle.open(OFlags::WRONLY) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -104,13 +104,13 @@ struct WriterThread {
     written: Receiver<WriteOutcome>,
     thread: JoinHandle<Option<Parquet>>,
     /// The group that was written last, if that was waited for.
-    settled: Option<RowGroup>,
+    returned: Option<RowGroup>,
 }
 
 impl WriterThread {
     /// Waits until the group that was passed last is written, and returns it empty.
     fn wait(&mut self) -> io::Result<RowGroup> {
-        if let Some(group) = self.settled.take() {
+        if let Some(group) = self.returned.take() {
             return Ok(group);
         }
         let (empty, result) = self.written.recv().map_err(|_| gone())?;
@@ -132,9 +132,9 @@ impl RowGroupWriter {
     }
 
     /// Waits until all groups that were passed are written.
-    pub fn settle(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> io::Result<()> {
         if let GroupWriter::Threaded(there) = &mut self.0 {
-            there.settled = Some(there.wait()?);
+            there.returned = Some(there.wait()?);
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ fn spawn() -> io::Result<(SyncSender<Parquet>, WriterThread)> {
         }
         Some(parquet)
     })?;
-    Ok((writers, WriterThread { groups, written, thread, settled: None }))
+    Ok((writers, WriterThread { groups, written, thread, returned: None }))
 }
 
 fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<File>, ParquetError> {

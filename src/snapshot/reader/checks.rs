@@ -126,7 +126,7 @@ fn check_present(
         return corrupt("has nanoseconds of a second or more");
     }
     if present.target.is_some() != (present.file_type == FileType::Symlink) {
-        return corrupt("has a target and is no symlink, or is one without a target");
+        return corrupt("has a target and is not a symlink, or is one without a target");
     }
     if present.target.as_ref().is_some_and(|target| target.contains(&0)) {
         return Err(unsafe_path("the target of", path, "contains a NUL byte"));
@@ -136,7 +136,7 @@ fn check_present(
     }
     let is_device = matches!(present.file_type, FileType::CharDevice | FileType::BlockDevice);
     if present.rdev.is_some() != is_device {
-        return corrupt("has a device number and is no device, or is one without a number");
+        return corrupt("has a device number and is not a device, or is one without a number");
     }
     if i64::try_from(present.size).is_err() {
         return corrupt("has more bytes than a file can have");
@@ -148,11 +148,11 @@ fn check_present(
         return corrupt("has an extended attribute that no file can have");
     }
     if present.is_sparse() && present.file_type != FileType::File {
-        return corrupt("is sparse and no regular file");
+        return corrupt("is sparse and not a regular file");
     }
     if let Some(blob) = &present.blob {
         if present.file_type != FileType::File {
-            return corrupt("has a blob and is no regular file");
+            return corrupt("has a blob and is not a regular file");
         }
         let this = Wanted { size: present.size, sparse: present.is_sparse() };
         match wanted.entry(blob.as_str().into()) {
@@ -166,7 +166,7 @@ fn check_present(
     Ok(())
 }
 
-/// No path is beneath one that is no directory in the same state: a restore would write through it.
+/// No path is beneath one that is not a directory in the same state: a restore would write through it.
 fn check_parents(files: &[FileRecord], state: fn(&FileRecord) -> &State) -> Result<(), Error> {
     let mut checked: &[u8] = b"";
     for record in files.iter().filter(|record| state(record).present().is_some()) {
@@ -179,7 +179,7 @@ fn check_parents(files: &[FileRecord], state: fn(&FileRecord) -> &State) -> Resu
             let parent = files.binary_search_by(|other| other.path.as_slice().cmp(path));
             let parent = parent.ok().and_then(|index| state(&files[index]).present());
             if parent.is_some_and(|parent| parent.file_type != FileType::Directory) {
-                return Err(unsafe_path("path", &record.path, "is beneath one that is no directory"));
+                return Err(unsafe_path("path", &record.path, "is beneath one that is not a directory"));
             }
         }
         if let Some(slash) = record.path.iter().rposition(|byte| *byte == b'/') {

@@ -365,7 +365,7 @@ impl StateWire {
         fn owner(value: Option<u32>, key: &str) -> Result<u32, String> {
             match need(value, key)? {
                 // To chown(2) it means to leave the owner as it is.
-                u32::MAX => Err(format!("`{key}` is no valid owner")),
+                u32::MAX => Err(format!("`{key}` is not a valid owner")),
                 number => Ok(number),
             }
         }

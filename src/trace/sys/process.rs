@@ -72,7 +72,7 @@ pub fn fork_witness() -> io::Result<Tid> {
     if getppid() != Some(parent) {
         exit_now(0);
     }
-    // Who sends a signal to every process of our name means the other one.
+    // So that `pkill agent-snapshot` reaches the front and not this process.
     let _ = set_name(c"signal-witness");
     close_all_but([]);
     loop {
