@@ -5,6 +5,8 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+
 use super::changes::{Located, Pending};
 use super::effects::meaning;
 use crate::fs::FileStat;
@@ -44,8 +46,10 @@ pub fn own_program() -> Option<(u64, u64)> {
 
 /// Device and inode number of the program that `process` executes; none where there is no such process.
 fn program_of(process: &str) -> Option<(u64, u64)> {
-    let program = rustix::fs::stat(format!("/proc/{process}/exe")).ok()?;
-    Some((program.st_dev, program.st_ino))
+    // No filesystem is asked: the process may be the one that serves it.
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let program = statx(CWD, format!("/proc/{process}/exe"), flags, StatxFlags::INO).ok()?;
+    Some((makedev(program.stx_dev_major, program.stx_dev_minor), program.stx_ino))
 }
 
 impl Recording {
