@@ -4,8 +4,10 @@
 //! version, is passed over: `entries` finds the recording by its directory.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -16,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ID_LENGTH;
 use super::error::{Error, failed};
-use super::scope::working_tree;
+use crate::git;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Snapshot, printable, recover};
 
@@ -150,6 +152,11 @@ fn depth(path: &[u8]) -> usize {
 /// Whether `path` is `above`, or lies below it.
 pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
     above == b"/" || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// The root of the Git working tree that a directory is in.
+pub fn working_tree(directory: &[u8]) -> Option<Vec<u8>> {
+    git::working_tree_of(Path::new(OsStr::from_bytes(directory))).map(|root| root.into_os_string().into_vec())
 }
 
 impl Entry {

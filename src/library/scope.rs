@@ -1,12 +1,10 @@
 //! Which recordings a verb is about: those of a place, and of a session.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
-use super::log::{Entry, is_at_or_below};
+use super::log::{Entry, is_at_or_below, working_tree};
 use super::{Error, Library};
-use crate::git;
 use crate::snapshot::Snapshot;
 use crate::snapshot::change::PathEffect;
 
@@ -69,9 +67,4 @@ pub fn changes_below(snapshot: &Path, path: &[u8]) -> Result<bool, Error> {
         |effect| matches!(effect, PathEffect::Created | PathEffect::Changed | PathEffect::Deleted);
     let mut files = snapshot.files().iter();
     Ok(files.any(|record| is_at_or_below(&record.path, path) && is_change(PathEffect::of(record))))
-}
-
-/// The root of the Git working tree that a directory is in.
-pub fn working_tree(directory: &[u8]) -> Option<Vec<u8>> {
-    git::working_tree_of(Path::new(OsStr::from_bytes(directory))).map(|root| root.into_os_string().into_vec())
 }

@@ -9,9 +9,8 @@ use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
 use super::exec::PendingExec;
-use super::own_program::OwnCall;
 use super::part::Part;
-use crate::fs;
+use crate::fs::{self, FileStat};
 use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::ledger::in_flight::{CallId, Footprint};
@@ -41,6 +40,15 @@ pub struct Pending {
     call: CallId,
     /// Where it mounts or unmounts.
     mount_point: Option<Vec<u8>>,
+}
+
+/// What a call of our own program does to names, if it succeeds.
+#[derive(Debug, Default)]
+pub struct OwnCall {
+    /// What loses its last name: its inode number may be another's from then on.
+    pub gone: Vec<FileStat>,
+    /// The names that come, go or stand for something else then.
+    pub names: Vec<Vec<u8>>,
 }
 
 impl Pending {

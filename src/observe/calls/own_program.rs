@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
-use super::changes::{Located, Pending};
+use super::changes::{Located, OwnCall, Pending};
 use super::effects::meaning;
 use crate::fs::FileStat;
 use crate::observe::ledger::apply::Kind;
@@ -17,15 +17,6 @@ use crate::observe::resolve;
 use crate::snapshot::WarningKind;
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::syscalls::{Effect, Special};
-
-/// What a call of our own program does to names, if it succeeds.
-#[derive(Debug, Default)]
-pub struct OwnCall {
-    /// What loses its last name: its inode number may be another's from then on.
-    gone: Vec<FileStat>,
-    /// The names that come, go or stand for something else then.
-    names: Vec<Vec<u8>>,
-}
 
 /// Device and inode number of our own program; none where another one has loaded it, such as a dynamic loader that
 /// was called by name: /proc/self/exe is that of every program started like this.
