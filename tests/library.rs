@@ -258,3 +258,28 @@ fn bytes_are_kept_as_an_undo_needs_them() {
     let path = library(&place).join("snapshots").join(newest(&place));
     assert!(!Snapshot::open(&path).unwrap().find(&place.path("f")).unwrap().is_without_states());
 }
+
+#[test]
+fn recording_that_did_not_start_leaves_nothing() {
+    let place = Place::new();
+    place.write("broken", "#!/no/such/interpreter\n");
+    place.prepare("chmod +x broken");
+    let output = place.command().args(["run", "./broken"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    let outer = run(&place, &[], &format!("{BINARY} run --quiet touch inner; touch outer"));
+    assert!(place.at("inner").exists() && outer.status.success());
+    let names: Vec<_> = fs::read_dir(library(&place).join("snapshots")).unwrap().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+}
+
+#[test]
+fn damaged_snapshot_does_not_keep_the_others_from_being_listed() {
+    let place = Place::new();
+    run(&place, &[], "echo 1 > f");
+    let first = library(&place).join("snapshots").join(newest(&place));
+    run(&place, &[], "echo 2 > f");
+    fs::write(first.join("manifest.json"), "{").unwrap();
+    assert_eq!(log(&place, &["--path", "f"]).len(), 2);
+    verb(&place, &["show", "@"]).expect(0);
+    assert!(verb(&place, &["show", "@~1"]).expect(3).stderr.contains("manifest.json"));
+}

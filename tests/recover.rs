@@ -719,3 +719,23 @@ fn fifo_in_the_place_of_a_journal_is_not_opened() {
     place.verb("show", &[]).expect(3);
     assert_eq!(place.record_with(&[], "true").status.code(), Some(125));
 }
+
+#[test]
+fn front_recovers_into_a_directory_that_the_command_had_removed() {
+    for large in [false, true] {
+        let place = Place::new();
+        place.write("small", "precious\n");
+        place.write("large", noise(1, 3_000_000));
+        let what = if large { "small large" } else { "small" };
+        let mut child = record_and_stay(&place, &[], &format!("rm {what}; rm -rf ../out"));
+        let front = child.id().cast_signed();
+        kill(command_of(front).and_then(tracer_of).unwrap());
+        assert_eq!(wait(&mut child).code(), Some(125));
+        let snapshot = place.snapshot();
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "small"), true), b"precious\n");
+        if large {
+            assert_eq!(bytes(&snapshot, place.file(&snapshot, "large"), true), noise(1, 3_000_000));
+        }
+        assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
+    }
+}

@@ -67,16 +67,12 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
         if oldest.is_some_and(|oldest| started(&entry).is_some_and(|started| started < oldest)) {
             break;
         }
-        if !scope.contains(&entry, library)? {
+        if !scope.contains(&entry, library) {
             continue;
         }
         if let Some(paths) = &paths {
             let snapshot = library.directory_of(&entry.id);
-            let mut changed = false;
-            for path in paths.iter().filter(|path| may_change(&entry, path)) {
-                changed |= changes_below(&snapshot, path)?;
-            }
-            if !changed {
+            if !paths.iter().any(|path| may_change(&entry, path) && changes_below(&snapshot, path)) {
                 continue;
             }
         }

@@ -117,20 +117,17 @@ pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
 }
 
 /// Recovers what the killed tracing process had recorded, with the files that only a descriptor holds.
-fn recover_lost(directory: SnapshotDir, held: HashMap<u32, File>) {
+fn recover_lost(directory: SnapshotDir, mut held: HashMap<u32, File>) {
     let lost = "the tracing process was killed, and the command with it";
-    let place = shell_word(directory.real_path().as_os_str().as_bytes()).into_owned();
-    let was_removed = !directory.is_named();
-    match recover::recover(directory, held) {
+    let recovered = match (held.remove(&held::JOURNAL), held.remove(&held::BLOBS)) {
+        (Some(journal), Some(blobs)) => recover::put_back(directory, &journal, &blobs),
+        _ => Ok(directory),
+    };
+    match recovered.and_then(|directory| recover::recover(directory, held)) {
         Ok(Recovery::Done(recovered)) => {
             let place = shell_word(recovered.path.as_os_str().as_bytes());
             say(&format!("{lost}; what had been changed was recovered and is in {place}"));
             recovered.missing.iter().for_each(|(path, why)| say(&not_recovered(path, why)));
-        }
-        Ok(Recovery::Nothing) if was_removed => {
-            say(&format!(
-                "{lost}; what had been changed can't be recovered, since the command had removed {place}"
-            ));
         }
         Ok(Recovery::Nothing | Recovery::Unneeded) => {
             say(&format!("{lost}; nothing had been changed, and there is no snapshot"));

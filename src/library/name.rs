@@ -86,7 +86,7 @@ fn nth(text: &str, library: Option<&Library>, scope: &Scope) -> Result<Named, Er
     for entry in entries.iter().rev() {
         // There can be no entry without a library.
         let Some(library) = library else { break };
-        if scope.contains(entry, library)? {
+        if scope.contains(entry, library) {
             if in_scope == back {
                 return Ok(Named::Recording(Box::new(entry.clone())));
             }

@@ -3,8 +3,8 @@
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
+use super::Library;
 use super::log::{Entry, is_at_or_below, working_tree};
-use super::{Error, Library};
 use crate::snapshot::Snapshot;
 use crate::snapshot::change::PathEffect;
 
@@ -36,35 +36,29 @@ impl Scope {
         self.session.is_none() || self.session == entry.session
     }
 
-    /// Whether a verb is about a recording.
-    ///
-    /// # Errors
-    /// The recording can't be read, where only its records tell.
-    pub fn contains(&self, entry: &Entry, library: &Library) -> Result<bool, Error> {
+    /// Whether a verb is about a recording; also if it can't be read, where only its records tell.
+    pub fn contains(&self, entry: &Entry, library: &Library) -> bool {
         if !self.may_see(entry) {
-            return Ok(false);
+            return false;
         }
-        let Some(place) = &self.place else { return Ok(true) };
+        let Some(place) = &self.place else { return true };
         if is_at_or_below(&entry.cwd.0, place) || entry.places.iter().any(|one| is_at_or_below(&one.0, place))
         {
-            return Ok(true);
+            return true;
         }
         // What is below the place may be among what was merged into a directory above it.
         if !entry.places.iter().any(|one| is_at_or_below(place, &one.0)) {
-            return Ok(false);
+            return false;
         }
         changes_below(&library.directory_of(&entry.id), place)
     }
 }
 
-/// Whether the recording in the directory `snapshot` changed a path or something below it.
-///
-/// # Errors
-/// The recording can't be read.
-pub fn changes_below(snapshot: &Path, path: &[u8]) -> Result<bool, Error> {
-    let snapshot = Snapshot::open(snapshot)?;
+/// Whether the recording in the directory `snapshot` changed a path or something below it, or can't be read.
+pub fn changes_below(snapshot: &Path, path: &[u8]) -> bool {
+    let Ok(snapshot) = Snapshot::open(snapshot) else { return true };
     let is_change =
         |effect| matches!(effect, PathEffect::Created | PathEffect::Changed | PathEffect::Deleted);
     let mut files = snapshot.files().iter();
-    Ok(files.any(|record| is_at_or_below(&record.path, path) && is_change(PathEffect::of(record))))
+    files.any(|record| is_at_or_below(&record.path, path) && is_change(PathEffect::of(record)))
 }

@@ -130,11 +130,6 @@ impl SnapshotDir {
         Ok(SnapshotDir { dir, parent, name, path, made })
     }
 
-    /// Whether it still has its name.
-    pub fn is_named(&self) -> bool {
-        self.identity().is_ok_and(|identity| named_identity(&self.parent, &self.name) == Some(identity))
-    }
-
     /// Device and inode of the directory.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         identity(&self.dir)
@@ -197,6 +192,28 @@ impl SnapshotDir {
         )?);
         io::Write::write_all(&mut ignore, GITIGNORE.1)?;
         Ok(File::from(rustix::fs::openat(&self.dir, JOURNAL, flags, PRIVATE)?))
+    }
+
+    /// Makes the directory again, if it was removed, with copies of what the recording had on file: of its journal,
+    /// and under the name that this gives, of its blobs.
+    pub fn put_back(self, journal: &File, blobs: (&str, &File)) -> Result<SnapshotDir, Error> {
+        let directory = self.find_or_make_again()?;
+        let copy = |mut to: File, from: &File| {
+            // With an offset of its own.
+            let mut from = File::open(format!("/proc/self/fd/{}", from.as_raw_fd()))?;
+            io::copy(&mut from, &mut to).map(drop)
+        };
+        let put = || -> io::Result<()> {
+            let (name, content) = blobs;
+            if !is_temporary(name.as_bytes()) || name.contains('/') {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            copy(File::from(rustix::fs::openat(&directory.dir, name, flags, PRIVATE)?), content)?;
+            copy(directory.create_journal()?, journal)
+        };
+        put().map_err(Error::io("put back what was recorded in", &directory.path))?;
+        Ok(directory)
     }
 
     /// Opens the journal that a killed recording has left.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -54,11 +55,7 @@ pub enum Recovery {
 
 /// Who records into the directory at `path`, or was recording when it was killed.
 pub fn recorder(path: &Path) -> Option<Begin> {
-    let mut reader = journal_in(path)?;
-    match reader.next()?.ok()? {
-        Frame::Begin(begin) => Some(begin),
-        _ => None,
-    }
+    begin_of(journal_in(path)?)
 }
 
 /// The journal in the directory at `path`, if there is one.
@@ -106,6 +103,23 @@ pub fn header_of(path: &Path) -> Option<Header> {
         Frame::Header(header) => Some(*header),
         _ => None,
     })
+}
+
+/// Makes `directory` again with copies of what was in it, if the command has removed the journal of its recording.
+pub fn put_back(directory: SnapshotDir, journal: &File, blobs: &File) -> Result<SnapshotDir, Error> {
+    let is_there = directory.open_journal().is_ok_and(|journal| journal.is_some());
+    let begin = File::open(format!("/proc/self/fd/{}", journal.as_raw_fd())).ok();
+    match begin.and_then(|journal| begin_of(Reader::new(journal).ok()??)) {
+        Some(begin) if !is_there => directory.put_back(journal, (&begin.blobs, blobs)),
+        _ => Ok(directory),
+    }
+}
+
+fn begin_of(mut reader: Reader) -> Option<Begin> {
+    match reader.next()?.ok()? {
+        Frame::Begin(begin) => Some(begin),
+        _ => None,
+    }
 }
 
 /// Recovers the unfinished recording in `directory`, into the directory itself or, if that holds an older

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use agent_snapshot::snapshot::State;
+use agent_snapshot::snapshot::{Operation, State};
 
 use crate::support::{Place, bytes, lost};
 
@@ -57,6 +57,7 @@ fn entries_of_a_renamed_directory_were_absent_before() {
         for number in 0..20 {
             let found = place.file(&snapshot, format!("e/{number}"));
             assert_eq!(found.before, State::Absent { tombstone: false }, "{number}");
+            assert_eq!(found.operations.contains(Operation::Read), (7..13).contains(&number), "{number}");
         }
     }
 }

@@ -18,6 +18,11 @@ use crate::trace::seqpacket;
 /// How long the tracing process waits for the front to close what it released.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Stands for the journal itself: no inode has this number.
+pub const JOURNAL: u32 = u32::MAX;
+/// Stands for the unfinished blobs.parquet.
+pub const BLOBS: u32 = u32::MAX - 1;
+
 const HELD: u8 = b'h';
 const RELEASED: u8 = b'r';
 const WAIT: u8 = b's';

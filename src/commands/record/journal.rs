@@ -4,8 +4,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use super::held;
 use super::setup::Setup;
 use crate::cli;
 use crate::observe::capture::{Capture, OnLoss};
@@ -64,7 +66,11 @@ fn start_journaled(
         max_blob_bytes: setup.options.max_blob_bytes,
     };
     let sync = setup.options.sync;
-    let journal = RecordingJournal::start(directory.create_journal()?, sync, &begin, header, holder)?;
+    let journal = directory.create_journal()?;
+    // The command may remove their names.
+    holder.held(held::JOURNAL, journal.as_fd());
+    holder.held(held::BLOBS, blobs.as_fd());
+    let journal = RecordingJournal::start(journal, sync, &begin, header, holder)?;
     if sync {
         directory.sync_names()?;
     }

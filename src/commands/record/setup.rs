@@ -117,7 +117,7 @@ pub fn set_up(
     Ok((setup, directory))
 }
 
-/// The library, and the identifier of a new snapshot whose directory is made there.
+/// The library, and the identifier of a new snapshot in it.
 fn in_library(options: &cli::RecordingOptions) -> Result<(Library, String), SetupError> {
     if let Some(name) =
         options.name.as_deref().filter(|name| is_id(name) || name.starts_with('@') || name.contains('/'))
@@ -133,7 +133,7 @@ fn in_library(options: &cli::RecordingOptions) -> Result<(Library, String), Setu
     }
     let failed = |error: library::Error| SetupError::ours(error.to_string());
     let library = Library::create(&place).map_err(failed)?;
-    let id = library.new_snapshot().map_err(failed)?;
+    let id = library.new_id();
     Ok((library, id))
 }
 

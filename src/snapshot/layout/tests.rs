@@ -38,7 +38,7 @@ fn text(dir: &Path) -> String {
 
 fn message(result: Result<SnapshotDir, Error>) -> String {
     match result {
-        Err(error @ Error::Refused(_)) => error.to_string(),
+        Err(error @ (Error::Refused(_) | Error::InUse(_))) => error.to_string(),
         other => panic!("not refused: {other:?}"),
     }
 }
