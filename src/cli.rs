@@ -187,6 +187,10 @@ pub enum Verb {
     Run(RecordingOptions),
     /// List the recordings of the library, the newest first
     Log(Log),
+    /// Undo the last command of the library that changed something, or another one
+    Undo(Undo),
+    /// Redo what was undone last
+    Redo(Undo),
     /// Show what the command did
     Show(Show),
     /// Write the recorded bytes of a file, or the target of a symlink, to standard output
@@ -236,6 +240,28 @@ pub struct Log {
     /// Times, directories, sessions and names
     #[arg(long, short)]
     pub long: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `undo` and `redo`.
+#[derive(Debug, Args)]
+pub struct Undo {
+    /// The recording: an identifier or at least four characters of it, a name, or @~1
+    pub recording: Option<PathBuf>,
+    /// Choose from everything, not only from what concerns this Git working tree or directory
+    #[arg(long)]
+    pub all: bool,
+    /// Overwrite what has been changed since
+    #[arg(long)]
+    pub force: bool,
+    /// Print what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

@@ -18,11 +18,13 @@ pub mod paths;
 mod progress;
 pub mod record;
 pub mod recover;
+pub mod redo;
 pub mod restore;
 pub mod run;
 pub mod show;
 #[cfg(test)]
 mod testing;
+pub mod undo;
 pub mod verify;
 
 use crate::cli::{Cli, Verb};
@@ -87,6 +89,8 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
     match verb {
         Verb::Run(options) => run::run(options),
         Verb::Log(args) => log::run(&args, console),
+        Verb::Undo(args) => undo::run(&args, console),
+        Verb::Redo(args) => redo::run(&args, console),
         Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),

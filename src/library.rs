@@ -8,6 +8,7 @@
 //! - [`log`]: the lines of `log.jsonl`.
 //! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
 //! - [`name`]: how a snapshot is named on the command line.
+//! - [`undone`]: which recordings are undone.
 //! - `audit.rs`: what crossed a session's border.
 
 mod audit;
@@ -17,6 +18,7 @@ pub mod name;
 mod place;
 pub mod scope;
 pub mod session;
+pub mod undone;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -73,9 +75,14 @@ impl Library {
         &self.root
     }
 
+    /// The directory that the snapshots and their rescues are in.
+    pub fn snapshots(&self) -> PathBuf {
+        self.root.join(SNAPSHOTS)
+    }
+
     /// The directory of the snapshot with this identifier, or of a rescue by its name.
     pub fn directory_of(&self, name: &str) -> PathBuf {
-        self.root.join(SNAPSHOTS).join(name)
+        self.snapshots().join(name)
     }
 
     /// An identifier whose beginning names no snapshot yet.
@@ -94,7 +101,7 @@ impl Library {
     /// # Errors
     /// The library can't be read.
     pub fn entries(&self) -> Result<Vec<Entry>, Error> {
-        let directory = self.root.join(SNAPSHOTS);
+        let directory = self.snapshots();
         let mut there = HashSet::new();
         for entry in fs::read_dir(&directory).map_err(failed("list", &directory))? {
             let entry = entry.map_err(failed("list", &directory))?;

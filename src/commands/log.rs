@@ -12,9 +12,10 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style};
 use super::paths::{live, shell_line};
 use crate::cli::Log;
-use crate::library::log::{EntryState, is_at_or_below};
+use crate::library::log::EntryState;
 use crate::library::scope::{Scope, changes_below};
 use crate::library::session::session;
+use crate::library::undone::Rescues;
 use crate::library::{Entry, Library};
 use crate::snapshot::printable;
 
@@ -31,10 +32,17 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
     }
     let session = session(args.access.session.as_deref());
     let scope = if args.all { Scope::everywhere(session) } else { Scope::here(session) };
-    let (listed, rest) = match Library::find()? {
-        Some(library) => select(args, &scope, &library)?,
-        None => (Vec::new(), Rest::default()),
+    let (listed, rest, rescues) = match Library::find()? {
+        Some(library) => {
+            let (listed, rest) = select(args, &scope, &library)?;
+            (listed, rest, Rescues::of(&library)?)
+        }
+        None => (Vec::new(), Rest::default(), Rescues::default()),
     };
+    let listed: Vec<Listed> = listed
+        .into_iter()
+        .map(|entry| Listed { undone: rescues.undone(&entry.id).map(|undone| undone.at), entry })
+        .collect();
     if args.json {
         console.json(&LogJson { recordings: &listed, changed_nothing: rest.unchanged, older: rest.older })?;
         return Ok(Exit::Success);
@@ -46,6 +54,16 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
     }
     print(args, &listed, &rest, console)?;
     Ok(Exit::Success)
+}
+
+/// A recording that is listed.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    entry: Entry,
+    /// When it was undone, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undone: Option<String>,
 }
 
 /// How many recordings are not listed.
@@ -72,7 +90,7 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
         }
         if let Some(paths) = &paths {
             let snapshot = library.directory_of(&entry.id);
-            if !paths.iter().any(|path| may_change(&entry, path) && changes_below(&snapshot, path)) {
+            if !paths.iter().any(|path| entry.may_change(path) && changes_below(&snapshot, path)) {
                 continue;
             }
         }
@@ -88,11 +106,6 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
     Ok((listed, rest))
 }
 
-/// Whether what a recording changed may be at a path or below it.
-fn may_change(entry: &Entry, path: &[u8]) -> bool {
-    entry.places.iter().any(|place| is_at_or_below(&place.0, path) || is_at_or_below(path, &place.0))
-}
-
 fn oldest(since: Duration) -> Result<Timestamp, UsageError> {
     Timestamp::now()
         .checked_sub(since)
@@ -103,11 +116,11 @@ fn started(entry: &Entry) -> Option<Timestamp> {
     entry.time.parse().ok()
 }
 
-fn print(args: &Log, listed: &[Entry], rest: &Rest, console: &mut Console) -> anyhow::Result<()> {
+fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    for entry in listed {
+    for Listed { entry, undone } in listed {
         let counts = changes(entry);
-        let marks = marks(entry);
+        let marks = marks(entry, undone.is_some());
         let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
         let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
         let words: Vec<Vec<u8>> = entry.command.iter().map(|word| word.0.clone()).collect();
@@ -145,14 +158,15 @@ fn changes(entry: &Entry) -> String {
     parts.join(" ")
 }
 
-fn marks(entry: &Entry) -> Vec<&'static str> {
+fn marks(entry: &Entry, is_undone: bool) -> Vec<&'static str> {
     let state = match entry.state {
         EntryState::Ended => None,
         EntryState::Running => Some("running"),
         EntryState::Killed => Some("killed"),
         EntryState::Unrecovered => Some("killed, not recovered"),
     };
-    state.into_iter().chain(entry.incomplete.then_some("incomplete")).collect()
+    let undone = is_undone.then_some("undone");
+    undone.into_iter().chain(state).chain(entry.incomplete.then_some("incomplete")).collect()
 }
 
 fn details(entry: &Entry) -> BTreeMap<&'static str, String> {
@@ -190,7 +204,7 @@ fn cut(text: &str, width: usize) -> String {
 /// The JSON of the list.
 #[derive(Serialize)]
 struct LogJson<'a> {
-    recordings: &'a [Entry],
+    recordings: &'a [Listed],
     /// How many are left out that changed nothing.
     changed_nothing: usize,
     /// How many are left out beyond the limit.

@@ -9,7 +9,7 @@ use crate::cli::SessionAccess;
 use crate::library::name::{self, Named};
 use crate::library::scope::Scope;
 use crate::library::session::session;
-use crate::library::{self, Library};
+use crate::library::{self, Entry, Library};
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
 use crate::trace::proc_status::ProcStatus;
@@ -23,23 +23,50 @@ pub fn open(word: &Path, access: &SessionAccess, console: &mut Console) -> anyho
     Ok(open_directory(&directory_of(word, access)?, console)?)
 }
 
+/// The recording of the library that `word` names, if the verb's session may see it.
+pub fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, library::Error> {
+    match find(word, access)? {
+        Found::Recording(entry, _) => Ok(*entry),
+        Found::Directory(path) => Err(library::Error::NoSuch(format!(
+            "{} is not a recording of the library: agent-snapshot restore --before takes a directory",
+            printable(path.as_os_str().as_encoded_bytes())
+        ))),
+    }
+}
+
 /// The directory of the snapshot that `word` names, if the verb's session may see it.
 fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library::Error> {
+    Ok(match find(word, access)? {
+        Found::Directory(path) | Found::Recording(_, path) => path,
+    })
+}
+
+/// What a word names, and where it is.
+enum Found {
+    Directory(PathBuf),
+    Recording(Box<Entry>, PathBuf),
+}
+
+fn find(word: &Path, access: &SessionAccess) -> Result<Found, library::Error> {
     // A path needs no library, even one that can't be read.
     if word.as_os_str().as_encoded_bytes().contains(&b'/') {
-        return Ok(word.to_owned());
+        return Ok(Found::Directory(word.to_owned()));
     }
-    let Some(library) = Library::find()? else { return Ok(word.to_owned()) };
+    let Some(library) = Library::find()? else { return Ok(Found::Directory(word.to_owned())) };
     let session = session(access.session.as_deref());
     let scope = Scope::here(session.clone());
     match name::find(word.as_os_str(), Some(&library), &scope)? {
-        Named::Directory(path) => Ok(path),
-        Named::Recording(entry) if scope.may_see(&entry) => Ok(library.directory_of(&entry.id)),
-        Named::Recording(entry) if access.allow_cross_session => {
-            library.audit(&entry.id, session.as_deref())?;
-            Ok(library.directory_of(&entry.id))
+        Named::Directory(path) => Ok(Found::Directory(path)),
+        Named::Recording(entry) => {
+            if !scope.may_see(&entry) {
+                if !access.allow_cross_session {
+                    return Err(library::Error::OtherSession(entry.id));
+                }
+                library.audit(&entry.id, session.as_deref())?;
+            }
+            let path = library.directory_of(&entry.id);
+            Ok(Found::Recording(entry, path))
         }
-        Named::Recording(entry) => Err(library::Error::OtherSession(entry.id)),
     }
 }
 

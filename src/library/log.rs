@@ -190,6 +190,11 @@ impl Entry {
         Entry::new(snapshot.header(), changes)
     }
 
+    /// Whether what the recording changed may be at a path or below it.
+    pub fn may_change(&self, path: &[u8]) -> bool {
+        self.places.iter().any(|place| is_at_or_below(&place.0, path) || is_at_or_below(path, &place.0))
+    }
+
     /// The words of the command in one line.
     pub fn command_line(&self) -> String {
         let words: Vec<_> = self.command.iter().map(|word| printable(&word.0)).collect();

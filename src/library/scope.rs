@@ -56,9 +56,11 @@ impl Scope {
 
 /// Whether the recording in the directory `snapshot` changed a path or something below it, or can't be read.
 pub fn changes_below(snapshot: &Path, path: &[u8]) -> bool {
+    changes_any(snapshot, |changed| is_at_or_below(changed, path))
+}
+
+/// Whether the recording in the directory `snapshot` changed one of these paths, or can't be read.
+pub fn changes_any(snapshot: &Path, is_one: impl Fn(&[u8]) -> bool) -> bool {
     let Ok(snapshot) = Snapshot::open(snapshot) else { return true };
-    let is_change =
-        |effect| matches!(effect, PathEffect::Created | PathEffect::Changed | PathEffect::Deleted);
-    let mut files = snapshot.files().iter();
-    files.any(|record| is_at_or_below(&record.path, path) && is_change(PathEffect::of(record)))
+    snapshot.files().iter().any(|record| is_one(&record.path) && PathEffect::of(record).lasts())
 }

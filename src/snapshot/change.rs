@@ -27,6 +27,11 @@ pub enum PathEffect {
 }
 
 impl PathEffect {
+    /// Whether the path is another than before.
+    pub fn lasts(self) -> bool {
+        matches!(self, PathEffect::Changed | PathEffect::Created | PathEffect::Deleted)
+    }
+
     /// What became of the path of `record`.
     pub fn of(record: &FileRecord) -> PathEffect {
         let acted = record.operations.intersects(Operations::CHANGES);

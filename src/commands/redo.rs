@@ -1,0 +1,11 @@
+//! `redo`: takes back the last undo.
+
+use super::exit::VerbResult;
+use super::out::Console;
+use super::undo;
+use crate::cli::Undo;
+
+/// Runs `redo`.
+pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
+    undo::redo(args, console)
+}
