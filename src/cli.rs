@@ -252,6 +252,7 @@ pub struct Log {
 #[derive(Debug, Args)]
 pub struct Undo {
     /// The recording: an identifier or at least four characters of it, a name, or @~1
+    #[arg(value_name = "SNAP")]
     pub recording: Option<PathBuf>,
     /// Choose from everything, not only from what concerns this Git working tree or directory
     #[arg(long)]

@@ -5,7 +5,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,6 +32,11 @@ pub fn open_regular_behind(link: &[u8]) -> io::Result<File> {
     open_if_regular(link, OFlags::empty())
 }
 
+/// Opens a regular file that is open already, with an offset of its own.
+pub fn reopen(file: &File) -> io::Result<File> {
+    open_regular_behind(format!("/proc/self/fd/{}", file.as_raw_fd()).as_bytes())
+}
+
 fn open_if_regular(path: &[u8], flags: OFlags) -> io::Result<File> {
     let fd = open_quietly(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = rustix::fs::fstat(&fd)?;
@@ -47,6 +52,16 @@ pub(crate) fn open_quietly(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno>
     match rustix::fs::openat(CWD, path, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::openat(CWD, path, flags, Mode::empty()),
         other => other,
+    }
+}
+
+/// The directory part of an absolute, normal path; none for `/`.
+pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
+    let slash = path.iter().rposition(|byte| *byte == b'/')?;
+    match (slash, path.len()) {
+        (0, 1) => None,
+        (0, _) => Some(b"/"),
+        _ => Some(&path[..slash]),
     }
 }
 

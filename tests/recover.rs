@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,14 @@ fn record_and_kill(place: &Place, options: &[&str], script: &str) {
     wait_until_stored(place);
     kill_all(&mut child);
     assert!(!place.out.join("manifest.json").exists());
+}
+
+/// Opens a snapshot that has the bytes which `f` had before.
+#[track_caller]
+fn open_with_precious_file(place: &Place, path: &Path) -> Snapshot {
+    let snapshot = Snapshot::open(path).unwrap();
+    assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), true), b"precious\n");
+    snapshot
 }
 
 /// Bytes that no compression and no deduplication makes fewer.
@@ -481,8 +490,7 @@ fn next_recording_recovers_the_killed_one_beside_itself() {
     let said = String::from_utf8(output.stderr).unwrap();
     let beside = place.base().join("out-recovered-1");
     assert!(said.contains("was killed") && said.contains(&beside.display().to_string()), "{said}");
-    let recovered = Snapshot::open(&beside).unwrap();
-    assert_eq!(bytes(&recovered, place.file(&recovered, "f"), true), b"precious\n");
+    let recovered = open_with_precious_file(&place, &beside);
     let next = place.snapshot();
     assert!(next.find(&place.path("g")).is_some() && !next.header().recovered);
     assert_ne!(next.header().id, recovered.header().id);
@@ -506,8 +514,7 @@ fn older_snapshot_stays_beside_a_recovered_one() {
     place.verb("recover", &[]).expect(0);
     place.verb("show", &[]).expect(0);
     assert_eq!(place.snapshot().header().id, older);
-    let recovered = Snapshot::open(&place.base().join("out-recovered-1")).unwrap();
-    assert_eq!(bytes(&recovered, place.file(&recovered, "f"), true), b"precious\n");
+    open_with_precious_file(&place, &place.base().join("out-recovered-1"));
     assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
     let again = place.verb("recover", &[]).expect(0);
     assert!(again.stderr.contains("nothing to recover"), "{again:?}");
@@ -679,8 +686,7 @@ fn recovered_snapshot_is_moved_out_of_the_way_of_the_next_recording() {
     let said = String::from_utf8(output.stderr).unwrap();
     let aside = place.base().join("out-recovered-1");
     assert!(said.contains(&format!("it is in {} now", aside.display())), "{said}");
-    let recovered = Snapshot::open(&aside).unwrap();
-    assert_eq!(bytes(&recovered, place.file(&recovered, "f"), true), b"precious\n");
+    open_with_precious_file(&place, &aside);
     assert!(place.snapshot().find(&place.path("g")).is_some());
     // One that was not recovered is replaced, as ever.
     assert!(place.record_with(&[], "true").status.success());

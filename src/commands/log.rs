@@ -1,6 +1,7 @@
 //! `log`: the recordings of the library, the newest first.
 //!
-//! Reads the library's log alone, so that ten thousand recordings are listed at once.
+//! Opens no bundle but where only its records tell whether it belongs here, and the rescues of what is listed: ten
+//! thousand recordings are listed at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,8 +31,7 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
     if args.limit > MOST {
         console.say(format_args!("--limit is {MOST} at most: the newest {MOST} are listed"));
     }
-    let session = session(args.access.session.as_deref());
-    let scope = if args.all { Scope::everywhere(session) } else { Scope::here(session) };
+    let scope = Scope::of(session(args.access.session.as_deref()), args.all);
     let (listed, rest, rescues) = match Library::find()? {
         Some(library) => {
             let (listed, rest) = select(args, &scope, &library)?;
@@ -107,9 +107,7 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
 }
 
 fn oldest(since: Duration) -> Result<Timestamp, UsageError> {
-    Timestamp::now()
-        .checked_sub(since)
-        .map_err(|_| UsageError("--since is longer than time itself".to_owned()))
+    Timestamp::now().checked_sub(since).map_err(|_| UsageError("--since is too long".to_owned()))
 }
 
 fn started(entry: &Entry) -> Option<Timestamp> {
@@ -123,8 +121,7 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
         let marks = marks(entry, undone.is_some());
         let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
         let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
-        let words: Vec<Vec<u8>> = entry.command.iter().map(|word| word.0.clone()).collect();
-        let command = shell_line(&words);
+        let command = shell_line(&entry.command);
         let width = match console.format.width {
             Some(width) => width.saturating_sub(head.len() + marks.len()).max(20),
             None if args.long => usize::MAX,

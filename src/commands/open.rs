@@ -23,51 +23,43 @@ pub fn open(word: &Path, access: &SessionAccess, console: &mut Console) -> anyho
     Ok(open_directory(&directory_of(word, access)?, console)?)
 }
 
-/// The recording of the library that `word` names, if the verb's session may see it.
+/// The recording of the library that `word` names.
 pub fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, library::Error> {
     match find(word, access)? {
-        Found::Recording(entry, _) => Ok(*entry),
-        Found::Directory(path) => Err(library::Error::NoSuch(format!(
+        Named::Recording(entry, _) => Ok(*entry),
+        Named::Directory(path) => Err(library::Error::NoSuch(format!(
             "{} is not a recording of the library: agent-snapshot restore --before takes a directory",
             printable(path.as_os_str().as_encoded_bytes())
         ))),
     }
 }
 
-/// The directory of the snapshot that `word` names, if the verb's session may see it.
+/// The directory of the snapshot that `word` names.
 fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library::Error> {
     Ok(match find(word, access)? {
-        Found::Directory(path) | Found::Recording(_, path) => path,
+        Named::Directory(path) | Named::Recording(_, path) => path,
     })
 }
 
-/// What a word names, and where it is.
-enum Found {
-    Directory(PathBuf),
-    Recording(Box<Entry>, PathBuf),
-}
-
-fn find(word: &Path, access: &SessionAccess) -> Result<Found, library::Error> {
+/// What a word names, if the verb's session may see it.
+fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
     // A path needs no library, even one that can't be read.
     if word.as_os_str().as_encoded_bytes().contains(&b'/') {
-        return Ok(Found::Directory(word.to_owned()));
+        return Ok(Named::Directory(word.to_owned()));
     }
-    let Some(library) = Library::find()? else { return Ok(Found::Directory(word.to_owned())) };
+    let Some(library) = Library::find()? else { return Ok(Named::Directory(word.to_owned())) };
     let session = session(access.session.as_deref());
     let scope = Scope::here(session.clone());
-    match name::find(word.as_os_str(), Some(&library), &scope)? {
-        Named::Directory(path) => Ok(Found::Directory(path)),
-        Named::Recording(entry) => {
-            if !scope.may_see(&entry) {
-                if !access.allow_cross_session {
-                    return Err(library::Error::OtherSession(entry.id));
-                }
-                library.audit(&entry.id, session.as_deref())?;
-            }
-            let path = library.directory_of(&entry.id);
-            Ok(Found::Recording(entry, path))
+    let named = name::find(word.as_os_str(), &library, &scope)?;
+    if let Named::Recording(entry, _) = &named
+        && !scope.may_see(entry)
+    {
+        if !access.allow_cross_session {
+            return Err(library::Error::OtherSession(entry.id.clone()));
         }
+        library.audit(&entry.id, session.as_deref())?;
     }
+    Ok(named)
 }
 
 /// Opens the snapshot in the directory `path`.

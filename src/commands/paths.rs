@@ -12,6 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::git::below;
 use crate::snapshot::{FileRecord, Snapshot, is_hidden};
 
 /// The paths that arguments select: each with everything beneath it, or all paths if there are no
@@ -149,17 +150,6 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// `path` relative to the directory `base`, if it is beneath it; empty for `base` itself.
-pub fn below<'p>(path: &'p [u8], base: &[u8]) -> Option<&'p [u8]> {
-    let rest = path.strip_prefix(base)?;
-    match rest {
-        _ if base == b"/" => Some(rest),
-        [] => Some(rest),
-        [b'/', name @ ..] => Some(name),
-        _ => None,
-    }
-}
-
 /// The name to print for `path`: relative to `base` if it is beneath it, and quoted if necessary.
 pub fn shown<'p>(path: &'p [u8], base: &[u8]) -> Cow<'p, str> {
     match below(path, base) {
@@ -245,8 +235,8 @@ pub fn shell_word(word: &[u8]) -> Cow<'_, str> {
 }
 
 /// A command, quoted for a shell.
-pub fn shell_line(argv: &[Vec<u8>]) -> String {
-    let words: Vec<_> = argv.iter().map(|word| shell_word(word)).collect();
+pub fn shell_line<W: AsRef<[u8]>>(argv: &[W]) -> String {
+    let words: Vec<_> = argv.iter().map(|word| shell_word(word.as_ref())).collect();
     words.join(" ")
 }
 

@@ -35,14 +35,15 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
         Some(word) => {
             let entry = named(word, &args.access)?;
             if let Some(Undone { at, .. }) = rescues.undone(&entry.id) {
+                let id = &entry.id;
                 console
-                    .say(format_args!("{} was undone at {at}: agent-snapshot redo does it again", entry.id));
+                    .say(format_args!("{id} was undone at {at} (agent-snapshot redo {id} takes that back)"));
                 return Ok(Exit::Finding);
             }
             entry
         }
         None => {
-            let scope = scope(args);
+            let scope = Scope::of(session(args.access.session.as_deref()), args.all);
             let is_candidate = |entry: &&Entry| {
                 entry.changes.any()
                     && matches!(entry.state, EntryState::Ended | EntryState::Killed)
@@ -79,7 +80,7 @@ pub fn redo(args: &Undo, console: &mut Console) -> VerbResult {
             (entry, rescue)
         }
         None => {
-            let scope = scope(args);
+            let scope = Scope::of(session(args.access.session.as_deref()), args.all);
             let entries = library.entries()?;
             let candidates = entries.iter().filter(|entry| scope.contains(entry, &library));
             let candidates = candidates.filter_map(|entry| Some((entry, undone(entry)?)));
@@ -91,11 +92,6 @@ pub fn redo(args: &Undo, console: &mut Console) -> VerbResult {
     };
     introduce("redo", &entry, args, console)?;
     restore(args, rescue, console)
-}
-
-fn scope(args: &Undo) -> Scope {
-    let session = session(args.access.session.as_deref());
-    if args.all { Scope::everywhere(session) } else { Scope::here(session) }
 }
 
 /// The recording that a word names, which must not be a slip: files are changed.
@@ -122,8 +118,7 @@ fn nothing(what: &str, console: &mut Console) -> VerbResult {
 /// Says what is undone or redone.
 fn introduce(what: &str, entry: &Entry, args: &Undo, console: &mut Console) -> anyhow::Result<()> {
     if !args.json {
-        let words: Vec<Vec<u8>> = entry.command.iter().map(|word| word.0.clone()).collect();
-        writeln!(console, "{what} {}: {}", entry.id, shell_line(&words))?;
+        writeln!(console, "{what} {}: {}", entry.id, shell_line(&entry.command))?;
     }
     Ok(())
 }

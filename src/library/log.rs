@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ID_LENGTH;
 use super::error::{Error, failed};
+use crate::fs::parent_of;
 use crate::git;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Snapshot, printable, recover};
@@ -109,19 +110,19 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Adds a record.
-    pub fn add(&mut self, record: &FileRecord) {
+    /// Adds a record, of whose path this became.
+    pub fn add(&mut self, record: &FileRecord, effect: PathEffect) {
         // A log that the shell redirects to is not a change that the command made.
         if record.is_inherited_alone() {
             return;
         }
-        match PathEffect::of(record) {
+        match effect {
             PathEffect::Created => self.counts.created += 1,
             PathEffect::Changed => self.counts.changed += 1,
             PathEffect::Deleted => self.counts.deleted += 1,
             PathEffect::Temporary | PathEffect::Unaltered | PathEffect::None => return,
         }
-        let parent = parent_of(&record.path);
+        let parent = directory_above(&record.path);
         if !self.places.iter().any(|place| is_at_or_below(parent, &place.0)) {
             self.places.retain(|place| !is_at_or_below(&place.0, parent));
             self.places.insert(ByteText(parent.to_vec()));
@@ -130,7 +131,7 @@ impl Changes {
             let Some(deepest) = self.places.iter().max_by_key(|place| depth(&place.0)).cloned() else {
                 break;
             };
-            let above = parent_of(&deepest.0).to_vec();
+            let above = directory_above(&deepest.0).to_vec();
             self.places.retain(|place| !is_at_or_below(&place.0, &above));
             self.places.insert(ByteText(above));
         }
@@ -138,20 +139,17 @@ impl Changes {
 }
 
 /// The directory above a path; of `/` itself.
-fn parent_of(path: &[u8]) -> &[u8] {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(0) | None => b"/",
-        Some(at) => &path[..at],
-    }
+fn directory_above(path: &[u8]) -> &[u8] {
+    parent_of(path).unwrap_or(b"/")
 }
 
 fn depth(path: &[u8]) -> usize {
-    path.iter().filter(|byte| **byte == b'/').count() + usize::from(path != b"/")
+    std::iter::successors(parent_of(path), |above| parent_of(above)).count()
 }
 
 /// Whether `path` is `above`, or lies below it.
 pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
-    above == b"/" || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    git::below(path, above).is_some()
 }
 
 /// The root of the Git working tree that a directory is in.
@@ -186,7 +184,7 @@ impl Entry {
     /// The entry of the recording in a snapshot.
     pub fn of(snapshot: &Snapshot) -> Entry {
         let mut changes = Changes::default();
-        snapshot.files().iter().for_each(|record| changes.add(record));
+        snapshot.files().iter().for_each(|record| changes.add(record, PathEffect::of(record)));
         Entry::new(snapshot.header(), changes)
     }
 
@@ -213,6 +211,12 @@ impl Entry {
 /// Bytes that are text in most cases: a string in JSON, or else an object with their base64.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ByteText(pub Vec<u8>);
+
+impl AsRef<[u8]> for ByteText {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]

@@ -19,8 +19,14 @@ const SHORTEST: usize = 2;
 pub enum Named {
     /// The directory of a bundle.
     Directory(PathBuf),
-    /// A recording of the library.
-    Recording(Box<Entry>),
+    /// A recording of the library, and the directory of its bundle.
+    Recording(Box<Entry>, PathBuf),
+}
+
+impl Named {
+    fn of(entry: &Entry, library: &Library) -> Named {
+        Named::Recording(Box::new(entry.clone()), library.directory_of(&entry.id))
+    }
 }
 
 /// Finds the snapshot that `word` names, in this order: `@` and `@~N`, the newest in `scope` and the ones before it;
@@ -28,7 +34,7 @@ pub enum Named {
 ///
 /// # Errors
 /// It names none, or more than one: the candidates are in the message.
-pub fn find(word: &OsStr, library: Option<&Library>, scope: &Scope) -> Result<Named, Error> {
+pub fn find(word: &OsStr, library: &Library, scope: &Scope) -> Result<Named, Error> {
     let bytes = word.as_bytes();
     if let Some(text) = word.to_str().filter(|text| text.starts_with('@')) {
         return nth(text, library, scope);
@@ -37,9 +43,7 @@ pub fn find(word: &OsStr, library: Option<&Library>, scope: &Scope) -> Result<Na
         return Ok(Named::Directory(word.into()));
     }
     let is_bundle = |path: &Path| path.join(layout::MANIFEST).exists() || path.join(layout::JOURNAL).exists();
-    let (Some(library), Some(text)) = (library, word.to_str()) else {
-        return Ok(Named::Directory(word.into()));
-    };
+    let Some(text) = word.to_str() else { return Ok(Named::Directory(word.into())) };
     let entries = library.entries()?;
     let matching = |is_match: &dyn Fn(&Entry) -> bool| -> Vec<&Entry> {
         entries.iter().rev().filter(|entry| is_match(entry)).collect()
@@ -52,7 +56,7 @@ pub fn find(word: &OsStr, library: Option<&Library>, scope: &Scope) -> Result<Na
         candidates = matching(&|entry| entry.name.as_deref() == Some(text));
     }
     match candidates.as_slice() {
-        [one] => Ok(Named::Recording(Box::new((*one).clone()))),
+        [one] => Ok(Named::of(one, library)),
         [] if is_bundle(Path::new(word)) => Ok(Named::Directory(word.into())),
         [] if is_rescue_name(text) && is_bundle(&library.directory_of(text)) => {
             Ok(Named::Directory(library.directory_of(text)))
@@ -65,7 +69,7 @@ pub fn find(word: &OsStr, library: Option<&Library>, scope: &Scope) -> Result<Na
 }
 
 /// The newest recording in scope, or one before it.
-fn nth(text: &str, library: Option<&Library>, scope: &Scope) -> Result<Named, Error> {
+fn nth(text: &str, library: &Library, scope: &Scope) -> Result<Named, Error> {
     let back = match text.strip_prefix("@~") {
         None if text == "@" => Some(0),
         None => None,
@@ -78,17 +82,11 @@ fn nth(text: &str, library: Option<&Library>, scope: &Scope) -> Result<Named, Er
             printable(text.as_bytes())
         )));
     };
-    let entries = match library {
-        Some(library) => library.entries()?,
-        None => Vec::new(),
-    };
     let mut in_scope = 0;
-    for entry in entries.iter().rev() {
-        // There can be no entry without a library.
-        let Some(library) = library else { break };
+    for entry in library.entries()?.iter().rev() {
         if scope.contains(entry, library) {
             if in_scope == back {
-                return Ok(Named::Recording(Box::new(entry.clone())));
+                return Ok(Named::of(entry, library));
             }
             in_scope += 1;
         }
@@ -109,8 +107,7 @@ fn unknown(text: &str, entries: &[Entry]) -> Error {
     let shown = printable(text.as_bytes());
     if is_start_of_id(text) && text.len() < SHORTEST {
         return Error::NoSuch(format!(
-            "{shown} is too short to name a snapshot: at least {} characters of its identifier are needed",
-            SHORTEST
+            "{shown} is too short to name a snapshot: at least {SHORTEST} characters of its identifier are needed"
         ));
     }
     // A slip of one character is the most likely one.

@@ -457,7 +457,7 @@ impl Capture {
     }
 
     /// Waits until no content of `inode` is still to be read from the file itself.
-    pub fn settle(&mut self, inode: (u64, u64)) {
+    pub fn wait_for(&mut self, inode: (u64, u64)) {
         if let Some(ticket) = self.deferred.remove(&inode) {
             match self.journal {
                 // The file itself is the only other place that has them.

@@ -156,7 +156,7 @@ impl ChangeJournal {
     fn has_room(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         if bytes > self.room {
-            // Others write there, too: half of what is free is asked for again.
+            // Others write there, too, so it is asked again before all of that is used.
             let free = self.directory.room().unwrap_or(u64::MAX);
             if bytes > free {
                 return false;

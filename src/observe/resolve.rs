@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::fs::{self, FileStat};
+use crate::fs::{self, FileStat, parent_of};
 use crate::trace::memory::PATH_MAX;
 
 use known::KnownDirectories;
@@ -467,16 +467,6 @@ fn last_is_dots(path: &[u8]) -> bool {
 /// `/` as the empty prefix that components are added to.
 fn trim_root(path: &[u8]) -> &[u8] {
     if path == b"/" { b"" } else { path }
-}
-
-/// The directory part of an absolute, normal path; none for `/`.
-pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
-    let slash = path.iter().rposition(|byte| *byte == b'/')?;
-    match (slash, path.len()) {
-        (0, 1) => None,
-        (0, _) => Some(b"/"),
-        _ => Some(&path[..slash]),
-    }
 }
 
 /// The name of the object that a magic link stands for, if that is its name.

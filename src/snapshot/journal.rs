@@ -33,7 +33,8 @@ const LONGEST: u32 = 64 << 20;
 const FRAME_HEAD: usize = 8;
 /// The least and the most space that is allocated at once: a write that does not extend the file costs a fifth
 /// less on ext4.
-const ALLOCATION: [u64; 2] = [64 << 10, 1 << 20];
+const LEAST_ALLOCATION: u64 = 64 << 10;
+const MOST_ALLOCATION: u64 = 1 << 20;
 
 /// What the journal's first frame says of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -341,7 +342,7 @@ impl RecordingJournal {
         // A file without a first line must be empty.
         if end > state.allocated && state.length > 0 {
             let start = state.length.max(state.allocated);
-            let length = (end - start) + state.length.clamp(ALLOCATION[0], ALLOCATION[1]);
+            let length = (end - start) + state.length.clamp(LEAST_ALLOCATION, MOST_ALLOCATION);
             // Where this is impossible, each write extends the file.
             let _ = fallocate(&self.file, FallocateFlags::empty(), start, length);
             state.allocated = start + length;

@@ -198,11 +198,7 @@ impl SnapshotDir {
     /// and under the name that this gives, of its blobs.
     pub fn put_back(self, journal: &File, blobs: (&str, &File)) -> Result<SnapshotDir, Error> {
         let directory = self.find_or_make_again()?;
-        let copy = |mut to: File, from: &File| {
-            // With an offset of its own.
-            let mut from = File::open(format!("/proc/self/fd/{}", from.as_raw_fd()))?;
-            io::copy(&mut from, &mut to).map(drop)
-        };
+        let copy = |mut to: File, from: &File| io::copy(&mut crate::fs::reopen(from)?, &mut to).map(drop);
         let put = || -> io::Result<()> {
             let (name, content) = blobs;
             if !is_temporary(name.as_bytes()) || name.contains('/') {

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -108,8 +107,7 @@ pub fn header_of(path: &Path) -> Option<Header> {
 /// Makes `directory` again with copies of what was in it, if the command has removed the journal of its recording.
 pub fn put_back(directory: SnapshotDir, journal: &File, blobs: &File) -> Result<SnapshotDir, Error> {
     let is_there = directory.open_journal().is_ok_and(|journal| journal.is_some());
-    let begin = File::open(format!("/proc/self/fd/{}", journal.as_raw_fd())).ok();
-    match begin.and_then(|journal| begin_of(Reader::new(journal).ok()??)) {
+    match fs::reopen(journal).ok().and_then(|journal| begin_of(Reader::new(journal).ok()??)) {
         Some(begin) if !is_there => directory.put_back(journal, (&begin.blobs, blobs)),
         _ => Ok(directory),
     }

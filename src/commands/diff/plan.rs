@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use super::super::paths::{Selection, below};
+use super::super::paths::Selection;
+use crate::git::below;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, PathEffect, origin};
 use crate::snapshot::compare::{ContentId, content_id, is_untouched, state};

@@ -16,6 +16,7 @@ use crate::library::log::Changes;
 use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
+use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Header, SnapshotKind, WarningKind};
@@ -154,8 +155,9 @@ impl BundleWriter {
         };
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
         let files = recorded.files.iter().inspect(|file| {
-            counts.count(file);
-            changes.add(file);
+            let effect = PathEffect::of(file);
+            counts.count(file, effect);
+            changes.add(file, effect);
         });
         let mut out = BufWriter::with_capacity(1 << 16, &manifest);
         write_manifest(&mut out, &header, files)

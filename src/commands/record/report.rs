@@ -27,10 +27,10 @@ pub struct RecordCounts {
 }
 
 impl RecordCounts {
-    /// Counts one record.
-    pub fn count(&mut self, file: &FileRecord) {
+    /// Counts one record, of whose path this became.
+    pub fn count(&mut self, file: &FileRecord, effect: PathEffect) {
         self.paths += 1;
-        let count = match PathEffect::of(file) {
+        let count = match effect {
             PathEffect::Temporary | PathEffect::None => None,
             // A log that the shell redirects to is not a change that the command made.
             _ if file.is_inherited_alone() => Some(&mut self.inherited),

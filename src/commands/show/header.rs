@@ -7,8 +7,9 @@ use indicatif::HumanCount;
 
 use super::super::level::what_is_kept;
 use super::super::out::{Console, OutputError, style, visible};
-use super::super::paths::{below, quoted, shell_line, shown};
+use super::super::paths::{quoted, shell_line, shown};
 use super::tree::{cut, ended};
+use crate::git::below;
 use crate::restore::interrupted;
 use crate::snapshot::{Header, Snapshot, SnapshotKind};
 

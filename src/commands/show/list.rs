@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::super::paths::{Selection, below};
+use super::super::paths::Selection;
 use super::fold::by_component;
 use crate::cli::Show;
+use crate::git::below;
 use crate::snapshot::change::{PathEffect, origin};
 use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 

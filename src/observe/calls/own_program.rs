@@ -4,6 +4,7 @@
 //! state that it had then. Neighbours: `finish.rs` takes those states, `changes.rs` has every other call.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::LazyLock;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
@@ -18,22 +19,27 @@ use crate::snapshot::WarningKind;
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::syscalls::{Effect, Special};
 
-/// Device and inode number of our own program; none where another one has loaded it, such as a dynamic loader that
-/// was called by name: /proc/self/exe is that of every program started like this.
+/// Device and inode number of our own program.
 pub fn own_program() -> Option<(u64, u64)> {
-    let exe = std::fs::read_link("/proc/self/exe").ok()?;
+    program_of("self")
+}
+
+/// Whether /proc/self/exe is our program, and not another one that has loaded it, such as a dynamic loader that was
+/// called by name: that is the /proc/PID/exe of every program started like this.
+static IS_OUR_EXE: LazyLock<bool> = LazyLock::new(|| {
     let here = own_program as *const () as usize;
-    let maps = std::fs::read("/proc/self/maps").ok()?;
-    let is_ours = maps.split(|byte| *byte == b'\n').any(|line| {
+    let (Ok(exe), Ok(maps)) = (std::fs::read_link("/proc/self/exe"), std::fs::read("/proc/self/maps")) else {
+        return false;
+    };
+    maps.split(|byte| *byte == b'\n').any(|line| {
         let text = String::from_utf8_lossy(line);
         let Some((start, end)) = text.split(' ').next().and_then(|range| range.split_once('-')) else {
             return false;
         };
         let [start, end] = [start, end].map(|hex| usize::from_str_radix(hex, 16).unwrap_or(0));
         (start..end).contains(&here) && line.ends_with(exe.as_os_str().as_bytes())
-    });
-    is_ours.then(|| program_of("self")).flatten()
-}
+    })
+});
 
 /// Device and inode number of the program that `process` executes; none where there is no such process.
 fn program_of(process: &str) -> Option<(u64, u64)> {
@@ -46,7 +52,8 @@ fn program_of(process: &str) -> Option<(u64, u64)> {
 impl Recording {
     /// Notes whether the program that a process has just executed is ours.
     pub fn note_own_program(&mut self, caller: Caller) {
-        let own = self.own_program.is_some() && program_of(&caller.tid.to_string()) == self.own_program;
+        let program = program_of(&caller.tid.to_string());
+        let own = program.is_some() && program == self.own_program && *IS_OUR_EXE;
         if let Some(traits) = self.processes.traits_mut(caller.tgid) {
             traits.own_program = if own { OwnProgram::Runs } else { OwnProgram::No };
         }
@@ -83,7 +90,7 @@ impl Recording {
         for (access, place) in &located {
             let Ok(place) = place else { continue };
             if let Some(stat) = &place.stat {
-                self.byte_store.capture.settle((stat.st_dev, stat.st_ino));
+                self.byte_store.capture.wait_for((stat.st_dev, stat.st_ino));
             }
             let meaning = meaning(access.effect, place.stat.as_ref());
             // What is renamed keeps its number.

@@ -252,7 +252,7 @@ fn kind_of_exchange(other: &Classification) -> Kind {
 
 /// Whether the kernel will refuse to move a directory there, so that walking it is in vain.
 fn will_be_refused(from_stat: &FileStat, from: &Part, to: &Part, exchange: bool) -> bool {
-    let parent = resolve::parent_of(&to.path).and_then(|parent| fs::lstat(parent).ok().flatten());
+    let parent = fs::parent_of(&to.path).and_then(|parent| fs::lstat(parent).ok().flatten());
     let other_device = parent.is_none_or(|parent| parent.st_dev != from_stat.st_dev);
     let beneath_itself = resolve::is_below(&to.path, &from.path);
     let occupied = !exchange && to.stat.is_some() && {

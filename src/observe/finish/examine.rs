@@ -38,7 +38,7 @@ impl Parents {
     /// # Errors
     /// A directory on the way can't be searched by us.
     fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Hidden> {
-        let parent = resolve::parent_of(path).unwrap_or(b"/");
+        let parent = crate::fs::parent_of(path).unwrap_or(b"/");
         if self.0.as_ref().is_none_or(|(known, _)| known != parent) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::NO_SYMLINKS;
@@ -200,7 +200,7 @@ impl<'a> Examiner<'a> {
         // Whatever is above what is there is a directory, though no call has made it one.
         for (name, _) in again.iter().filter(|(name, after)| after.stat(*name, ledger).is_some()) {
             let mut path = ledger.names.path(*name);
-            while let Some(parent) = resolve::parent_of(path) {
+            while let Some(parent) = crate::fs::parent_of(path) {
                 if let Some(above) = ledger.names.find(parent)
                     && let Some(after) = kept.get(&above)
                     && !after.stat(above, ledger).is_some_and(|stat| stat.is_directory())
@@ -235,7 +235,7 @@ impl<'a> Examiner<'a> {
         for (name, after) in changed {
             let known = ledger.names.get(*name);
             if is_rebound(*name) {
-                let directory = resolve::parent_of(ledger.names.path(*name));
+                let directory = crate::fs::parent_of(ledger.names.path(*name));
                 affected.directories.extend(directory.and_then(|directory| ledger.names.find(directory)));
             }
             let has_more_names = |stat: &Stat| stat.is_regular() && stat.nlink > 1;

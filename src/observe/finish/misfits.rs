@@ -13,7 +13,6 @@ use crate::observe::ledger::ids::NameId;
 use crate::observe::ledger::inodes::Stat;
 use crate::observe::ledger::names::Names;
 use crate::observe::mounts::named_twice;
-use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::{Operations, WarningKind};
 
@@ -91,13 +90,13 @@ fn beneath_no_directory<T>(
     // Everything in a directory whose ancestors are directories has directories as its ancestors.
     let mut checked: &[u8] = b"/";
     for (record, stat) in entries.iter().map(&show) {
-        let directory = resolve::parent_of(names.path(record)).unwrap_or(b"/");
+        let directory = crate::fs::parent_of(names.path(record)).unwrap_or(b"/");
         if stat.is_none() || directory == checked {
             continue;
         }
         let mut wrong = None;
         let mut above = directory;
-        while let Some(parent) = resolve::parent_of(above) {
+        while let Some(parent) = crate::fs::parent_of(above) {
             if above == checked {
                 break;
             }

@@ -2,7 +2,6 @@
 
 use super::Ledger;
 use super::ids::NameId;
-use crate::observe::resolve;
 use crate::snapshot::live;
 
 impl Ledger {
@@ -29,7 +28,7 @@ impl Ledger {
     /// Remembers that a name is gone which was there before, for when its directory is listed.
     pub fn note_gone(&mut self, name: NameId) {
         let path = self.names.path(name);
-        let Some(parent) = resolve::parent_of(path) else { return };
+        let Some(parent) = crate::fs::parent_of(path) else { return };
         let listed = self.names.find(parent).map(|parent| self.names.get(parent));
         if self.names.get(name).before.is_some() && listed.is_none_or(|parent| parent.entries().is_none()) {
             let name = &path[parent.len()..];

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use crate::observe::resolve::{is_below, parent_of};
+use crate::fs::parent_of;
+use crate::observe::resolve::is_below;
 
 /// A call in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -413,11 +413,11 @@ impl Protector<'_> {
     /// They can't be copied, for this reason, and are held as they were.
     pub fn try_threaten(&mut self, now: &FileStat, on_loss: OnLoss) -> Result<(), BlobOmitted> {
         // By its numbers: what has lost all names that are recorded may still wait to be read.
-        self.byte_store.capture.settle((now.st_dev, now.st_ino));
+        self.byte_store.capture.wait_for((now.st_dev, now.st_ino));
         let Some(id) = self.ledger.inodes.of(now) else { return Ok(()) };
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
-        self.byte_store.capture.settle(inode.before.identity());
+        self.byte_store.capture.wait_for(inode.before.identity());
         if let Some(hold) = self.byte_store.holds.get_mut(&id)
             && !hold.copied
         {

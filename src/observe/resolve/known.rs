@@ -11,8 +11,7 @@
 
 use std::collections::HashMap;
 
-use super::parent_of;
-use crate::fs::{FileStat, lstat};
+use crate::fs::{FileStat, lstat, parent_of};
 use crate::snapshot::live::{self, Filesystem};
 
 /// How many directories are remembered at most; what is beyond is walked each time.

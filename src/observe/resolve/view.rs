@@ -259,11 +259,11 @@ impl Viewpoint {
             return false;
         }
         // The directory that it is in, or that it would be made in, is the same one, too.
-        let mut directory = resolve::parent_of(path).unwrap_or(b"/");
+        let mut directory = fs::parent_of(path).unwrap_or(b"/");
         loop {
             let theirs = identity(&[self.prefix.as_slice(), directory].concat());
             let ours = identity(&[self.root.as_slice(), directory].concat());
-            match (theirs, ours, resolve::parent_of(directory)) {
+            match (theirs, ours, fs::parent_of(directory)) {
                 (None, None, Some(parent)) => directory = parent,
                 (theirs, ours, _) => return theirs.is_some() && theirs == ours,
             }
