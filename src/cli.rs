@@ -4,6 +4,7 @@
 //! named like a subcommand. Help, completions and the man pages are made from this definition.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ pub struct RecordingOptions {
     /// Name of the snapshot, kept in the manifest
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
-    /// Session that the recording belongs to, kept in the manifest
-    #[arg(long, value_name = "ID", env = "AGENT_SNAPSHOT_SESSION")]
+    /// Session that the recording belongs to, kept in the manifest [env: AGENT_SNAPSHOT_SESSION]
+    #[arg(long, value_name = "ID")]
     pub session: Option<String>,
     /// What to do with processes that outlive the command
     #[arg(long, value_enum, default_value_t = Survivors::Wait)]
@@ -187,10 +188,10 @@ pub enum Verb {
     Run(RecordingOptions),
     /// List the recordings of the library, the newest first
     Log(Log),
-    /// Undo the last command of the library that changed something, or another one
+    /// Undo the last command of the library that changed something, or others
     Undo(Undo),
     /// Redo what was undone last
-    Redo(Undo),
+    Redo(Redo),
     /// Show what the command did
     Show(Show),
     /// Write the recorded bytes of a file, or the target of a symlink, to standard output
@@ -248,12 +249,41 @@ pub struct Log {
     pub json: bool,
 }
 
-/// Options of `undo` and `redo`.
+/// Options of `undo`.
 #[derive(Debug, Args)]
 pub struct Undo {
-    /// The recording: an identifier or at least four characters of it, a name, or @~1
+    /// The recordings: identifiers or at least four characters of them, names, or @~1 [default: the newest that is
+    /// not undone; with --session, all of the session]
+    #[arg(value_name = "SNAP")]
+    pub recordings: Vec<PathBuf>,
+    /// The newest N
+    #[arg(short, value_name = "N", conflicts_with_all = ["recordings", "since"])]
+    pub number: Option<NonZeroUsize>,
+    /// All that was started within this time, such as 10m or 2h
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "recordings")]
+    pub since: Option<Duration>,
+    /// Also the later recordings that changed something which these had changed
+    #[arg(long)]
+    pub with_later: bool,
+    /// How.
+    #[command(flatten)]
+    pub options: UndoOptions,
+}
+
+/// Options of `redo`.
+#[derive(Debug, Args)]
+pub struct Redo {
+    /// The recording [default: what was undone last]
     #[arg(value_name = "SNAP")]
     pub recording: Option<PathBuf>,
+    /// How.
+    #[command(flatten)]
+    pub options: UndoOptions,
+}
+
+/// Options of both `undo` and `redo`.
+#[derive(Debug, Args)]
+pub struct UndoOptions {
     /// Choose from everything, not only from what concerns this Git working tree or directory
     #[arg(long)]
     pub all: bool,
@@ -274,8 +304,8 @@ pub struct Undo {
 /// Which session's recordings a verb may see.
 #[derive(Debug, Args, Default)]
 pub struct SessionAccess {
-    /// Only the recordings of this session
-    #[arg(long, value_name = "ID", env = "AGENT_SNAPSHOT_SESSION", hide_env_values = true)]
+    /// Only the recordings of this session, wherever they are [env: AGENT_SNAPSHOT_SESSION]
+    #[arg(long, value_name = "ID")]
     pub session: Option<String>,
     /// Allow a recording of another session, which is written to the library's audit.jsonl
     #[arg(long)]

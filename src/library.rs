@@ -163,6 +163,12 @@ pub fn is_start_of_id(word: &str) -> bool {
     word.len() <= ID_LENGTH && word.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))
 }
 
+/// Whether a word is the name of the directory of a finished rescue.
+fn is_rescue_name(word: &str) -> bool {
+    let parts = word.split_once("-rescue-");
+    parts.is_some_and(|(id, number)| is_id(id) && number.parse::<u32>().is_ok())
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -312,7 +312,44 @@ impl Day {
                 );
             }
             self.expect(&last, Compare::Everything, &what);
+            assert!(run.stderr.contains("--with-later"), "{what}: {run:#?}");
+            self.undo_with_later(index);
         }
+    }
+
+    /// Undoes all as one, in each of the ways to name all, and redoes that as one.
+    fn undo_all_at_once(&self) {
+        let (first, last) = (&self.steps[0].before, &self.steps.last().unwrap().after);
+        let number = self.counting().len().to_string();
+        for arguments in [&["--session", "day"][..], &["-n", &number], &["--since", "1d"]] {
+            let known = self.snapshots(false);
+            let run = self.verb(&[&["undo"], arguments].concat());
+            assert!(run.status == 0, "{arguments:?}: {run:#?}");
+            self.expect(first, Compare::Everything, &format!("undo {arguments:?}"));
+            let rescues = self.snapshots(false).difference(&known).count();
+            assert_eq!(rescues, 1, "undo {arguments:?}");
+            assert!(self.verb(&["undo"]).expect(1).stderr.contains("nothing to undo"));
+            self.verb(&["redo"]).expect(0);
+            self.expect(last, Compare::Everything, &format!("redo of undo {arguments:?}"));
+            assert!(self.verb(&["redo"]).expect(1).stderr.contains("nothing to redo"));
+        }
+    }
+
+    /// Undoes the command at `index` with all later ones that depend on it, and redoes them as one.
+    fn undo_with_later(&self, index: usize) {
+        let step = &self.steps[index];
+        let what = format!("undo --with-later of command {index}, {}", step.shown());
+        let run = self.verb(&["undo", "--with-later", "--json", step.id()]);
+        assert!(run.status == 0, "{what}: {run:#?}");
+        let outcome: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let ids: BTreeSet<&str> =
+            outcome["recordings"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+        let undone: BTreeSet<usize> =
+            (0..self.steps.len()).filter(|index| ids.contains(self.steps[*index].id())).collect();
+        assert!(undone.first() == Some(&index) && undone.len() > 1, "{what}: {run:#?}");
+        self.expect(&self.expected(&undone), Compare::NotNames, &what);
+        self.verb(&["redo"]).expect(0);
+        self.expect(&self.steps.last().unwrap().after, Compare::Everything, &format!("redo of {what}"));
     }
 
     /// Prints what the library takes, and asserts that it is little.
@@ -370,7 +407,8 @@ fn day(test: &str, seed: u64, commands: usize, slow: bool) {
     day.check_recordings();
     day.measure();
     day.undo_and_redo_one_by_one();
-    day.refuse_dependent_ones(commands / 10);
+    day.undo_all_at_once();
+    day.refuse_dependent_ones(commands / 15);
     day.undo_independent_ones(commands / 3);
 }
 

@@ -34,6 +34,14 @@ pub fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, libr
     }
 }
 
+/// What a verb is about: everything that its session may see, or what concerns the place that this process is in.
+///
+/// A session that was named is wanted wherever its recordings are.
+pub fn scope(access: &SessionAccess, all: bool) -> Scope {
+    let session = session(access.session.as_deref());
+    if all || access.session.is_some() { Scope { place: None, session } } else { Scope::here(session) }
+}
+
 /// The directory of the snapshot that `word` names.
 fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library::Error> {
     Ok(match find(word, access)? {
@@ -48,8 +56,7 @@ fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
         return Ok(Named::Directory(word.to_owned()));
     }
     let Some(library) = Library::find()? else { return Ok(Named::Directory(word.to_owned())) };
-    let session = session(access.session.as_deref());
-    let scope = Scope::here(session.clone());
+    let scope = scope(access, false);
     let named = name::find(word.as_os_str(), &library, &scope)?;
     if let Named::Recording(entry, _) = &named
         && !scope.may_see(entry)
@@ -57,7 +64,7 @@ fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
         if !access.allow_cross_session {
             return Err(library::Error::OtherSession(entry.id.clone()));
         }
-        library.audit(&entry.id, session.as_deref())?;
+        library.audit(&entry.id, scope.session.as_deref())?;
     }
     Ok(named)
 }
@@ -66,7 +73,7 @@ fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
 ///
 /// If its recording was killed, its recorder may still be completing it: that is reported, and waited for. If the
 /// recorder was killed, too, the recording has to be recovered first: an older snapshot is not taken for it.
-fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
+pub fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
     let opened = Snapshot::open(path);
     let recorder = recover::recorder(path);
     let shown = printable(path.as_os_str().as_encoded_bytes());
