@@ -321,7 +321,7 @@ impl Day {
     fn undo_all_at_once(&self) {
         let (first, last) = (&self.steps[0].before, &self.steps.last().unwrap().after);
         let number = self.counting().len().to_string();
-        for arguments in [&["--session", "day"][..], &["-n", &number], &["--since", "1d"]] {
+        for arguments in [&["--session", "day"][..], &["-n", &number], &["--since", "24h"]] {
             let known = self.snapshots(false);
             let run = self.verb(&[&["undo"], arguments].concat());
             assert!(run.status == 0, "{arguments:?}: {run:#?}");

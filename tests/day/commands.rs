@@ -930,7 +930,8 @@ fn git(day: &mut Generator) -> Option<String> {
     let directory = day.directory()?;
     Some(match day.below(9) {
         0 | 1 => format!("git add -A && git commit -qm 'commit {n}'"),
-        2 => "git stash -q && git stash pop -q".to_owned(),
+        // Not of all: it would part names of one file, which changes nothing that an undo gives back.
+        2 => "git stash push -q -- app docs deep && git stash pop -q".to_owned(),
         3 => format!("git checkout -q HEAD -- {directory}"),
         4 => format!("git mv -k {file} scratch/by-git{n}.txt"),
         5 => format!("git rm -qf --ignore-unmatch {file}"),
