@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 /// Record every path that a command and its process tree observe or change, and work with the record.
 #[derive(Debug, Parser)]
@@ -28,6 +28,33 @@ pub struct Cli {
     /// What to record.
     #[command(flatten)]
     pub record: Record,
+}
+
+impl Cli {
+    /// Parses the arguments of this process.
+    ///
+    /// # Errors
+    /// They are wrong, or ask for help or the version.
+    pub fn of_process() -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(reference_as_snapshot(std::env::args_os().collect()))
+    }
+}
+
+/// The arguments with the reference of `VERB --ref JSON` where the snapshot is named otherwise.
+fn reference_as_snapshot(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let takes_one = arguments.get(1).and_then(|verb| verb.to_str()).is_some_and(|verb| {
+        let command = Cli::command();
+        let verb = command.find_subcommand(verb);
+        verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "reference"))
+    });
+    let options = arguments.iter().take_while(|argument| *argument != "--");
+    let at = options.enumerate().position(|(number, argument)| number > 1 && argument == "--ref");
+    if let (true, Some(at)) = (takes_one, at.filter(|at| at + 1 < arguments.len())) {
+        let json = arguments.remove(at + 1);
+        arguments.remove(at);
+        arguments.insert(2, json);
+    }
+    arguments
 }
 
 /// A recording into a directory.
@@ -92,6 +119,9 @@ pub struct RecordingOptions {
     /// Report on standard error at the end [default: summary on a terminal, otherwise none]
     #[arg(long, value_enum)]
     pub report: Option<ReportFormat>,
+    /// The same as --report json
+    #[arg(long, conflicts_with = "report")]
+    pub json: bool,
     /// How system calls are intercepted
     #[arg(
         long,
@@ -310,6 +340,9 @@ pub struct SessionAccess {
     /// Allow a recording of another session, which is written to the library's audit.jsonl
     #[arg(long)]
     pub allow_cross_session: bool,
+    /// Instead of SNAP: a reference, as --json prints it
+    #[arg(long = "ref", value_name = "JSON")]
+    pub reference: Option<OsString>,
 }
 
 /// Options of `show`.
@@ -531,8 +564,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn parse(line: &[&str]) -> Result<Cli, clap::Error> {
@@ -570,6 +601,18 @@ mod tests {
         assert!(parse(&["ls"]).is_err());
         assert!(parse(&["--snapshot-dir", "out"]).is_err());
         assert!(parse(&[]).is_err());
+    }
+
+    #[test]
+    fn a_reference_takes_the_place_of_the_snapshot() {
+        let rewritten = |line: &[&str]| {
+            let arguments = line.iter().map(OsString::from).collect();
+            reference_as_snapshot(arguments).join(" ".as_ref()).into_string().unwrap()
+        };
+        assert_eq!(rewritten(&["a", "cat", "path", "--ref", "{}", "--json"]), "a cat {} path --json");
+        assert_eq!(rewritten(&["a", "cat", "x", "--", "--ref", "{}"]), "a cat x -- --ref {}");
+        assert_eq!(rewritten(&["a", "run", "cat", "--ref", "{}"]), "a run cat --ref {}");
+        assert_eq!(rewritten(&["a", "show", "--ref"]), "a show --ref");
     }
 
     #[test]

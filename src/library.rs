@@ -8,6 +8,7 @@
 //! - [`log`]: the lines of `log.jsonl`.
 //! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
 //! - [`name`]: how a snapshot is named on the command line.
+//! - [`reference`]: how a program names one.
 //! - [`undone`]: which recordings are undone.
 //! - `audit.rs`: what crossed a session's border.
 
@@ -16,6 +17,7 @@ pub mod error;
 pub mod log;
 pub mod name;
 mod place;
+pub mod reference;
 pub mod scope;
 pub mod session;
 pub mod undone;

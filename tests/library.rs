@@ -285,3 +285,54 @@ fn damaged_snapshot_does_not_keep_the_others_from_being_listed() {
     verb(&place, &["show", "@"]).expect(0);
     assert!(verb(&place, &["show", "@~1"]).expect(3).stderr.contains("manifest.json"));
 }
+
+#[test]
+fn reference_that_a_program_was_given_names_the_snapshot() {
+    let place = Place::new();
+    place.write("f", "old\n");
+    let reported = run(&place, &["--json", "--session", "s"], "echo new > f");
+    let report: serde_json::Value = serde_json::from_slice(&reported.stderr).unwrap();
+    let mut reference = serde_json::json!({ "provider_id": report["provider_id"], "ref": report["ref"] });
+    reference["ref"]["note"] = "of the program".into();
+    let text = reference.to_string();
+    let cat = verb(&place, &["cat", "--before", "f", "--ref", &text]).expect(0);
+    assert_eq!(cat.stdout, "old\n");
+    // Into a directory that has entries already, and not over them.
+    fs::create_dir(place.at("parent")).unwrap();
+    fs::write(place.at("parent/mine"), "mine").unwrap();
+    verb(&place, &["branch", &newest(&place), "parent/", "f"]).expect(2);
+    let place_of_branch = |record: &[&str]| -> serde_json::Value {
+        let recorded = run(&place, &[&["--keep", "all", "--json"], record].concat(), "cat f");
+        let report: serde_json::Value = serde_json::from_slice(&recorded.stderr).unwrap();
+        let text = serde_json::json!({ "provider_id": "agent-snapshot", "ref": report["ref"] }).to_string();
+        let branch = verb(&place, &["branch", "parent/", "f", "--ref", &text, "--json"]).expect(0);
+        serde_json::from_str(&branch.stdout).unwrap()
+    };
+    let branch = place_of_branch(&[]);
+    assert_eq!(branch["ref"]["id"], branch["id"]);
+    let id = &branch["id"].as_str().unwrap()[..8];
+    let dir = format!("parent/work-restored-{id}");
+    assert_eq!(branch["dir"], dir);
+    let built = place.at(dir);
+    let file = built.join(place.at("f").strip_prefix("/").unwrap());
+    assert_eq!(fs::read_to_string(file).unwrap(), "new\n");
+    assert_eq!(fs::read_to_string(place.at("parent/mine")).unwrap(), "mine");
+    // Another session's, another provider's, another snapshot in its place, and none.
+    let mut other = place.command();
+    other.env("AGENT_SNAPSHOT_SESSION", "other").args(["show", "--ref", &text]);
+    let refused: Run = other.output().unwrap().into();
+    assert!(refused.expect(3).stderr.contains("belongs to another session"));
+    for (key, value) in [("provider_id", "other"), ("more", "x"), ("ref", "no object")] {
+        let mut wrong = reference.clone();
+        wrong[key] = value.into();
+        let refused = verb(&place, &["show", "--ref", &wrong.to_string()]).expect(3);
+        assert!(refused.stderr.contains("is not a reference"), "{refused:?}");
+    }
+    place.record("true");
+    let out = place.out.to_str().unwrap();
+    reference["ref"]["directory"] = out.into();
+    let refused = verb(&place, &["show", "--ref", &reference.to_string()]).expect(3);
+    assert!(refused.stderr.contains("holds another snapshot"), "{refused:?}");
+    verb(&place, &["undo", "--ref", &text]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "old\n");
+}

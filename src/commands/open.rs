@@ -7,6 +7,7 @@ use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
 use crate::library::name::{self, Named};
+use crate::library::reference::Reference;
 use crate::library::scope::Scope;
 use crate::library::session::session;
 use crate::library::{self, Entry, Library};
@@ -51,13 +52,22 @@ fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library:
 
 /// What a word names, if the verb's session may see it.
 fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
+    let bytes = word.as_os_str().as_encoded_bytes();
+    let reference = Reference::parse(bytes).transpose()?;
     // A path needs no library, even one that can't be read.
-    if word.as_os_str().as_encoded_bytes().contains(&b'/') {
+    if reference.is_none() && bytes.contains(&b'/') {
         return Ok(Named::Directory(word.to_owned()));
     }
-    let Some(library) = Library::find()? else { return Ok(Named::Directory(word.to_owned())) };
+    let library = Library::find()?;
+    let in_library =
+        |reference: &Reference| library.as_ref().is_some_and(|library| reference.is_in(&library.snapshots()));
+    if let Some(elsewhere) = reference.as_ref().filter(|reference| !in_library(reference)) {
+        return elsewhere.checked_directory().map(Named::Directory);
+    }
+    let Some(library) = library else { return Ok(Named::Directory(word.to_owned())) };
     let scope = scope(access, false);
-    let named = name::find(word.as_os_str(), &library, &scope)?;
+    let word = reference.as_ref().map_or(word.as_os_str(), |reference| reference.library_id().as_ref());
+    let named = name::find(word, &library, &scope)?;
     if let Named::Recording(entry, _) = &named
         && !scope.may_see(entry)
     {

@@ -217,3 +217,65 @@ fn is_same_state(older: &FileRecord, side: Side, newer: &FileRecord) -> bool {
     }
     recorded(older, side, Entries::Ignore) == recorded(newer, Side::Before, Entries::Ignore)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::blobs::blob_key;
+    use crate::snapshot::samples::{commit, stored};
+    use crate::snapshot::source::Contents;
+    use crate::snapshot::{FileRecord, Operation};
+
+    /// A recording that found `/f` with one content and left it with another.
+    fn recording(before: &str, after: &str) -> Snapshot {
+        let directory = tempfile::tempdir().unwrap();
+        commit(directory.path(), |writer| {
+            let mut state = |side, text: &str| {
+                if text.is_empty() {
+                    return State::Absent { tombstone: side == Side::After };
+                }
+                let key = blob_key(side, b"/f");
+                stored(&writer.store_bytes(&key, text.as_bytes()).unwrap())
+            };
+            let (before, after) = (state(Side::Before, before), state(Side::After, after));
+            vec![FileRecord::new(b"/f", before, after, Operation::Write.into())]
+        });
+        Snapshot::open(directory.path()).unwrap()
+    }
+
+    fn breaks(recordings: &[(&str, &str)]) -> Vec<(usize, usize)> {
+        let net = net(recordings.iter().map(|(before, after)| recording(before, after)).collect()).unwrap();
+        net.breaks.iter().map(|one| (one.older, one.newer)).collect()
+    }
+
+    #[test]
+    fn each_content_is_read_from_the_recording_that_has_it() {
+        let parts = vec![recording("one", "two"), recording("two", ""), recording("", "four")];
+        let Net { snapshot, breaks } = net(parts).unwrap();
+        assert_eq!(breaks, []);
+        let [record] = snapshot.files() else { panic!("{:?}", snapshot.files()) };
+        let contents = Contents::new(&snapshot);
+        let text = |side| {
+            let mut bytes = Vec::new();
+            contents.copy(record, side, &mut bytes).unwrap();
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!([text(Side::Before), text(Side::After)], ["one", "four"]);
+    }
+
+    #[test]
+    fn what_somebody_else_changed_in_between_breaks_the_chain() {
+        assert_eq!(breaks(&[("1", "2"), ("2", "3"), ("3", "4")]), []);
+        assert_eq!(breaks(&[("1", "2"), ("x", "3"), ("3", "4")]), [(0, 1)]);
+        assert_eq!(breaks(&[("1", "2"), ("2", ""), ("x", "4")]), [(1, 2)]);
+        assert_eq!(breaks(&[("1", "2"), ("", "3")]), [(0, 1)]);
+        // Nothing is lost by going back to where it was meanwhile.
+        assert_eq!(breaks(&[("1", "2"), ("1", "3")]), []);
+    }
+
+    #[test]
+    fn one_recording_is_taken_as_it_is_and_none_is_an_error() {
+        assert_eq!(net(vec![recording("1", "2")]).unwrap().snapshot.parts().len(), 1);
+        assert!(net(Vec::new()).is_err());
+    }
+}
