@@ -81,7 +81,7 @@ impl Chains {
         self.share_between_hard_links(number, &mut records);
         for record in records {
             // What the shell that started the command had redirected is not the command's change.
-            let is_changed = PathEffect::of(&record) != PathEffect::None && !record.is_inherited_alone();
+            let is_changed = PathEffect::of(&record).is_undone() && !record.is_inherited_alone();
             match self.links.get_mut(&record.path) {
                 Some(link) if link.is_changed && is_changed => {
                     // What was back at its first state meanwhile is not lost there.

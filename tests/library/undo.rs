@@ -278,3 +278,39 @@ fn undo_of_several_that_was_killed_is_completed_by_the_same_one() {
     }
     assert!(interrupted > 0);
 }
+
+#[test]
+fn with_later_takes_what_moved_a_file_that_was_only_touched() {
+    let place = Place::new();
+    place.write("touched", "0");
+    run(&place, &["--name", "first"], "echo 1 > f; touch touched; echo > temporary; rm temporary");
+    run(&place, &["--name", "second"], "mv touched moved");
+    run(&place, &["--name", "other"], "echo by another > temporary");
+    run(&place, &["--name", "third"], "echo 3 > f; echo 3 > touched; echo 3 > temporary");
+    verb(&place, &["undo", "first"]).expect(1);
+    verb(&place, &["undo", "--with-later", "first"]).expect(0);
+    assert!(!place.at("f").exists() && !place.at("moved").exists());
+    assert_eq!(fs::read_to_string(place.at("touched")).unwrap(), "0");
+    // A file that the first one had made and removed again is nothing that it depends on.
+    assert_eq!(fs::read_to_string(place.at("temporary")).unwrap(), "by another\n");
+}
+
+#[test]
+fn file_with_names_that_a_command_never_used_is_written_in_place_by_each_undo() {
+    for keep in ["undo", "all"] {
+        let place = Place::new();
+        place.write("one", "first\n");
+        place.hard_link("one", "two");
+        let before = tree(&place);
+        run(&place, &["--keep", keep], "echo more >> one");
+        let after = tree(&place);
+        // The undo of this makes another file for both names.
+        run(&place, &["--keep", keep], "rm one two");
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!(tree(&place), after);
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!(tree(&place), before);
+        verb(&place, &["redo"]).expect(0);
+        assert_eq!(tree(&place), after);
+    }
+}
