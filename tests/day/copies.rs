@@ -108,13 +108,13 @@ pub fn changed(before: &TreeCopy, after: &TreeCopy) -> BTreeSet<Vec<u8>> {
     paths.filter(|path| before.get(*path) != after.get(*path)).cloned().collect()
 }
 
-/// In what a tree differs from the wanted one, a line each.
-pub fn differences(
-    now: &TreeCopy,
-    wanted: &TreeCopy,
+/// In what a tree differs from the wanted one: the paths, and both states of each.
+pub fn differences<'t>(
+    now: &'t TreeCopy,
+    wanted: &'t TreeCopy,
     how: Compare,
     untimed: &BTreeSet<Vec<u8>>,
-) -> Vec<String> {
+) -> Vec<(&'t Vec<u8>, String)> {
     let seen = |path: &Vec<u8>, fact: Option<&Fact>| {
         let mut fact = fact?.clone();
         if how != Compare::Everything {
@@ -129,8 +129,7 @@ pub fn differences(
     let paths: BTreeSet<&Vec<u8>> = now.keys().chain(wanted.keys()).collect();
     let differing = paths.into_iter().filter_map(|path| {
         let (is, should) = (seen(path, now.get(path)), seen(path, wanted.get(path)));
-        (is != should)
-            .then(|| format!("{}\n  is        {}\n  should be {}", printable(path), line(is), line(should)))
+        (is != should).then(|| (path, format!("is        {}\n      should be {}", line(is), line(should))))
     });
     differing.collect()
 }
@@ -142,4 +141,18 @@ pub fn touch_each_other(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> b
         ends.chain([path.len()]).any(|end| paths.contains(&path[..end]))
     };
     one.iter().any(|path| has_above(other, path)) || other.iter().any(|path| has_above(one, path))
+}
+
+/// Adds to `tree` what is missing in it above its paths, as it is in `other`; what it was.
+pub fn add_directories_above(tree: &mut TreeCopy, other: &TreeCopy) -> BTreeSet<Vec<u8>> {
+    let mut added = BTreeSet::new();
+    for path in tree.keys() {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let above = ends.map(|end| path[..end].to_vec());
+        added.extend(above.filter(|above| !tree.contains_key(above) && other.contains_key(above)));
+    }
+    for path in &added {
+        tree.insert(path.clone(), other[path].clone());
+    }
+    added
 }

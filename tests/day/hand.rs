@@ -6,7 +6,7 @@ use std::path::Path;
 
 use agent_snapshot::snapshot::{Snapshot, printable};
 
-use super::copies::{Compare, Fact, TreeCopy, copy};
+use super::copies::{Compare, Fact, TreeCopy, add_directories_above, copy};
 use super::{Day, Step, number};
 use crate::support::{bytes, chmod};
 
@@ -52,15 +52,7 @@ fn without(step: &Step, now: &TreeCopy) -> (TreeCopy, BTreeSet<Vec<u8>>) {
             None => drop(wanted.remove(path)),
         }
     }
-    let mut staying = BTreeSet::new();
-    for path in wanted.keys() {
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        let above = ends.map(|end| path[..end].to_vec());
-        staying.extend(above.filter(|above| !wanted.contains_key(above) && now.contains_key(above)));
-    }
-    for path in &staying {
-        wanted.insert(path.clone(), now[path].clone());
-    }
+    let staying = add_directories_above(&mut wanted, now);
     (wanted, staying)
 }
 
