@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags};
@@ -362,6 +362,14 @@ fn read_list(file: &Path) -> Result<Option<Vec<String>>, Error> {
 /// Puts the default list in place whole, or not at all where something is there already.
 fn create_list(file: &Path) -> io::Result<()> {
     let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    // Root may have the home of somebody else, who could not use a directory of root's.
+    let nearest = directory.ancestors().find_map(|above| fs::metadata(above).ok());
+    if nearest.is_some_and(|nearest| nearest.uid() != rustix::process::geteuid().as_raw()) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it would be in a directory of another user",
+        ));
+    }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let (temporary, new) = create_beside(directory)?;
     let written = write_default(new).and_then(|()| rename_new(&temporary, file));
