@@ -9,7 +9,7 @@
 //! `suppressed` shows the rules by their names.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -122,8 +122,13 @@ impl Environment {
     }
 
     fn ignore_file(&self) -> Option<PathBuf> {
-        let path = self.expand(IGNORE_FILE.as_bytes())?;
-        Some(PathBuf::from(OsStr::from_bytes(&path)))
+        self.config_file("ignore.json")
+    }
+
+    /// A file of our configuration directory; none if no home directory is known.
+    pub fn config_file(&self, name: &str) -> Option<PathBuf> {
+        let directory = self.expand(b"$XDG_CONFIG_HOME/agent-snapshot")?;
+        Some(PathBuf::from(OsString::from_vec(directory)).join(name))
     }
 }
 
