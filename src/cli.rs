@@ -4,10 +4,11 @@
 //! named like a subcommand. Help, completions and the man pages are made from this definition.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 /// Record every path that a command and its process tree observe or change, and work with the record.
 #[derive(Debug, Parser)]
@@ -27,6 +28,33 @@ pub struct Cli {
     /// What to record.
     #[command(flatten)]
     pub record: Record,
+}
+
+impl Cli {
+    /// Parses the arguments of this process.
+    ///
+    /// # Errors
+    /// They are wrong, or ask for help or the version.
+    pub fn of_process() -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(reference_as_snapshot(std::env::args_os().collect()))
+    }
+}
+
+/// The arguments with the reference of `VERB --ref JSON` where the snapshot is named otherwise.
+fn reference_as_snapshot(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let takes_one = arguments.get(1).and_then(|verb| verb.to_str()).is_some_and(|verb| {
+        let command = Cli::command();
+        let verb = command.find_subcommand(verb);
+        verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "reference"))
+    });
+    let options = arguments.iter().take_while(|argument| *argument != "--");
+    let at = options.enumerate().position(|(number, argument)| number > 1 && argument == "--ref");
+    if let (true, Some(at)) = (takes_one, at.filter(|at| at + 1 < arguments.len())) {
+        let json = arguments.remove(at + 1);
+        arguments.remove(at);
+        arguments.insert(2, json);
+    }
+    arguments
 }
 
 /// A recording into a directory.
@@ -49,8 +77,8 @@ pub struct RecordingOptions {
     /// Name of the snapshot, kept in the manifest
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
-    /// Session that the recording belongs to, kept in the manifest
-    #[arg(long, value_name = "ID", env = "AGENT_SNAPSHOT_SESSION")]
+    /// Session that the recording belongs to, kept in the manifest [env: AGENT_SNAPSHOT_SESSION]
+    #[arg(long, value_name = "ID")]
     pub session: Option<String>,
     /// What to do with processes that outlive the command
     #[arg(long, value_enum, default_value_t = Survivors::Wait)]
@@ -91,6 +119,9 @@ pub struct RecordingOptions {
     /// Report on standard error at the end [default: summary on a terminal, otherwise none]
     #[arg(long, value_enum)]
     pub report: Option<ReportFormat>,
+    /// The same as --report json
+    #[arg(long, conflicts_with = "report")]
+    pub json: bool,
     /// How system calls are intercepted
     #[arg(
         long,
@@ -187,10 +218,10 @@ pub enum Verb {
     Run(RecordingOptions),
     /// List the recordings of the library, the newest first
     Log(Log),
-    /// Undo the last command of the library that changed something, or another one
+    /// Undo the last command of the library that changed something, or others
     Undo(Undo),
     /// Redo what was undone last
-    Redo(Undo),
+    Redo(Redo),
     /// Show what the command did
     Show(Show),
     /// Write the recorded bytes of a file, or the target of a symlink, to standard output
@@ -248,12 +279,41 @@ pub struct Log {
     pub json: bool,
 }
 
-/// Options of `undo` and `redo`.
+/// Options of `undo`.
 #[derive(Debug, Args)]
 pub struct Undo {
-    /// The recording: an identifier or at least four characters of it, a name, or @~1
+    /// The recordings: identifiers or at least four characters of them, names, or @~1 [default: the newest that is
+    /// not undone; with --session, all of the session]
+    #[arg(value_name = "SNAP")]
+    pub recordings: Vec<PathBuf>,
+    /// The newest N
+    #[arg(short, value_name = "N", conflicts_with_all = ["recordings", "since"])]
+    pub number: Option<NonZeroUsize>,
+    /// All that was started within this time, such as 10m or 2h
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "recordings")]
+    pub since: Option<Duration>,
+    /// Also the later recordings that changed something which these had changed
+    #[arg(long)]
+    pub with_later: bool,
+    /// How.
+    #[command(flatten)]
+    pub options: UndoOptions,
+}
+
+/// Options of `redo`.
+#[derive(Debug, Args)]
+pub struct Redo {
+    /// The recording [default: what was undone last]
     #[arg(value_name = "SNAP")]
     pub recording: Option<PathBuf>,
+    /// How.
+    #[command(flatten)]
+    pub options: UndoOptions,
+}
+
+/// Options of both `undo` and `redo`.
+#[derive(Debug, Args)]
+pub struct UndoOptions {
     /// Choose from everything, not only from what concerns this Git working tree or directory
     #[arg(long)]
     pub all: bool,
@@ -274,12 +334,15 @@ pub struct Undo {
 /// Which session's recordings a verb may see.
 #[derive(Debug, Args, Default)]
 pub struct SessionAccess {
-    /// Only the recordings of this session
-    #[arg(long, value_name = "ID", env = "AGENT_SNAPSHOT_SESSION", hide_env_values = true)]
+    /// Only the recordings of this session, wherever they are [env: AGENT_SNAPSHOT_SESSION]
+    #[arg(long, value_name = "ID")]
     pub session: Option<String>,
     /// Allow a recording of another session, which is written to the library's audit.jsonl
     #[arg(long)]
     pub allow_cross_session: bool,
+    /// Instead of SNAP: a reference, as --json prints it
+    #[arg(long = "ref", value_name = "JSON")]
+    pub reference: Option<OsString>,
 }
 
 /// Options of `show`.
@@ -501,8 +564,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn parse(line: &[&str]) -> Result<Cli, clap::Error> {
@@ -540,6 +601,18 @@ mod tests {
         assert!(parse(&["ls"]).is_err());
         assert!(parse(&["--snapshot-dir", "out"]).is_err());
         assert!(parse(&[]).is_err());
+    }
+
+    #[test]
+    fn a_reference_takes_the_place_of_the_snapshot() {
+        let rewritten = |line: &[&str]| {
+            let arguments = line.iter().map(OsString::from).collect();
+            reference_as_snapshot(arguments).join(" ".as_ref()).into_string().unwrap()
+        };
+        assert_eq!(rewritten(&["a", "cat", "path", "--ref", "{}", "--json"]), "a cat {} path --json");
+        assert_eq!(rewritten(&["a", "cat", "x", "--", "--ref", "{}"]), "a cat x -- --ref {}");
+        assert_eq!(rewritten(&["a", "run", "cat", "--ref", "{}"]), "a run cat --ref {}");
+        assert_eq!(rewritten(&["a", "show", "--ref"]), "a show --ref");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! - [`log`]: the lines of `log.jsonl`.
 //! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
 //! - [`name`]: how a snapshot is named on the command line.
+//! - [`reference`]: how a program names one.
 //! - [`undone`]: which recordings are undone.
 //! - `audit.rs`: what crossed a session's border.
 
@@ -16,6 +17,7 @@ pub mod error;
 pub mod log;
 pub mod name;
 mod place;
+pub mod reference;
 pub mod scope;
 pub mod session;
 pub mod undone;
@@ -161,6 +163,12 @@ pub fn is_id(word: &str) -> bool {
 /// Whether a word may be the start of an identifier.
 pub fn is_start_of_id(word: &str) -> bool {
     word.len() <= ID_LENGTH && word.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))
+}
+
+/// Whether a word is the name of the directory of a finished rescue.
+fn is_rescue_name(word: &str) -> bool {
+    let parts = word.split_once("-rescue-");
+    parts.is_some_and(|(id, number)| is_id(id) && number.parse::<u32>().is_ok())
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -6,9 +6,8 @@
 
 use agent_snapshot::cli::Cli;
 use agent_snapshot::commands::{self, exit::Exit};
-use clap::Parser;
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: i32, _argv: *const *const std::ffi::c_char) -> i32 {
-    std::panic::catch_unwind(|| commands::run(Cli::try_parse())).unwrap_or(Exit::Failure).status()
+    std::panic::catch_unwind(|| commands::run(Cli::of_process())).unwrap_or(Exit::Failure).status()
 }

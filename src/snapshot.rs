@@ -11,6 +11,7 @@
 //! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`change`]: what became of a path.
 //!   [`stat`]: from stat(2) to a
 //!   state.
+//! - [`net`]: what several recordings did, as if they were one.
 //! - [`identity`]: identifies a snapshot, the program and the machine.
 //! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
 
@@ -24,6 +25,7 @@ pub mod journal;
 pub mod layout;
 pub mod live;
 pub mod manifest;
+pub mod net;
 pub mod reader;
 pub mod recover;
 

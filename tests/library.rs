@@ -1,5 +1,7 @@
 //! The library: what `run` records, `log` lists and verbs name, from one user's and another's side.
 
+mod undo;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -285,85 +287,52 @@ fn damaged_snapshot_does_not_keep_the_others_from_being_listed() {
 }
 
 #[test]
-fn undo_and_redo_go_back_and_forth_as_in_an_editor() {
-    for keep in ["undo", "all"] {
-        let place = Place::new();
-        place.write("f", "0");
-        place.write("large", vec![7; 3 << 20]);
-        for number in 1..=3 {
-            run(&place, &["--keep", keep], &format!("printf {number} > f; echo > new{number}; rm -f large"));
-            run(&place, &[], "cat f");
-        }
-        let f = || fs::read_to_string(place.at("f")).unwrap();
-        for number in [2, 1, 0] {
-            let said = verb(&place, &["undo"]).expect(0).stdout;
-            assert!(said.starts_with("undo ") && said.contains(&format!("printf {}", number + 1)), "{said}");
-            assert_eq!(f(), number.to_string());
-            assert!(!place.at(format!("new{}", number + 1)).exists());
-        }
-        assert_eq!(fs::read(place.at("large")).unwrap(), vec![7; 3 << 20]);
-        verb(&place, &["undo"]).expect(1);
-        assert!(log(&place, &[]).iter().all(|entry| entry["undone"].is_string()));
-        for number in [1, 2, 3] {
-            verb(&place, &["redo"]).expect(0);
-            assert_eq!(f(), number.to_string());
-        }
-        assert!(!place.at("large").exists());
-        verb(&place, &["redo"]).expect(1);
-        assert!(log(&place, &[]).iter().all(|entry| entry["undone"].is_null()));
-        // The plain verb counts, too, and so does an undo of an undo by its rescue.
-        let newest = log(&place, &[])[0]["id"].as_str().unwrap().to_owned();
-        verb(&place, &["restore", "--before", &newest]).expect(0);
-        assert!(log(&place, &[])[0]["undone"].is_string());
-        verb(&place, &["redo", &newest]).expect(0);
-        assert_eq!(f(), "3");
-        verb(&place, &["undo"]).expect(0);
-        assert_eq!(f(), "2");
-    }
-}
-
-#[test]
-fn undo_of_an_older_command_names_what_came_later() {
+fn reference_that_a_program_was_given_names_the_snapshot() {
     let place = Place::new();
-    run(&place, &["--name", "first"], "echo 1 > f; echo 1 > g");
-    run(&place, &[], "echo 2 > f");
-    run(&place, &[], "echo 3 > other");
-    let refused = verb(&place, &["undo", "first"]).expect(1);
-    let ids: Vec<_> = log(&place, &[]).iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect();
-    let [newest, second, _] = ids.as_slice() else { panic!("{ids:?}") };
-    assert!(refused.stderr.contains(&format!("changed since by {second}: sh -c echo 2 > f")), "{refused:?}");
-    assert!(!refused.stderr.contains("echo 3"), "{refused:?}");
-    assert!(place.at("g").exists());
-    verb(&place, &["undo", &newest[..3]]).expect(2);
-    verb(&place, &["undo", "--dry-run", &newest[..4]]).expect(0);
-    assert!(place.at("other").exists());
-    verb(&place, &["undo", &newest[..4]]).expect(0);
-    assert!(!place.at("other").exists());
-    verb(&place, &["undo", newest]).expect(1);
-    verb(&place, &["redo", newest]).expect(0);
-    assert!(place.at("other").exists());
-    // An edit by hand is a conflict, and not lost.
-    place.write("f", "by hand");
-    verb(&place, &["undo", second]).expect(1);
-    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "by hand");
-}
-
-#[test]
-fn undo_keeps_to_its_place_and_session() {
-    let place = Place::new();
-    place.prepare("git init -q one; git init -q two");
-    let at = |directory: &str, session: &str, arguments: &[&str]| -> Run {
-        let mut command = place.command();
-        command.current_dir(place.at(directory)).env("AGENT_SNAPSHOT_SESSION", session);
-        command.args(arguments).output().unwrap().into()
+    place.write("f", "old\n");
+    let reported = run(&place, &["--json", "--session", "s"], "echo new > f");
+    let report: serde_json::Value = serde_json::from_slice(&reported.stderr).unwrap();
+    let mut reference = serde_json::json!({ "provider_id": report["provider_id"], "ref": report["ref"] });
+    reference["ref"]["note"] = "of the program".into();
+    let text = reference.to_string();
+    let cat = verb(&place, &["cat", "--before", "f", "--ref", &text]).expect(0);
+    assert_eq!(cat.stdout, "old\n");
+    // Into a directory that has entries already, and not over them.
+    fs::create_dir(place.at("parent")).unwrap();
+    fs::write(place.at("parent/mine"), "mine").unwrap();
+    verb(&place, &["branch", &newest(&place), "parent/", "f"]).expect(2);
+    let place_of_branch = |record: &[&str]| -> serde_json::Value {
+        let recorded = run(&place, &[&["--keep", "all", "--json"], record].concat(), "cat f");
+        let report: serde_json::Value = serde_json::from_slice(&recorded.stderr).unwrap();
+        let text = serde_json::json!({ "provider_id": "agent-snapshot", "ref": report["ref"] }).to_string();
+        let branch = verb(&place, &["branch", "parent/", "f", "--ref", &text, "--json"]).expect(0);
+        serde_json::from_str(&branch.stdout).unwrap()
     };
-    at("one", "a", &["run", "touch", "of-a"]).expect(0);
-    at("one", "b", &["run", "touch", "of-b"]).expect(0);
-    at("two", "a", &["run", "touch", "elsewhere"]).expect(0);
-    at("one", "a", &["undo"]).expect(0);
-    assert!(!place.at("one/of-a").exists() && place.at("one/of-b").exists());
-    assert!(place.at("two/elsewhere").exists());
-    at("one", "a", &["undo"]).expect(1);
-    at("one", "a", &["undo", "--all"]).expect(0);
-    assert!(place.at("one/of-b").exists() && !place.at("two/elsewhere").exists());
+    let branch = place_of_branch(&[]);
+    assert_eq!(branch["ref"]["id"], branch["id"]);
+    let id = &branch["id"].as_str().unwrap()[..8];
+    let dir = format!("parent/work-restored-{id}");
+    assert_eq!(branch["dir"], dir);
+    let built = place.at(dir);
+    let file = built.join(place.at("f").strip_prefix("/").unwrap());
+    assert_eq!(fs::read_to_string(file).unwrap(), "new\n");
+    assert_eq!(fs::read_to_string(place.at("parent/mine")).unwrap(), "mine");
+    // Another session's, another provider's, another snapshot in its place, and none.
+    let mut other = place.command();
+    other.env("AGENT_SNAPSHOT_SESSION", "other").args(["show", "--ref", &text]);
+    let refused: Run = other.output().unwrap().into();
+    assert!(refused.expect(3).stderr.contains("belongs to another session"));
+    for (key, value) in [("provider_id", "other"), ("more", "x"), ("ref", "no object")] {
+        let mut wrong = reference.clone();
+        wrong[key] = value.into();
+        let refused = verb(&place, &["show", "--ref", &wrong.to_string()]).expect(3);
+        assert!(refused.stderr.contains("is not a reference"), "{refused:?}");
+    }
+    place.record("true");
+    let out = place.out.to_str().unwrap();
+    reference["ref"]["directory"] = out.into();
+    let refused = verb(&place, &["show", "--ref", &reference.to_string()]).expect(3);
+    assert!(refused.stderr.contains("holds another snapshot"), "{refused:?}");
+    verb(&place, &["undo", "--ref", &text]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "old\n");
 }

@@ -427,7 +427,7 @@ fn what_can_not_be_recorded_runs_and_is_told_once_a_session() {
         let run = |session: Option<&str>, runtime: &Path, line: &str| {
             let mut command = shell(&place, SHELL);
             command.env("AGENT_SNAPSHOT_LIBRARY", &library).env("XDG_RUNTIME_DIR", runtime);
-            session.map(|session| command.env("CLAUDE_CODE_SESSION_ID", session));
+            session.map(|session| command.env("AGENT_SNAPSHOT_SESSION", session));
             transcript(&command.args(["-c", line]).output().unwrap())
         };
         let said = format!(

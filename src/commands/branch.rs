@@ -1,6 +1,8 @@
 //! `branch` and `restore --into`: build the recorded state under a directory of its own.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
@@ -12,11 +14,13 @@ use super::out::{Console, style};
 use super::paths::{Selection, counted};
 use super::{json, progress};
 use crate::cli::Branch;
+use crate::library::ID_LENGTH;
+use crate::library::reference::Reference;
 use crate::restore::build::{self, BuiltTree, Skipped};
 use crate::restore::node::{RestorePolicy, User};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
-use crate::snapshot::{FileRecord, Snapshot, printable};
+use crate::snapshot::{FileRecord, Header, Snapshot, printable};
 
 /// How many left-out paths are printed before the rest is only counted.
 const NAMED: usize = 10;
@@ -64,8 +68,10 @@ pub fn build<'s>(
     let contents = Contents::new(snapshot);
     let plan = build::plan(records, request.side, &policy, &contents);
     let bar = progress::bar("build", plan.len());
-    let built = plan.build(request.dir, &contents, &|| bar.inc(1));
+    let dir = place(request.dir, snapshot.header());
+    let built = plan.build(&dir, &contents, &|| bar.inc(1));
     bar.finish_and_clear();
+    let request = &BranchRequest { dir: &dir, ..*request };
     let built = built?;
     if request.json {
         console.json(&BranchJson { snapshot, request, built: &built })?;
@@ -74,6 +80,20 @@ pub fn build<'s>(
     }
     let is_missing = built.skipped.iter().any(|(_, why)| matches!(why, Skipped::Unavailable(_)));
     Ok(if is_missing { Exit::Finding } else { Exit::Success })
+}
+
+/// Where the tree is built: in the named directory, or beside what is in it if it has entries and is named with a
+/// slash at the end.
+fn place(dir: &Path, header: &Header) -> PathBuf {
+    let is_parent = dir.as_os_str().as_bytes().ends_with(b"/")
+        && std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    if !is_parent {
+        return dir.to_owned();
+    }
+    let start = Path::new(OsStr::from_bytes(&header.start_cwd));
+    let mut name = start.file_name().unwrap_or(OsStr::new("root")).to_owned();
+    name.push(format!("-restored-{}", header.id.get(..ID_LENGTH).unwrap_or(&header.id)));
+    dir.join(name)
 }
 
 fn print(built: &BuiltTree, request: &BranchRequest, console: &mut Console) -> anyhow::Result<()> {
@@ -113,6 +133,9 @@ struct BranchJson<'a> {
 impl Serialize for BranchJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
+        let Reference { provider_id, target } = Reference::new(self.snapshot.header(), self.snapshot.path());
+        object.serialize_entry("provider_id", &provider_id)?;
+        object.serialize_entry("ref", &target)?;
         object.serialize_entry("id", &self.snapshot.header().id)?;
         object.serialize_entry("state", self.request.side.name())?;
         json::put_text(&mut object, "dir", self.request.dir.as_os_str().as_encoded_bytes())?;

@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::exit::{Exit, UsageError, VerbResult};
+use super::open::scope;
 use super::out::{Console, style};
 use super::paths::{live, shell_line};
 use crate::cli::Log;
 use crate::library::log::EntryState;
 use crate::library::scope::{Scope, changes_below};
-use crate::library::session::session;
-use crate::library::undone::Rescues;
+use crate::library::undone::UndoneRecordings;
 use crate::library::{Entry, Library};
 use crate::snapshot::printable;
 
@@ -31,17 +31,17 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
     if args.limit > MOST {
         console.say(format_args!("--limit is {MOST} at most: the newest {MOST} are listed"));
     }
-    let scope = Scope::of(session(args.access.session.as_deref()), args.all);
-    let (listed, rest, rescues) = match Library::find()? {
+    let scope = scope(&args.access, args.all);
+    let (listed, rest, undone) = match Library::find()? {
         Some(library) => {
             let (listed, rest) = select(args, &scope, &library)?;
-            (listed, rest, Rescues::of(&library)?)
+            (listed, rest, UndoneRecordings::of(&library)?)
         }
-        None => (Vec::new(), Rest::default(), Rescues::default()),
+        None => (Vec::new(), Rest::default(), UndoneRecordings::default()),
     };
     let listed: Vec<Listed> = listed
         .into_iter()
-        .map(|entry| Listed { undone: rescues.undone(&entry.id).map(|undone| undone.at), entry })
+        .map(|entry| Listed { undone: undone.get(&entry.id).map(|undone| undone.at.clone()), entry })
         .collect();
     if args.json {
         console.json(&LogJson { recordings: &listed, changed_nothing: rest.unchanged, older: rest.older })?;
@@ -77,7 +77,7 @@ struct Rest {
 
 /// The recordings to list, the newest first.
 fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<Entry>, Rest)> {
-    let oldest = args.since.map(oldest).transpose()?;
+    let oldest = args.since.map(before_now).transpose()?;
     let paths = args.path.as_deref().map(live).transpose()?;
     let mut listed = Vec::new();
     let mut rest = Rest::default();
@@ -106,11 +106,13 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
     Ok((listed, rest))
 }
 
-fn oldest(since: Duration) -> Result<Timestamp, UsageError> {
+/// The moment that was this long ago.
+pub fn before_now(since: Duration) -> Result<Timestamp, UsageError> {
     Timestamp::now().checked_sub(since).map_err(|_| UsageError("--since is too long".to_owned()))
 }
 
-fn started(entry: &Entry) -> Option<Timestamp> {
+/// When a recording was started.
+pub fn started(entry: &Entry) -> Option<Timestamp> {
     entry.time.parse().ok()
 }
 

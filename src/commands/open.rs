@@ -7,6 +7,7 @@ use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
 use crate::library::name::{self, Named};
+use crate::library::reference::Reference;
 use crate::library::scope::Scope;
 use crate::library::session::session;
 use crate::library::{self, Entry, Library};
@@ -34,6 +35,14 @@ pub fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, libr
     }
 }
 
+/// What a verb is about: everything that its session may see, or what concerns the place that this process is in.
+///
+/// A session that was named is wanted wherever its recordings are.
+pub fn scope(access: &SessionAccess, all: bool) -> Scope {
+    let session = session(access.session.as_deref());
+    if all || access.session.is_some() { Scope { place: None, session } } else { Scope::here(session) }
+}
+
 /// The directory of the snapshot that `word` names.
 fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library::Error> {
     Ok(match find(word, access)? {
@@ -43,21 +52,29 @@ fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library:
 
 /// What a word names, if the verb's session may see it.
 fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
+    let bytes = word.as_os_str().as_encoded_bytes();
+    let reference = Reference::parse(bytes).transpose()?;
     // A path needs no library, even one that can't be read.
-    if word.as_os_str().as_encoded_bytes().contains(&b'/') {
+    if reference.is_none() && bytes.contains(&b'/') {
         return Ok(Named::Directory(word.to_owned()));
     }
-    let Some(library) = Library::find()? else { return Ok(Named::Directory(word.to_owned())) };
-    let session = session(access.session.as_deref());
-    let scope = Scope::here(session.clone());
-    let named = name::find(word.as_os_str(), &library, &scope)?;
+    let library = Library::find()?;
+    let in_library =
+        |reference: &Reference| library.as_ref().is_some_and(|library| reference.is_in(&library.snapshots()));
+    if let Some(elsewhere) = reference.as_ref().filter(|reference| !in_library(reference)) {
+        return elsewhere.checked_directory().map(Named::Directory);
+    }
+    let Some(library) = library else { return Ok(Named::Directory(word.to_owned())) };
+    let scope = scope(access, false);
+    let word = reference.as_ref().map_or(word.as_os_str(), |reference| reference.library_id().as_ref());
+    let named = name::find(word, &library, &scope)?;
     if let Named::Recording(entry, _) = &named
         && !scope.may_see(entry)
     {
         if !access.allow_cross_session {
             return Err(library::Error::OtherSession(entry.id.clone()));
         }
-        library.audit(&entry.id, session.as_deref())?;
+        library.audit(&entry.id, scope.session.as_deref())?;
     }
     Ok(named)
 }
@@ -66,7 +83,7 @@ fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
 ///
 /// If its recording was killed, its recorder may still be completing it: that is reported, and waited for. If the
 /// recorder was killed, too, the recording has to be recovered first: an older snapshot is not taken for it.
-fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
+pub fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Error> {
     let opened = Snapshot::open(path);
     let recorder = recover::recorder(path);
     let shown = printable(path.as_os_str().as_encoded_bytes());

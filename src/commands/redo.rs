@@ -3,9 +3,9 @@
 use super::exit::VerbResult;
 use super::out::Console;
 use super::undo;
-use crate::cli::Undo;
+use crate::cli::Redo;
 
 /// Runs `redo`.
-pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
+pub fn run(args: &Redo, console: &mut Console) -> VerbResult {
     undo::redo(args, console)
 }

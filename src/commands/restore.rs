@@ -2,24 +2,27 @@
 //!
 //! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context as _;
 use indicatif::ProgressBar;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
-use std::sync::{Mutex, PoisonError};
 
 use super::branch::{BranchRequest, ReasonsJson, build};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
-use super::paths::{Selection, number_of_paths, shell_word};
+use super::paths::{Selection, number_of_paths, shell_line, shell_word};
 use super::{json, progress};
 use crate::cli::Restore;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::request::{RestoreProgress, RestoreRequest};
-use crate::restore::run;
 use crate::restore::targets::Choice;
+use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Unavailable;
 use crate::snapshot::{self, FileRecord, Snapshot, SnapshotKind, identity, printable};
@@ -60,29 +63,68 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     if args.preserve && !args.foreign {
         return Err(UsageError("--preserve is for --into and for --foreign".to_owned()).into());
     }
-    let policy = policy(&snapshot, args)?;
-    let choice = Chosen(selection);
+    let policy = policy(&snapshot, args.foreign, args.preserve)?;
+    let command =
+        rescue::command(snapshot.path(), side, &selection.wanted()).context("resolve the snapshot")?;
     let request = RestoreRequest {
         wanted: side,
         policy: &policy,
-        choice: &choice,
-        paths: &choice.paths(),
+        is_whole: !selection.is_explicit(),
+        choice: &Chosen(selection),
+        command: &command,
+        conflicts: &BTreeMap::new(),
         force: args.force,
         dry_run: args.dry_run,
     };
-    let outcome = run::run(&snapshot, &request, &RestoreBar::default())?;
-    if args.json {
-        console.json(&RestoreJson { snapshot: &snapshot, side, dry_run: args.dry_run, outcome: &outcome })?;
-    } else {
-        print(&outcome, &request, console)?;
+    let form = OutcomeForm { json: args.json, undo: None };
+    let outcome = put_back(&snapshot, &request, &form, console)?;
+    if !args.json {
         report_where_the_content_is(&snapshot, &outcome, console);
-        report_suppressed(&snapshot, console);
     }
-    Ok(if outcome.is_whole() { Exit::Success } else { Exit::Finding })
+    Ok(exit(&outcome))
+}
+
+/// How the outcome is reported.
+pub struct OutcomeForm<'a> {
+    /// As JSON.
+    pub json: bool,
+    /// What is undone or redone, if that is what is done.
+    pub undo: Option<UndoForm<'a>>,
+}
+
+/// How an undo or redo is reported.
+#[derive(Clone, Copy)]
+pub struct UndoForm<'a> {
+    /// The identifiers of the recordings.
+    pub recordings: &'a [&'a str],
+    /// The verb that takes it back.
+    pub way_back: &'a str,
+}
+
+/// Puts a state back in place and reports what came of it.
+pub fn put_back(
+    snapshot: &Snapshot,
+    request: &RestoreRequest,
+    form: &OutcomeForm,
+    console: &mut Console,
+) -> anyhow::Result<RestoreOutcome> {
+    let outcome = run::run(snapshot, request, &RestoreBar::default())?;
+    if form.json {
+        console.json(&RestoreJson { snapshot, request, undo: form.undo, outcome: &outcome })?;
+    } else {
+        print(&outcome, request, form, console)?;
+        report_suppressed(snapshot, console);
+    }
+    Ok(outcome)
+}
+
+/// What a restore with this outcome comes to.
+pub fn exit(outcome: &RestoreOutcome) -> Exit {
+    if outcome.is_whole() { Exit::Success } else { Exit::Finding }
 }
 
 /// What of the state is put back; an error if the snapshot is from another machine or user.
-fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> {
+pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Result<RestorePolicy> {
     let header = snapshot.header();
     let user = User::effective();
     let is_of_machine = header.host.machine == identity::machine_id_hash().to_string();
@@ -92,7 +134,7 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> 
     if is_of_machine && is_of_user && is_own {
         return Ok(RestorePolicy::all(user));
     }
-    if !args.foreign {
+    if !foreign {
         let whose = match snapshot.owner() {
             _ if !is_of_machine => "was recorded on another machine".to_owned(),
             _ if !is_of_user => format!("was recorded by user {}", header.uid),
@@ -101,11 +143,11 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> 
         };
         let message = format!(
             "{} {whose}: restore it in place with --foreign, or into a new directory with --into",
-            printable(args.snap.as_os_str().as_encoded_bytes())
+            printable(snapshot.path().as_os_str().as_encoded_bytes())
         );
         return Err(snapshot::Error::Unsafe(message).into());
     }
-    if args.preserve {
+    if preserve {
         return Ok(RestorePolicy::all(user));
     }
     // User and group ids mean the same on the same machine. Set-ID bits are never taken from a snapshot
@@ -114,12 +156,6 @@ fn policy(snapshot: &Snapshot, args: &Restore) -> anyhow::Result<RestorePolicy> 
 }
 
 struct Chosen(Selection);
-
-impl Chosen {
-    fn paths(&self) -> Vec<Vec<u8>> {
-        self.0.wanted()
-    }
-}
 
 impl Choice for Chosen {
     fn contains(&self, path: &[u8]) -> bool {
@@ -155,7 +191,12 @@ impl RestoreProgress for RestoreBar {
     }
 }
 
-fn print(outcome: &RestoreOutcome, request: &RestoreRequest, console: &mut Console) -> anyhow::Result<()> {
+fn print(
+    outcome: &RestoreOutcome,
+    request: &RestoreRequest,
+    form: &OutcomeForm,
+    console: &mut Console,
+) -> anyhow::Result<()> {
     let dry_run = request.dry_run;
     if outcome.is_refused {
         report_objections(outcome, dry_run, console);
@@ -194,11 +235,12 @@ fn print(outcome: &RestoreOutcome, request: &RestoreRequest, console: &mut Conso
     }
     for rescue in &outcome.rescues {
         let bytes = rescue.as_os_str().as_encoded_bytes();
-        let (shown, word) = (printable(bytes), shell_word(bytes));
-        writeln!(
-            console,
-            "what was overwritten is in {shown} (undo with: agent-snapshot restore --before {word})"
-        )?;
+        let shown = printable(bytes);
+        let back = match &form.undo {
+            Some(undo) => format!("{0} with: agent-snapshot {0}", undo.way_back),
+            None => format!("undo with: agent-snapshot restore --before {}", shell_word(bytes)),
+        };
+        writeln!(console, "what was overwritten is in {shown} ({back})")?;
     }
     if outcome.completed {
         console.say(format_args!("a restore that had been interrupted was completed"));
@@ -232,12 +274,15 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
 /// If content of a rescue is unavailable, says which snapshot has it.
 fn report_where_the_content_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console: &mut Console) {
     let header = snapshot.header();
-    if let (SnapshotKind::Rescue, false, Some(origin)) =
-        (header.kind, outcome.unavailable.is_empty(), header.command.get(2))
-    {
-        let origin = printable(origin);
-        console.say(format_args!("a rescue keeps what was overwritten; what was put back is in {origin}"));
+    if header.kind != SnapshotKind::Rescue || outcome.unavailable.is_empty() {
+        return;
     }
+    let origin = match header.command.as_slice() {
+        [_, verb, ids @ ..] if verb != b"restore" => shell_line(ids),
+        [_, _, snapshot, ..] => printable(snapshot).into_owned(),
+        _ => return,
+    };
+    console.say(format_args!("a rescue keeps what was overwritten; what was put back is in {origin}"));
 }
 
 /// Reports what the command changed and the ignore rules left out.
@@ -256,8 +301,8 @@ fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
 /// The JSON of the outcome.
 struct RestoreJson<'a> {
     snapshot: &'a Snapshot,
-    side: Side,
-    dry_run: bool,
+    request: &'a RestoreRequest<'a>,
+    undo: Option<UndoForm<'a>>,
     outcome: &'a RestoreOutcome,
 }
 
@@ -266,8 +311,11 @@ impl Serialize for RestoreJson<'_> {
         let outcome = self.outcome;
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("id", &self.snapshot.header().id)?;
-        object.serialize_entry("state", self.side.name())?;
-        object.serialize_entry("dry_run", &self.dry_run)?;
+        if let Some(undo) = self.undo {
+            object.serialize_entry("recordings", undo.recordings)?;
+        }
+        object.serialize_entry("state", self.request.wanted.name())?;
+        object.serialize_entry("dry_run", &self.request.dry_run)?;
         object.serialize_entry("applied", &outcome.applied)?;
         object.serialize_entry("refused", &outcome.is_refused)?;
         object.serialize_entry("completed", &outcome.completed)?;

@@ -1,97 +1,346 @@
 //! `undo` and `redo`: restores of the library's recordings, chosen by what was done last.
 //!
-//! `restore.rs` does the work. Neighbour: `library::undone`, which says what is undone.
+//! Several are undone as one, with one rescue. `restore.rs` reports the restore. Neighbours: `library::undone`, which
+//! says what is undone; `snapshot::net`, which makes one of several.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, UsageError, VerbResult};
-use super::open::find_recording;
+use super::log::{before_now, started};
+use super::open::{find_recording, open_directory, scope};
 use super::out::Console;
-use super::paths::shell_line;
-use super::restore;
-use crate::cli::{Restore, SessionAccess, Undo};
+use super::paths::{counted, shell_line};
+use super::restore::{OutcomeForm, UndoForm, exit, policy, put_back};
+use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::log::EntryState;
-use crate::library::scope::{Scope, changes_any};
-use crate::library::session::session;
-use crate::library::undone::{Rescues, Undone};
+use crate::library::scope::changes_any;
+use crate::library::undone::{Undone, UndoneRecordings};
 use crate::library::{Entry, Library, is_start_of_id};
+use crate::restore::interrupted::interrupted;
+use crate::restore::outcome::RestoreOutcome;
+use crate::restore::request::RestoreRequest;
+use crate::restore::rescue;
+use crate::restore::targets::Choice;
+use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{Snapshot, printable};
+use crate::snapshot::net::{ChainBreak, Net, net};
+use crate::snapshot::{FileRecord, Snapshot, State, printable};
 
 /// How many characters of an identifier name what is to be undone.
 const SHORTEST: usize = 4;
 
-/// How many later recordings are named.
+/// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
 
 /// Runs `undo`.
 pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
     let Some(library) = Library::find()? else { return nothing("undo", console) };
-    let rescues = Rescues::of(&library)?;
-    let entries = library.entries()?;
-    let entry = match &args.recording {
-        Some(word) => {
-            let entry = named(word, &args.access)?;
-            if let Some(Undone { at, .. }) = rescues.undone(&entry.id) {
-                let id = &entry.id;
-                console
-                    .say(format_args!("{id} was undone at {at} (agent-snapshot redo {id} takes that back)"));
-                return Ok(Exit::Finding);
-            }
-            entry
-        }
-        None => {
-            let scope = Scope::of(session(args.access.session.as_deref()), args.all);
-            let is_candidate = |entry: &&Entry| {
-                entry.changes.any()
-                    && matches!(entry.state, EntryState::Ended | EntryState::Killed)
-                    && scope.contains(entry, &library)
-                    && rescues.undone(&entry.id).is_none()
-            };
-            match entries.iter().rev().find(is_candidate) {
-                Some(entry) => entry.clone(),
-                None => return nothing("undo", console),
-            }
+    let history = History::of(library)?;
+    let mut chosen = if args.recordings.is_empty() {
+        history.newest(args, console)?
+    } else {
+        match history.named(args, console)? {
+            Some(chosen) => chosen,
+            None => return Ok(Exit::Finding),
         }
     };
-    introduce("undo", &entry, args, console)?;
-    let directory = library.directory_of(&entry.id);
-    let exit = restore(args, directory.clone(), console)?;
-    if exit == Exit::Finding {
-        name_later(&library, &entries, &entry, &directory, console);
+    if chosen.is_empty() {
+        return nothing("undo", console);
     }
-    Ok(exit)
+    if args.with_later {
+        chosen = history.with_later(chosen);
+    }
+    history.undo(&chosen, &args.options, console)
 }
 
 /// Runs `redo`.
-pub fn redo(args: &Undo, console: &mut Console) -> VerbResult {
+pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
     let Some(library) = Library::find()? else { return nothing("redo", console) };
-    let rescues = Rescues::of(&library)?;
-    let undone = |entry: &Entry| rescues.undone(&entry.id);
-    let (entry, rescue) = match &args.recording {
+    let history = History::of(library)?;
+    let undone = match &args.recording {
         Some(word) => {
-            let entry = named(word, &args.access)?;
-            let Some(Undone { rescue, .. }) = undone(&entry) else {
-                console.say(format_args!("{} is not undone: there is nothing to redo", entry.id));
+            let id = named(word, &args.options.access)?.id;
+            let Some(undone) = history.undone.get(&id) else {
+                console.say(format_args!("{id} is not undone: there is nothing to redo"));
                 return Ok(Exit::Finding);
             };
-            (entry, rescue)
+            undone
         }
         None => {
-            let scope = Scope::of(session(args.access.session.as_deref()), args.all);
-            let entries = library.entries()?;
-            let candidates = entries.iter().filter(|entry| scope.contains(entry, &library));
-            let candidates = candidates.filter_map(|entry| Some((entry, undone(entry)?)));
-            match candidates.max_by(|(_, one), (_, other)| one.at.cmp(&other.at)) {
-                Some((entry, Undone { rescue, .. })) => (entry.clone(), rescue),
+            let scope = scope(&args.options.access, args.options.all);
+            let candidates = history.entries.iter().filter(|entry| scope.contains(entry, &history.library));
+            let undone = candidates.filter_map(|entry| history.undone.get(&entry.id));
+            match undone.max_by(|one, other| one.at.cmp(&other.at)) {
+                Some(undone) => undone,
                 None => return nothing("redo", console),
             }
         }
     };
-    introduce("redo", &entry, args, console)?;
-    restore(args, rescue, console)
+    history.redo(undone, &args.options, console)
+}
+
+/// The recordings of a library, and which of them are undone.
+struct History {
+    library: Library,
+    /// The oldest first.
+    entries: Vec<Entry>,
+    undone: UndoneRecordings,
+}
+
+impl History {
+    fn of(library: Library) -> anyhow::Result<History> {
+        let entries = library.entries()?;
+        let undone = UndoneRecordings::of(&library)?;
+        Ok(History { library, entries, undone })
+    }
+
+    /// Whether a recording can be undone, and that would change something.
+    fn is_candidate(&self, entry: &Entry) -> bool {
+        entry.changes.any()
+            && matches!(entry.state, EntryState::Ended | EntryState::Killed)
+            && self.undone.get(&entry.id).is_none()
+    }
+
+    /// The candidates that the options choose by time, the oldest first.
+    fn newest(&self, args: &Undo, console: &mut Console) -> anyhow::Result<Vec<&Entry>> {
+        let scope = scope(&args.options.access, args.options.all);
+        let candidates = self.entries.iter().rev().filter(|entry| self.is_candidate(entry));
+        let candidates = candidates.filter(|entry| scope.contains(entry, &self.library));
+        let is_whole_session = args.options.access.session.is_some();
+        let mut chosen: Vec<&Entry> = match (args.number, args.since) {
+            (Some(number), _) => candidates.take(number.get()).collect(),
+            (None, Some(since)) => {
+                let oldest = before_now(since)?;
+                candidates.filter(|entry| started(entry).is_some_and(|at| at >= oldest)).collect()
+            }
+            (None, None) if is_whole_session => candidates.collect(),
+            (None, None) => candidates.take(1).collect(),
+        };
+        if let Some(number) = args.number.filter(|number| !chosen.is_empty() && chosen.len() < number.get()) {
+            let there = counted(chosen.len(), "command", "commands");
+            console.say(format_args!("there are only {there} to undo here, not {number}"));
+        }
+        chosen.reverse();
+        Ok(chosen)
+    }
+
+    /// The recordings that were named, the oldest first; none if one of them is undone already.
+    fn named(&self, args: &Undo, console: &mut Console) -> anyhow::Result<Option<Vec<&Entry>>> {
+        let mut ids = HashSet::new();
+        for word in &args.recordings {
+            let entry = named(word, &args.options.access)?;
+            if let Some(Undone { at, .. }) = self.undone.get(&entry.id) {
+                let id = &entry.id;
+                console
+                    .say(format_args!("{id} was undone at {at} (agent-snapshot redo {id} takes that back)"));
+                return Ok(None);
+            }
+            ids.insert(entry.id);
+        }
+        Ok(Some(self.entries.iter().filter(|entry| ids.contains(&entry.id)).collect()))
+    }
+
+    /// These, and the later recordings that changed something which these had changed, and so on.
+    fn with_later<'a>(&'a self, chosen: Vec<&'a Entry>) -> Vec<&'a Entry> {
+        let mut changed = ChangedPaths::default();
+        let first = chosen.first().map(|entry| entry.time.as_str()).unwrap_or_default();
+        let ids: HashSet<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
+        let mut all = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.time.as_str() >= first) {
+            if ids.contains(entry.id.as_str())
+                || self.is_candidate(entry) && changed.are_touched_by(entry, &self.library)
+            {
+                if let Ok(snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) {
+                    changed.add(&snapshot);
+                }
+                all.push(entry);
+            }
+        }
+        all
+    }
+
+    /// Undoes recordings, the oldest first, as one.
+    fn undo(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> VerbResult {
+        introduce("undo", chosen, options, console)?;
+        let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
+        let directories = chosen.iter().map(|entry| self.library.directory_of(&entry.id));
+        let Net { snapshot, breaks } = open_net(directories, console)?;
+        let command = match snapshot.parts() {
+            [only] => rescue::command(only.path(), Side::Before, &[])?,
+            _ => rescue::command_of_several("undo", &ids),
+        };
+        let conflicts: BTreeMap<_, _> =
+            breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))).collect();
+        let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
+        let outcome = put.back(UndoForm { recordings: &ids, way_back: "redo" }, options, console)?;
+        if !outcome.is_whole() {
+            let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
+            let is_later = |entry: &&Entry| {
+                !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > newest
+            };
+            let named = self.name_later(&snapshot, is_later, console);
+            if named {
+                let ids = ids.join(" ");
+                console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
+            }
+            report_interrupted(&snapshot, &command, console);
+        }
+        Ok(exit(&outcome))
+    }
+
+    fn redo(&self, undone: &Undone, options: &UndoOptions, console: &mut Console) -> VerbResult {
+        let ids = self.undone.with(undone);
+        let entries: Vec<&Entry> =
+            self.entries.iter().filter(|entry| ids.contains(&entry.id.as_str())).collect();
+        introduce("redo", &entries, options, console)?;
+        let Net { snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
+        let command = match snapshot.parts() {
+            [only] => rescue::command(only.path(), Side::Before, &[])?,
+            _ => rescue::command_of_several("redo", &ids),
+        };
+        let reason = "it was changed while the undo was interrupted";
+        let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
+        let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
+        let outcome = put.back(UndoForm { recordings: &ids, way_back: "undo" }, options, console)?;
+        if !outcome.is_whole() {
+            let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
+            self.name_later(&snapshot, is_later, console);
+            report_interrupted(&snapshot, &command, console);
+        }
+        Ok(exit(&outcome))
+    }
+
+    /// Names the recordings, of those that may be, which changed something that `snapshot` tells of.
+    fn name_later(
+        &self,
+        snapshot: &Snapshot,
+        may_be: impl Fn(&&Entry) -> bool,
+        console: &mut Console,
+    ) -> bool {
+        let mut changed = ChangedPaths::default();
+        changed.add(snapshot);
+        let later = self.entries.iter().filter(may_be);
+        let later: Vec<_> = later.filter(|entry| changed.are_touched_by(entry, &self.library)).collect();
+        for other in later.iter().take(NAMED) {
+            console.say(format_args!("changed since by {}: {}", other.id, other.command_line()));
+        }
+        if later.len() > NAMED {
+            console.say(format_args!("and by {} more", later.len() - NAMED));
+        }
+        !later.is_empty()
+    }
+
+    /// Who has changed a path between two recordings.
+    fn reason_of(&self, broken: &ChainBreak, chosen: &[&Entry]) -> String {
+        let (older, newer) = (chosen[broken.older], chosen[broken.newer]);
+        let between = |entry: &&Entry| {
+            entry.time >= older.time
+                && entry.time <= newer.time
+                && ![&older.id, &newer.id].contains(&&entry.id)
+                && entry.may_change(&broken.path)
+                && changes_any(&self.library.directory_of(&entry.id), |path| path == broken.path)
+        };
+        let who = match self.entries.iter().rev().find(between) {
+            Some(entry) => format!("{} ({})", entry.id, entry.command_line()),
+            None => "something that was not recorded".to_owned(),
+        };
+        format!("between {} and {} it was changed by {who}", older.id, newer.id)
+    }
+}
+
+/// Paths that recordings changed.
+#[derive(Default)]
+struct ChangedPaths {
+    paths: HashSet<Vec<u8>>,
+    /// Directories that undoing removes, with all that is in them.
+    made_directories: HashSet<Vec<u8>>,
+}
+
+impl ChangedPaths {
+    fn add(&mut self, snapshot: &Snapshot) {
+        for record in snapshot.files().iter().filter(|record| PathEffect::of(record).lasts()) {
+            if is_made_directory(record) {
+                self.made_directories.insert(record.path.clone());
+            }
+            self.paths.insert(record.path.clone());
+        }
+    }
+
+    /// Whether a recording changed one of them.
+    fn are_touched_by(&self, entry: &Entry, library: &Library) -> bool {
+        let is_one = |path: &[u8]| {
+            self.paths.contains(path)
+                || !self.made_directories.is_empty()
+                    && Path::new(OsStr::from_bytes(path))
+                        .ancestors()
+                        .any(|above| self.made_directories.contains(above.as_os_str().as_bytes()))
+        };
+        entry.changes.any()
+            && self.paths.iter().any(|path| entry.may_change(path))
+            && changes_any(&library.directory_of(&entry.id), is_one)
+    }
+}
+
+fn is_made_directory(record: &FileRecord) -> bool {
+    let is_directory = |state: &State| {
+        state.present().is_some_and(|at| at.file_type == crate::snapshot::FileType::Directory)
+    };
+    is_directory(&record.after) && !is_directory(&record.before)
+}
+
+/// Opens bundles, the oldest first, as one.
+fn open_net(directories: impl Iterator<Item = PathBuf>, console: &mut Console) -> anyhow::Result<Net> {
+    raise_descriptor_limit();
+    let parts = directories.map(|directory| Ok(open_directory(&directory, console)?));
+    Ok(net(parts.collect::<anyhow::Result<Vec<_>>>()?)?)
+}
+
+/// The state before `snapshot` as what is to be put back.
+struct Put<'a> {
+    snapshot: &'a Snapshot,
+    command: &'a [Vec<u8>],
+    conflicts: &'a BTreeMap<Vec<u8>, String>,
+}
+
+impl Put<'_> {
+    fn back(
+        &self,
+        undo: UndoForm,
+        options: &UndoOptions,
+        console: &mut Console,
+    ) -> anyhow::Result<RestoreOutcome> {
+        let policies = self.snapshot.parts().iter().map(|part| policy(part, false, false));
+        let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
+        let Some(policy) = policies.into_iter().next() else { return Ok(RestoreOutcome::default()) };
+        let request = RestoreRequest {
+            wanted: Side::Before,
+            policy: &policy,
+            choice: &Everything(self.conflicts),
+            command: self.command,
+            is_whole: true,
+            conflicts: self.conflicts,
+            force: options.force,
+            dry_run: options.dry_run,
+        };
+        let form = OutcomeForm { json: options.json, undo: Some(undo) };
+        put_back(self.snapshot, &request, &form, console)
+    }
+}
+
+/// Every path, and explicitly the ones that are conflicts.
+struct Everything<'a>(&'a BTreeMap<Vec<u8>, String>);
+
+impl Choice for Everything<'_> {
+    fn contains(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn names(&self, path: &[u8]) -> bool {
+        self.0.contains_key(path)
+    }
 }
 
 /// The recording that a word names, which must not be a slip: files are changed.
@@ -115,41 +364,40 @@ fn nothing(what: &str, console: &mut Console) -> VerbResult {
     Ok(Exit::Finding)
 }
 
-/// Says what is undone or redone.
-fn introduce(what: &str, entry: &Entry, args: &Undo, console: &mut Console) -> anyhow::Result<()> {
-    if !args.json {
+/// Says what is undone or redone, the newest first.
+fn introduce(
+    what: &str,
+    entries: &[&Entry],
+    options: &UndoOptions,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    if options.json {
+        return Ok(());
+    }
+    for entry in entries.iter().rev().take(NAMED) {
         writeln!(console, "{what} {}: {}", entry.id, shell_line(&entry.command))?;
+    }
+    if entries.len() > NAMED {
+        writeln!(console, "{what} {} more", entries.len() - NAMED)?;
     }
     Ok(())
 }
 
-fn restore(args: &Undo, snap: PathBuf, console: &mut Console) -> VerbResult {
-    let restore = Restore {
-        snap,
-        paths: Vec::new(),
-        before: true,
-        into: None,
-        force: args.force,
-        dry_run: args.dry_run,
-        foreign: false,
-        preserve: false,
-        access: SessionAccess::default(),
-        json: args.json,
-    };
-    restore::run(&restore, console)
+/// Says how to complete another restore of these recordings that was interrupted.
+fn report_interrupted(snapshot: &Snapshot, command: &[Vec<u8>], console: &mut Console) {
+    for rescue in interrupted(snapshot) {
+        let other = rescue.snapshot.map(|rescue| rescue.header().command.clone()).unwrap_or_default();
+        if other != command {
+            let other = shell_line(&other);
+            console.say(format_args!("another restore of these was interrupted: {other} completes it"));
+        }
+    }
 }
 
-/// Names the later recordings that changed something which `entry` had changed.
-fn name_later(library: &Library, entries: &[Entry], entry: &Entry, directory: &Path, console: &mut Console) {
-    let Ok(snapshot) = Snapshot::open(directory) else { return };
-    let changed = snapshot.files().iter().filter(|record| PathEffect::of(record).lasts());
-    let paths: HashSet<&[u8]> = changed.map(|record| record.path.as_slice()).collect();
-    let later = entries.iter().filter(|other| other.time > entry.time && other.changes.any());
-    let touches = |other: &&Entry| {
-        paths.iter().any(|path| other.may_change(path))
-            && changes_any(&library.directory_of(&other.id), |path| paths.contains(path))
-    };
-    for other in later.filter(touches).take(NAMED) {
-        console.say(format_args!("changed since by {}: {}", other.id, other.command_line()));
-    }
+/// Each recording is open while several are undone.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where that is forbidden, the limit is an error once it is reached.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

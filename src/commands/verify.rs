@@ -9,7 +9,7 @@ use super::exit::{Exit, VerbResult};
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
-use super::paths::{number_of_paths, shell_word};
+use super::paths::{number_of_paths, shell_line, shell_word};
 use super::{json, progress};
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, DriftKind};
@@ -41,12 +41,14 @@ pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
 
 /// Reports interrupted restores of the snapshot.
 fn report_interrupted(snapshot: &Snapshot, console: &mut Console) {
-    for rescue in interrupted::interrupted(snapshot.path()) {
-        let bytes = rescue.as_os_str().as_encoded_bytes();
+    for rescue in interrupted::interrupted(snapshot) {
+        let Some(command) = rescue.snapshot.map(|rescue| shell_line(&rescue.header().command)) else {
+            continue;
+        };
+        let path = shell_word(rescue.path.as_os_str().as_encoded_bytes()).into_owned();
         console.say(format_args!(
-            "a restore of this snapshot was interrupted: the same command completes it, and agent-snapshot \
-             restore --before {} takes it back",
-            shell_word(bytes)
+            "a restore of this snapshot was interrupted: {command} completes it, and agent-snapshot restore --before \
+             {path} takes it back"
         ));
     }
 }

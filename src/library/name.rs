@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::scope::Scope;
-use super::{Entry, Error, ID_LENGTH, Library, is_id, is_start_of_id};
+use super::{Entry, Error, ID_LENGTH, Library, is_rescue_name, is_start_of_id};
 use crate::snapshot::{layout, printable};
 
 /// How many candidates are named in a message.
@@ -96,11 +96,6 @@ fn nth(text: &str, library: &Library, scope: &Scope) -> Result<Named, Error> {
             .to_owned(),
         count => format!("{text} is not there: only {count} commands were recorded here"),
     }))
-}
-
-/// Whether a word is the name of a rescue's directory.
-fn is_rescue_name(text: &str) -> bool {
-    text.split_once('-').is_some_and(|(id, rest)| is_id(id) && rest.starts_with("rescue-"))
 }
 
 fn unknown(text: &str, entries: &[Entry]) -> Error {

@@ -18,11 +18,6 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Everything that the session may see, or what concerns the place that this process is in.
-    pub fn of(session: Option<String>, everywhere: bool) -> Scope {
-        if everywhere { Scope { place: None, session } } else { Scope::here(session) }
-    }
-
     /// What concerns the Git working tree that the current directory is in, or the directory where it is in none.
     pub fn here(session: Option<String>) -> Scope {
         // The kernel's word, as recordings have it.

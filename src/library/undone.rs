@@ -3,97 +3,115 @@
 //! Nothing else says so: a restore that was killed has left no finished rescue.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error::failed;
-use super::{Error, Library, is_id};
+use super::{Error, Library, is_rescue_name};
 use crate::snapshot::{Header, Snapshot};
 
-/// The rescues of a library, by the identifiers of their recordings.
+/// The recordings of a library that are undone, by their identifiers.
 #[derive(Debug, Default)]
-pub struct Rescues(HashMap<String, Vec<PathBuf>>);
+pub struct UndoneRecordings(HashMap<String, Undone>);
 
 /// That a recording is undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undone {
     /// When, RFC 3339.
     pub at: String,
-    /// The rescue that has what was overwritten then.
-    pub rescue: PathBuf,
+    /// The rescues that have what was overwritten then, the oldest first: several if it was interrupted.
+    pub rescues: Vec<PathBuf>,
 }
 
-/// What a restore did to the recording as a whole.
+/// What a restore did to recordings as a whole.
+#[derive(Debug)]
+struct Deed {
+    ids: Vec<String>,
+    effect: Effect,
+    /// The name of the rescue whose restore it was; without it, a redo takes back all that was undone of these.
+    takes_back: Option<OsString>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Undo,
     Redo,
 }
 
-impl Rescues {
-    /// The finished rescues of `library`.
+impl UndoneRecordings {
+    /// Those that the finished rescues of `library` tell of.
     ///
     /// # Errors
     /// It can't be listed.
-    pub fn of(library: &Library) -> Result<Rescues, Error> {
+    pub fn of(library: &Library) -> Result<UndoneRecordings, Error> {
         let directory = library.snapshots();
-        let mut rescues = Rescues::default();
+        let mut rescues: Vec<(Header, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&directory).map_err(failed("list", &directory))? {
             let name = entry.map_err(failed("list", &directory))?.file_name();
-            let Some((id, number)) = name.to_str().and_then(|name| name.split_once("-rescue-")) else {
-                continue;
-            };
-            if is_id(id) && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-                rescues.0.entry(id.to_owned()).or_default().push(directory.join(&name));
+            if name.to_str().is_some_and(is_rescue_name) {
+                let path = directory.join(name);
+                // One that can't be read tells nothing.
+                rescues.extend(Snapshot::header_of(&path).ok().map(|header| (header, path)));
             }
         }
-        Ok(rescues)
+        rescues.sort_by(|(one, _), (other, _)| one.started_at.cmp(&other.started_at));
+        let mut done: HashMap<OsString, Deed> = HashMap::new();
+        let mut undone: HashMap<String, Undone> = HashMap::new();
+        for (header, rescue) in rescues {
+            let Some(deed) = what_was_done(&header, &done) else { continue };
+            for id in &deed.ids {
+                if deed.effect == Effect::Undo {
+                    let at = header.started_at.clone();
+                    let undone = undone.entry(id.clone());
+                    undone.or_insert_with(|| Undone { at, rescues: Vec::new() }).rescues.push(rescue.clone());
+                } else if let Some(earlier) = undone.get_mut(id) {
+                    earlier.rescues.retain(|one| {
+                        deed.takes_back.as_ref().is_some_and(|name| one.file_name() != Some(name))
+                    });
+                }
+            }
+            undone.retain(|_, undone| !undone.rescues.is_empty());
+            done.extend(rescue.file_name().map(|name| (name.to_owned(), deed)));
+        }
+        Ok(UndoneRecordings(undone))
     }
 
     /// Whether the recording `id` is undone: by the last restore of all of it.
-    pub fn undone(&self, id: &str) -> Option<Undone> {
-        let mut effects: Vec<(String, PathBuf, Effect)> = Vec::new();
-        let mut headers: Vec<(PathBuf, Header)> = self
-            .0
-            .get(id)?
-            .iter()
-            .filter_map(|path| Some((path.clone(), Snapshot::open(path).ok()?.header().clone())))
-            .collect();
-        headers.sort_by(|(_, one), (_, other)| one.started_at.cmp(&other.started_at));
-        for (path, header) in headers {
-            let effect_of = |rescue: &Path| {
-                effects
-                    .iter()
-                    .find(|(_, path, _)| path.file_name() == rescue.file_name())
-                    .map(|(_, _, effect)| *effect)
-            };
-            if let Some(effect) = effect(&header, id, effect_of) {
-                effects.push((header.started_at, path, effect));
-            }
-        }
-        match effects.pop()? {
-            (at, rescue, Effect::Undo) => Some(Undone { at, rescue }),
-            (_, _, Effect::Redo) => None,
-        }
+    pub fn get(&self, id: &str) -> Option<&Undone> {
+        self.0.get(id)
+    }
+
+    /// The recordings that were undone with `undone`, by their identifiers.
+    pub fn with(&self, undone: &Undone) -> Vec<&str> {
+        let same = self.0.iter().filter(|(_, other)| other.rescues == undone.rescues);
+        let mut ids: Vec<&str> = same.map(|(id, _)| id.as_str()).collect();
+        ids.sort_unstable();
+        ids
     }
 }
 
 /// What the restore did that a rescue tells of; none if it was one of some paths.
-fn effect(header: &Header, id: &str, effect_of: impl Fn(&Path) -> Option<Effect>) -> Option<Effect> {
+fn what_was_done(header: &Header, done: &HashMap<OsString, Deed>) -> Option<Deed> {
+    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let deed = |ids, effect| Some(Deed { ids, effect, takes_back: None });
     let words: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
     let (snapshot, is_before) = match words.as_slice() {
+        [_, b"undo", ids @ ..] => return deed(ids.iter().map(|id| text(id)).collect(), Effect::Undo),
+        [_, b"redo", ids @ ..] => return deed(ids.iter().map(|id| text(id)).collect(), Effect::Redo),
         [_, b"restore", snapshot, b"--before"] => (snapshot, true),
         [_, b"restore", snapshot] => (snapshot, false),
         _ => return None,
     };
-    let snapshot = Path::new(OsStr::from_bytes(snapshot));
-    if snapshot.file_name() == Some(OsStr::new(id)) {
-        return Some(if is_before { Effect::Undo } else { Effect::Redo });
-    }
-    match (effect_of(snapshot)?, is_before) {
-        (Effect::Undo, true) | (Effect::Redo, false) => Some(Effect::Redo),
-        (Effect::Redo, true) | (Effect::Undo, false) => Some(Effect::Undo),
-    }
+    let name = Path::new(OsStr::from_bytes(snapshot)).file_name()?;
+    let Some(earlier) = done.get(name) else {
+        return deed(vec![text(name.as_bytes())], if is_before { Effect::Undo } else { Effect::Redo });
+    };
+    let effect = match (earlier.effect, is_before) {
+        (Effect::Undo, true) | (Effect::Redo, false) => Effect::Redo,
+        (Effect::Redo, true) | (Effect::Undo, false) => Effect::Undo,
+    };
+    let takes_back = is_before.then(|| name.to_owned());
+    Some(Deed { ids: earlier.ids.clone(), effect, takes_back })
 }

@@ -4,15 +4,15 @@
 //! Neighbours: `rescue_directory.rs` names the directories, `journal.rs` has what was begun, `settle.rs`
 //! completes it or takes it back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::error::{Error, failed};
 use super::journal::{self, InterruptedJournal, JournalState};
 use super::request::RestoreRequest;
 use super::rescue;
-use super::rescue_directory::{end, family, is_abandoned, is_own_directory, is_unfinished_name};
+use super::rescue_directory::{end, family, is_abandoned, is_own_directory, unfinished_base};
 use super::root::Root;
 use super::settle::Settler;
 use crate::snapshot::{Snapshot, SnapshotKind, identity};
@@ -26,34 +26,41 @@ pub struct UnfinishedRescue {
     pub snapshot: Option<Snapshot>,
 }
 
-/// The directories of the unfinished restores of the snapshot `snap` and of its rescues, in the order of
+/// The directories of the unfinished restores of the bundles `bundles` and of their rescues, in the order of
 /// their numbers; some may still be running.
-pub fn unfinished(snap: &Path) -> io::Result<Vec<UnfinishedRescue>> {
-    let (directory, base) = family(snap)?;
+pub fn unfinished(bundles: &[Snapshot]) -> io::Result<Vec<UnfinishedRescue>> {
+    let mut families: BTreeMap<PathBuf, HashSet<Vec<u8>>> = BTreeMap::new();
+    for bundle in bundles {
+        let (directory, base) = family(bundle.path())?;
+        families.entry(directory).or_default().insert(base);
+    }
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        if !is_unfinished_name(&base, &entry.file_name()) || !is_own_directory(&path) {
-            continue;
-        }
-        let snapshot = Snapshot::open(&path).ok().filter(is_ours);
-        // With a rescue of their own, another user could claim that our files are half written.
-        if snapshot.is_some() || is_abandoned(&path) {
-            found.push(UnfinishedRescue { path, snapshot });
+    for (directory, bases) in families {
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            let is_one = unfinished_base(&entry.file_name()).is_some_and(|base| bases.contains(base));
+            if !is_one || !is_own_directory(&path) {
+                continue;
+            }
+            let snapshot = Snapshot::open(&path).ok().filter(is_ours);
+            // With a rescue of their own, another user could claim that our files are half written.
+            if snapshot.is_some() || is_abandoned(&path) {
+                found.push(UnfinishedRescue { path, snapshot });
+            }
         }
     }
     found.sort_by_key(|one| (one.path.as_os_str().len(), one.path.clone()));
     Ok(found)
 }
 
-/// The rescues of the snapshot `snap` whose restores were interrupted.
-pub fn interrupted(snap: &Path) -> Vec<PathBuf> {
+/// The rescues of `snapshot` whose restores were interrupted.
+pub fn interrupted(snapshot: &Snapshot) -> Vec<UnfinishedRescue> {
     let is_dead =
         |one: &UnfinishedRescue| !matches!(journal::find(&one.path), Ok(journal::JournalState::InUse));
     // What can't be read here is an error of the next restore.
-    let found = unfinished(snap).unwrap_or_default().into_iter();
-    found.filter(|one| one.snapshot.is_some() && is_dead(one)).map(|one| one.path).collect()
+    let found = unfinished(snapshot.parts()).unwrap_or_default().into_iter();
+    found.filter(|one| one.snapshot.is_some() && is_dead(one)).collect()
 }
 
 /// Whether this user wrote the rescue on this machine: another's could claim that our files are half
@@ -84,8 +91,7 @@ impl InterruptedRestores {
     pub fn find(snapshot: &Snapshot, request: &RestoreRequest) -> Result<InterruptedRestores, Error> {
         let path = snapshot.path().canonicalize().map_err(failed("resolve the snapshot"))?;
         let searched = failed("search for unfinished rescues");
-        let command = rescue::command(snapshot.path(), request.wanted, request.paths);
-        let (found, command) = unfinished(&path).and_then(|found| Ok((found, command?))).map_err(searched)?;
+        let found = unfinished(snapshot.parts()).map_err(searched)?;
         let mut interrupted =
             InterruptedRestores { own: Vec::new(), others: Vec::new(), itself: false, journals: Vec::new() };
         let name = Some(rescue::name(&snapshot.header().id));
@@ -98,7 +104,7 @@ impl InterruptedRestores {
             let header = one.snapshot.as_ref().map(Snapshot::header);
             if one.path == path {
                 interrupted.itself = true;
-            } else if header.is_some_and(|header| header.name == name && header.command == command) {
+            } else if header.is_some_and(|header| header.name == name && header.command == request.command) {
                 interrupted.own.push(one);
             } else {
                 interrupted.others.push(one);
@@ -110,9 +116,11 @@ impl InterruptedRestores {
     /// The rescues that have the states of half-written files, those of the same command last.
     pub fn sources<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Snapshot> {
         let itself = self.itself.then_some(snapshot);
-        let name = rescue::name(&snapshot.header().id);
+        let names: Vec<String> =
+            snapshot.parts().iter().map(|part| rescue::name(&part.header().id)).collect();
         let others = self.others.iter().filter_map(|one| one.snapshot.as_ref());
-        let others = others.filter(move |one| one.header().name.as_ref() == Some(&name));
+        let others =
+            others.filter(move |one| one.header().name.as_ref().is_some_and(|name| names.contains(name)));
         itself.into_iter().chain(others).chain(self.own.iter().filter_map(|one| one.snapshot.as_ref()))
     }
 

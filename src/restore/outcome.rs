@@ -45,7 +45,7 @@ impl PathChange {
 pub struct RestoreOutcome {
     /// The changes that are to be made or were made, sorted by path.
     pub changes: Vec<(Vec<u8>, PathChange)>,
-    /// Targets in neither of their recorded states, with what is there.
+    /// Targets in neither of their recorded states, with what is there, and known conflicts, with the reason.
     pub conflicts: Vec<(Vec<u8>, String)>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
@@ -98,6 +98,9 @@ pub fn outcome(
     };
     let path = |index: usize| input.files[index].path.clone();
     let conflict = |index: &usize| {
+        if let Some(why) = input.known_conflicts.get(&input.files[*index].path) {
+            return (path(*index), why.clone());
+        }
         let live = inspected(*index).and_then(|inspection| inspection.live.as_ref());
         (path(*index), live.map_or_else(|| "nothing is there now".to_owned(), describe))
     };

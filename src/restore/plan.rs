@@ -37,6 +37,8 @@ pub struct PlanInput<'a> {
     pub inspections: &'a HashMap<usize, io::Result<Inspection>>,
     /// In a dry run, the paths where something an interrupted restore had begun would be settled first.
     pub begun: &'a BTreeSet<Vec<u8>>,
+    /// Paths that are conflicts, whatever is there now, and why.
+    pub known_conflicts: &'a BTreeMap<Vec<u8>, String>,
 }
 
 /// What becomes of one target.
@@ -222,7 +224,9 @@ impl<'a> Planner<'a> {
         if is_in_git_directory(&self.record(index).path) {
             return self.leave(index, LeftReason::Repository);
         }
-        if inspection.at_wanted {
+        if self.input.known_conflicts.contains_key(&self.record(index).path) {
+            self.plan.conflicts.push(index);
+        } else if inspection.at_wanted {
             self.plan.at_wanted += 1;
         } else if !inspection.at_other && !self.input.begun.contains(&self.record(index).path) {
             self.plan.conflicts.push(index);

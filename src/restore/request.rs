@@ -2,6 +2,8 @@
 //!
 //! Neighbours: `run.rs` does it, `outcome.rs` is what came of it.
 
+use std::collections::BTreeMap;
+
 use super::node::RestorePolicy;
 use super::targets::Choice;
 use crate::snapshot::blobs::Side;
@@ -14,8 +16,12 @@ pub struct RestoreRequest<'a> {
     pub policy: &'a RestorePolicy,
     /// The paths that are put back.
     pub choice: &'a dyn Choice,
-    /// The same paths, as they were named.
-    pub paths: &'a [Vec<u8>],
+    /// The request in its canonical form: by it the rescue is known as one of the same request.
+    pub command: &'a [Vec<u8>],
+    /// Whether all of the state is wanted, and not only some paths.
+    pub is_whole: bool,
+    /// Paths that are conflicts, whatever is there now, and why.
+    pub conflicts: &'a BTreeMap<Vec<u8>, String>,
     /// Whether targets in neither of their recorded states are overwritten.
     pub force: bool,
     /// Whether only the plan is wanted.

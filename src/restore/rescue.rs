@@ -33,7 +33,7 @@ pub fn name(id: &str) -> String {
     format!("rescue of {id}")
 }
 
-/// The command of a rescue: the request, in a canonical form.
+/// The command of the rescue of one snapshot: the request, in a canonical form.
 pub fn command(snap: &Path, wanted: Side, paths: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
     let mut command = vec![b"agent-snapshot".to_vec(), b"restore".to_vec()];
     command.push(snap.canonicalize()?.into_os_string().into_encoded_bytes());
@@ -42,6 +42,12 @@ pub fn command(snap: &Path, wanted: Side, paths: &[Vec<u8>]) -> io::Result<Vec<V
     }
     command.extend(paths.iter().cloned());
     Ok(command)
+}
+
+/// The command of the rescue of several recordings of the library, of their `undo` or `redo`.
+pub fn command_of_several(verb: &str, ids: &[&str]) -> Vec<Vec<u8>> {
+    let words = ["agent-snapshot", verb].into_iter().chain(ids.iter().copied());
+    words.map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// One path of a rescue.

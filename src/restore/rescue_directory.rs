@@ -28,9 +28,7 @@ pub fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
     let real = snap.canonicalize()?;
     let name = real.file_name().unwrap_or(OsStr::new("root")).as_bytes();
     let name = name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name);
-    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    let base = name[..name.len() - digits].strip_suffix(RESCUE.as_bytes()).filter(|_| digits > 0);
-    let name = base.unwrap_or(name).to_vec();
+    let name = base(name).unwrap_or(name).to_vec();
     Ok((real.parent().unwrap_or(Path::new("/")).to_owned(), name))
 }
 
@@ -62,14 +60,15 @@ pub fn final_name(directory: &Path) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name)))
 }
 
-/// Whether `name` is that of an unfinished rescue of the snapshots called `base`.
-pub fn is_unfinished_name(base: &[u8], name: &OsStr) -> bool {
-    let number = name
-        .as_bytes()
-        .strip_prefix(base)
-        .and_then(|rest| rest.strip_prefix(RESCUE.as_bytes()))
-        .and_then(|rest| rest.strip_suffix(UNFINISHED.as_bytes()));
-    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+/// The name of the snapshot that an unfinished rescue called `name` is of; none if it is not the name of one.
+pub fn unfinished_base(name: &OsStr) -> Option<&[u8]> {
+    base(name.as_bytes().strip_suffix(UNFINISHED.as_bytes())?)
+}
+
+/// The name of the snapshot that a rescue called `name` is of; none if it is not the name of one.
+pub fn base(name: &[u8]) -> Option<&[u8]> {
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    name[..name.len() - digits].strip_suffix(RESCUE.as_bytes()).filter(|_| digits > 0)
 }
 
 /// Whether `path` is a directory of this user that nobody else may write to.

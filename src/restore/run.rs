@@ -39,7 +39,7 @@ pub fn run(
     request: &RestoreRequest,
     progress: &dyn RestoreProgress,
 ) -> Result<RestoreOutcome, Error> {
-    let _lock = lock(snapshot)?;
+    let _locks = snapshot.parts().iter().map(lock).collect::<Result<Vec<_>, _>>()?;
     let root = Root::live().map_err(failed("open /"))?;
     let interrupted = InterruptedRestores::find(snapshot, request)?;
     let begun = interrupted.settle(snapshot, &root, request)?;
@@ -66,6 +66,7 @@ pub fn run(
         hard_links,
         inspections: &inspections,
         begun: &begun,
+        known_conflicts: request.conflicts,
     };
     let plan = plan::plan(&input);
     let contents = Contents::new(snapshot);
@@ -87,7 +88,7 @@ pub fn run(
         times::directories(&root, &plan, &input, &access).map_err(failed("stat a directory"))?;
     let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&input, &plan, &directories, records);
-    let is_undone = interrupted.itself && request.wanted == Side::Before && request.paths.is_empty();
+    let is_undone = interrupted.itself && request.wanted == Side::Before && request.is_whole;
     let nothing_to_do = plan.steps.is_empty() && interrupted.own.is_empty() && !is_undone;
     if nothing_to_do {
         access.revoke().map_err(failed("change back the mode of a directory"))?;
@@ -97,9 +98,7 @@ pub fn run(
     let kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
     let has_rescue = !kept.is_empty();
     if has_rescue {
-        let command = rescue::command(snapshot.path(), request.wanted, request.paths)
-            .map_err(failed("resolve the snapshot"))?;
-        let header = rescue::header(snapshot.header(), journal.id(), command);
+        let header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
         rescue::write(&journal, &header, kept, &root, &mut access)
             .map_err(|error| Error::Rescue(Box::new(error)))?;
     }
@@ -144,7 +143,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Locks the snapshot against other restores and recordings for as long as the returned files live.
+/// Locks a bundle against other restores and recordings for as long as the returned files live.
 fn lock(snapshot: &Snapshot) -> Result<[File; 2], Error> {
     let open = |path: &Path| File::open(path).map_err(failed("open the snapshot"));
     let files = [open(snapshot.path())?, open(&snapshot.path().join(MANIFEST))?];

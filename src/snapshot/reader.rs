@@ -28,14 +28,16 @@ use super::sparse::Sink;
 /// A larger manifest is refused unread: what is read stays in memory.
 const MAX_MANIFEST: u64 = 8 << 30;
 
-/// A bundle that was opened and checked. It can be shared between threads.
+/// A bundle that was opened and checked, or the net effect of several. It can be shared between threads.
 #[derive(Debug)]
 pub struct Snapshot {
-    path: PathBuf,
-    header: Header,
-    files: Vec<FileRecord>,
-    inputs: Vec<FileRecord>,
+    pub(super) path: PathBuf,
+    pub(super) header: Header,
+    pub(super) files: Vec<FileRecord>,
+    pub(super) inputs: Vec<FileRecord>,
     blobs: Option<BlobReader>,
+    /// Those whose net effect this is, the oldest first; none if it is a bundle.
+    parts: Vec<Snapshot>,
     owner: Option<u32>,
 }
 
@@ -68,11 +70,37 @@ impl Snapshot {
             let blobs = open_blobs(blobs, wanted).map_err(|error| with_path(error, path))?;
             let Manifest { header, files } = manifest;
             let (inputs, files) = files.into_iter().partition(FileRecord::is_without_states);
-            return Ok(Snapshot { path: path.to_owned(), header, files, inputs, blobs, owner });
+            let (path, parts) = (path.to_owned(), Vec::new());
+            return Ok(Snapshot { path, header, files, inputs, blobs, parts, owner });
         }
     }
 
-    /// The directory of the bundle, as it was given to `open`.
+    /// Reads the header of the bundle in the directory `path` alone; its records are not checked.
+    pub fn header_of(path: &Path) -> Result<Header, Error> {
+        let manifest = open_in(&open_dir(path)?, MANIFEST)
+            .map_err(Error::io("open", path.join(MANIFEST)))?
+            .ok_or_else(|| no_manifest(path))?;
+        Ok(parse(manifest, &path.join(MANIFEST))?.header)
+    }
+
+    /// The snapshot that stands for `parts` with these records, whose blobs are named by [`part_key`].
+    pub(super) fn of_parts(
+        path: PathBuf,
+        header: Header,
+        files: Vec<FileRecord>,
+        parts: Vec<Snapshot>,
+    ) -> Snapshot {
+        let owner = parts.first().and_then(Snapshot::owner);
+        let owner = owner.filter(|_| parts.iter().all(|part| part.owner == owner));
+        Snapshot { path, header, files, inputs: Vec::new(), blobs: None, parts, owner }
+    }
+
+    /// The bundles that it consists of, the oldest first.
+    pub fn parts(&self) -> &[Snapshot] {
+        if self.parts.is_empty() { std::slice::from_ref(self) } else { &self.parts }
+    }
+
+    /// The directory of the bundle, as it was given to `open`; of several, that of the newest.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -119,12 +147,26 @@ impl Snapshot {
     /// What the sink has received counts only when this returns `Ok`: lengths are checked as it
     /// comes, the digest at its end.
     pub fn read_blob(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
+        if let Some((part, key)) = split_part_key(key).filter(|_| !self.parts.is_empty()) {
+            let part = self.parts.get(part).ok_or_else(|| blob_reader::missing(key))?;
+            return part.read_blob(key, expected, sink);
+        }
         match &self.blobs {
             Some(blobs) => blobs.read(key, expected, sink),
             None => Err(blob_reader::missing(key)),
         }
         .map_err(|error| with_path(error, &self.path))
     }
+}
+
+/// The key of a blob of one of several parts.
+pub(super) fn part_key(part: usize, key: &str) -> String {
+    format!("{part} {key}")
+}
+
+fn split_part_key(key: &str) -> Option<(usize, &str)> {
+    let (part, key) = key.split_once(' ')?;
+    Some((part.parse().ok()?, key))
 }
 
 fn open_dir(path: &Path) -> Result<OwnedFd, Error> {

@@ -1,5 +1,6 @@
 //! Other processes: to find, to wait for, and to stop at their system calls.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::process::{Child, ExitStatus, Stdio};
@@ -96,12 +97,22 @@ pub fn trace_verb(
     place: &Place,
     verb: &str,
     flags: &[&str],
+    each: impl FnMut(Pid, u64),
+) -> (u64, Option<i32>) {
+    let words = [verb.as_ref(), place.out.as_os_str()].into_iter().chain(flags.iter().map(OsStr::new));
+    trace_program(place, words, each)
+}
+
+/// The same for the binary with any arguments.
+pub fn trace_program<'a>(
+    place: &Place,
+    arguments: impl IntoIterator<Item = &'a OsStr>,
     mut each: impl FnMut(Pid, u64),
 ) -> (u64, Option<i32>) {
     // It waits for a line on its standard input.
     let mut command = place.program("sh");
     command.args(["-c", r#"read _; exec "$0" "$@""#]).arg(place.executable(BINARY.as_ref()));
-    command.arg(verb).arg(&place.out).args(flags).current_dir(&place.home);
+    command.args(arguments).current_dir(&place.home);
     #[allow(clippy::zombie_processes, reason = "waitpid below waits for it")]
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -153,7 +153,7 @@ fn verify_and_show_mention_an_interrupted_restore() {
     assert_eq!(place.verb("verify", &[]).expect(0).stderr, "");
     let unfinished = kill_before_changes(&place, &["--before"]);
     let run = place.verb("verify", &[]).expect(0);
-    assert!(run.stderr.contains("was interrupted: the same command completes it"), "{run:#?}");
+    assert!(run.stderr.contains("was interrupted: agent-snapshot restore "), "{run:#?}");
     assert!(run.stderr.contains(unfinished.to_str().unwrap()), "{run:#?}");
     let shown = place.verb("show", &[]).expect(0).stdout;
     let told = |line: &str| line.starts_with("Restore") && line.ends_with(unfinished.to_str().unwrap());

@@ -121,7 +121,7 @@ impl BundleWriter {
         if setup.options.strict && setup.report != cli::ReportFormat::Summary {
             notes.extend(report::gaps(&header));
         }
-        let report = report::render(setup.report, &header, &counts, elapsed, &path);
+        let report = report::render(setup.report, &header, &counts, elapsed, &path, directory.real_path());
         Ok(WrittenBundle { complete: header.complete, notes, report })
     }
 

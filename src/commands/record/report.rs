@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::cli::ReportFormat;
 use crate::commands::paths::counted;
+use crate::library::reference::Reference;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Operation, printable};
 
@@ -55,21 +57,25 @@ pub fn gaps(header: &Header) -> impl Iterator<Item = String> {
     })
 }
 
-/// Formats the report, with its final newline; empty if none is wanted.
+/// Formats the report on the snapshot in `directory`, which is `shown` to the user; with its final newline, empty if
+/// none is wanted.
 pub fn render(
     kind: ReportFormat,
     header: &Header,
     facts: &RecordCounts,
     elapsed: Duration,
-    directory: &str,
+    shown: &str,
+    directory: &Path,
 ) -> String {
     match kind {
         ReportFormat::None => String::new(),
-        ReportFormat::Summary => summary(header, facts, elapsed, directory),
+        ReportFormat::Summary => summary(header, facts, elapsed, shown),
         ReportFormat::Json => {
             let warnings: Vec<_> = header.warnings.iter().map(|warning| &warning.detail).collect();
+            let Reference { provider_id, target } = Reference::new(header, directory);
             let report = json!({
-                "snapshot": directory, "exit_status": header.exit_status, "complete": header.complete,
+                "provider_id": provider_id, "ref": target,
+                "snapshot": shown, "exit_status": header.exit_status, "complete": header.complete,
                 "keep": header.keep,
                 "seconds": elapsed.as_secs_f64(), "processes": header.processes.len(), "paths": facts.paths,
                 "created": facts.created, "changed": facts.changed, "deleted": facts.deleted,

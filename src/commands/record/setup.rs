@@ -112,6 +112,7 @@ pub fn set_up(
         (Some(KeepLevel::Undo), _) | (None, Destination::Library) => Keep::Undo,
     };
     let report = match options.report {
+        _ if options.json => ReportFormat::Json,
         Some(report) => report,
         None if options.quiet || !io::stderr().is_terminal() => ReportFormat::None,
         None => ReportFormat::Summary,

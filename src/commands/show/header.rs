@@ -60,10 +60,10 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
         lines.line(key, style, &text)?;
     }
-    for rescue in interrupted::interrupted(snapshot.path()) {
+    for rescue in interrupted::interrupted(snapshot) {
         let text = format!(
             "interrupted: the same command completes it; what it overwrote is in {}",
-            quoted(rescue.as_os_str().as_bytes())
+            quoted(rescue.path.as_os_str().as_bytes())
         );
         lines.line("Restore", style::CHANGED, &text)?;
     }

@@ -1,0 +1,281 @@
+//! The net effect of several recordings, as if they were one.
+//!
+//! For each path the before-state of the oldest recording that changed it and the after-state of the newest one. In
+//! between, each must have found what the one before it had left: where it did not, somebody else has changed the
+//! path, and the chain is broken. Neighbour: `reader.rs`, which reads the content of each state from the bundle that
+//! has it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::blobs::Side;
+use super::change::PathEffect;
+use super::compare::{ContentId, Entries, content_id, recorded, state};
+use super::error::Error;
+use super::manifest::{FileRecord, FileType, Present, State};
+use super::reader::{Snapshot, part_key};
+use super::source::{ContentSource, locate};
+
+/// Several recordings as one.
+#[derive(Debug)]
+pub struct Net {
+    /// The one that stands for all.
+    pub snapshot: Snapshot,
+    /// The paths that somebody else changed between two of them.
+    pub breaks: Vec<ChainBreak>,
+}
+
+/// A path that was not as one recording had left it when the next one of those that changed it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainBreak {
+    /// The path.
+    pub path: Vec<u8>,
+    /// The number of the recording before the break, of those that the effect is of.
+    pub older: usize,
+    /// The number of the one after it.
+    pub newer: usize,
+}
+
+/// What recordings, the oldest first, have done together; one is taken as it is.
+///
+/// # Errors
+/// There is none.
+pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
+    let none = || Error::Format("no snapshot was named".to_owned());
+    if parts.len() < 2 {
+        return Ok(Net { snapshot: parts.pop().ok_or_else(none)?, breaks: Vec::new() });
+    }
+    let mut chains = Chains::default();
+    for (number, part) in parts.iter_mut().enumerate() {
+        let records = std::mem::take(&mut part.files);
+        chains.add(number, records.into_iter().map(|record| self_contained(record, number)).collect());
+        part.inputs = Vec::new();
+    }
+    let (oldest, newest) = (parts.first().ok_or_else(none)?, parts.last().ok_or_else(none)?);
+    let mut header = newest.header().clone();
+    header.started_at.clone_from(&oldest.header().started_at);
+    header.suppressed = parts.iter().flat_map(|part| part.header().suppressed.clone()).collect();
+    header.complete = parts.iter().all(|part| part.header().complete);
+    let path = newest.path().to_owned();
+    let files = chains.links.into_values().map(|link| link.record).collect();
+    Ok(Net { snapshot: Snapshot::of_parts(path, header, files, parts), breaks: chains.breaks })
+}
+
+#[derive(Debug, Default)]
+struct Chains {
+    links: BTreeMap<Vec<u8>, Link>,
+    breaks: Vec<ChainBreak>,
+}
+
+/// What is known of a path so far.
+#[derive(Debug)]
+struct Link {
+    record: FileRecord,
+    /// Whether one of the recordings so far has changed it.
+    is_changed: bool,
+    /// The newest one that has.
+    newest: usize,
+}
+
+impl Chains {
+    fn add(&mut self, number: usize, mut records: Vec<FileRecord>) {
+        self.share_between_hard_links(number, &mut records);
+        for record in records {
+            // What the shell that started the command had redirected is not the command's change.
+            let is_changed = PathEffect::of(&record) != PathEffect::None && !record.is_inherited_alone();
+            match self.links.get_mut(&record.path) {
+                Some(link) if link.is_changed && is_changed => {
+                    // What was back at its first state meanwhile is not lost there.
+                    let is_known = is_same_state(&link.record, Side::After, &record)
+                        || is_same_state(&link.record, Side::Before, &record);
+                    if !is_known {
+                        let path = record.path.clone();
+                        self.breaks.push(ChainBreak { path, older: link.newest, newer: number });
+                    }
+                    link.append(record);
+                    link.newest = number;
+                }
+                Some(link) if link.is_changed => {}
+                _ => {
+                    self.links.insert(record.path.clone(), Link { record, is_changed, newest: number });
+                }
+            }
+        }
+    }
+
+    /// A file that a recording changed under one of its names has changed under those, too, that other recordings
+    /// know it by.
+    fn share_between_hard_links(&mut self, number: usize, records: &mut [FileRecord]) {
+        let has_other_names = |record: &FileRecord| record.before.present().and_then(linked_file).is_some();
+        if !records.iter().any(has_other_names) {
+            return;
+        }
+        let mut known: HashMap<_, Vec<Vec<u8>>> = HashMap::new();
+        for (path, link) in self.links.iter().filter(|(_, link)| link.is_changed) {
+            if let Some(file) = link.record.after.present().and_then(linked_file) {
+                known.entry(file).or_default().push(path.clone());
+            }
+        }
+        let paths: HashSet<Vec<u8>> = records.iter().map(|record| record.path.clone()).collect();
+        for record in records {
+            let Some(file) = record.before.present().and_then(linked_file) else { continue };
+            let is_new = !self.links.contains_key(&record.path);
+            let changes_the_file =
+                PathEffect::of(record) != PathEffect::None && is_same_inode(&record.before, &record.after);
+            let mut earlier = None;
+            for other in known.get(&file).into_iter().flatten() {
+                let Some(link) = self.links.get_mut(other) else { continue };
+                if changes_the_file && !paths.contains(other) {
+                    (link.record.after, link.record.git_after) =
+                        (record.after.clone(), record.git_after.clone());
+                    link.newest = number;
+                }
+                if is_new && is_same_inode(&link.record.before, &record.before) {
+                    earlier = Some((link.record.before.clone(), link.record.git.clone()));
+                }
+            }
+            if let Some(earlier) = earlier {
+                (record.before, record.git) = earlier;
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Adds what a later recording did.
+    fn append(&mut self, later: FileRecord) {
+        let record = &mut self.record;
+        record.operations = record.operations.union(later.operations);
+        record.inherited &= later.inherited;
+        record.changed_by_name |= later.changed_by_name;
+        // A process or another name means nothing in another recording.
+        (record.renamed_from, record.renamed_to, record.process_count) = (None, None, None);
+        record.processes.clear();
+        (record.after, record.git_after) = (later.after, later.git_after);
+    }
+}
+
+/// What identifies a file with several names at a moment.
+fn linked_file(at: &Present) -> Option<(u64, u64, u64, u32, i64, u32)> {
+    (at.file_type == FileType::File && at.nlink > 1).then_some((
+        at.dev,
+        at.ino,
+        at.size,
+        at.mode,
+        at.mtime,
+        at.mtime_nsec,
+    ))
+}
+
+fn is_same_inode(one: &State, other: &State) -> bool {
+    let inode = |state: &State| state.present().map(|at| (at.file_type, at.dev, at.ino));
+    inode(one).is_some() && inode(one) == inode(other)
+}
+
+/// The record with states that tell where their contents are without the other one, and in which bundle.
+fn self_contained(mut record: FileRecord, part: usize) -> FileRecord {
+    let mut blob = None;
+    let mut git = record.git_after.clone().or_else(|| record.git.clone());
+    let oid = match locate(&record, Side::After) {
+        Ok(ContentSource::Git { oid, .. }) => Some(oid.to_owned()),
+        Ok(ContentSource::Blob { key, .. }) => {
+            blob = Some(part_key(part, key));
+            None
+        }
+        _ => None,
+    };
+    git.iter_mut().for_each(|git| git.oid.clone_from(&oid));
+    let digest = content_id(&record, Side::After);
+    record.git_after = git;
+    if let State::Present(present) = &mut record.after {
+        if let Some(ContentId::Digest(digest)) = digest {
+            present.digest = Some(digest);
+        }
+        present.blob = blob;
+    }
+    if let State::Present(present) = &mut record.before {
+        present.blob = present.blob.as_deref().map(|key| part_key(part, key));
+    }
+    record
+}
+
+/// Whether `newer` found the state that `older` has on `side`.
+fn is_same_state(older: &FileRecord, side: Side, newer: &FileRecord) -> bool {
+    let (Some(left), Some(found)) = (state(older, side).present(), newer.before.present()) else {
+        return state(older, side).present().is_none() == newer.before.present().is_none();
+    };
+    let ids = (content_id(older, side), content_id(newer, Side::Before));
+    let is_comparable = match &ids {
+        (Some(ContentId::Digest(one)), Some(ContentId::Digest(other))) => {
+            std::mem::discriminant(one) == std::mem::discriminant(other)
+        }
+        (Some(ContentId::Git(_)), Some(ContentId::Git(_))) => true,
+        _ => false,
+    };
+    if left.file_type == FileType::File && found.file_type == FileType::File && !is_comparable {
+        let file = |at: &Present| (at.dev, at.ino, at.size, at.mtime, at.mtime_nsec, at.mode);
+        return file(left) == file(found);
+    }
+    recorded(older, side, Entries::Ignore) == recorded(newer, Side::Before, Entries::Ignore)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::blobs::blob_key;
+    use crate::snapshot::samples::{commit, stored};
+    use crate::snapshot::source::Contents;
+    use crate::snapshot::{FileRecord, Operation};
+
+    /// A recording that found `/f` with one content and left it with another.
+    fn recording(before: &str, after: &str) -> Snapshot {
+        let directory = tempfile::tempdir().unwrap();
+        commit(directory.path(), |writer| {
+            let mut state = |side, text: &str| {
+                if text.is_empty() {
+                    return State::Absent { tombstone: side == Side::After };
+                }
+                let key = blob_key(side, b"/f");
+                stored(&writer.store_bytes(&key, text.as_bytes()).unwrap())
+            };
+            let (before, after) = (state(Side::Before, before), state(Side::After, after));
+            vec![FileRecord::new(b"/f", before, after, Operation::Write.into())]
+        });
+        Snapshot::open(directory.path()).unwrap()
+    }
+
+    fn breaks(recordings: &[(&str, &str)]) -> Vec<(usize, usize)> {
+        let net = net(recordings.iter().map(|(before, after)| recording(before, after)).collect()).unwrap();
+        net.breaks.iter().map(|one| (one.older, one.newer)).collect()
+    }
+
+    #[test]
+    fn each_content_is_read_from_the_recording_that_has_it() {
+        let parts = vec![recording("one", "two"), recording("two", ""), recording("", "four")];
+        let Net { snapshot, breaks } = net(parts).unwrap();
+        assert_eq!(breaks, []);
+        let [record] = snapshot.files() else { panic!("{:?}", snapshot.files()) };
+        let contents = Contents::new(&snapshot);
+        let text = |side| {
+            let mut bytes = Vec::new();
+            contents.copy(record, side, &mut bytes).unwrap();
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!([text(Side::Before), text(Side::After)], ["one", "four"]);
+    }
+
+    #[test]
+    fn what_somebody_else_changed_in_between_breaks_the_chain() {
+        assert_eq!(breaks(&[("1", "2"), ("2", "3"), ("3", "4")]), []);
+        assert_eq!(breaks(&[("1", "2"), ("x", "3"), ("3", "4")]), [(0, 1)]);
+        assert_eq!(breaks(&[("1", "2"), ("2", ""), ("x", "4")]), [(1, 2)]);
+        assert_eq!(breaks(&[("1", "2"), ("", "3")]), [(0, 1)]);
+        // Nothing is lost by going back to where it was meanwhile.
+        assert_eq!(breaks(&[("1", "2"), ("1", "3")]), []);
+    }
+
+    #[test]
+    fn one_recording_is_taken_as_it_is_and_none_is_an_error() {
+        assert_eq!(net(vec![recording("1", "2")]).unwrap().snapshot.parts().len(), 1);
+        assert!(net(Vec::new()).is_err());
+    }
+}

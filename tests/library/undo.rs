@@ -1,0 +1,280 @@
+//! `undo` and `redo`: one command and several, what stands in their way, and interruptions.
+
+use std::fs;
+
+use super::{library, log, run, verb};
+use nix::sys::signal::{Signal, kill};
+
+use crate::support::{Place, Run, User, assert_same, describe, scan, trace_program};
+
+#[test]
+fn undo_and_redo_go_back_and_forth_as_in_an_editor() {
+    for keep in ["undo", "all"] {
+        let place = Place::new();
+        place.write("f", "0");
+        place.write("large", vec![7; 3 << 20]);
+        for number in 1..=3 {
+            run(&place, &["--keep", keep], &format!("printf {number} > f; echo > new{number}; rm -f large"));
+            run(&place, &[], "cat f");
+        }
+        let f = || fs::read_to_string(place.at("f")).unwrap();
+        for number in [2, 1, 0] {
+            let said = verb(&place, &["undo"]).expect(0).stdout;
+            assert!(said.starts_with("undo ") && said.contains(&format!("printf {}", number + 1)), "{said}");
+            assert_eq!(f(), number.to_string());
+            assert!(!place.at(format!("new{}", number + 1)).exists());
+        }
+        assert_eq!(fs::read(place.at("large")).unwrap(), vec![7; 3 << 20]);
+        verb(&place, &["undo"]).expect(1);
+        assert!(log(&place, &[]).iter().all(|entry| entry["undone"].is_string()));
+        for number in [1, 2, 3] {
+            verb(&place, &["redo"]).expect(0);
+            assert_eq!(f(), number.to_string());
+        }
+        assert!(!place.at("large").exists());
+        verb(&place, &["redo"]).expect(1);
+        assert!(log(&place, &[]).iter().all(|entry| entry["undone"].is_null()));
+        // The plain verb counts, too, and so does an undo of an undo by its rescue.
+        let newest = log(&place, &[])[0]["id"].as_str().unwrap().to_owned();
+        verb(&place, &["restore", "--before", &newest]).expect(0);
+        assert!(log(&place, &[])[0]["undone"].is_string());
+        verb(&place, &["redo", &newest]).expect(0);
+        assert_eq!(f(), "3");
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!(f(), "2");
+    }
+}
+
+#[test]
+fn undo_of_an_older_command_names_what_came_later() {
+    let place = Place::new();
+    run(&place, &["--name", "first"], "echo 1 > f; echo 1 > g");
+    run(&place, &[], "echo 2 > f");
+    run(&place, &[], "echo 3 > other");
+    let refused = verb(&place, &["undo", "first"]).expect(1);
+    let ids: Vec<_> = log(&place, &[]).iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect();
+    let [newest, second, _] = ids.as_slice() else { panic!("{ids:?}") };
+    assert!(refused.stderr.contains(&format!("changed since by {second}: sh -c echo 2 > f")), "{refused:?}");
+    assert!(!refused.stderr.contains("echo 3"), "{refused:?}");
+    assert!(place.at("g").exists());
+    verb(&place, &["undo", &newest[..3]]).expect(2);
+    verb(&place, &["undo", "--dry-run", &newest[..4]]).expect(0);
+    assert!(place.at("other").exists());
+    verb(&place, &["undo", &newest[..4]]).expect(0);
+    assert!(!place.at("other").exists());
+    verb(&place, &["undo", newest]).expect(1);
+    verb(&place, &["redo", newest]).expect(0);
+    assert!(place.at("other").exists());
+    // An edit by hand is a conflict, and not lost.
+    place.write("f", "by hand");
+    verb(&place, &["undo", second]).expect(1);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "by hand");
+}
+
+#[test]
+fn undo_keeps_to_its_place_and_session() {
+    let place = Place::new();
+    place.prepare("git init -q one; git init -q two");
+    let at = |directory: &str, session: &str, arguments: &[&str]| -> Run {
+        let mut command = place.command();
+        command.current_dir(place.at(directory)).env("AGENT_SNAPSHOT_SESSION", session);
+        command.args(arguments).output().unwrap().into()
+    };
+    at("one", "a", &["run", "touch", "of-a"]).expect(0);
+    at("one", "b", &["run", "touch", "of-b"]).expect(0);
+    at("two", "a", &["run", "touch", "elsewhere"]).expect(0);
+    at("one", "a", &["undo"]).expect(0);
+    assert!(!place.at("one/of-a").exists() && place.at("one/of-b").exists());
+    assert!(place.at("two/elsewhere").exists());
+    at("one", "a", &["undo"]).expect(1);
+    at("one", "a", &["undo", "--all"]).expect(0);
+    assert!(place.at("one/of-b").exists() && !place.at("two/elsewhere").exists());
+}
+
+/// The working directory as far as an undo puts it back.
+fn tree(place: &Place) -> Vec<String> {
+    describe(&scan(&place.at("")), |_| false)
+}
+
+fn rescues(place: &Place) -> Vec<String> {
+    let names = fs::read_dir(library(place).join("snapshots")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.contains("-rescue-")).collect();
+    names.sort();
+    names
+}
+
+fn ids(place: &Place) -> Vec<String> {
+    log(place, &["--reads"]).iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn several_are_undone_as_one() {
+    for user in [User::Current, User::Nobody] {
+        let place = Place::of(user);
+        place.write("f", "0");
+        place.write("gone/a", "a");
+        place.write("large", vec![7; 2 << 20]);
+        place.write("mode", "m");
+        let mut trees = vec![tree(&place)];
+        for script in [
+            "echo 1 > f; echo temporary > made-and-removed; mv large larger",
+            "echo 2 >> f; rm -r gone; rm made-and-removed; mkdir -p new/deep; echo x > new/deep/x",
+            "mkdir gone; echo other > gone/b; chmod 600 mode; ln -s f link; mv new moved; truncate -s 10 larger",
+            "echo 4 > f; rm moved/deep/x; echo again > made-and-removed",
+        ] {
+            run(&place, &["--session", "s"], script);
+            trees.push(tree(&place));
+        }
+        let ids = ids(&place);
+        for (arguments, number) in [
+            (vec!["-n", "3"], 1),
+            (vec!["--since", "1h"], 0),
+            (vec!["--session", "s"], 0),
+            (vec![ids[0].as_str(), &ids[1]], 2),
+            (vec![ids[2].as_str(), "--with-later"], 1),
+        ] {
+            let before = rescues(&place).len();
+            verb(&place, &[&["undo"], arguments.as_slice()].concat()).expect(0);
+            assert_same(&tree(&place), &trees[number], &format!("{arguments:?}"));
+            assert_eq!(rescues(&place).len(), before + 1, "{arguments:?}");
+            let undone = log(&place, &[]).iter().filter(|entry| entry["undone"].is_string()).count();
+            assert_eq!(undone, trees.len() - 1 - number, "{arguments:?}");
+            verb(&place, &["redo"]).expect(0);
+            assert_same(&tree(&place), &trees[4], "");
+            assert!(log(&place, &[]).iter().all(|entry| entry["undone"].is_null()));
+        }
+        let json = verb(&place, &["undo", "-n", "9", "--json"]).expect(0);
+        assert!(json.stderr.contains("there are only 4 commands to undo here, not 9"), "{json:?}");
+        let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(json["recordings"].as_array().unwrap().len(), 4);
+        assert_same(&tree(&place), &trees[0], "");
+        // One of them brings all of them back: they were undone as one.
+        verb(&place, &["redo", &ids[2]]).expect(0);
+        assert_same(&tree(&place), &trees[4], "");
+    }
+}
+
+#[test]
+fn broken_chain_is_a_conflict_that_names_who_broke_it() {
+    let place = Place::new();
+    place.write("f", "0");
+    run(&place, &["--name", "one"], "echo 1 > f; echo 1 > temporary");
+    run(&place, &["--name", "two"], "echo 2 > f");
+    run(&place, &["--name", "three"], "echo 3 > f; echo three > g");
+    let two = ids(&place)[1].clone();
+    let refused = verb(&place, &["undo", "one", "three"]).expect(1);
+    assert!(refused.stderr.contains(&format!("f: between {} and {}", ids(&place)[2], ids(&place)[0])));
+    assert!(refused.stderr.contains(&format!("it was changed by {two} (sh -c echo 2 > f)")), "{refused:?}");
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "3\n");
+    assert!(place.at("g").exists() && rescues(&place).is_empty());
+    // By hand, of what is gone again at the end: its bytes are still those of nobody else.
+    place.write("temporary", "by hand");
+    run(&place, &[], "rm temporary");
+    let refused = verb(&place, &["undo", "-n", "4"]).expect(1);
+    assert!(refused.stderr.contains("temporary: between"), "{refused:?}");
+    assert!(refused.stderr.contains("it was changed by something that was not recorded"), "{refused:?}");
+    verb(&place, &["undo", "-n", "4", "--force"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "0");
+    assert!(!place.at("g").exists() && !place.at("temporary").exists());
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "3\n");
+    // What came last by hand is overwritten by force alone, and then kept.
+    place.write("f", "by hand");
+    verb(&place, &["undo", "-n", "4"]).expect(1);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "by hand");
+    verb(&place, &["undo", "-n", "4", "--force"]).expect(0);
+    let rescue = library(&place).join("snapshots").join(rescues(&place).last().unwrap());
+    let kept = verb(&place, &["cat", "--before", &rescue.display().to_string(), "f"]).expect(0);
+    assert_eq!(kept.stdout, "by hand");
+}
+
+#[test]
+fn later_ones_go_with_an_older_one_if_that_is_wanted() {
+    let place = Place::new();
+    run(&place, &["--name", "first"], "mkdir d; echo 1 > f");
+    let start = tree(&place);
+    run(&place, &["--name", "makes"], "mkdir d/sub");
+    run(&place, &["--name", "independent"], "echo > other");
+    run(&place, &["--name", "below"], "echo > d/sub/x; echo > shared");
+    run(&place, &["--name", "follows"], "echo more >> shared");
+    run(&place, &["--name", "apart"], "echo > apart");
+    let refused = verb(&place, &["undo", "makes"]).expect(1);
+    let ids = ids(&place);
+    let (follows, below) = (&ids[1], &ids[2]);
+    assert!(refused.stderr.contains(&format!("changed since by {below}")), "{refused:?}");
+    assert!(refused.stderr.contains("undo --with-later"), "{refused:?}");
+    let said = verb(&place, &["undo", "--with-later", "makes"]).expect(0).stdout;
+    assert!(said.contains(follows) && said.contains(below), "{said}");
+    assert!(place.at("other").exists() && place.at("apart").exists());
+    fs::remove_file(place.at("other")).unwrap();
+    fs::remove_file(place.at("apart")).unwrap();
+    assert_same(&tree(&place), &start, "");
+}
+
+#[test]
+fn hard_links_that_several_commands_changed_stay_linked() {
+    let place = Place::new();
+    place.write("a", "0");
+    place.hard_link("a", "b");
+    let mut trees = vec![tree(&place)];
+    for script in ["printf 1 >> a", "printf 2 >> b", "printf 3 >> a; ln b c", "printf 4 >> c; rm a"] {
+        run(&place, &[], script);
+        trees.push(tree(&place));
+    }
+    for number in 1..=4 {
+        verb(&place, &["undo", "-n", &number.to_string()]).expect(0);
+        assert_same(&tree(&place), &trees[4 - number], &number.to_string());
+        verb(&place, &["redo"]).expect(0);
+        assert_same(&tree(&place), &trees[4], &number.to_string());
+    }
+}
+
+#[test]
+fn undo_of_several_that_was_killed_is_completed_by_the_same_one() {
+    let place = Place::new();
+    for number in 0..8 {
+        place.write(&format!("edited-{number}"), format!("old {number}"));
+        place.write(&format!("gone/{number}/file"), "gone");
+    }
+    place.write("in-place", "old");
+    place.hard_link("in-place", "other-name");
+    let trees = [tree(&place), {
+        run(&place, &[], "for i in 0 1 2 3 4 5; do echo 1 > edited-$i; done; printf longer > in-place");
+        run(&place, &[], "rm -r gone; mkdir -p made/deep; for i in 1 2 3; do echo > made/deep/$i; done");
+        run(&place, &[], "for i in 3 4 5 6 7; do echo 3 > edited-$i; done; mv made/deep/1 made/moved");
+        tree(&place)
+    }];
+    let arguments = ["undo", "-n", "3", "--all"].map(std::ffi::OsStr::new);
+    let (calls, status) = trace_program(&place, arguments, |_, _| {});
+    assert_eq!(status, Some(0));
+    assert_same(&tree(&place), &trees[0], "not killed");
+    verb(&place, &["redo"]).expect(0);
+    let mut interrupted = 0;
+    for part in 1..16 {
+        let (_, status) = trace_program(&place, arguments, |pid, call| {
+            if call >= calls * part / 16 {
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+        });
+        let mut said = Vec::new();
+        if rescues(&place).iter().any(|name| name.ends_with(".unfinished")) {
+            interrupted += 1;
+            // Whoever asks for another undo is told what is in the way.
+            let other = verb(&place, &["undo", "-n", "2"]);
+            assert!(other.status == 0 || other.stderr.contains(": agent-snapshot undo "), "{other:?}");
+            if other.status == 0 {
+                said.push(verb(&place, &["redo"]).expect(0));
+            }
+            said.push(other);
+        }
+        if status.is_none() {
+            said.push(verb(&place, &["undo", "-n", "3"]).expect(0));
+        }
+        assert_same(&tree(&place), &trees[0], &format!("{part}: {said:?}"));
+        said.push(verb(&place, &["redo"]).expect(0));
+        assert_same(&tree(&place), &trees[1], &format!("{part}: {said:?}"));
+        assert!(rescues(&place).iter().all(|name| !name.ends_with(".unfinished")), "{part}: {said:?}");
+    }
+    assert!(interrupted > 0);
+}
