@@ -9,11 +9,11 @@
 //! `suppressed` shows the rules by their names.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags};
@@ -127,8 +127,13 @@ impl Environment {
     }
 
     fn ignore_file(&self) -> Option<PathBuf> {
-        let path = self.expand(IGNORE_FILE.as_bytes())?;
-        Some(PathBuf::from(OsStr::from_bytes(&path)))
+        self.config_file("ignore.json")
+    }
+
+    /// A file of our configuration directory; none if no home directory is known.
+    pub fn config_file(&self, name: &str) -> Option<PathBuf> {
+        let directory = self.expand(b"$XDG_CONFIG_HOME/agent-snapshot")?;
+        Some(PathBuf::from(OsString::from_vec(directory)).join(name))
     }
 }
 
@@ -404,6 +409,14 @@ fn read_list(file: &Path) -> Result<Option<Vec<String>>, Error> {
 /// Puts the default list in place whole, or not at all where something is there already.
 fn create_list(file: &Path) -> io::Result<()> {
     let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    // Root may have the home of somebody else, who could not use a directory of root's.
+    let nearest = directory.ancestors().find_map(|above| fs::metadata(above).ok());
+    if nearest.is_some_and(|nearest| nearest.uid() != rustix::process::geteuid().as_raw()) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it would be in a directory of another user",
+        ));
+    }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let (temporary, new) = create_beside(directory)?;
     let written = write_default(new).and_then(|()| rename_new(&temporary, file));
