@@ -318,7 +318,7 @@ fn capture(criterion: &mut Criterion) {
     let start = || {
         let blobs = tempfile::tempfile().unwrap();
         let writer = BlobWriter::new(blobs.try_clone().unwrap(), Compression::Snappy).unwrap();
-        let losses = Losses::new(Box::new(|_| true));
+        let losses = Losses::new(Box::new(|_| true), None);
         Capture::new(writer, blobs, Arc::clone(&directory), OnLoss::Warn, losses)
     };
     let small = ("5,000 small files", files.small_bytes(), files.small.as_slice());

@@ -1,12 +1,13 @@
 //! The verbs, one file for each.
 //!
 //! The only place that prints. A verb is a function from its options and a [`Console`] to a
-//! [`VerbResult`]. Neighbours: `cli` has the options, `exit.rs` the exit statuses; `restore`, `observe` and
+//! [`VerbResult`]. `shell.rs` is no verb but another program. Neighbours: `cli` has the options, `exit.rs` the exit statuses; `restore`, `observe` and
 //! `snapshot` do the work.
 
 pub mod branch;
 pub mod cat;
 pub mod completions;
+mod config;
 pub mod diff;
 pub mod exit;
 mod json;
@@ -21,6 +22,7 @@ pub mod recover;
 pub mod redo;
 pub mod restore;
 pub mod run;
+pub mod shell;
 pub mod show;
 #[cfg(test)]
 mod testing;

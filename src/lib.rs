@@ -9,7 +9,7 @@
 //! A module uses only those that its arrows lead to, directly or through others:
 //!
 //! ```text
-//! main → commands → cli
+//! main → commands → cli          (src/main.rs, and src/bin/ for agent-snapshot-bash)
 //!        commands → observe → trace
 //!                   observe → git, snapshot
 //!        commands → restore → snapshot → git
@@ -18,7 +18,7 @@
 //! ```
 //!
 //! - [`cli`]: the command line, as plain options.
-//! - [`commands`]: one file per verb, and the only place that prints.
+//! - [`commands`]: one file per verb, and the only place that prints; `shell.rs` is the program agent-snapshot-bash.
 //! - [`trace`]: follows a tree of threads. Knows system calls, registers and memory; no files, no snapshots.
 //! - [`observe`]: what a system call means for which path: the recorder, and its ledger of names and inodes.
 //! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshots.

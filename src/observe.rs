@@ -9,7 +9,7 @@
 //! - `journal.rs`: what is put on file before a call continues, for the case that everything is killed.
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
-//! - [`losses`]: tells at once which bytes are lost. [`processes`]: the process table. [`warnings`]: gaps and
+//! - [`losses`]: tells at once which bytes or privileges are lost. [`processes`]: the process table. [`warnings`]: gaps and
 //!   notes.
 //! - [`finish`]: the end of a recording: the states after, and the records of the manifest.
 
@@ -29,5 +29,6 @@ pub mod resolve;
 pub mod warnings;
 
 pub use calls::descriptors::unseen_kind;
+pub use calls::own_program::{identity_of, own_programs};
 pub use calls::{inherited, program};
 pub use recorder::{Events, Options, Recorder};

@@ -10,6 +10,7 @@ mod races;
 mod readme;
 mod record;
 mod recover;
+mod shell;
 mod show;
 mod sparse;
 mod support;

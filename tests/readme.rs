@@ -21,7 +21,7 @@ use agent_snapshot::trace::syscalls;
 use clap::Parser as _;
 use regex::Regex;
 
-use crate::support::BINARY;
+use crate::support::{BINARY, SHELL};
 
 /// Who root becomes to be an ordinary user.
 const NOBODY: u32 = 65534;
@@ -123,6 +123,7 @@ impl Home {
         let home = Home { home, bin };
         // Where it was built an ordinary user may not go.
         home.install("agent-snapshot", Path::new(BINARY));
+        home.install("agent-snapshot-bash", Path::new(SHELL));
         home
     }
 

@@ -18,13 +18,17 @@ use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 pub use bundle::{States, commit, file_record, header, make_bundle, records};
 pub use place::{Place, Run, SmallFilesystem};
 pub use process::{
-    command_of, descendants, kill, trace_program, trace_restore, trace_verb, traced_by, tracer_of, wait,
+    command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by, tracer_of,
+    wait,
 };
 pub use tree::{Entry, Tree, assert_same, describe, describe_recorded, scan, scan_without};
 pub use user::{NOBODY, User, give_away, is_root, needs_root};
 
 /// The built binary.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_agent-snapshot");
+
+/// The built shell.
+pub const SHELL: &str = env!("CARGO_BIN_EXE_agent-snapshot-bash");
 
 /// The exit status of a test program that can't do here what it is for.
 pub const SKIPPED: i32 = 77;

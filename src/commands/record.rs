@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
@@ -42,17 +43,32 @@ use crate::trace::sys::{self, Tid};
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
-use report::say;
+pub use report::Messages;
 pub use setup::Destination;
 use setup::{Setup, program, set_up};
 use tracing::Handover;
 
-/// Records the command; if a signal ended it, that signal ends this process, too.
+/// Records the command of `options`; if a signal ended it, that signal ends this process, too.
 pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
+    let messages = Messages::new(options.quiet);
+    run_program(options, None, destination, &messages)
+}
+
+/// Records the program in `file`, with the arguments of `options`, into the library, as a shell: its status is the
+/// command's, whatever becomes of the recording.
+pub fn run_as_shell(options: cli::RecordingOptions, file: PathBuf, messages: &Messages) -> Exit {
+    run_program(options, Some(file), Destination::Library, messages)
+}
+
+fn run_program(
+    options: cli::RecordingOptions,
+    file: Option<PathBuf>,
+    destination: Destination,
+    messages: &Messages,
+) -> Exit {
     // Before any descriptor of ours is opened, so that closed ones stay closed in the command.
     fill_standard_streams();
     let attributes = ProcessAttributes::replace();
-    let quiet = options.quiet;
     let unavailable = options.if_unavailable.unwrap_or(match destination {
         Destination::Directory(_) => IfUnavailable::Fail,
         Destination::Library => IfUnavailable::Run,
@@ -60,64 +76,64 @@ pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
     // To whoever records all that they run, the command matters more than its recording.
     let is_optional = destination == Destination::Library && unavailable == IfUnavailable::Run;
     let strict = options.strict;
-    let program = match program(&options, attributes) {
+    let program = match program(&options, file, attributes) {
         Ok(program) => program,
         Err(refusal) => {
-            say(&refusal.message);
+            messages.say(&refusal.message);
             return refusal.exit;
         }
     };
-    let (setup, directory) = match set_up(options, program.clone(), &destination) {
+    let (setup, directory) = match set_up(options, program.clone(), &destination, messages) {
         Ok(decided) => decided,
-        Err(refusal) if is_optional => return run_unrecorded(&refusal.message, &program),
+        Err(refusal) if is_optional => return run_unrecorded(&refusal.message, &program, messages),
         Err(refusal) => {
-            say(&refusal.message);
+            messages.say(&refusal.message);
             return refusal.exit;
         }
     };
-    if !quiet {
-        setup.ignore.notes().iter().for_each(|note| say(note));
-    }
+    setup.ignore.notes().iter().for_each(|note| messages.note(note));
     let named = setup.options.command.first().map(|name| printable(name.as_bytes()).into_owned());
     let named = named.unwrap_or_default();
     let made = directory.made().clone();
-    let (mut ending, directory) = match start(setup, directory) {
+    let (mut ending, directory) = match start(setup, directory, messages) {
         Ok((front, directory)) => (front.run(), Some(directory)),
         Err(why) => (Ending::Failed(why), None),
     };
     if let (Ending::Lost(held), Some(directory)) = (&mut ending, directory) {
-        recover_lost(directory, std::mem::take(held));
+        recover_lost(directory, std::mem::take(held), messages);
     }
     if !ending.leaves_a_snapshot() {
         // Directories that are not empty stay.
         made.remove();
     }
     match ending {
-        Ending::Recorded(end, done) => match report_outcome(&done, strict) {
+        Ending::Recorded(end, done) => match report_outcome(&done, strict, messages) {
             Some(exit) => exit,
             None => end_as(end),
         },
         Ending::Detached(end) => end_as(end),
-        Ending::TimedOut(done) => report_outcome(&done, strict).unwrap_or(Exit::TimedOut),
+        Ending::TimedOut(done) => report_outcome(&done, strict, messages).unwrap_or(Exit::TimedOut),
         Ending::Denied(why) if unavailable == IfUnavailable::Run => match outer_recorder() {
             Some(recorder) => {
-                say(&format!("process {recorder} records this already: there is no snapshot of its own"));
-                execute(&program)
+                messages.say(&format!(
+                    "process {recorder} records this already: there is no snapshot of its own"
+                ));
+                execute(&program, messages)
             }
-            None => run_unrecorded(&why, &program),
+            None => run_unrecorded(&why, &program, messages),
         },
-        Ending::Failed(why) if is_optional => run_unrecorded(&why, &program),
+        Ending::Failed(why) if is_optional => run_unrecorded(&why, &program, messages),
         Ending::Denied(why) | Ending::Failed(why) => {
-            say(&why);
+            messages.say(&why);
             Exit::Failure
         }
-        Ending::NotExecuted(errno) => not_executed(&named, &io::Error::from_raw_os_error(errno)),
+        Ending::NotExecuted(errno) => not_executed(&named, &io::Error::from_raw_os_error(errno), messages),
         Ending::Lost(_) => Exit::Failure,
     }
 }
 
 /// Recovers what the killed tracing process had recorded, with the files that only a descriptor holds.
-fn recover_lost(directory: SnapshotDir, mut held: HashMap<u32, File>) {
+fn recover_lost(directory: SnapshotDir, mut held: HashMap<u32, File>, messages: &Messages) {
     let lost = "the tracing process was killed, and the command with it";
     let recovered = match (held.remove(&held::JOURNAL), held.remove(&held::BLOBS)) {
         (Some(journal), Some(blobs)) => recover::put_back(directory, &journal, &blobs),
@@ -126,26 +142,26 @@ fn recover_lost(directory: SnapshotDir, mut held: HashMap<u32, File>) {
     match recovered.and_then(|directory| recover::recover(directory, held)) {
         Ok(Recovery::Done(recovered)) => {
             let place = shell_word(recovered.path.as_os_str().as_bytes());
-            say(&format!("{lost}; what had been changed was recovered and is in {place}"));
-            recovered.missing.iter().for_each(|(path, why)| say(&not_recovered(path, why)));
+            messages.say(&format!("{lost}; what had been changed was recovered and is in {place}"));
+            recovered.missing.iter().for_each(|(path, why)| messages.say(&not_recovered(path, why)));
         }
         Ok(Recovery::Nothing | Recovery::Unneeded) => {
-            say(&format!("{lost}; nothing had been changed, and there is no snapshot"));
+            messages.say(&format!("{lost}; nothing had been changed, and there is no snapshot"));
         }
-        Err(error) => say(&format!("{lost}; there is no snapshot: {error}")),
+        Err(error) => messages.say(&format!("{lost}; there is no snapshot: {error}")),
     }
 }
 
 /// Reports the outcome of the recording; an exit if that is a failure of ours.
-fn report_outcome(done: &RecordingOutcome, strict: bool) -> Option<Exit> {
+fn report_outcome(done: &RecordingOutcome, strict: bool, messages: &Messages) -> Option<Exit> {
     if let Some(error) = &done.error {
-        say(&format!("no snapshot was written: {error}"));
-        return Some(Exit::Failure);
+        messages.warn_unrecorded(&format!("no snapshot was written: {error}"));
+        return (!messages.are_of_shell()).then_some(Exit::Failure);
     }
-    done.notes.iter().for_each(|note| say(note));
+    done.notes.iter().for_each(|note| messages.say(note));
     report::print(&done.report);
     if strict && !done.complete {
-        say("the recording is incomplete (--strict)");
+        messages.say("the recording is incomplete (--strict)");
         return Some(Exit::Failure);
     }
     None
@@ -159,29 +175,29 @@ fn end_as(end: CommandEnd) -> Exit {
 }
 
 /// Runs the program, and says why that is not recorded.
-fn run_unrecorded(why: &str, program: &Program) -> Exit {
-    say(&format!("{why}; the command runs unrecorded"));
-    execute(program)
+fn run_unrecorded(why: &str, program: &Program, messages: &Messages) -> Exit {
+    messages.warn_unrecorded(&format!("{why}; the command runs unrecorded"));
+    execute(program, messages)
 }
 
 /// The process of ours that traces this one, if one does.
-fn outer_recorder() -> Option<String> {
+pub fn outer_recorder() -> Option<String> {
     let status = ProcStatus::of(Tid(std::process::id().cast_signed()))?;
     let tracer = status.line("TracerPid:")?.to_owned();
     let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).ok()?;
-    (name.trim_end() == "agent-snapshot").then_some(tracer)
+    (name.trim_end().as_bytes() == tracing::RECORDER_NAME.to_bytes()).then_some(tracer)
 }
 
 /// Becomes the program.
-fn execute(program: &Program) -> Exit {
+fn execute(program: &Program, messages: &Messages) -> Exit {
     let error = program.execute();
     let named = program.argv.first().map(|name| printable(name.to_bytes()));
-    not_executed(&named.unwrap_or_default(), &error)
+    not_executed(&named.unwrap_or_default(), &error, messages)
 }
 
 /// Reports why the command was not executed.
-fn not_executed(named: &str, error: &io::Error) -> Exit {
-    say(&format!("execute {named}: {error}"));
+pub fn not_executed(named: &str, error: &io::Error, messages: &Messages) -> Exit {
+    messages.say(&format!("execute {named}: {error}"));
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => Exit::NotFound,
         _ => Exit::NotExecutable,
@@ -189,7 +205,11 @@ fn not_executed(named: &str, error: &io::Error) -> Exit {
 }
 
 /// Starts the command's process, and the one that traces it; in those, this does not return.
-fn start(mut setup: Setup, directory: SnapshotDir) -> Result<(Front, SnapshotDir), String> {
+fn start(
+    mut setup: Setup,
+    directory: SnapshotDir,
+    messages: &Messages,
+) -> Result<(Front<'_>, SnapshotDir), String> {
     let failed = |error: io::Error| format!("start the recording: {error}");
     let wanted = match setup.options.mechanism {
         cli::Mechanism::Auto => Interception::Notifications,
@@ -204,6 +224,6 @@ fn start(mut setup: Setup, directory: SnapshotDir) -> Result<(Front, SnapshotDir
     let (channel, held, directory) = tracing::start(&mut setup, directory, handover).map_err(failed)?;
     let Setup { options, inherited, .. } = setup;
     let front =
-        Front::new(channel, held, command, signals, options.survivors, options.quiet, inherited.descriptors);
+        Front::new(channel, held, command, signals, options.survivors, messages, inherited.descriptors);
     Ok((front, directory))
 }

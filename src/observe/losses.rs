@@ -1,8 +1,10 @@
-//! Tells the user at once which bytes are lost, or which calls are refused so that none are.
+//! Tells the user at once which bytes are lost, or which calls are refused so that none are; and which program
+//! loses its privilege.
 //!
 //! The first few by their path, then how many more, at most once a second: with the next one, and at the
 //! end. What the manifest says of it is in `warnings.rs`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,9 @@ pub struct Losses {
     say: Say,
     lost: Mutex<Told>,
     refused: Mutex<Told>,
+    /// Where the programs are listed that run unrecorded, if a shell records.
+    config: Option<String>,
+    privilege: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -32,9 +37,32 @@ struct Told {
 }
 
 impl Losses {
-    /// Nothing so far; what comes is passed to `say`.
-    pub fn new(say: Say) -> Losses {
-        Losses { say, lost: Mutex::default(), refused: Mutex::default() }
+    /// Nothing so far; what comes is passed to `say`. In `config` a user can list programs that run unrecorded.
+    pub fn new(say: Say, config: Option<String>) -> Losses {
+        Losses {
+            say,
+            lost: Mutex::default(),
+            refused: Mutex::default(),
+            config,
+            privilege: AtomicBool::default(),
+        }
+    }
+
+    /// A program runs without the privilege of its set-ID bit; told of the first one.
+    pub fn privilege(&self, path: &[u8]) {
+        if self.privilege.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let program = printable(path);
+        let name = program.rsplit('/').next().unwrap_or_default();
+        let way_out = match &self.config {
+            Some(config) => format!(
+                "; to run it unrecorded, add unrecorded = [\"{name}\"] to [shell] in {config}, or set \
+                 AGENT_SNAPSHOT=off"
+            ),
+            None => String::new(),
+        };
+        (self.say)(&format!("{program} has lost its set-ID privilege because it is recorded{way_out}"));
     }
 
     /// A call went on and may have destroyed the bytes of a file, which are not kept.
@@ -122,7 +150,7 @@ mod tests {
             into.lock().unwrap().push(message.to_owned());
             true
         };
-        (Losses::new(Box::new(say)), said)
+        (Losses::new(Box::new(say), None), said)
     }
 
     #[test]
@@ -148,10 +176,11 @@ mod tests {
     fn what_was_not_passed_on_is_counted_later() {
         let said = Said::default();
         let into = Arc::clone(&said);
-        let losses = Losses::new(Box::new(move |message| {
+        let say: Say = Box::new(move |message| {
             into.lock().unwrap().push(message.to_owned());
             !message.contains("/a")
-        }));
+        });
+        let losses = Losses::new(say, None);
         losses.lost(b"/a", BlobOmitted::NoSpace);
         losses.lost(b"/b", BlobOmitted::NoSpace);
         losses.finish();

@@ -26,6 +26,8 @@ pub struct Policy {
     own: OwnDirectories,
     /// Our user.
     pub uid: u32,
+    /// Whether set-ID programs lose their privilege because of the recording.
+    pub drops_set_id: bool,
     /// How often each rule left something out.
     pub suppressed: Counts,
 }
@@ -43,7 +45,9 @@ impl Policy {
     /// The policy of a recording with directories of its own.
     pub fn new(ignore: Ignore, own: OwnDirectories) -> Policy {
         let uid = rustix::process::geteuid().as_raw();
-        Policy { ignore, own, uid, suppressed: Counts::default() }
+        // If it is set already, they have none anyway.
+        let drops_set_id = uid != 0 && !rustix::thread::no_new_privs().unwrap_or(false);
+        Policy { ignore, own, uid, drops_set_id, suppressed: Counts::default() }
     }
 
     /// Whether a path is the library's own; with `moves`, also whether the library is below it.

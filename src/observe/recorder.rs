@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
-use super::calls::own_program::own_program;
+use super::calls::own_program::own_programs;
 use super::capture::Capture;
 use super::ledger::Ledger;
 use super::ledger::ids::ProcessId;
@@ -79,7 +79,7 @@ impl Recorder {
         let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring } = options;
         let recording = Recording {
             allow_io_uring,
-            own_program: own_program(),
+            own_programs: own_programs(),
             policy: Policy::new(ignore, own),
             credentials: Credentials::of(Tid(std::process::id().cast_signed())),
             resolver: Resolver::default(),

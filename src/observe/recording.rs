@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use super::calls::own_program::ProgramIdentity;
 use super::finish::after::Interim;
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
@@ -32,8 +33,8 @@ use crate::trace::syscalls::{Access, Effect, FileRef};
 pub struct Recording {
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
-    /// Device and inode number of our own program.
-    pub own_program: Option<(u64, u64)>,
+    /// Our own programs.
+    pub own_programs: Vec<ProgramIdentity>,
     pub policy: Policy,
     /// Our own, which those of the tree are compared with.
     pub credentials: Option<Credentials>,

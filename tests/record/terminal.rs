@@ -7,10 +7,9 @@ use std::os::fd::AsFd;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::support::{BINARY, MECHANISMS, Place, bytes, has, program, wait};
+use crate::support::{BINARY, MECHANISMS, Place, bytes, has, open_pty, program, wait};
 
 /// Longer than any answer takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,18 +21,6 @@ struct Terminal {
     /// What was shown, from where the last answer ended.
     shown: String,
     place: Place,
-}
-
-/// Both ends of a terminal, which no other child inherits.
-fn open_pty() -> (File, File) {
-    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let master = nix::pty::posix_openpt(flags).unwrap();
-    nix::pty::grantpt(&master).unwrap();
-    nix::pty::unlockpt(&master).unwrap();
-    let name = nix::pty::ptsname_r(&master).unwrap();
-    let slave = nix::fcntl::open(name.as_str(), flags, nix::sys::stat::Mode::empty()).unwrap();
-    let master = master.as_fd().try_clone_to_owned().unwrap();
-    (master.into(), slave.into())
 }
 
 /// The processes of a group, for a test that fails.

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 
 use agent_snapshot::snapshot::{FileType, State};
 
+use super::killed::kills;
 use crate::support::*;
 
 /// The bytes that any rescue holds of a path, and those that are there.
@@ -142,11 +143,11 @@ fn directories_opened_by_a_killed_restore_are_closed_by_the_next() {
     let (calls, status) = trace_restore(&shut_tree(), &["--before"], |_, _| {});
     assert_eq!(status, Some(0));
     let mut left_open = 0;
-    for at in calls / 4..calls {
+    for (number, at) in kills(calls / 4, calls, 40).enumerate() {
         let place = shut_tree();
         trace_restore(&place, &["--before"], |pid, calls| {
             if calls >= at {
-                let _ = kill(pid, if at % 2 == 0 { Signal::SIGKILL } else { Signal::SIGTERM });
+                let _ = kill(pid, if number % 2 == 0 { Signal::SIGKILL } else { Signal::SIGTERM });
             }
         });
         left_open += u32::from(mode(&place, "shut") != 0);

@@ -186,7 +186,7 @@ fn small_scene() -> (Place, States) {
 
 /// The calls of a restore between the first and the last that matter: `AGENT_SNAPSHOT_CASES` above them
 /// takes each, else so many are taken.
-fn kills(first: u64, last: u64, few: u32) -> impl Iterator<Item = u64> {
+pub fn kills(first: u64, last: u64, few: u32) -> impl Iterator<Item = u64> {
     let step = (last - first).div_ceil(u64::from(cases(few))).max(1);
     (first..last).step_by(usize::try_from(step).unwrap())
 }

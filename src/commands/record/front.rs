@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, Signal, kill_current_process_group, kill
 use super::channel::{Channel, CommandEnd, Moment, RecordingOutcome, ToFront, ToTracer};
 use super::descriptors::{self, wait_readable};
 use super::held::HeldFiles;
-use super::report::say;
+use super::report::Messages;
 use super::witness::Witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
@@ -60,7 +60,7 @@ impl Ending {
 }
 
 /// The state of the front.
-pub struct Front {
+pub struct Front<'m> {
     channel: Channel,
     held: HeldFiles,
     /// The command's process, which is our child.
@@ -70,7 +70,7 @@ pub struct Front {
     signals: OwnedFd,
     witness: Witness,
     survivors: Survivors,
-    quiet: bool,
+    messages: &'m Messages,
     /// The inherited descriptors, which are the command's.
     inherited: Vec<InheritedFd>,
     ended: Option<(CommandEnd, Instant)>,
@@ -86,7 +86,7 @@ pub struct Front {
     listener: Option<OwnedFd>,
 }
 
-impl Front {
+impl<'m> Front<'m> {
     /// A front for the command and for the tracing process at the other end of `channel`; all signals have to
     /// be blocked.
     pub fn new(
@@ -95,9 +95,9 @@ impl Front {
         command: Tid,
         signals: OwnedFd,
         survivors: Survivors,
-        quiet: bool,
+        messages: &'m Messages,
         inherited: Vec<InheritedFd>,
-    ) -> Front {
+    ) -> Front<'m> {
         Front {
             channel,
             held,
@@ -106,7 +106,7 @@ impl Front {
             signals,
             witness: Witness::start(),
             survivors,
-            quiet,
+            messages,
             inherited,
             ended: None,
             survivors_reported: false,
@@ -165,10 +165,10 @@ impl Front {
             && Instant::now() >= since + PATIENCE
         {
             self.survivors_reported = true;
-            if self.survivors == Survivors::Wait && !self.quiet {
+            if self.survivors == Survivors::Wait {
                 let processes =
                     self.tracer.as_ref().map_or_else(String::new, |(tracer, _)| traced_by(*tracer));
-                say(&format!(
+                self.messages.note(&format!(
                     "the command has ended; waiting for {processes} (Ctrl-C continues the recording in the background)"
                 ));
             }
@@ -299,7 +299,7 @@ impl Front {
             }
             ToFront::Detached { timed_out, no_snapshot } => {
                 if let Some(why) = no_snapshot {
-                    say(&format!(
+                    self.messages.say(&format!(
                         "no first snapshot was written: {why}; there will be one when the last process ends"
                     ));
                 }
@@ -316,7 +316,7 @@ impl Front {
                 })
             }
             ToFront::Note(note) => {
-                say(&note);
+                self.messages.say(&note);
                 None
             }
             ToFront::Done(done) => {

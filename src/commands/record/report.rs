@@ -1,5 +1,6 @@
-//! The report at the end of a recording: a few lines to read, or one JSON object.
+//! What a recording prints: its messages, and the report at the end, a few lines to read or one JSON object.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -115,12 +116,58 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
     text
 }
 
-/// Prints a sentence of ours on stderr, if that still takes it: its terminal may be gone.
-pub fn say(sentence: &str) {
-    print(&format!("agent-snapshot: {sentence}\n"));
+/// Says whether a session had no recording that failed before.
+pub type IsFirst = Box<dyn Fn() -> bool>;
+
+/// What this process prints on stderr, as long as that takes it: its terminal may be gone.
+pub struct Messages {
+    quiet: bool,
+    /// How many more sentences are printed.
+    left: Cell<u32>,
+    is_first: Option<IsFirst>,
 }
 
-/// Prints a text on stderr, if that still takes it.
+impl Messages {
+    /// All messages, or with `quiet` only those of failures.
+    pub fn new(quiet: bool) -> Messages {
+        Messages { quiet, left: Cell::new(u32::MAX), is_first: None }
+    }
+
+    /// Those of a shell, which agents call several hundred times: at most one sentence, of a failure; that there
+    /// is no recording, only if `is_first` says so.
+    pub fn of_shell(is_first: IsFirst) -> Messages {
+        Messages { quiet: true, left: Cell::new(1), is_first: Some(is_first) }
+    }
+
+    /// Whether they are those of a shell.
+    pub fn are_of_shell(&self) -> bool {
+        self.is_first.is_some()
+    }
+
+    /// Prints a sentence.
+    pub fn say(&self, sentence: &str) {
+        if let Some(left) = self.left.get().checked_sub(1) {
+            self.left.set(left);
+            print(&format!("agent-snapshot: {sentence}\n"));
+        }
+    }
+
+    /// Prints a sentence, unless only failures are told.
+    pub fn note(&self, sentence: &str) {
+        if !self.quiet {
+            self.say(sentence);
+        }
+    }
+
+    /// Prints why there is no recording.
+    pub fn warn_unrecorded(&self, sentence: &str) {
+        if self.is_first.as_ref().is_none_or(|is_first| is_first()) {
+            self.say(sentence);
+        }
+    }
+}
+
+/// Prints a text on stderr.
 pub fn print(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

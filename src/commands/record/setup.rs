@@ -8,7 +8,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::report::Messages;
 use crate::cli::{self, KeepLevel, ReportFormat};
+use crate::commands::config;
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
 use crate::library::session::session;
@@ -38,6 +40,8 @@ pub struct Setup {
     pub ignore: Ignore,
     pub inherited: Inherited,
     pub report: ReportFormat,
+    /// The configuration file, if a shell records.
+    pub shell_config: Option<String>,
     /// The process that the user waits for.
     pub front: ProcessMark,
 }
@@ -63,12 +67,16 @@ pub enum Destination {
     Library,
 }
 
-/// The program to run, found as a shell finds it.
+/// The program to run: this file, or the one that a shell would find.
 pub fn program(
     options: &cli::RecordingOptions,
+    file: Option<PathBuf>,
     attributes: ProcessAttributes,
 ) -> Result<Program, SetupError> {
-    let path = find_program(&options.command.first().cloned().unwrap_or_default())?;
+    let path = match file {
+        Some(file) => file,
+        None => find_program(&options.command.first().cloned().unwrap_or_default())?,
+    };
     let argv = options.command.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
     Ok(Program { path: c_string(path.as_os_str())?, argv, attributes })
 }
@@ -78,24 +86,25 @@ pub fn set_up(
     mut options: cli::RecordingOptions,
     program: Program,
     destination: &Destination,
+    messages: &Messages,
 ) -> Result<(Setup, SnapshotDir), SetupError> {
     let inherited = Inherited::of_this_process();
     let start_cwd = rustix::fs::readlink("/proc/self/cwd", Vec::new())
         .map(|path| path.into_bytes())
         .map_err(|error| SetupError::ours(format!("find the current directory: {error}")))?;
     let ignored: Vec<Vec<u8>> = options.ignore.iter().map(|path| path.clone().into_vec()).collect();
-    let ignore = Ignore::load(&Environment::from_process(&start_cwd), &ignored)
-        .map_err(|error| SetupError::ours(error.to_string()))?;
+    let environment = Environment::from_process(&start_cwd);
+    let ignore = Ignore::load(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
         Destination::Library => {
-            let (library, id) = in_library(&options)?;
+            let (library, id) = in_library(&options, messages)?;
             let directory = library.directory_of(&id[..ID_LENGTH]);
             (id, Some(library), directory)
         }
     };
-    let directory = make_way(&snapshot_dir, &mut |sentence| super::say(sentence))
+    let directory = make_way(&snapshot_dir, &mut |sentence| messages.say(sentence))
         .map_err(|error| SetupError::ours(error.to_string()))?;
     let keep = match (options.keep, destination) {
         (Some(KeepLevel::All), _) | (None, Destination::Directory(_)) => Keep::All,
@@ -113,13 +122,27 @@ pub fn set_up(
     let existing = library.clone().or_else(|| Library::find().ok().flatten());
     let protected = existing.and_then(|library| library.root().canonicalize().ok());
     let protected = protected.map(|root| root.into_os_string().into_vec());
-    let setup =
-        Setup { options, id, keep, library, protected, program, start_cwd, ignore, inherited, report, front };
+    let shell_config = messages.are_of_shell().then(|| config::path(&environment)).flatten();
+    let shell_config = shell_config.map(|path| printable(path.as_os_str().as_bytes()).into_owned());
+    let setup = Setup {
+        options,
+        id,
+        keep,
+        library,
+        protected,
+        program,
+        start_cwd,
+        ignore,
+        inherited,
+        report,
+        shell_config,
+        front,
+    };
     Ok((setup, directory))
 }
 
 /// The library, and the identifier of a new snapshot in it.
-fn in_library(options: &cli::RecordingOptions) -> Result<(Library, String), SetupError> {
+fn in_library(options: &cli::RecordingOptions, messages: &Messages) -> Result<(Library, String), SetupError> {
     if let Some(name) =
         options.name.as_deref().filter(|name| is_id(name) || name.starts_with('@') || name.contains('/'))
     {
@@ -129,8 +152,8 @@ fn in_library(options: &cli::RecordingOptions) -> Result<(Library, String), Setu
         )));
     }
     let place = Place::of_this_user();
-    if let (Some(instead), false) = (&place.instead, place.root.exists() || options.quiet) {
-        super::say(instead);
+    if let (Some(instead), false) = (&place.instead, place.root.exists()) {
+        messages.note(instead);
     }
     let failed = |error: library::Error| SetupError::ours(error.to_string());
     let library = Library::create(&place).map_err(failed)?;

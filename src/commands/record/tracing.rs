@@ -6,12 +6,14 @@
 //! recording. It has neither a terminal nor standard streams: its messages go through the channel. Neighbour:
 //! `front.rs`, the other process.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
+use rustix::thread::set_name;
 
 use super::bundle::{self, BundleWriter, WrittenBundle};
 use super::channel::{Channel, RecordingOutcome, ToFront};
@@ -34,6 +36,9 @@ use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
 use crate::trace::sys::{self, Fork, InheritedFd, Interrupter, Tid};
 use crate::trace::tracer::Tracer;
+
+/// The name of the tracing process.
+pub const RECORDER_NAME: &CStr = c"agent-snapshot";
 
 /// What the front passes on to this process.
 pub struct Handover {
@@ -104,6 +109,8 @@ fn record(
     spawned: Spawned,
     signals: OwnedFd,
 ) -> Result<(), ToFront> {
+    // Whatever the front is called: `outer_recorder` knows this name.
+    let _ = set_name(RECORDER_NAME);
     let us = rustix::process::getpid();
     let pidfd = pidfd_open(us, PidfdFlags::empty());
     channel.send_with(&ToFront::Started(us.as_raw_pid()), pidfd.ok().as_ref().map(AsFd::as_fd));
@@ -123,7 +130,8 @@ fn record(
     let header = bundle::first_header(setup);
     let bundle = Arc::new(BundleWriter::new(setup, header.clone(), Arc::clone(&directory)));
     let notes = Arc::clone(channel);
-    let losses = Losses::new(Box::new(move |note| notes.try_send(&ToFront::Note(note.to_owned()))));
+    let say = Box::new(move |note: &str| notes.try_send(&ToFront::Note(note.to_owned())));
+    let losses = Losses::new(say, setup.shell_config.take());
     let journaled = journal::start(setup, &directory, &header, Box::new(duplicates), losses)
         .map_err(failed("start the journal"))?;
     let (recorder, tree) =

@@ -168,7 +168,10 @@ impl Recording {
     /// Under no_new_privs, which our filter needs without privilege, a set-ID bit has no effect.
     pub fn note_set_id(&mut self, process: ProcessId, path: &[u8], stat: &FileStat) {
         let set_user = stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != self.policy.uid;
-        if self.policy.uid != 0 && (set_user || stat.st_mode & libc::S_ISGID != 0) {
+        let group = rustix::process::getegid().as_raw();
+        let set_group = stat.st_mode & libc::S_ISGID != 0 && stat.st_gid != group;
+        if self.policy.drops_set_id && (set_user || set_group) {
+            self.byte_store.capture.losses().privilege(path);
             self.warnings.note(WarningKind::Setuid, Some(process), || {
                 format!("{} ran without the privilege of its set-ID bit", String::from_utf8_lossy(path))
             });

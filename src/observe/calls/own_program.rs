@@ -1,4 +1,4 @@
-//! Our own program, executed by a process of the tree: an agent undoes through its recorded shell.
+//! Our own programs, executed by a process of the tree: an agent undoes through its recorded shell.
 //!
 //! What it changes is not recorded, since its own rescue covers it. What the tree changed before that keeps the
 //! state that it had then. Neighbours: `finish.rs` takes those states, `changes.rs` has every other call.
@@ -19,15 +19,30 @@ use crate::snapshot::WarningKind;
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::syscalls::{Effect, Special};
 
-/// Device and inode number of our own program.
-pub fn own_program() -> Option<(u64, u64)> {
-    program_of("self")
+/// The file names of our programs, which are installed into one directory.
+const NAMES: [&str; 2] = ["agent-snapshot", "agent-snapshot-bash"];
+
+/// What a program is recognised by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramIdentity {
+    dev: u64,
+    ino: u64,
+    owner: u32,
+}
+
+/// Our own programs: the one that runs, and the other one if the same user has put it beside this one.
+pub fn own_programs() -> Vec<ProgramIdentity> {
+    let Some(this) = identity_of("/proc/self/exe") else { return Vec::new() };
+    let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let beside = NAMES.iter().filter_map(|name| identity_of(exe.with_file_name(name)));
+    let other = beside.filter(|program| *program != this && program.owner == this.owner);
+    std::iter::once(this).chain(other).collect()
 }
 
 /// Whether /proc/self/exe is our program, and not another one that has loaded it, such as a dynamic loader that was
 /// called by name: that is the /proc/PID/exe of every program started like this.
 static IS_OUR_EXE: LazyLock<bool> = LazyLock::new(|| {
-    let here = own_program as *const () as usize;
+    let here = own_programs as *const () as usize;
     let (Ok(exe), Ok(maps)) = (std::fs::read_link("/proc/self/exe"), std::fs::read("/proc/self/maps")) else {
         return false;
     };
@@ -41,19 +56,20 @@ static IS_OUR_EXE: LazyLock<bool> = LazyLock::new(|| {
     })
 });
 
-/// Device and inode number of the program that `process` executes; none where there is no such process.
-fn program_of(process: &str) -> Option<(u64, u64)> {
-    // No filesystem is asked: the process may be the one that serves it.
+/// The identity of the program at `path`; none where there is none.
+pub fn identity_of(path: impl rustix::path::Arg) -> Option<ProgramIdentity> {
+    // No filesystem is asked: the process that executes the program may be the one that serves it.
     let flags = AtFlags::STATX_DONT_SYNC;
-    let program = statx(CWD, format!("/proc/{process}/exe"), flags, StatxFlags::INO).ok()?;
-    Some((makedev(program.stx_dev_major, program.stx_dev_minor), program.stx_ino))
+    let program = statx(CWD, path, flags, StatxFlags::INO | StatxFlags::UID).ok()?;
+    let dev = makedev(program.stx_dev_major, program.stx_dev_minor);
+    Some(ProgramIdentity { dev, ino: program.stx_ino, owner: program.stx_uid })
 }
 
 impl Recording {
-    /// Notes whether the program that a process has just executed is ours.
+    /// Notes whether the program that a process has just executed is one of ours.
     pub fn note_own_program(&mut self, caller: Caller) {
-        let program = program_of(&caller.tid.to_string());
-        let own = program.is_some() && program == self.own_program && *IS_OUR_EXE;
+        let program = identity_of(format!("/proc/{}/exe", caller.tid));
+        let own = program.is_some_and(|program| self.own_programs.contains(&program)) && *IS_OUR_EXE;
         if let Some(traits) = self.processes.traits_mut(caller.tgid) {
             traits.own_program = if own { OwnProgram::Runs } else { OwnProgram::No };
         }

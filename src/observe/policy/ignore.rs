@@ -2,30 +2,31 @@
 //!
 //! The list is `agent-snapshot/ignore.json` below the user's configuration directory; a first run
 //! writes the default one. Rules are matched by whole components against the resolved, absolute
-//! path of an observation, in one pass over its bytes. The third rule, files of another owner, is
+//! path of an observation, in one pass over its bytes; the last component of an entry may have a `*`. The third rule, files of another owner, is
 //! judged where their metadata is; only its name is kept here, so that every rule has an id.
 //!
 //! Neighbours: `git` tells of git directories that are not named `.git`; the manifest's
 //! `suppressed` shows the rules by their names.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
 /// The list that a first run writes.
-pub const DEFAULT_LIST: [&str; 10] = [
+pub const DEFAULT_LIST: [&str; 11] = [
     "$HOME/.cache",
     "$HOME/.claude",
     "$HOME/.codex",
     "$HOME/.cursor",
     IGNORE_FILE,
+    "$TMPDIR/claude-*-cwd",
     "/tmp/scratch-output",
     "/proc",
     "/dev",
@@ -79,6 +80,7 @@ pub enum Error {
 pub struct Environment {
     home: Option<Vec<u8>>,
     config_home: Option<Vec<u8>>,
+    temporary: Vec<u8>,
     start_cwd: Vec<u8>,
 }
 
@@ -90,7 +92,9 @@ impl Environment {
             Some(user.dir.into_os_string().into_vec())
         };
         let var = |name| std::env::var_os(name).map(OsStringExt::into_vec);
-        Environment::new(var("HOME"), var("XDG_CONFIG_HOME"), passwd, start_cwd)
+        let environment = Environment::new(var("HOME"), var("XDG_CONFIG_HOME"), passwd, start_cwd);
+        let temporary = std::env::temp_dir().into_os_string().into_vec();
+        Environment { temporary, ..environment }
     }
 
     /// Makes one of the values of HOME and XDG_CONFIG_HOME and the passwd entry's home directory.
@@ -106,7 +110,7 @@ impl Environment {
         let home = home.filter(absolute).or_else(|| passwd_home().filter(absolute));
         let config_home =
             config_home.filter(absolute).or_else(|| home.as_deref().map(|home| join(home, b".config")));
-        Environment { home, config_home, start_cwd: start_cwd.to_vec() }
+        Environment { home, config_home, temporary: b"/tmp".to_vec(), start_cwd: start_cwd.to_vec() }
     }
 
     /// Replaces a variable that is the whole first component; none when it has no value.
@@ -116,14 +120,20 @@ impl Environment {
         let value = match first {
             b"$HOME" => self.home.as_deref()?,
             b"$XDG_CONFIG_HOME" => self.config_home.as_deref()?,
+            b"$TMPDIR" => &self.temporary,
             _ => return Some(entry.to_vec()),
         };
         Some([value, rest].concat())
     }
 
     fn ignore_file(&self) -> Option<PathBuf> {
-        let path = self.expand(IGNORE_FILE.as_bytes())?;
-        Some(PathBuf::from(OsStr::from_bytes(&path)))
+        self.config_file("ignore.json")
+    }
+
+    /// A file of our configuration directory; none if no home directory is known.
+    pub fn config_file(&self, name: &str) -> Option<PathBuf> {
+        let directory = self.expand(b"$XDG_CONFIG_HOME/agent-snapshot")?;
+        Some(PathBuf::from(OsString::from_vec(directory)).join(name))
     }
 }
 
@@ -153,10 +163,28 @@ pub struct Ignore {
     notes: Vec<String>,
 }
 
+/// Whether a `*` stands for any characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wildcards {
+    /// It does not: the path is one that a shell may have expanded already.
+    Literal,
+    /// It does in the last name.
+    InLastName,
+}
+
 #[derive(Debug, Default, Clone)]
 struct Node {
     rule: Option<RuleId>,
     children: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
+    /// Last names of entries that have a `*`.
+    patterns: Vec<(Box<[u8]>, RuleId)>,
+}
+
+impl Node {
+    /// The rule of a pattern that matches a name.
+    fn matching(&self, name: &[u8]) -> Option<RuleId> {
+        self.patterns.iter().find(|(pattern, _)| matches(pattern, name)).map(|(_, rule)| *rule)
+    }
 }
 
 impl Ignore {
@@ -195,7 +223,7 @@ impl Ignore {
                 Some(expanded) if expanded.starts_with(b"/") => expanded,
                 _ => join(&environment.start_cwd, addition),
             };
-            ignore.add_rule(addition, &absolute, &mut seen);
+            ignore.add_rule(addition, &absolute, Wildcards::Literal, &mut seen);
         }
         ignore.add_entry(environment, IGNORE_FILE.as_bytes(), &mut seen);
         Ok(ignore)
@@ -211,7 +239,7 @@ impl Ignore {
         let path = normalise(path);
         // A repository that claims all of `/` would silence the whole recording.
         if path != b"/" && self.rule_for(&path).is_none() {
-            self.insert(&path, RuleId::GIT);
+            self.insert(&path, Wildcards::Literal, RuleId::GIT);
         }
     }
 
@@ -240,8 +268,9 @@ impl Ignore {
             if component == b".git" {
                 return Some((RuleId::GIT, &path[..end]));
             }
+            let pattern = node.and_then(|node| node.matching(component));
             node = node.and_then(|node| node.children.get(component)).and_then(|next| self.nodes.get(*next));
-            if let Some(rule) = node.and_then(|node| node.rule) {
+            if let Some(rule) = node.and_then(|node| node.rule).or(pattern) {
                 return Some((rule, &path[..end]));
             }
         }
@@ -262,39 +291,57 @@ impl Ignore {
         // Without a home directory there is nothing that the entry could cover.
         let Some(expanded) = environment.expand(entry) else { return };
         if expanded.starts_with(b"/") {
-            self.add_rule(entry, &expanded, seen);
+            self.add_rule(entry, &expanded, Wildcards::InLastName, seen);
         } else {
             self.notes.push(format!(
-                "the entry {:?} of the ignore list covers nothing: it is neither absolute nor begins with $HOME/ or $XDG_CONFIG_HOME/",
+                "the entry {:?} of the ignore list covers nothing: it is neither absolute nor begins with $HOME/, $XDG_CONFIG_HOME/ or $TMPDIR/",
                 String::from_utf8_lossy(entry)
             ));
         }
     }
 
-    fn add_rule(&mut self, name: &[u8], absolute: &[u8], seen: &mut HashMap<Vec<u8>, RuleId>) {
+    fn add_rule(
+        &mut self,
+        name: &[u8],
+        absolute: &[u8],
+        wildcards: Wildcards,
+        seen: &mut HashMap<Vec<u8>, RuleId>,
+    ) {
         let written = normalise(absolute);
         let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         let rule = *seen.entry(written.clone()).or_insert(RuleId(next));
         if rule.0 == next {
             self.names.push(name.to_vec());
         }
-        self.insert(&written, rule);
+        self.insert(&written, wildcards, rule);
         if let Some(resolved) = resolve(absolute) {
-            self.insert(&resolved, rule);
+            self.insert(&resolved, wildcards, rule);
         }
     }
 
     /// Gives the normal, absolute `path` to `rule`, unless an earlier rule has it.
-    fn insert(&mut self, path: &[u8], rule: RuleId) {
+    fn insert(&mut self, path: &[u8], wildcards: Wildcards, rule: RuleId) {
+        let (above, last) = match crate::fs::parent_of(path) {
+            Some(above) if wildcards == Wildcards::InLastName => {
+                (above, path.rsplit(|byte| *byte == b'/').next())
+            }
+            _ => (path, None),
+        };
+        let pattern = last.filter(|name| name.contains(&b'*'));
         let mut at = 0;
-        for component in components(path) {
+        for component in components(if pattern.is_some() { above } else { path }) {
             let next = self.nodes.len();
             at = *self.nodes[at].children.entry(component.into()).or_insert(next);
             if at == next {
                 self.nodes.push(Node::default());
             }
         }
-        self.nodes[at].rule.get_or_insert(rule);
+        match pattern {
+            Some(pattern) => self.nodes[at].patterns.push((pattern.into(), rule)),
+            None => {
+                self.nodes[at].rule.get_or_insert(rule);
+            }
+        }
     }
 
     fn read_or_create(&mut self, file: &Path) -> Result<Vec<String>, Error> {
@@ -362,6 +409,14 @@ fn read_list(file: &Path) -> Result<Option<Vec<String>>, Error> {
 /// Puts the default list in place whole, or not at all where something is there already.
 fn create_list(file: &Path) -> io::Result<()> {
     let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    // Root may have the home of somebody else, who could not use a directory of root's.
+    let nearest = directory.ancestors().find_map(|above| fs::metadata(above).ok());
+    if nearest.is_some_and(|nearest| nearest.uid() != rustix::process::geteuid().as_raw()) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it would be in a directory of another user",
+        ));
+    }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let (temporary, new) = create_beside(directory)?;
     let written = write_default(new).and_then(|()| rename_new(&temporary, file));
@@ -418,6 +473,19 @@ fn absolute<'c>(components: impl IntoIterator<Item = &'c [u8]>) -> Vec<u8> {
         path.extend_from_slice(component);
     }
     if path.is_empty() { b"/".to_vec() } else { path }
+}
+
+/// Whether a name matches a pattern, in which each `*` stands for any characters.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let mut parts = pattern.split(|byte| *byte == b'*');
+    let (Some(first), Some(last)) = (parts.next(), parts.next_back()) else { return pattern == name };
+    let Some(mut rest) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
+        return false;
+    };
+    parts.filter(|part| !part.is_empty()).all(|part| {
+        let found = rest.windows(part.len()).position(|window| window == part);
+        found.map(|at| rest = &rest[at + part.len()..]).is_some()
+    })
 }
 
 /// Removes empty, `.` and `..` components of an absolute path without asking for any file.

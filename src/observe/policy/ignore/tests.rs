@@ -406,3 +406,36 @@ fn the_topmost_rule_covers() {
     assert_eq!(rule(&ignore, "/r/.git/x"), Some(".git"));
     assert_eq!(ignore.covering(b"/a/b/c").unwrap().1, b"/a");
 }
+
+#[test]
+fn star_in_the_last_name_of_an_entry_stands_for_any_characters() {
+    let place = Place::new();
+    let ignore = place.load(r#"["$HOME/s/claude-*-cwd", "/a/x*y*z", "/b/*/c", "/a/x1y1z/deep"]"#);
+    let home = |rest: &str| place.bytes(&format!("home/{rest}"));
+    assert_eq!(rule(&ignore, &home("s/claude-1f-cwd")), Some("$HOME/s/claude-*-cwd"));
+    assert_eq!(rule(&ignore, &home("s/claude--cwd/below")), Some("$HOME/s/claude-*-cwd"));
+    for other in
+        ["s/claude-cwd", "s/claude-1f-cwd2", "s/my-claude-1f-cwd", "claude-1f-cwd", "s/claude-1/f-cwd"]
+    {
+        assert_eq!(rule(&ignore, &home(other)), None, "{other}");
+    }
+    for (path, covered) in [("/a/xyz", true), ("/a/x1y2z/b", true), ("/a/x1z", false), ("/a/xyz1", false)] {
+        assert_eq!(rule(&ignore, path).is_some(), covered, "{path}");
+    }
+    assert_eq!(rule(&ignore, "/a/x1y1z/deep"), Some("/a/x*y*z"));
+    // Elsewhere a star is a character of the name.
+    assert_eq!([rule(&ignore, "/b/d/c"), rule(&ignore, "/b/*/c")], [None, Some("/b/*/c")]);
+    let literal = Ignore::load(&place.environment(), &[b"/q/a*".to_vec()]).unwrap();
+    assert_eq!([rule(&literal, "/q/ab"), rule(&literal, "/q/a*")], [None, Some("/q/a*")]);
+}
+
+#[test]
+fn scratch_files_of_an_agent_are_left_out_by_default() {
+    let place = Place::new();
+    let ignore = Ignore::load(&place.environment(), &[]).unwrap();
+    for path in ["home/.claude/shell-snapshots/snapshot-bash-1.sh", "home/.claude/settings.json"] {
+        assert_eq!(rule(&ignore, &place.bytes(path)), Some("$HOME/.claude"), "{path}");
+    }
+    assert_eq!(rule(&ignore, "/tmp/claude-a1b2-cwd"), Some("$TMPDIR/claude-*-cwd"));
+    assert_eq!(rule(&ignore, "/tmp/claude-notes.txt"), None);
+}

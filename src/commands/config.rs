@@ -1,0 +1,156 @@
+//! The configuration file: `agent-snapshot/config.toml` in the user's configuration directory.
+//!
+//! Neighbour: the ignore list is beside it (`observe::policy::ignore`).
+
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::observe::policy::ignore::Environment;
+use crate::snapshot::printable;
+
+/// Whoever can write the file must not be able to exhaust our memory.
+const SIZE_LIMIT: u64 = 1 << 20;
+
+/// What the file says. Unknown keys are refused, so that a slip is noticed.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `[shell]`.
+    pub shell: Shell,
+    /// `[library]`.
+    pub library: Library,
+}
+
+/// What agent-snapshot-bash does.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shell {
+    /// Programs that run unrecorded.
+    pub unrecorded: Vec<String>,
+}
+
+/// How much the library keeps.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Library {
+    /// The most bytes.
+    pub max_size: Option<String>,
+    /// The longest time.
+    pub max_age: Option<String>,
+}
+
+/// Where the file is; none if no home directory is known.
+pub fn path(environment: &Environment) -> Option<PathBuf> {
+    environment.config_file("config.toml")
+}
+
+impl Config {
+    /// Reads the file; what it says without one is the default.
+    ///
+    /// # Errors
+    /// One sentence, which names the file and the fault.
+    pub fn load(environment: &Environment) -> Result<Config, String> {
+        let Some(path) = path(environment) else { return Ok(Config::default()) };
+        let failed =
+            |why: &dyn std::fmt::Display| format!("read {}: {why}", printable(path.as_os_str().as_bytes()));
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(Config::default());
+            }
+            Err(error) => return Err(failed(&error)),
+        };
+        toml::from_str(&text).map_err(|error| {
+            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+            let at = line.map_or_else(String::new, |line| format!("line {line}: "));
+            failed(&format_args!("{at}{}", error.message().replace('\n', "; ")))
+        })
+    }
+}
+
+/// Reads a small regular file, to which a symlink may lead.
+fn read(path: &Path) -> io::Result<String> {
+    let real = path.canonicalize()?;
+    let mut text = String::new();
+    let file = crate::fs::open_regular(real.as_os_str().as_bytes())?;
+    file.take(SIZE_LIMIT + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > SIZE_LIMIT {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
+impl Shell {
+    /// Whether a program runs unrecorded: an entry with a slash is a path, any other one the name of a file.
+    pub fn leaves_out(&self, program: &[u8]) -> bool {
+        let name = Path::new(OsStr::from_bytes(program)).file_name().unwrap_or_default();
+        self.unrecorded.iter().any(|entry| {
+            let word = if entry.contains('/') { program } else { name.as_bytes() };
+            entry.as_bytes() == word
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, String> {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("agent-snapshot");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("config.toml"), text).unwrap();
+        let config_home = home.path().as_os_str().as_bytes().to_vec();
+        let environment = Environment::new(None, Some(config_home), || None, b"/");
+        let place = format!("read {}: ", directory.join("config.toml").display());
+        Config::load(&environment).map_err(|why| {
+            assert!(!why.contains('\n'), "{why}");
+            why.strip_prefix(&place).unwrap_or_else(|| panic!("{why}")).to_owned()
+        })
+    }
+
+    #[test]
+    fn keys_are_read_and_all_are_optional() {
+        assert_eq!(load("").unwrap(), Config::default());
+        let config =
+            load("[library]\nmax-size = \"5GiB\"\nmax-age = \"30d\"\n[shell]\nunrecorded = [\"sudo\"]\n");
+        let config = config.unwrap();
+        assert_eq!(config.shell.unrecorded, ["sudo"]);
+        assert_eq!(config.library.max_size.as_deref(), Some("5GiB"));
+    }
+
+    #[test]
+    fn each_fault_is_one_sentence_with_its_line() {
+        for (text, why) in [
+            ("[shell]\nunrecorded = sudo\n", "line 2: "),
+            (
+                "[shell]\nunrecorded = \"sudo\"\n",
+                "line 2: invalid type: string \"sudo\", expected a sequence",
+            ),
+            ("\n[shel]\n", "line 2: unknown field `shel`, expected `shell` or `library`"),
+            ("[shell]\nrecorded = []\n", "line 2: unknown field `recorded`, expected `unrecorded`"),
+        ] {
+            let said = load(text).unwrap_err();
+            assert!(said.starts_with(why), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn entry_is_a_name_or_a_path() {
+        let shell = Shell { unrecorded: vec!["sudo".to_owned(), "/opt/x".to_owned()] };
+        for (program, leaves_out) in [
+            ("sudo", true),
+            ("/usr/bin/sudo", true),
+            ("sudoedit", false),
+            ("/opt/x", true),
+            ("x", false),
+            ("", false),
+        ] {
+            assert_eq!(shell.leaves_out(program.as_bytes()), leaves_out, "{program}");
+        }
+    }
+}

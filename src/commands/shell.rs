@@ -1,0 +1,119 @@
+//! `agent-snapshot-bash`: behaves as bash, and records its command into the library.
+//!
+//! A program of its own, not a verb: `src/bin/agent-snapshot-bash.rs` calls it. `invocation.rs` tells from the
+//! arguments whether there is a command, `words.rs` which program a command line starts, `told.rs` what was said
+//! before in the session. Neighbours: `record.rs` records, `config.rs` has the programs that run unrecorded.
+
+mod invocation;
+mod told;
+mod words;
+
+use std::ffi::{CString, OsString};
+use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use rustix::fs::Access;
+
+use self::invocation::Invocation;
+use super::config::Config;
+use super::exit::Exit;
+use super::record::{self, Messages, not_executed, outer_recorder};
+use crate::cli::RecordingOptions;
+use crate::observe::policy::ignore::Environment;
+use crate::observe::{identity_of, own_programs};
+use crate::trace::sys;
+
+/// The options of a recording, with their defaults.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Options {
+    #[command(flatten)]
+    recording: RecordingOptions,
+}
+
+/// Runs bash with the arguments of this process, and records it if it has a command.
+pub fn run() -> Exit {
+    let mut arguments = std::env::args_os();
+    let is_login = arguments.next().is_some_and(|name| name.as_bytes().starts_with(b"-"));
+    let arguments: Vec<OsString> = arguments.collect();
+    let messages = Messages::of_shell(Box::new(|| told::is_first("unrecorded")));
+    let Some(bash) = find_bash() else {
+        messages.say("execute bash: there is no /bin/bash, and no other one in PATH");
+        return Exit::NotFound;
+    };
+    // As bash is called, so that `$0` and its messages name it.
+    let name = OsString::from(if is_login { "-bash" } else { "bash" });
+    let command: Vec<OsString> = std::iter::once(name).chain(arguments.iter().cloned()).collect();
+    if !is_recorded(&arguments, &messages) {
+        return execute(bash, command, &messages);
+    }
+    let options = ["--survivors", "background", "--report", "none", "--"].map(OsString::from);
+    match Options::try_parse_from(options.iter().chain(&command)) {
+        Ok(options) => record::run_as_shell(options.recording, bash, &messages),
+        // A variable that stands for an option.
+        Err(error) => {
+            let error = error.to_string();
+            let why = error.lines().next().unwrap_or_default();
+            let why = why.strip_prefix("error: ").unwrap_or(why);
+            messages.warn_unrecorded(&format!("{why}; the command runs unrecorded"));
+            execute(bash, command, &messages)
+        }
+    }
+}
+
+/// Whether there is a command to record, and neither the user nor an outer recording makes that needless.
+fn is_recorded(arguments: &[OsString], messages: &Messages) -> bool {
+    if std::env::var_os("AGENT_SNAPSHOT").is_some_and(|value| value == "off") {
+        return false;
+    }
+    let at_terminal = || io::stdin().is_terminal() && io::stderr().is_terminal();
+    let line = match invocation::read(arguments, at_terminal) {
+        Invocation::CommandLine(line) => Some(line),
+        Invocation::Script => None,
+        Invocation::Interactive | Invocation::Nothing => return false,
+    };
+    if outer_recorder().is_some() {
+        return false;
+    }
+    let config = Config::load(&Environment::from_process(b"/")).unwrap_or_else(|why| {
+        if told::is_first("configuration") {
+            messages.say(&why);
+        }
+        Config::default()
+    });
+    let program = line.and_then(words::first_program);
+    !program.is_some_and(|program| config.shell.leaves_out(&program))
+}
+
+/// Finds the real bash: a link in PATH may lead to this program.
+fn find_bash() -> Option<PathBuf> {
+    let ours = own_programs();
+    let is_bash = |path: &PathBuf| {
+        path.is_file()
+            && rustix::fs::access(path, Access::EXEC_OK).is_ok()
+            && identity_of(path).is_some_and(|program| !ours.contains(&program))
+            && !is_copy_of_ours(path)
+    };
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&search).filter(|directory| directory.is_absolute());
+    let candidates = std::iter::once(PathBuf::from("/bin/bash")).chain(found.map(|path| path.join("bash")));
+    candidates.into_iter().find(is_bash)
+}
+
+/// Whether a link leads to another installation of this program, which would search for bash as well.
+fn is_copy_of_ours(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| path.file_name().is_some_and(|name| name == "agent-snapshot-bash"))
+}
+
+/// Becomes bash; returns only if that fails.
+fn execute(bash: PathBuf, command: Vec<OsString>, messages: &Messages) -> Exit {
+    // What comes from an argument vector or a path holds no NUL.
+    let c_string = |text: OsString| CString::new(text.into_vec()).unwrap_or_default();
+    let argv: Vec<CString> = command.into_iter().map(c_string).collect();
+    let argv: Vec<_> = argv.iter().map(CString::as_c_str).collect();
+    let shown = bash.display().to_string();
+    let error = sys::execute(&c_string(bash.into_os_string()), &argv);
+    not_executed(&shown, &error, messages)
+}
