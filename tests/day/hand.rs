@@ -75,10 +75,10 @@ fn day_with_edits(test: &str, seed: u64, commands: usize, slow: bool) {
         let now = copy(&day.place);
         let edited = in_the_way(step, &now);
         let (wanted, staying) = without(step, &now);
-        let mut arguments = vec!["undo", "--json"];
+        let mut arguments = vec!["undo", "--json", step.id()];
         if !edited.is_empty() {
             conflicts += 1;
-            let refused = day.verb(&["undo"]);
+            let refused = day.verb(&["undo", step.id()]);
             let names_all = edited.iter().all(|path| refused.stderr.contains(&*printable(path)));
             assert!(refused.status == 1 && names_all, "{what}: {edited:?}: {refused:#?}");
             day.expect(&now, Compare::Everything, &what);
