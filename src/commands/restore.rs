@@ -70,6 +70,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         wanted: side,
         policy: &policy,
         is_whole: !selection.is_explicit(),
+        always_leaves_rescue: false,
         choice: &Chosen(selection),
         command: &command,
         conflicts: &BTreeMap::new(),

@@ -321,6 +321,8 @@ impl Put<'_> {
             choice: &Everything(self.conflicts),
             command: self.command,
             is_whole: true,
+            // Otherwise it would be the next one to undo again.
+            always_leaves_rescue: true,
             conflicts: self.conflicts,
             force: options.force,
             dry_run: options.dry_run,

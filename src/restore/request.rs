@@ -20,6 +20,8 @@ pub struct RestoreRequest<'a> {
     pub command: &'a [Vec<u8>],
     /// Whether all of the state is wanted, and not only some paths.
     pub is_whole: bool,
+    /// Whether there is to be a rescue even if all is at the wanted state: it tells that this was done.
+    pub always_leaves_rescue: bool,
     /// Paths that are conflicts, whatever is there now, and why.
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
     /// Whether targets in neither of their recorded states are overwritten.

@@ -89,14 +89,16 @@ pub fn run(
     let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&input, &plan, &directories, records);
     let is_undone = interrupted.itself && request.wanted == Side::Before && request.is_whole;
-    let nothing_to_do = plan.steps.is_empty() && interrupted.own.is_empty() && !is_undone;
+    let is_idle = plan.steps.is_empty() && interrupted.own.is_empty();
+    let leaves_empty_rescue = is_idle && request.always_leaves_rescue && plan.left.is_empty();
+    let nothing_to_do = is_idle && !is_undone && !leaves_empty_rescue;
     if nothing_to_do {
         access.revoke().map_err(failed("change back the mode of a directory"))?;
         outcome.applied = true;
         return Ok(outcome);
     }
     let kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
-    let has_rescue = !kept.is_empty();
+    let has_rescue = !kept.is_empty() || leaves_empty_rescue;
     if has_rescue {
         let header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
         rescue::write(&journal, &header, kept, &root, &mut access)

@@ -350,13 +350,19 @@ fn content_that_a_command_left_alone_is_that_of_the_others() {
 }
 
 #[test]
-#[ignore = "an undo that finds all as it was before leaves no rescue, and is the next one again"]
-fn undo_of_what_was_taken_back_by_hand_counts() {
+fn undo_that_finds_nothing_to_put_back_counts() {
     let place = Place::new();
     run(&place, &[], "echo 1 > f");
     run(&place, &[], "echo 2 > g");
+    // By hand.
     fs::remove_file(place.at("g")).unwrap();
-    verb(&place, &["undo"]).expect(0);
+    assert!(verb(&place, &["undo"]).expect(0).stdout.contains("nothing to do"));
     verb(&place, &["undo"]).expect(0);
     assert!(!place.at("f").exists());
+    assert!(verb(&place, &["undo"]).expect(1).stderr.contains("nothing to undo"));
+    for _ in 0..2 {
+        verb(&place, &["redo"]).expect(0);
+    }
+    assert!(place.at("f").exists() && !place.at("g").exists());
+    assert!(verb(&place, &["redo"]).expect(1).stderr.contains("nothing to redo"));
 }
