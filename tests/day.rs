@@ -297,7 +297,10 @@ impl Day {
             step.altered().any(|path| {
                 let [before, after, now] = [&step.before, &step.after, &last].map(|tree| tree.get(path));
                 let is_alone = [before, after].iter().flatten().all(|fact| fact.names.is_empty());
-                is_alone && Fact::conflicts(now, before) && Fact::conflicts(now, after)
+                is_alone
+                    && Fact::conflicts(before, after)
+                    && Fact::conflicts(now, before)
+                    && Fact::conflicts(now, after)
             })
         };
         let mut refused: Vec<usize> = self.counting().into_iter().filter(is_in_the_way).collect();

@@ -86,7 +86,10 @@ fn day_with_edits(test: &str, seed: u64, commands: usize, slow: bool) {
         }
         let contents: Vec<_> = edited
             .iter()
-            .filter(|path| now.get(**path).is_some_and(|fact| fact.content.is_some()))
+            .filter(|path| {
+                let content = |tree: &TreeCopy| tree.get(**path).and_then(|fact| fact.content);
+                content(&now).is_some() && content(&now) != content(&wanted)
+            })
             .map(|path| (*path, fs::read(std::str::from_utf8(path).unwrap()).unwrap()))
             .collect();
         let run = day.verb(&arguments);
