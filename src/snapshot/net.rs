@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::blobs::Side;
 use super::change::PathEffect;
-use super::compare::{ContentId, Entries, content_id, recorded, state};
+use super::compare::{ContentId, Entries, are_known_to_differ, content_id, is_untouched, recorded, state};
 use super::error::Error;
 use super::manifest::{FileRecord, FileType, Present, State};
 use super::reader::{Snapshot, part_key};
@@ -110,7 +110,7 @@ impl Chains {
             return;
         }
         let mut known: HashMap<_, Vec<Vec<u8>>> = HashMap::new();
-        for (path, link) in self.links.iter().filter(|(_, link)| link.is_changed) {
+        for (path, link) in &self.links {
             if let Some(file) = link.record.after.present().and_then(linked_file) {
                 known.entry(file).or_default().push(path.clone());
             }
@@ -124,10 +124,13 @@ impl Chains {
             let mut earlier = None;
             for other in known.get(&file).into_iter().flatten() {
                 let Some(link) = self.links.get_mut(other) else { continue };
+                let left = content_id(&link.record, Side::After);
+                if are_known_to_differ(&left, &content_id(record, Side::Before)) {
+                    continue;
+                }
                 if changes_the_file && !paths.contains(other) {
-                    (link.record.after, link.record.git_after) =
-                        (record.after.clone(), record.git_after.clone());
-                    link.newest = number;
+                    link.append(record.clone());
+                    (link.is_changed, link.newest) = (true, number);
                 }
                 if is_new && is_same_inode(&link.record.before, &record.before) {
                     earlier = Some((link.record.before.clone(), link.record.git.clone()));
@@ -144,6 +147,20 @@ impl Link {
     /// Adds what a later recording did.
     fn append(&mut self, later: FileRecord) {
         let record = &mut self.record;
+        let is_known = |record: &FileRecord, side| content_id(record, side).is_some();
+        let is_untouched = |record: &FileRecord| match (record.before.present(), record.after.present()) {
+            (Some(before), Some(after)) => is_untouched(before, after),
+            _ => false,
+        };
+        // What one recording did not touch, and so did not read, is known by the other.
+        if is_untouched(record) && !is_known(record, Side::Before) && is_known(&later, Side::Before) {
+            take_content(&mut record.before, &later.before);
+            record.git.clone_from(&later.git);
+        }
+        let known = (record.after.clone(), record.git_after.take());
+        let knows_more =
+            is_known(record, Side::After) || known.1.as_ref().is_some_and(|git| git.oid.is_some());
+        let keeps_it = is_untouched(&later) && !is_known(&later, Side::After) && knows_more;
         record.operations = record.operations.union(later.operations);
         record.inherited &= later.inherited;
         record.changed_by_name |= later.changed_by_name;
@@ -151,6 +168,19 @@ impl Link {
         (record.renamed_from, record.renamed_to, record.process_count) = (None, None, None);
         record.processes.clear();
         (record.after, record.git_after) = (later.after, later.git_after);
+        if keeps_it {
+            take_content(&mut record.after, &known.0);
+            record.git_after = known.1.or(record.git_after.take());
+        }
+    }
+}
+
+/// Gives a state the content of another one, which it is known to have.
+fn take_content(state: &mut State, from: &State) {
+    if let (State::Present(state), Some(from)) = (state, from.present()) {
+        state.digest = from.digest;
+        state.blob.clone_from(&from.blob);
+        state.blob_omitted = from.blob_omitted;
     }
 }
 
@@ -212,7 +242,9 @@ fn is_same_state(older: &FileRecord, side: Side, newer: &FileRecord) -> bool {
         _ => false,
     };
     if left.file_type == FileType::File && found.file_type == FileType::File && !is_comparable {
-        let file = |at: &Present| (at.dev, at.ino, at.size, at.mtime, at.mtime_nsec, at.mode);
+        // Not the inode: an undo may have made the file again. Where the content of one is known, the live file is
+        // compared with that.
+        let file = |at: &Present| (at.size, at.mtime, at.mtime_nsec, at.mode);
         return file(left) == file(found);
     }
     recorded(older, side, Entries::Ignore) == recorded(newer, Side::Before, Entries::Ignore)
