@@ -28,7 +28,7 @@ use crate::trace::sys;
 /// The options of a recording, with their defaults.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
-struct Options {
+struct ShellOptions {
     #[command(flatten)]
     recording: RecordingOptions,
 }
@@ -50,7 +50,7 @@ pub fn run() -> Exit {
         return execute(bash, command, &messages);
     }
     let options = ["--survivors", "background", "--report", "none", "--"].map(OsString::from);
-    match Options::try_parse_from(options.iter().chain(&command)) {
+    match ShellOptions::try_parse_from(options.iter().chain(&command)) {
         Ok(options) => record::run_as_shell(options.recording, bash, &messages),
         // A variable that stands for an option.
         Err(error) => {
