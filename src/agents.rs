@@ -48,14 +48,14 @@ pub struct Agent {
     /// The settings file of the user in one project, below the current directory, if there is such a file.
     project_settings: Option<&'static str>,
     /// Where it looks for its shell, the place that counts most first.
-    sources: fn(&Surroundings) -> Vec<Source>,
+    sources: fn(&Surroundings) -> Vec<ShellSource>,
     /// The arguments that it gives its shell to run a command, with a directory for files of its own.
     arguments: fn(&str, &Path) -> Vec<OsString>,
 }
 
 /// A place where an agent looks for its shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ShellSource {
     /// A settings file, which need not exist.
     File(PathBuf),
     /// An environment variable that holds the text of settings.
@@ -77,10 +77,10 @@ pub static AGENTS: [Agent; 3] = [
         sources: |here| {
             let project = ["settings.local.json", "settings.json"];
             // Only where it is started, though that may be below the root of the working tree.
-            let project = project.map(|name| Source::File(here.directory.join(".claude").join(name)));
-            let user = claude_directory(here).map(|above| Source::File(above.join("settings.json")));
+            let project = project.map(|name| ShellSource::File(here.directory.join(".claude").join(name)));
+            let user = claude_directory(here).map(|above| ShellSource::File(above.join("settings.json")));
             let places = claude_policy().into_iter().chain(project).chain(user);
-            places.chain([Source::Path("CLAUDE_CODE_SHELL"), Source::Path("SHELL")]).collect()
+            places.chain([ShellSource::Path("CLAUDE_CODE_SHELL"), ShellSource::Path("SHELL")]).collect()
         },
         arguments: |command, scratch| {
             let [snapshot, cwd] = ["shell-snapshot.sh", "cwd"].map(|name| quoted(&scratch.join(name)));
@@ -106,20 +106,20 @@ pub static AGENTS: [Agent; 3] = [
         project_settings: None,
         sources: |here| {
             let names = ["opencode.jsonc", "opencode.json"];
-            let both = |above: PathBuf| names.map(|name| Source::File(above.join(name)));
+            let both = |above: PathBuf| names.map(|name| ShellSource::File(above.join(name)));
             let above = || here.directory.ancestors().take_while(|above| above.starts_with(&here.project));
             let dotted = above().map(|above| above.join(".opencode"));
             let dotted = dotted.chain(here.home.iter().map(|home| home.join(".opencode")));
             let dotted = here.variable("OPENCODE_CONFIG_DIR").map(PathBuf::from).into_iter().chain(dotted);
             let user = here.config_home.as_ref().map(|above| above.join("opencode"));
-            let user_old = user.as_ref().map(|above| Source::File(above.join("config.json")));
-            let mut places: Vec<Source> = both("/etc/opencode".into()).into();
-            places.push(Source::Text("OPENCODE_CONFIG_CONTENT"));
+            let user_old = user.as_ref().map(|above| ShellSource::File(above.join("config.json")));
+            let mut places: Vec<ShellSource> = both("/etc/opencode".into()).into();
+            places.push(ShellSource::Text("OPENCODE_CONFIG_CONTENT"));
             places.extend(dotted.flat_map(both));
             places.extend(above().map(Path::to_owned).flat_map(both));
-            places.extend(here.variable("OPENCODE_CONFIG").map(|path| Source::File(path.into())));
+            places.extend(here.variable("OPENCODE_CONFIG").map(|path| ShellSource::File(path.into())));
             places.extend(user.into_iter().flat_map(both).chain(user_old));
-            places.push(Source::Path("SHELL"));
+            places.push(ShellSource::Path("SHELL"));
             places
         },
         arguments: |command, _| ["-c", command].map(OsString::from).to_vec(),
@@ -137,10 +137,13 @@ pub static AGENTS: [Agent; 3] = [
         project_settings: None,
         sources: |here| {
             let places = [Some(&here.directory), Some(&here.project), here.home.as_ref()];
-            let mut files: Vec<_> =
-                places.into_iter().flatten().map(|above| Source::File(above.join(AIDER_SETTINGS))).collect();
+            let mut files: Vec<_> = places
+                .into_iter()
+                .flatten()
+                .map(|above| ShellSource::File(above.join(AIDER_SETTINGS)))
+                .collect();
             files.dedup();
-            files.push(Source::Path("SHELL"));
+            files.push(ShellSource::Path("SHELL"));
             files
         },
         arguments: |command, _| ["-i", "-c", command].map(OsString::from).to_vec(),
@@ -155,14 +158,14 @@ fn claude_directory(here: &Surroundings) -> Option<PathBuf> {
 }
 
 /// The settings of the machine's administrator, whose additions count more than the main file.
-fn claude_policy() -> Vec<Source> {
+fn claude_policy() -> Vec<ShellSource> {
     let above = Path::new("/etc/claude-code");
     let entries = std::fs::read_dir(above.join("managed-settings.d")).into_iter().flatten().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort_by(|one, other| other.cmp(one));
     files.push(above.join("managed-settings.json"));
-    files.into_iter().map(Source::File).collect()
+    files.into_iter().map(ShellSource::File).collect()
 }
 
 /// A path as one word of a shell.
@@ -198,7 +201,7 @@ impl Agent {
     }
 
     /// Where it looks for its shell, the place that counts most first.
-    pub fn sources(&self, here: &Surroundings) -> Vec<Source> {
+    pub fn sources(&self, here: &Surroundings) -> Vec<ShellSource> {
         (self.sources)(here)
     }
 

@@ -29,7 +29,7 @@ impl Installed {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place.program(self.bin.join("agent-snapshot"));
         command.args(arguments).env("SHELL", "/bin/sh").env("TMPDIR", self.place.base());
-        for name in ["CLAUDE_CONFIG_DIR", "CLAUDE_CODE_SHELL", "AGENT_SNAPSHOT", "OPENCODE_CONFIG"] {
+        for name in ["CLAUDE_CONFIG_DIR", "CLAUDE_CODE_SHELL", "AGENT_SNAPSHOT", "OPENCODE_CONFIG_CONTENT"] {
             command.env_remove(name);
         }
         command
@@ -480,6 +480,11 @@ fn doctor_finds_what_keeps_the_setting_from_being_used() {
     installed.run(&["init", "aider"]).expect(0);
     installed.place.write(".aider.conf.yml", "set-env: [A=b]\n");
     found("aider", "aider", "work/.aider.conf.yml has a list of its own, which hides SHELL in set-env");
+    let mut content = installed.command(&["doctor", "opencode"]);
+    let content = content.env("OPENCODE_CONFIG_CONTENT", r#"{"shell": "/bin/sh"}"#).output().unwrap();
+    let content = Run::from(content).expect(1);
+    let said = "$OPENCODE_CONFIG_CONTENT sets shell to /bin/sh";
+    assert!(content.stdout.contains(said) && content.stdout.contains("remove it there"), "{content:?}");
     let off = installed.command(&["doctor", "claude-code"]).env("AGENT_SNAPSHOT", "off").output().unwrap();
     let off = Run::from(off).expect(1);
     assert!(off.stdout.contains("AGENT_SNAPSHOT=off: nothing is recorded"), "{off:?}");

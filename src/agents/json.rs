@@ -5,27 +5,27 @@ use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstRootNode};
 use jsonc_parser::errors::ParseError;
 
 use super::error::Defect;
-use super::slot::Found;
+use super::slot::Setting;
 
 /// The mark that some editors put at the beginning of UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// What `text` has at `keys`.
-pub fn find(text: &str, keys: &[&str]) -> Result<Found, Defect> {
+pub fn find(text: &str, keys: &[&str]) -> Result<Setting, Defect> {
     let document = Document::parse(text)?;
-    let Some((last, above)) = keys.split_last() else { return Ok(Found::Absent) };
-    let Some(mut object) = document.object()? else { return Ok(Found::Absent) };
+    let Some((last, above)) = keys.split_last() else { return Ok(Setting::Absent) };
+    let Some(mut object) = document.object()? else { return Ok(Setting::Absent) };
     for key in above {
         match child(&object, key)? {
-            None => return Ok(Found::Absent),
+            None => return Ok(Setting::Absent),
             Some(node) => object = as_object(&node, &format!("{key:?}"))?,
         }
     }
     match child(&object, last)? {
-        None => Ok(Found::Without),
+        None => Ok(Setting::Without),
         Some(node) => {
             let string = node.as_string_lit().and_then(|string| string.decoded_value().ok());
-            string.map(Found::Value).ok_or_else(|| {
+            string.map(Setting::Value).ok_or_else(|| {
                 Defect::of_all(format!("{:?} is {}, not a string", keys.join("."), kind(&node)))
             })
         }
@@ -56,7 +56,7 @@ pub fn set(text: &str, keys: &[&str], value: &str) -> Result<String, Defect> {
             }
         }
     }
-    match object.get(last).filter(|_| matches!(found, Found::Value(_))) {
+    match object.get(last).filter(|_| matches!(found, Setting::Value(_))) {
         Some(property) => property.set_value(value.into()),
         None => {
             object.append(last, value.into());
@@ -180,7 +180,7 @@ mod tests {
     /// Sets and removes; what was written between.
     fn round(text: &str) -> String {
         let set = set(text, &KEYS, "/s").unwrap();
-        assert_eq!(find(&set, &KEYS).unwrap(), Found::Value("/s".to_owned()), "{set}");
+        assert_eq!(find(&set, &KEYS).unwrap(), Setting::Value("/s".to_owned()), "{set}");
         set
     }
 

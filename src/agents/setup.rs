@@ -7,21 +7,21 @@ use std::path::Path;
 use super::error::{Defect, Error, shown};
 use super::file::SettingsFile;
 use super::receipt::{Receipt, ReceiptFile};
-use super::slot::Found;
+use super::slot::Setting;
 use super::{Agent, SHELL};
 
 /// What is to be done to a settings file.
 #[derive(Debug)]
 pub struct SetupPlan {
     file: SettingsFile,
-    change: Change,
+    change: SettingsChange,
     receipts: ReceiptFile,
     receipt: ReceiptChange,
 }
 
 /// What becomes of a settings file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum SettingsChange {
     /// It is as it should be.
     None,
     /// This text is written.
@@ -56,20 +56,25 @@ impl SetupPlan {
         let defect = |defect: Defect| defect.of_file(&file.path);
         let present = slot.find(file.text.as_deref().unwrap_or_default()).map_err(defect)?.value();
         if present.as_deref() == Some(shell) {
-            return Ok(SetupPlan { file, change: Change::None, receipts, receipt: ReceiptChange::None });
+            return Ok(SetupPlan {
+                file,
+                change: SettingsChange::None,
+                receipts,
+                receipt: ReceiptChange::None,
+            });
         }
         let (mut before, mut made_directories) = (file.text.clone(), file.missing_directories());
         if present.as_deref().is_some_and(is_ours) {
             // Of another version, or from another place.
             match taken_back(agent, &file, receipts.read()?.as_ref())? {
-                Change::None => {}
-                Change::Write(text) => before = Some(text),
-                Change::Remove(directories) => (before, made_directories) = (None, directories),
+                SettingsChange::None => {}
+                SettingsChange::Write(text) => before = Some(text),
+                SettingsChange::Remove(directories) => (before, made_directories) = (None, directories),
             }
         }
         let text = before.as_deref().unwrap_or_default();
         let found = slot.find(text).map_err(defect)?;
-        let parent_existed = found != Found::Absent;
+        let parent_existed = found != Setting::Absent;
         let replaced = found.value();
         if let Some(other) = replaced.as_deref().filter(|_| !force) {
             let (path, label) = (shown(&file.path), slot.label());
@@ -81,7 +86,12 @@ impl SetupPlan {
         let mut receipt = Receipt::new(before.as_deref(), &after);
         (receipt.replaced, receipt.parent_existed) = (replaced, parent_existed);
         receipt.made_directories = made_directories;
-        Ok(SetupPlan { file, change: Change::Write(after), receipts, receipt: ReceiptChange::Write(receipt) })
+        Ok(SetupPlan {
+            file,
+            change: SettingsChange::Write(after),
+            receipts,
+            receipt: ReceiptChange::Write(receipt),
+        })
     }
 
     /// Plans to take back what was set in the settings file `named`.
@@ -106,7 +116,7 @@ impl SetupPlan {
     }
 
     /// What becomes of it.
-    pub fn change(&self) -> &Change {
+    pub fn change(&self) -> &SettingsChange {
         &self.change
     }
 
@@ -115,7 +125,7 @@ impl SetupPlan {
     /// # Errors
     /// The file is read-only or somebody else's.
     pub fn check(&self) -> Result<(), Error> {
-        if self.change == Change::None { Ok(()) } else { self.file.check_writable() }
+        if self.change == SettingsChange::None { Ok(()) } else { self.file.check_writable() }
     }
 
     /// Does it.
@@ -128,9 +138,9 @@ impl SetupPlan {
             self.receipts.write(receipt)?;
         }
         match &self.change {
-            Change::None => {}
-            Change::Write(text) => self.file.replace(text)?,
-            Change::Remove(directories) => self.file.remove(*directories)?,
+            SettingsChange::None => {}
+            SettingsChange::Write(text) => self.file.replace(text)?,
+            SettingsChange::Remove(directories) => self.file.remove(*directories)?,
         }
         match self.receipt {
             ReceiptChange::Remove => self.receipts.remove(),
@@ -141,18 +151,22 @@ impl SetupPlan {
 
 /// What becomes of a file when what was set there is taken back: byte for byte if nobody has edited it since, else
 /// as far as the setting goes.
-fn taken_back(agent: &Agent, file: &SettingsFile, receipt: Option<&Receipt>) -> Result<Change, Error> {
-    let Some(text) = file.text.as_deref() else { return Ok(Change::None) };
+fn taken_back(
+    agent: &Agent,
+    file: &SettingsFile,
+    receipt: Option<&Receipt>,
+) -> Result<SettingsChange, Error> {
+    let Some(text) = file.text.as_deref() else { return Ok(SettingsChange::None) };
     let directories = receipt.map_or(0, |receipt| receipt.made_directories);
     match receipt.and_then(|receipt| receipt.take_back(text)) {
-        Some(Some(before)) => return Ok(Change::Write(before)),
-        Some(None) => return Ok(Change::Remove(directories)),
+        Some(Some(before)) => return Ok(SettingsChange::Write(before)),
+        Some(None) => return Ok(SettingsChange::Remove(directories)),
         None => {}
     }
     let slot = agent.slot;
     let defect = |defect: Defect| defect.of_file(&file.path);
     if !slot.find(text).map_err(defect)?.value().is_some_and(|value| is_ours(&value)) {
-        return Ok(Change::None);
+        return Ok(SettingsChange::None);
     }
     let after = match receipt.and_then(|receipt| receipt.replaced.as_deref()) {
         Some(replaced) => slot.set(text, replaced),
@@ -160,7 +174,11 @@ fn taken_back(agent: &Agent, file: &SettingsFile, receipt: Option<&Receipt>) -> 
     };
     let after = after.map_err(defect)?;
     let was_made = receipt.is_some_and(|receipt| !receipt.existed);
-    Ok(if was_made && slot.is_blank(&after) { Change::Remove(directories) } else { Change::Write(after) })
+    Ok(if was_made && slot.is_blank(&after) {
+        SettingsChange::Remove(directories)
+    } else {
+        SettingsChange::Write(after)
+    })
 }
 
 /// Whether a shell is ours, of whichever version and place.

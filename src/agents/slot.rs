@@ -19,7 +19,7 @@ pub enum Slot {
 
 /// What a text says of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum Setting {
     /// Nothing.
     Absent,
     /// What it would be in is there without it.
@@ -28,12 +28,12 @@ pub enum Found {
     Value(String),
 }
 
-impl Found {
+impl Setting {
     /// The value.
     pub fn value(self) -> Option<String> {
         match self {
-            Found::Value(value) => Some(value),
-            Found::Absent | Found::Without => None,
+            Setting::Value(value) => Some(value),
+            Setting::Absent | Setting::Without => None,
         }
     }
 }
@@ -43,7 +43,7 @@ impl Slot {
     ///
     /// # Errors
     /// The text has an error, or something of another type where the setting should be.
-    pub fn find(self, text: &str) -> Result<Found, Defect> {
+    pub fn find(self, text: &str) -> Result<Setting, Defect> {
         match self {
             Slot::Json(keys) => json::find(text, keys),
             Slot::YamlAssignment { list, name } => yaml::find(text, list, name),

@@ -6,16 +6,16 @@ use yaml_edit::validator::{Severity, Validator, Violation};
 use yaml_edit::{Mapping, Sequence, YamlError, YamlFile, YamlNode, YamlValue};
 
 use super::error::Defect;
-use super::slot::Found;
+use super::slot::Setting;
 
 /// What `list` in `text` assigns to `name`.
-pub fn find(text: &str, list: &str, name: &str) -> Result<Found, Defect> {
+pub fn find(text: &str, list: &str, name: &str) -> Result<Setting, Defect> {
     let file = parse(text)?;
-    let Some(mapping) = mapping(&file)? else { return Ok(Found::Absent) };
-    let Some(items) = items(&mapping, list)? else { return Ok(Found::Absent) };
+    let Some(mapping) = mapping(&file)? else { return Ok(Setting::Absent) };
+    let Some(items) = items(&mapping, list)? else { return Ok(Setting::Absent) };
     Ok(match assignments(&items, name)?.pop() {
-        Some((_, value)) => Found::Value(value),
-        None => Found::Without,
+        Some((_, value)) => Setting::Value(value),
+        None => Setting::Without,
     })
 }
 

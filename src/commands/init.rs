@@ -11,7 +11,7 @@ use similar::TextDiff;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style, visible};
-use crate::agents::setup::{Change, SetupPlan};
+use crate::agents::setup::{SettingsChange, SetupPlan};
 use crate::agents::{Agent, SHELL, Surroundings};
 use crate::cli::{AgentName, Init};
 use crate::library::{Library, Place};
@@ -38,7 +38,7 @@ pub fn run(args: &Init, console: &mut Console) -> VerbResult {
     let (before, change) = (plan.before().to_owned(), plan.change().clone());
     if !args.print {
         plan.check()?;
-        if !args.remove && change != Change::None {
+        if !args.remove && change != SettingsChange::None {
             Library::create(&place)?;
         }
         plan.apply()?;
@@ -108,9 +108,9 @@ struct Report {
 impl Report {
     fn of(agent: &Agent, plan: &SetupPlan, shell: Option<String>, done: bool) -> Report {
         let (change, text) = match plan.change() {
-            Change::None => ("none", None),
-            Change::Write(text) => ("write", Some(text.clone())),
-            Change::Remove(_) => ("remove", None),
+            SettingsChange::None => ("none", None),
+            SettingsChange::Write(text) => ("write", Some(text.clone())),
+            SettingsChange::Remove(_) => ("remove", None),
         };
         let file = printable(plan.path().as_os_str().as_encoded_bytes()).into_owned();
         Report { agent: agent.name, file, setting: agent.slot.label(), shell, change, done, text }
@@ -122,24 +122,24 @@ fn print(
     agent: &Agent,
     report: &Report,
     before: &str,
-    change: &Change,
+    change: &SettingsChange,
     console: &mut Console,
 ) -> anyhow::Result<()> {
     let Report { file, setting, .. } = report;
     let title = agent.title;
     let done = |word: &'static str, past: &'static str| if args.print { word } else { past };
     match change {
-        Change::None if args.remove => {
+        SettingsChange::None if args.remove => {
             writeln!(console, "{file}: {setting} is not set to {SHELL}; nothing to take back")?
         }
-        Change::None => writeln!(console, "{file}: {setting} is set already; nothing was changed")?,
-        Change::Write(_) => writeln!(console, "{} {file}:", done("would write", "wrote"))?,
-        Change::Remove(_) => writeln!(console, "{} {file}:", done("would remove", "removed"))?,
+        SettingsChange::None => writeln!(console, "{file}: {setting} is set already; nothing was changed")?,
+        SettingsChange::Write(_) => writeln!(console, "{} {file}:", done("would write", "wrote"))?,
+        SettingsChange::Remove(_) => writeln!(console, "{} {file}:", done("would remove", "removed"))?,
     }
     let after = match change {
-        Change::None => before,
-        Change::Write(text) => text,
-        Change::Remove(_) => "",
+        SettingsChange::None => before,
+        SettingsChange::Write(text) => text,
+        SettingsChange::Remove(_) => "",
     };
     let diff = TextDiff::from_lines(before, after);
     for hunk in diff.unified_diff().context_radius(1).iter_hunks() {
@@ -159,7 +159,7 @@ fn print(
     if let Some(objection) = agent.objection(after).filter(|_| !args.remove) {
         console.say(format_args!("{}", objection.of_file(Path::new(file))));
     }
-    if *change == Change::None || args.print {
+    if *change == SettingsChange::None || args.print {
         return Ok(());
     }
     if args.remove {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::{Check, Verdict};
-use crate::agents::effective::{Effective, Place, effective};
+use crate::agents::effective::{Effective, effective};
 use crate::agents::setup::is_ours;
-use crate::agents::{Agent, Surroundings};
+use crate::agents::{Agent, ShellSource, Surroundings};
 use crate::commands::init::check_shell;
 use crate::snapshot::printable;
 
@@ -14,55 +14,59 @@ use crate::snapshot::printable;
 pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check, Option<String>) {
     let init = format!("agent-snapshot init {}", agent.name);
     let label = agent.slot.label();
-    let Effective { shell, hidden_by, errors } = effective(agent, here);
-    if let Some(error) = errors.first() {
-        let advice = "correct the file";
-        return (Check::finding(agent.name, error.to_string(), advice), None);
-    }
-    let own = agent.user_settings(here);
-    let is_own = |place: &Place| matches!(place, Place::File(path) if Some(path) == own.as_ref());
+    let Effective { shell, hidden_by } = match effective(agent, here) {
+        Ok(effective) => effective,
+        Err(error) => return (Check::finding(agent.name, error.to_string(), "correct the file"), None),
+    };
+    let own = agent.user_settings(here).map(ShellSource::File);
     let not_set_up = |found: String| {
         let verdict = if was_asked_for { Verdict::Finding } else { Verdict::Note };
         (Check::new(agent.name, verdict, found).advise(init.clone()), None)
     };
     match (shell, hidden_by) {
-        (Some((shell, place)), _) if is_ours(&shell) => match check_shell(Path::new(&shell)) {
-            Ok(()) => {
-                let found = format!("{} sets {label} to {shell}", shown(&place));
-                let check =
-                    Check { advice: agent.remark.map(str::to_owned), ..Check::fine(agent.name, found) };
-                (check, Some(shell))
+        (Some((shell, source)), _) if is_ours(&shell) => {
+            let found = said(&source, &label, &shell);
+            match check_shell(Path::new(&shell)) {
+                Ok(()) => {
+                    let advice = agent.remark.map(str::to_owned);
+                    (Check { advice, ..Check::fine(agent.name, found) }, Some(shell))
+                }
+                Err(error) => {
+                    let found = format!("{found}, which can't be executed: {error}");
+                    (Check::finding(agent.name, found, init.clone()), None)
+                }
             }
-            Err(error) => {
-                let found =
-                    format!("{} sets {label} to {shell}, which can't be executed: {error}", shown(&place));
-                (Check::finding(agent.name, found, init.clone()), None)
-            }
-        },
-        (_, Some(place)) => {
+        }
+        (_, Some(source)) => {
             let found =
-                format!("{} has a list of its own, which hides {label} in other files", shown(&place));
-            let advice = format!("add {label} there");
-            (Check::finding(agent.name, found, advice), None)
+                format!("{} has a list of its own, which hides {label} in other files", shown(&source));
+            (Check::finding(agent.name, found, format!("add {label} there")), None)
         }
-        (None, None) => not_set_up("not set up: no place names a shell".to_owned()),
-        (Some((shell, Place::Variable(name))), None) => {
-            not_set_up(format!("not set up: ${name} is {}", printable(shell.as_bytes())))
+        (None, None) => not_set_up("not set up: nothing names a shell".to_owned()),
+        (Some((shell, source @ ShellSource::Path(_))), None) => {
+            not_set_up(format!("not set up: {}", said(&source, &label, &shell)))
         }
-        (Some((shell, place)), None) => {
-            let found = format!("{} sets {label} to {}", shown(&place), printable(shell.as_bytes()));
-            let advice = match is_own(&place) {
+        (Some((shell, source)), None) => {
+            let advice = match Some(&source) == own.as_ref() {
                 true => format!("{init} --force"),
                 false => "remove it there: it counts more than what agent-snapshot init writes".to_owned(),
             };
-            (Check::finding(agent.name, found, advice), None)
+            (Check::finding(agent.name, said(&source, &label, &shell), advice), None)
         }
     }
 }
 
-fn shown(place: &Place) -> String {
-    match place {
-        Place::File(path) => printable(path.as_os_str().as_encoded_bytes()).into_owned(),
-        Place::Variable(name) => format!("${name}"),
+fn said(source: &ShellSource, label: &str, shell: &str) -> String {
+    let (place, shell) = (shown(source), printable(shell.as_bytes()));
+    match source {
+        ShellSource::Path(_) => format!("{place} is {shell}"),
+        ShellSource::File(_) | ShellSource::Text(_) => format!("{place} sets {label} to {shell}"),
+    }
+}
+
+fn shown(source: &ShellSource) -> String {
+    match source {
+        ShellSource::File(path) => printable(path.as_os_str().as_encoded_bytes()).into_owned(),
+        ShellSource::Text(name) | ShellSource::Path(name) => format!("${name}"),
     }
 }
