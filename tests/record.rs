@@ -27,6 +27,7 @@ mod suites;
 mod survivors;
 mod symlinks;
 mod syscalls;
+mod system_directories;
 mod terminal;
 mod transparency;
 

@@ -5,7 +5,7 @@ pub mod suppressed;
 
 use rustix::fs::{Access, AtFlags, CWD};
 
-use self::ignore::{Ignore, RuleId};
+use self::ignore::{Cover, Ignore, RuleId};
 use self::suppressed::Counts;
 use super::resolve;
 use crate::fs::FileStat;
@@ -37,6 +37,8 @@ pub struct Policy {
 pub enum Exclusion {
     /// A rule leaves it out; the topmost path that the rule covers.
     Rule(RuleId, Vec<u8>),
+    /// A rule leaves it out as long as it is not changed.
+    UnlessChanged(RuleId),
     /// It is the snapshot's own, or the library's.
     Own,
 }
@@ -61,16 +63,18 @@ impl Policy {
         if resolve::is_below(path, &self.own.snapshot) || self.is_of_library(path, false) {
             return Some(Exclusion::Own);
         }
-        if let Some((rule, topmost)) = self.ignore.covering(path) {
-            return Some(Exclusion::Rule(rule, topmost.to_vec()));
+        match self.ignore.covering(path) {
+            Some(Cover { rule, of_reads: true, .. }) => return Some(Exclusion::UnlessChanged(rule)),
+            Some(Cover { rule, topmost, .. }) => return Some(Exclusion::Rule(rule, topmost.to_vec())),
+            None => {}
         }
         let foreign = stat.is_some_and(|stat| stat.st_uid != self.uid && !may_write(path, stat));
-        foreign.then(|| Exclusion::Rule(RuleId::FOREIGN_OWNER, path.to_vec()))
+        foreign.then_some(Exclusion::UnlessChanged(RuleId::FOREIGN_OWNER))
     }
 
     /// The rule of the list that leaves a path out.
     pub fn covering(&self, path: &[u8]) -> Option<RuleId> {
-        self.ignore.covering(path).map(|(rule, _)| rule)
+        self.ignore.covering(path).map(|cover| cover.rule)
     }
 
     /// Leaves out a repository's real Git directory.

@@ -73,10 +73,11 @@ pub enum Classification {
     Own,
 }
 
-impl From<Exclusion> for Classification {
-    fn from(exclusion: Exclusion) -> Self {
+impl Classification {
+    fn of(exclusion: Exclusion, path: Vec<u8>) -> Classification {
         match exclusion {
             Exclusion::Rule(rule, topmost) => Classification::Suppressed(rule, topmost),
+            Exclusion::UnlessChanged(rule) => Classification::Suppressed(rule, path),
             Exclusion::Own => Classification::Own,
         }
     }
@@ -197,33 +198,31 @@ impl Recording {
     /// What the rules say of a path; its record, made at first sight.
     pub fn classify(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
         if let Some(name) = self.ledger.names.find(&path) {
-            if !self.is_left_out(name) {
-                return Classification::Record(name);
-            }
-            return Classification::Suppressed(RuleId::FOREIGN_OWNER, path);
+            return match self.left_out_by(name) {
+                Some(rule) => Classification::Suppressed(rule, path),
+                None => Classification::Record(name),
+            };
         }
         match self.policy.exclusion(&path, stat) {
-            Some(exclusion) => exclusion.into(),
+            Some(exclusion) => Classification::of(exclusion, path),
             None => Classification::Record(self.add_record(path, stat, false)),
         }
     }
 
-    /// The record of a path that the stopped call may change. A file that the foreign-owner rule leaves out
-    /// gets one, too, which counts once the call has changed it.
+    /// The record of a path that the stopped call may change. One that is left out unless it is changed gets a
+    /// record, too, which counts once the call has changed it.
     pub fn classify_for_write(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
         if let Some(name) = self.ledger.names.find(&path) {
             return Classification::Record(name);
         }
         match self.policy.exclusion(&path, stat) {
-            Some(Exclusion::Rule(RuleId::FOREIGN_OWNER, _)) => {
-                Classification::Record(self.add_record(path, stat, true))
-            }
-            Some(exclusion) => exclusion.into(),
+            Some(Exclusion::UnlessChanged(_)) => Classification::Record(self.add_record(path, stat, true)),
+            Some(exclusion) => Classification::of(exclusion, path),
             None => Classification::Record(self.add_record(path, stat, false)),
         }
     }
 
-    pub fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, foreign: bool) -> NameId {
+    pub fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, left_out: bool) -> NameId {
         let git = if self.byte_store.keep.has_inputs() {
             self.repositories.classify(&path, stat, false)
         } else {
@@ -236,7 +235,7 @@ impl Recording {
         let (stat, target) = with_target(&path, stat);
         let before = stat.as_ref().map(|stat| self.ledger.inodes.meet(stat));
         let git_epoch = self.repositories.epoch();
-        let name = self.ledger.names.add(path, Name { before, git, git_epoch, foreign, ..Name::default() });
+        let name = self.ledger.names.add(path, Name { before, git, git_epoch, left_out, ..Name::default() });
         if let Some(inode) = before.map(|inode| self.ledger.inodes.get_mut(inode))
             && inode.name.is_none()
         {
@@ -261,10 +260,11 @@ impl Recording {
         (known.git, known.git_epoch) = (git, git_epoch);
     }
 
-    /// Whether a name is another user's that nobody has changed yet.
-    pub fn is_left_out(&self, name: NameId) -> bool {
-        let name = self.ledger.names.get(name);
-        name.foreign && name.changes == 0
+    /// The rule that leaves a name out, as long as nobody has changed it.
+    pub fn left_out_by(&self, id: NameId) -> Option<RuleId> {
+        let name = self.ledger.names.get(id);
+        let is_left_out = name.left_out && name.changes == 0;
+        is_left_out.then(|| self.policy.covering(self.ledger.names.path(id)).unwrap_or(RuleId::FOREIGN_OWNER))
     }
 
     /// Forgets what is known of names: a symlink, a directory or a mount has moved.

@@ -112,6 +112,15 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
             String::new()
         };
         let _ = writeln!(text, "agent-snapshot: changed but not recorded: {}{more}", named.join(", "));
+        if let Some(rule) =
+            header.suppressed.iter().find(|rule| is_system(&rule.rule) && !rule.changed.is_empty())
+        {
+            let _ = writeln!(
+                text,
+                "agent-snapshot: reads:{0} instead of {0} in ignore.json records what a command changes there",
+                rule.rule
+            );
+        }
     }
     text
 }
@@ -170,4 +179,9 @@ impl Messages {
 /// Prints a text on stderr.
 pub fn print(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Whether an entry of the ignore list is one of those that the default list had before it had `reads:`.
+fn is_system(entry: &str) -> bool {
+    ["/usr", "/bin"].contains(&entry)
 }

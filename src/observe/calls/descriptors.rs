@@ -107,7 +107,7 @@ impl Recording {
                 // What another thread has just moved or made is known as well.
                 let reads = Operations::from(Operation::Read).with(Operation::Directory);
                 let known = self.ledger.names.get(record).operations;
-                self.ledger.names.get(record).foreign
+                self.ledger.names.get(record).left_out
                     || known.intersects(reads)
                     || known.intersects(Operations::CHANGES)
             }

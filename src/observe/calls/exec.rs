@@ -7,7 +7,6 @@ use std::fs::File;
 use super::program;
 use crate::fs::{self, FileStat};
 use crate::observe::ledger::ids::ProcessId;
-use crate::observe::policy::ignore::RuleId;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
@@ -151,10 +150,10 @@ impl Recording {
     ) {
         let operations = Operations::from(Operation::Read).with(Operation::Execute);
         match classification {
-            Classification::Record(name) if self.is_left_out(*name) => {
-                self.policy.suppressed.read(RuleId::FOREIGN_OWNER)
-            }
             Classification::Record(name) => {
+                if let Some(rule) = self.left_out_by(*name) {
+                    return self.policy.suppressed.read(rule);
+                }
                 if let Some(stat) = stat {
                     self.protector().read_content(*name, path, stat);
                 }

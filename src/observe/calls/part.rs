@@ -168,8 +168,8 @@ impl Recording {
     pub fn refused(&mut self, process: ProcessId, part: &Part) {
         match &part.classification {
             Classification::Record(record) => {
-                if self.is_left_out(*record) {
-                    self.policy.suppressed.read(RuleId::FOREIGN_OWNER);
+                if let Some(rule) = self.left_out_by(*record) {
+                    self.policy.suppressed.read(rule);
                 } else {
                     self.ledger.names.get_mut(*record).merge(Operation::Existence.into(), process);
                 }
@@ -195,8 +195,8 @@ impl Recording {
             Classification::Own => return,
         };
         if let Some(name) = name {
-            if kind == Kind::Used && self.is_left_out(name) {
-                return self.policy.suppressed.read(RuleId::FOREIGN_OWNER);
+            if let (Kind::Used, Some(rule)) = (kind, self.left_out_by(name)) {
+                return self.policy.suppressed.read(rule);
             }
             if let (Some(effect), Some(stat)) = (copy_up, &part.stat) {
                 self.protector().note_copy_up(&part.path, stat, effect);

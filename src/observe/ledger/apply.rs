@@ -92,7 +92,7 @@ impl Ledger {
         }
         known.changed_by_name = true;
         known.changes = known.changes.wrapping_add(1);
-        known.foreign && known.changes == 1
+        known.left_out && known.changes == 1
     }
 
     /// Notes that the bytes of an inode are needed, which are still where they were.

@@ -94,8 +94,8 @@ pub struct Name {
     pub inherited: bool,
     /// Changed by a call that named it.
     pub changed_by_name: bool,
-    /// Owned by another user and not writable: kept only where it was changed.
-    pub foreign: bool,
+    /// A rule leaves it out unless it is changed.
+    pub left_out: bool,
     /// Whether Git was asked for the blob that has the bytes before.
     pub pin_asked: bool,
     /// Whether the journal has it.

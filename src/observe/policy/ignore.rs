@@ -2,7 +2,7 @@
 //!
 //! The list is `agent-snapshot/ignore.json` below the user's configuration directory; a first run
 //! writes the default one. Rules are matched by whole components against the resolved, absolute
-//! path of an observation, in one pass over its bytes; the last component of an entry may have a `*`. The third rule, files of another owner, is
+//! path of an observation, in one pass over its bytes. The third rule, files of another owner, is
 //! judged where their metadata is; only its name is kept here, so that every rule has an id.
 //!
 //! Neighbours: `git` tells of git directories that are not named `.git`; the manifest's
@@ -20,19 +20,24 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
 /// The list that a first run writes.
-pub const DEFAULT_LIST: [&str; 11] = [
+pub const DEFAULT_LIST: [&str; 10] = [
     "$HOME/.cache",
     "$HOME/.claude",
     "$HOME/.codex",
     "$HOME/.cursor",
     IGNORE_FILE,
-    "$TMPDIR/claude-*-cwd",
     "/tmp/scratch-output",
     "/proc",
     "/dev",
-    "/usr",
-    "/bin",
+    "reads:/usr",
+    "reads:/bin",
 ];
+
+/// The start of an entry that leaves out what is only looked at.
+const OF_READS: &[u8] = b"reads:";
+
+/// What an agent keeps in the directory for temporary files: the shell of Claude Code leaves its directory there.
+const SCRATCH: &str = "claude-*-cwd";
 
 /// The ignore file as an entry, and the name of the rule that always covers it.
 const IGNORE_FILE: &str = "$XDG_CONFIG_HOME/agent-snapshot/ignore.json";
@@ -120,7 +125,6 @@ impl Environment {
         let value = match first {
             b"$HOME" => self.home.as_deref()?,
             b"$XDG_CONFIG_HOME" => self.config_home.as_deref()?,
-            b"$TMPDIR" => &self.temporary,
             _ => return Some(entry.to_vec()),
         };
         Some([value, rest].concat())
@@ -163,18 +167,32 @@ pub struct Ignore {
     notes: Vec<String>,
 }
 
-/// Whether a `*` stands for any characters.
+/// A rule that covers a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wildcards {
-    /// It does not: the path is one that a shell may have expanded already.
-    Literal,
-    /// It does in the last name.
-    InLastName,
+pub struct Cover<'p> {
+    /// The rule.
+    pub rule: RuleId,
+    /// The topmost path that it covers: the path or an ancestor.
+    pub topmost: &'p [u8],
+    /// Whether it leaves out only what is not changed.
+    pub of_reads: bool,
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum RuleKind {
+    /// A path and everything below it.
+    Path,
+    /// The same, as long as it is not changed.
+    Reads,
+    /// A `*` in the last name stands for any characters.
+    Pattern,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Node {
     rule: Option<RuleId>,
+    of_reads: Option<RuleId>,
     children: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
     /// Last names of entries that have a `*`.
     patterns: Vec<(Box<[u8]>, RuleId)>,
@@ -219,13 +237,16 @@ impl Ignore {
             if addition.is_empty() {
                 return Err(Error::EmptyArgument);
             }
-            let absolute = match environment.expand(addition) {
+            let (path, kind) = kind_of(addition);
+            let absolute = match environment.expand(path) {
                 Some(expanded) if expanded.starts_with(b"/") => expanded,
-                _ => join(&environment.start_cwd, addition),
+                _ => join(&environment.start_cwd, path),
             };
-            ignore.add_rule(addition, &absolute, Wildcards::Literal, &mut seen);
+            ignore.add_rule(addition, &absolute, kind, &mut seen);
         }
         ignore.add_entry(environment, IGNORE_FILE.as_bytes(), &mut seen);
+        let scratch = join(&environment.temporary, SCRATCH.as_bytes());
+        ignore.add_rule(SCRATCH.as_bytes(), &scratch, RuleKind::Pattern, &mut seen);
         Ok(ignore)
     }
 
@@ -238,24 +259,22 @@ impl Ignore {
     pub fn add_git_dir(&mut self, path: &[u8]) {
         let path = normalise(path);
         // A repository that claims all of `/` would silence the whole recording.
-        if path != b"/" && self.rule_for(&path).is_none() {
-            self.insert(&path, Wildcards::Literal, RuleId::GIT);
+        if path != b"/" && self.covering(&path).is_none_or(|cover| cover.of_reads) {
+            self.insert(&path, RuleKind::Path, RuleId::GIT);
         }
     }
 
     /// The rule that covers the resolved, absolute `path`, if one does.
-    pub fn rule_for(&self, path: &[u8]) -> Option<RuleId> {
-        self.covering(path).map(|(rule, _)| rule)
-    }
-
-    /// The rule that covers `path` and the topmost path that it covers: `path` or an ancestor.
     ///
-    /// Where several rules do, the one that begins nearest to the root.
-    pub fn covering<'p>(&self, path: &'p [u8]) -> Option<(RuleId, &'p [u8])> {
+    /// If several do, the one that begins nearest to the root; one that leaves out only what is not changed if no
+    /// other does.
+    pub fn covering<'p>(&self, path: &'p [u8]) -> Option<Cover<'p>> {
+        let cover = |rule, end: usize, of_reads| Some(Cover { rule, topmost: path.get(..end)?, of_reads });
         let mut node = self.nodes.first();
         if let Some(rule) = node.and_then(|root| root.rule) {
-            return Some((rule, path.get(..1)?));
+            return cover(rule, 1, false);
         }
+        let mut of_reads = node.and_then(|root| root.of_reads).and_then(|rule| cover(rule, 1, true));
         let mut start = 0;
         while start < path.len() {
             let rest = &path[start..];
@@ -266,15 +285,18 @@ impl Ignore {
                 continue;
             }
             if component == b".git" {
-                return Some((RuleId::GIT, &path[..end]));
+                return cover(RuleId::GIT, end, false);
             }
             let pattern = node.and_then(|node| node.matching(component));
             node = node.and_then(|node| node.children.get(component)).and_then(|next| self.nodes.get(*next));
             if let Some(rule) = node.and_then(|node| node.rule).or(pattern) {
-                return Some((rule, &path[..end]));
+                return cover(rule, end, false);
+            }
+            if let (None, Some(rule)) = (of_reads, node.and_then(|node| node.of_reads)) {
+                of_reads = cover(rule, end, true);
             }
         }
-        None
+        of_reads
     }
 
     /// The rule as it was written.
@@ -287,60 +309,52 @@ impl Ignore {
         (0u32..).zip(0..self.names.len()).map(|(id, _)| RuleId(id))
     }
 
-    fn add_entry(&mut self, environment: &Environment, entry: &[u8], seen: &mut HashMap<Vec<u8>, RuleId>) {
+    fn add_entry(&mut self, environment: &Environment, entry: &[u8], seen: &mut Seen) {
+        let (path, kind) = kind_of(entry);
         // Without a home directory there is nothing that the entry could cover.
-        let Some(expanded) = environment.expand(entry) else { return };
+        let Some(expanded) = environment.expand(path) else { return };
         if expanded.starts_with(b"/") {
-            self.add_rule(entry, &expanded, Wildcards::InLastName, seen);
+            self.add_rule(entry, &expanded, kind, seen);
         } else {
             self.notes.push(format!(
-                "the entry {:?} of the ignore list covers nothing: it is neither absolute nor begins with $HOME/, $XDG_CONFIG_HOME/ or $TMPDIR/",
+                "the entry {:?} of the ignore list covers nothing: it is neither absolute nor begins with $HOME/ or $XDG_CONFIG_HOME/",
                 String::from_utf8_lossy(entry)
             ));
         }
     }
 
-    fn add_rule(
-        &mut self,
-        name: &[u8],
-        absolute: &[u8],
-        wildcards: Wildcards,
-        seen: &mut HashMap<Vec<u8>, RuleId>,
-    ) {
+    fn add_rule(&mut self, name: &[u8], absolute: &[u8], kind: RuleKind, seen: &mut Seen) {
         let written = normalise(absolute);
         let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        let rule = *seen.entry(written.clone()).or_insert(RuleId(next));
+        let rule = *seen.entry((written.clone(), kind)).or_insert(RuleId(next));
         if rule.0 == next {
             self.names.push(name.to_vec());
         }
-        self.insert(&written, wildcards, rule);
+        self.insert(&written, kind, rule);
         if let Some(resolved) = resolve(absolute) {
-            self.insert(&resolved, wildcards, rule);
+            self.insert(&resolved, kind, rule);
         }
     }
 
-    /// Gives the normal, absolute `path` to `rule`, unless an earlier rule has it.
-    fn insert(&mut self, path: &[u8], wildcards: Wildcards, rule: RuleId) {
+    /// Gives the normal, absolute `path` to `rule`, unless an earlier rule of the kind has it.
+    fn insert(&mut self, path: &[u8], kind: RuleKind, rule: RuleId) {
         let (above, last) = match crate::fs::parent_of(path) {
-            Some(above) if wildcards == Wildcards::InLastName => {
-                (above, path.rsplit(|byte| *byte == b'/').next())
-            }
+            Some(above) if kind == RuleKind::Pattern => (above, path.rsplit(|byte| *byte == b'/').next()),
             _ => (path, None),
         };
-        let pattern = last.filter(|name| name.contains(&b'*'));
         let mut at = 0;
-        for component in components(if pattern.is_some() { above } else { path }) {
+        for component in components(above) {
             let next = self.nodes.len();
             at = *self.nodes[at].children.entry(component.into()).or_insert(next);
             if at == next {
                 self.nodes.push(Node::default());
             }
         }
-        match pattern {
-            Some(pattern) => self.nodes[at].patterns.push((pattern.into(), rule)),
-            None => {
-                self.nodes[at].rule.get_or_insert(rule);
-            }
+        let node = &mut self.nodes[at];
+        match (kind, last) {
+            (RuleKind::Pattern, Some(pattern)) => node.patterns.push((pattern.into(), rule)),
+            (RuleKind::Reads, _) => drop(node.of_reads.get_or_insert(rule)),
+            _ => drop(node.rule.get_or_insert(rule)),
         }
     }
 
@@ -366,6 +380,17 @@ impl Ignore {
             )),
         }
         Ok(default_list())
+    }
+}
+
+/// The rules by what they are about.
+type Seen = HashMap<(Vec<u8>, RuleKind), RuleId>;
+
+/// The path of an entry as it is written, and what the rule is about.
+fn kind_of(entry: &[u8]) -> (&[u8], RuleKind) {
+    match entry.strip_prefix(OF_READS) {
+        Some(path) => (path, RuleKind::Reads),
+        None => (entry, RuleKind::Path),
     }
 }
 
@@ -475,17 +500,10 @@ fn absolute<'c>(components: impl IntoIterator<Item = &'c [u8]>) -> Vec<u8> {
     if path.is_empty() { b"/".to_vec() } else { path }
 }
 
-/// Whether a name matches a pattern, in which each `*` stands for any characters.
+/// Whether a name matches a pattern, in which a `*` stands for any characters.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let mut parts = pattern.split(|byte| *byte == b'*');
-    let (Some(first), Some(last)) = (parts.next(), parts.next_back()) else { return pattern == name };
-    let Some(mut rest) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
-        return false;
-    };
-    parts.filter(|part| !part.is_empty()).all(|part| {
-        let found = rest.windows(part.len()).position(|window| window == part);
-        found.map(|at| rest = &rest[at + part.len()..]).is_some()
-    })
+    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else { return pattern == name };
+    name.strip_prefix(&pattern[..star]).is_some_and(|rest| rest.ends_with(&pattern[star + 1..]))
 }
 
 /// Removes empty, `.` and `..` components of an absolute path without asking for any file.

@@ -48,7 +48,7 @@ impl Place {
 }
 
 fn rule<'i>(ignore: &'i Ignore, path: &(impl AsRef<[u8]> + ?Sized)) -> Option<&'i str> {
-    ignore.rule_for(path.as_ref()).map(|id| std::str::from_utf8(ignore.name(id)).unwrap())
+    ignore.covering(path.as_ref()).map(|cover| std::str::from_utf8(ignore.name(cover.rule)).unwrap())
 }
 
 #[test]
@@ -58,11 +58,11 @@ fn first_run_writes_the_default_list_and_uses_it() {
     assert_eq!(ignore.notes(), [""; 0]);
     let text = fs::read_to_string(place.list_file()).unwrap();
     assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), DEFAULT_LIST);
-    assert!(text.starts_with("[\n  \"$HOME/.cache\",\n") && text.ends_with("\"/bin\"\n]\n"), "{text}");
+    assert!(text.starts_with("[\n  \"$HOME/.cache\",\n") && text.ends_with("\"reads:/bin\"\n]\n"), "{text}");
     let beside: Vec<_> = fs::read_dir(place.list_file().parent().unwrap()).unwrap().collect();
     assert_eq!(beside.len(), 1, "a temporary name was left behind");
     assert_eq!(rule(&ignore, &place.bytes("home/.cache/pip/x")), Some("$HOME/.cache"));
-    assert_eq!(rule(&ignore, "/usr/lib/libc.so"), Some("/usr"));
+    assert_eq!(rule(&ignore, "/usr/lib/libc.so"), Some("reads:/usr"));
     assert_eq!(rule(&ignore, &place.bytes("home/.cachet")), None);
     let again = Ignore::load(&place.environment(), &[]).unwrap();
     assert_eq!(again.names, ignore.names);
@@ -75,7 +75,7 @@ fn first_runs_at_once_agree_on_one_list() {
         for _ in 0..8 {
             scope.spawn(|| {
                 let ignore = Ignore::load(&place.environment(), &[]).unwrap();
-                assert_eq!(rule(&ignore, "/usr"), Some("/usr"));
+                assert_eq!(rule(&ignore, "/usr"), Some("reads:/usr"));
             });
         }
     });
@@ -101,7 +101,7 @@ fn a_list_that_cannot_be_created_is_used_from_memory_and_said() {
     let ignore = Ignore::load(&place.environment(), &[]).unwrap();
     assert_eq!(ignore.notes().len(), 1);
     assert!(ignore.notes()[0].contains("can't be created"), "{}", ignore.notes()[0]);
-    assert_eq!(rule(&ignore, "/usr"), Some("/usr"));
+    assert_eq!(rule(&ignore, "/usr"), Some("reads:/usr"));
     assert_eq!(rule(&ignore, &place.bytes("home/.config/agent-snapshot/ignore.json")), Some(IGNORE_FILE));
 }
 
@@ -254,7 +254,7 @@ fn the_configuration_directory_follows_the_xdg_rules() {
 fn without_any_home_the_rest_of_the_default_list_holds() {
     let ignore = Ignore::load(&Environment::new(None, None, || None, b"/"), &[]).unwrap();
     assert_eq!(ignore.notes().len(), 1);
-    assert_eq!(rule(&ignore, "/usr/x"), Some("/usr"));
+    assert_eq!(rule(&ignore, "/usr/x"), Some("reads:/usr"));
     assert_eq!(rule(&ignore, "/.cache"), None);
 }
 
@@ -282,7 +282,7 @@ fn an_entry_of_the_root_covers_everything() {
         let ignore = Place::new().load(&format!("[\"{entry}\"]"));
         assert_eq!(rule(&ignore, "/any/thing"), Some(entry));
         assert_eq!(rule(&ignore, "/"), Some(entry));
-        assert_eq!(ignore.covering(b"/any/thing").unwrap().1, b"/");
+        assert_eq!(ignore.covering(b"/any/thing").unwrap().topmost, b"/");
     }
 }
 
@@ -311,7 +311,7 @@ fn an_entry_is_taken_as_written_and_as_it_resolves() {
         ("loop/x", "x", false),
     ] {
         let ignore = place.load(&format!("[\"{base}/{entry}\"]"));
-        assert_eq!(ignore.rule_for(&place.bytes(path)).is_some(), covered, "{entry} of {path}");
+        assert_eq!(ignore.covering(&place.bytes(path)).is_some(), covered, "{entry} of {path}");
     }
 }
 
@@ -344,7 +344,7 @@ fn arguments_add_to_the_list() {
     assert_eq!(rule(&ignore, &place.bytes("sibling")), Some("../sibling"));
     assert_eq!(rule(&ignore, "/abs/x"), Some("/abs"));
     assert_eq!(rule(&ignore, &place.bytes("home/h")), Some("$HOME/h"));
-    let id = ignore.rule_for(&join(&place.bytes("cwd"), b"by\xfftes/x")).unwrap();
+    let id = ignore.covering(&join(&place.bytes("cwd"), b"by\xfftes/x")).unwrap().rule;
     assert_eq!(ignore.name(id), b"by\xfftes");
     assert_eq!(rule(&ignore, "/listed"), Some("/listed"));
     let names: Vec<&[u8]> = ignore.rules().map(|id| ignore.name(id)).collect();
@@ -381,7 +381,7 @@ fn every_component_named_git_is_covered() {
         ("/repo/.GIT", None),
         ("/repo/.git.d/x", None),
     ] {
-        let found = ignore.covering(path.as_bytes());
+        let found = ignore.covering(path.as_bytes()).map(|cover| (cover.rule, cover.topmost));
         assert_eq!(found, top.map(|top| (RuleId::GIT, top.as_bytes())), "{path}");
     }
 }
@@ -392,7 +392,8 @@ fn git_directories_elsewhere_join_the_git_rule() {
     ignore.add_git_dir(b"/srv/store/");
     ignore.add_git_dir(b"/");
     ignore.add_git_dir(b"/listed/store");
-    assert_eq!(ignore.covering(b"/srv/store/objects/ab"), Some((RuleId::GIT, b"/srv/store".as_slice())));
+    let cover = ignore.covering(b"/srv/store/objects/ab").unwrap();
+    assert_eq!((cover.rule, cover.topmost), (RuleId::GIT, b"/srv/store".as_slice()));
     assert_eq!(rule(&ignore, "/srv/storehouse"), None);
     assert_eq!(rule(&ignore, "/srv"), None);
     assert_eq!(rule(&ignore, "/listed/store"), Some("/listed"));
@@ -404,38 +405,43 @@ fn the_topmost_rule_covers() {
     assert_eq!(rule(&ignore, "/a/b/c"), Some("/a"));
     assert_eq!(rule(&ignore, "/a/.git"), Some("/a"));
     assert_eq!(rule(&ignore, "/r/.git/x"), Some(".git"));
-    assert_eq!(ignore.covering(b"/a/b/c").unwrap().1, b"/a");
+    assert_eq!(ignore.covering(b"/a/b/c").unwrap().topmost, b"/a");
 }
 
 #[test]
-fn star_in_the_last_name_of_an_entry_stands_for_any_characters() {
+fn entry_of_reads_covers_what_is_not_changed_and_gives_way_to_others() {
+    let list =
+        r#"["reads:/usr", "/usr/cache", "reads:$HOME/lib", "/opt", "reads:/opt/x", "/srv", "reads:/srv"]"#;
     let place = Place::new();
-    let ignore = place.load(r#"["$HOME/s/claude-*-cwd", "/a/x*y*z", "/b/*/c", "/a/x1y1z/deep"]"#);
-    let home = |rest: &str| place.bytes(&format!("home/{rest}"));
-    assert_eq!(rule(&ignore, &home("s/claude-1f-cwd")), Some("$HOME/s/claude-*-cwd"));
-    assert_eq!(rule(&ignore, &home("s/claude--cwd/below")), Some("$HOME/s/claude-*-cwd"));
-    for other in
-        ["s/claude-cwd", "s/claude-1f-cwd2", "s/my-claude-1f-cwd", "claude-1f-cwd", "s/claude-1/f-cwd"]
-    {
-        assert_eq!(rule(&ignore, &home(other)), None, "{other}");
-    }
-    for (path, covered) in [("/a/xyz", true), ("/a/x1y2z/b", true), ("/a/x1z", false), ("/a/xyz1", false)] {
-        assert_eq!(rule(&ignore, path).is_some(), covered, "{path}");
-    }
-    assert_eq!(rule(&ignore, "/a/x1y1z/deep"), Some("/a/x*y*z"));
-    // Elsewhere a star is a character of the name.
-    assert_eq!([rule(&ignore, "/b/d/c"), rule(&ignore, "/b/*/c")], [None, Some("/b/*/c")]);
-    let literal = Ignore::load(&place.environment(), &[b"/q/a*".to_vec()]).unwrap();
-    assert_eq!([rule(&literal, "/q/ab"), rule(&literal, "/q/a*")], [None, Some("/q/a*")]);
+    let mut ignore = place.load(list);
+    ignore.add_git_dir(b"/usr/store");
+    let found =
+        |path: &'static str| ignore.covering(path.as_bytes()).map(|cover| (cover.topmost, cover.of_reads));
+    assert_eq!(found("/usr/bin/x"), Some((b"/usr".as_slice(), true)));
+    assert_eq!(found("/usr/cache/x"), Some((b"/usr/cache".as_slice(), false)));
+    assert_eq!(found("/usr/src/.git/config"), Some((b"/usr/src/.git".as_slice(), false)));
+    assert_eq!(found("/usr/store/x"), Some((b"/usr/store".as_slice(), false)));
+    assert_eq!(found("/opt/x/y"), Some((b"/opt".as_slice(), false)));
+    assert_eq!(found("/srv/x"), Some((b"/srv".as_slice(), false)));
+    assert_eq!(found("/usrs"), None);
+    assert_eq!(rule(&ignore, &place.bytes("home/lib/x")), Some("reads:$HOME/lib"));
+    let added = Ignore::load(&place.environment(), &[b"reads:sub".to_vec()]).unwrap();
+    assert_eq!(rule(&added, &place.bytes("cwd/sub/x")), Some("reads:sub"));
+    assert_eq!(place.load(r#"["reads:relative"]"#).notes().len(), 1);
 }
 
 #[test]
-fn scratch_files_of_an_agent_are_left_out_by_default() {
+fn scratch_files_of_an_agent_are_left_out() {
     let place = Place::new();
-    let ignore = Ignore::load(&place.environment(), &[]).unwrap();
+    let ignore = place.load(r#"["$HOME/.claude", "/x/a*"]"#);
     for path in ["home/.claude/shell-snapshots/snapshot-bash-1.sh", "home/.claude/settings.json"] {
         assert_eq!(rule(&ignore, &place.bytes(path)), Some("$HOME/.claude"), "{path}");
     }
-    assert_eq!(rule(&ignore, "/tmp/claude-a1b2-cwd"), Some("$TMPDIR/claude-*-cwd"));
-    assert_eq!(rule(&ignore, "/tmp/claude-notes.txt"), None);
+    assert_eq!(rule(&ignore, "/tmp/claude-a1b2-cwd"), Some("claude-*-cwd"));
+    assert_eq!(rule(&ignore, "/tmp/claude-a1b2-cwd/below"), Some("claude-*-cwd"));
+    for other in
+        ["/tmp/claude-notes.txt", "/tmp/claude-cwd", "/tmp/claude-1-cwd2", "/tmp/my-claude-1-cwd", "/x/ab"]
+    {
+        assert_eq!(rule(&ignore, other), None, "{other}");
+    }
 }
