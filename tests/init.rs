@@ -507,4 +507,12 @@ fn scratch_files_of_an_agents_shell_are_no_changes() {
     assert!(installed.place.base().join("claude-1f2e-cwd").exists());
     let log = installed.run(&["log"]).expect(0);
     assert_eq!(log.stdout, "and 1 command that changed nothing (--reads lists them)\n");
+    // What the agent was asked for is what is listed.
+    let line = "source s.sh 2>/dev/null || true && eval 'echo new > f' < /dev/null && pwd -P >| $TMPDIR/claude-1f-cwd";
+    let mut shell = installed.place.program(installed.shell());
+    shell.args(["-c", line]).env("TMPDIR", installed.place.base());
+    assert!(shell.status().unwrap().success());
+    let log = installed.run(&["log"]).expect(0);
+    assert!(log.stdout.lines().next().unwrap().ends_with("  ~1              echo new > f"), "{log:?}");
+    assert!(installed.run(&["log", "--long"]).expect(0).stdout.contains("source s.sh"));
 }
