@@ -249,6 +249,10 @@ pub enum Verb {
     Branch(Branch),
     /// Make a snapshot of what a killed recording has left
     Recover(Recover),
+    /// Have an agent run its commands through agent-snapshot-bash, which records each into the library
+    Init(Init),
+    /// Check whether the commands of agents are recorded, by recording one
+    Doctor(Doctor),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -551,6 +555,61 @@ pub struct Recover {
     /// One JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The agent
+    #[arg(value_enum)]
+    pub agent: AgentName,
+    /// Print what would be written, and change nothing
+    #[arg(long)]
+    pub print: bool,
+    /// Take back what was written
+    #[arg(long, conflicts_with = "force")]
+    pub remove: bool,
+    /// In your settings for all projects, the default
+    #[arg(long, conflicts_with = "project")]
+    pub user: bool,
+    /// In your settings for the project in the current directory
+    #[arg(long)]
+    pub project: bool,
+    /// Replace another shell that is set there
+    #[arg(long)]
+    pub force: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The agent; none checks what all have in common, and which of them are set up
+    #[arg(value_enum)]
+    pub agent: Option<AgentName>,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An agent whose commands can be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AgentName {
+    /// Claude Code
+    ClaudeCode,
+    /// opencode
+    Opencode,
+    /// aider
+    Aider,
+}
+
+impl AgentName {
+    /// The word on the command line.
+    pub fn word(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 /// Reads a size: a number of bytes, or one with a unit (k, M, G, T as 1024, also KiB, and kB as 1000).

@@ -127,7 +127,7 @@ const FORMS: [(&str, &str, bool); 47] = [
     ("-c|trap 'echo bye; exit 5' TERM; kill -TERM $$", "", true),
     ("-c|sh -c 'kill -SEGV $$'; echo $?", "", true),
     ("-c|yes :: head -n 2", "", true),
-    ("-ic|echo $-", "", false),
+    ("-ic|echo $-", "", true),
     ("--rcfile|rc|-i", "echo $from_rc\n", false),
     ("--version", "", false),
     ("--help", "", false),
@@ -202,7 +202,7 @@ fn at_a_terminal_nothing_is_added() {
         (&["--norc"], &interactive, false),
         (&["--norc", "-s", "word"], &interactive, false),
         (&["--norc", "-i"], &interactive, false),
-        (&["--norc", "-ic", "echo $-; exit 4"], &[], false),
+        (&["--norc", "-ic", "echo $-; exit 4"], &[], true),
         (
             &["-c", "tty -s && echo terminal; read -p 'name? ' x; echo hello $x; exit 5"],
             &[("name? ", "me")],

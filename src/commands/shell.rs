@@ -87,6 +87,20 @@ fn is_recorded(arguments: &[OsString], messages: &Messages) -> bool {
     !program.is_some_and(|program| config.shell.leaves_out(&program))
 }
 
+/// The command line that a shell was given with `-c`, as the agent was asked for it.
+pub fn line_of(command: &[impl AsRef<[u8]>]) -> Option<Vec<u8>> {
+    let (program, arguments) = command.split_first()?;
+    let name = program.as_ref().rsplit(|byte| *byte == b'/').next()?;
+    let arguments: Vec<OsString> =
+        arguments.iter().map(|argument| OsString::from_vec(argument.as_ref().to_vec())).collect();
+    match invocation::read(&arguments, || false) {
+        Invocation::CommandLine(line) if name == b"bash" => {
+            Some(words::wrapped_line(line).unwrap_or_else(|| line.to_vec()))
+        }
+        _ => None,
+    }
+}
+
 /// Finds the real bash: a link in PATH may lead to this program.
 fn find_bash() -> Option<PathBuf> {
     let ours = own_programs();
