@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod day;
 mod init;
 mod keep;
 mod library;

@@ -21,7 +21,7 @@ pub use process::{
     command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by, tracer_of,
     wait,
 };
-pub use tree::{Entry, Tree, assert_same, describe, describe_recorded, scan};
+pub use tree::{Entry, Tree, assert_same, describe, describe_recorded, scan, scan_without};
 pub use user::{NOBODY, User, give_away, is_root, needs_root};
 
 /// The built binary.

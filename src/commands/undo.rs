@@ -318,7 +318,7 @@ struct ChangedPaths {
 
 impl ChangedPaths {
     fn add(&mut self, snapshot: &Snapshot) {
-        for record in snapshot.files().iter().filter(|record| PathEffect::of(record).lasts()) {
+        for record in snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone()) {
             if is_made_directory(record) {
                 self.made_directories.insert(record.path.clone());
             }

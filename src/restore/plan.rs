@@ -241,7 +241,7 @@ impl<'a> Planner<'a> {
                 let kept = live.as_ref().filter(|live| is_kept(wanted, live, inspection));
                 match (kept, wanted.file_type) {
                     (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
-                    (None, FileType::File) => Some(self.file(wanted, inspection)),
+                    (None, FileType::File) => Some(self.file(index, wanted, inspection)),
                     (None, FileType::CharDevice | FileType::BlockDevice)
                         if !self.input.policy.user.is_root() || !self.input.policy.privileges =>
                     {
@@ -261,9 +261,14 @@ impl<'a> Planner<'a> {
         self.plan.left.push((path, why));
     }
 
-    fn file(&self, wanted: &Present, inspection: &Inspection) -> Action {
+    fn file(&self, index: usize, wanted: &Present, inspection: &Inspection) -> Action {
+        let inode = |at: &Present| (at.dev, at.ino);
+        // What the command wrote into the file is to be read under names that it never used, too. The live file
+        // is another inode if a restore has made it.
+        let was_kept =
+            inspection.at_other && self.other(index).is_some_and(|other| inode(other) == inode(wanted));
         let in_place = inspection.live.as_ref().is_some_and(|live| {
-            let has_other_names = live.nlink > 1 && (live.dev, live.ino) == (wanted.dev, wanted.ino);
+            let has_other_names = live.nlink > 1 && (inode(live) == inode(wanted) || was_kept);
             live.file_type == FileType::File && (has_other_names || inspection.mount)
         });
         Action::File { in_place, own_content: false }

@@ -32,6 +32,11 @@ impl PathEffect {
         matches!(self, PathEffect::Changed | PathEffect::Created | PathEffect::Deleted)
     }
 
+    /// Whether an undo puts back something of the path, if only its times.
+    pub fn is_undone(self) -> bool {
+        self.lasts() || self == PathEffect::Unaltered
+    }
+
     /// What became of the path of `record`.
     pub fn of(record: &FileRecord) -> PathEffect {
         let acted = record.operations.intersects(Operations::CHANGES);

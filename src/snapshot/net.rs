@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::blobs::Side;
 use super::change::PathEffect;
-use super::compare::{ContentId, Entries, are_known_to_differ, content_id, is_untouched, recorded, state};
+use super::compare::{ContentId, Entries, are_known_to_differ, content_id, recorded, state};
 use super::error::Error;
-use super::manifest::{FileRecord, FileType, Present, State};
+use super::manifest::{FileRecord, FileType, Operation, Present, State};
 use super::reader::{Snapshot, part_key};
 use super::source::{ContentSource, locate};
 
@@ -72,6 +72,8 @@ struct Link {
     record: FileRecord,
     /// Whether one of the recordings so far has changed it.
     is_changed: bool,
+    /// Whether none of them has read or changed its content.
+    leaves_content: bool,
     /// The newest one that has.
     newest: usize,
 }
@@ -81,13 +83,10 @@ impl Chains {
         self.share_between_hard_links(number, &mut records);
         for record in records {
             // What the shell that started the command had redirected is not the command's change.
-            let is_changed = PathEffect::of(&record) != PathEffect::None && !record.is_inherited_alone();
+            let is_changed = PathEffect::of(&record).is_undone() && !record.is_inherited_alone();
             match self.links.get_mut(&record.path) {
                 Some(link) if link.is_changed && is_changed => {
-                    // What was back at its first state meanwhile is not lost there.
-                    let is_known = is_same_state(&link.record, Side::After, &record)
-                        || is_same_state(&link.record, Side::Before, &record);
-                    if !is_known {
+                    if !link.is_continued_by(&record) {
                         let path = record.path.clone();
                         self.breaks.push(ChainBreak { path, older: link.newest, newer: number });
                     }
@@ -96,7 +95,9 @@ impl Chains {
                 }
                 Some(link) if link.is_changed => {}
                 _ => {
-                    self.links.insert(record.path.clone(), Link { record, is_changed, newest: number });
+                    let leaves_content = leaves_content(&record);
+                    let path = record.path.clone();
+                    self.links.insert(path, Link { record, is_changed, leaves_content, newest: number });
                 }
             }
         }
@@ -124,6 +125,7 @@ impl Chains {
             let mut earlier = None;
             for other in known.get(&file).into_iter().flatten() {
                 let Some(link) = self.links.get_mut(other) else { continue };
+                // Another file that got the inode number later.
                 let left = content_id(&link.record, Side::After);
                 if are_known_to_differ(&left, &content_id(record, Side::Before)) {
                     continue;
@@ -144,23 +146,40 @@ impl Chains {
 }
 
 impl Link {
-    /// Adds what a later recording did.
-    fn append(&mut self, later: FileRecord) {
-        let record = &mut self.record;
-        let is_known = |record: &FileRecord, side| content_id(record, side).is_some();
-        let is_untouched = |record: &FileRecord| match (record.before.present(), record.after.present()) {
-            (Some(before), Some(after)) => is_untouched(before, after),
-            _ => false,
-        };
-        // What one recording did not touch, and so did not read, is known by the other.
-        if is_untouched(record) && !is_known(record, Side::Before) && is_known(&later, Side::Before) {
-            take_content(&mut record.before, &later.before);
-            record.git.clone_from(&later.git);
+    /// Whether `later` found what the recordings so far had left.
+    ///
+    /// A recording that never read the content, and left it alone, can't tell: then the one after it does.
+    fn is_continued_by(&self, later: &FileRecord) -> bool {
+        let size = |state: &State| state.present().map(|at| at.size);
+        if self.leaves_content {
+            return is_same_node(&self.record.after, &later.before);
         }
-        let known = (record.after.clone(), record.git_after.take());
-        let knows_more =
-            is_known(record, Side::After) || known.1.as_ref().is_some_and(|git| git.oid.is_some());
-        let keeps_it = is_untouched(&later) && !is_known(&later, Side::After) && knows_more;
+        if leaves_content(later) && size(&self.record.after) == size(&later.before) {
+            return is_same_node(&self.record.after, &later.before);
+        }
+        // What was back at its first state meanwhile is not lost there.
+        is_same_state(&self.record, Side::After, later) || is_same_state(&self.record, Side::Before, later)
+    }
+
+    /// Adds what a later recording did.
+    fn append(&mut self, mut later: FileRecord) {
+        let record = &mut self.record;
+        match (self.leaves_content, leaves_content(&later)) {
+            (true, false) => {
+                if let (State::Present(before), Some(found)) = (&mut record.before, later.before.present()) {
+                    copy_content(before, found);
+                    record.git.clone_from(&later.git);
+                }
+                self.leaves_content = false;
+            }
+            (false, true) => {
+                if let (State::Present(after), Some(left)) = (&mut later.after, record.after.present()) {
+                    copy_content(after, left);
+                    later.git_after.clone_from(&record.git_after);
+                }
+            }
+            _ => {}
+        }
         record.operations = record.operations.union(later.operations);
         record.inherited &= later.inherited;
         record.changed_by_name |= later.changed_by_name;
@@ -168,19 +187,6 @@ impl Link {
         (record.renamed_from, record.renamed_to, record.process_count) = (None, None, None);
         record.processes.clear();
         (record.after, record.git_after) = (later.after, later.git_after);
-        if keeps_it {
-            take_content(&mut record.after, &known.0);
-            record.git_after = known.1.or(record.git_after.take());
-        }
-    }
-}
-
-/// Gives a state the content of another one, which it is known to have.
-fn take_content(state: &mut State, from: &State) {
-    if let (State::Present(state), Some(from)) = (state, from.present()) {
-        state.digest = from.digest;
-        state.blob.clone_from(&from.blob);
-        state.blob_omitted = from.blob_omitted;
     }
 }
 
@@ -194,6 +200,33 @@ fn linked_file(at: &Present) -> Option<(u64, u64, u64, u32, i64, u32)> {
         at.mtime,
         at.mtime_nsec,
     ))
+}
+
+/// Whether a recording has left the content of a file alone, and does not know it.
+fn leaves_content(record: &FileRecord) -> bool {
+    let (Some(before), Some(after)) = (record.before.present(), record.after.present()) else { return false };
+    let file = |at: &Present| (at.file_type, at.dev, at.ino, at.size);
+    let time = |at: &Present| (at.mtime, at.mtime_nsec);
+    let writes =
+        record.operations.contains(Operation::Write) || record.operations.contains(Operation::Delete);
+    before.file_type == FileType::File
+        && file(before) == file(after)
+        && (!writes || time(before) == time(after))
+        && content_id(record, Side::Before).is_none()
+        && content_id(record, Side::After).is_none()
+}
+
+/// Whether both are the same but for the content of a file.
+fn is_same_node(one: &State, other: &State) -> bool {
+    let node = |at: &Present| (at.file_type, at.mode, at.target.clone(), at.rdev);
+    one.present().map(node) == other.present().map(node)
+}
+
+/// Makes the content of `to` that of `from`.
+fn copy_content(to: &mut Present, from: &Present) {
+    (to.size, to.digest) = (from.size, from.digest);
+    to.blob.clone_from(&from.blob);
+    to.blob_omitted = from.blob_omitted;
 }
 
 fn is_same_inode(one: &State, other: &State) -> bool {
@@ -242,8 +275,7 @@ fn is_same_state(older: &FileRecord, side: Side, newer: &FileRecord) -> bool {
         _ => false,
     };
     if left.file_type == FileType::File && found.file_type == FileType::File && !is_comparable {
-        // Not the inode: an undo may have made the file again. Where the content of one is known, the live file is
-        // compared with that.
+        // Not the inode: an undo may have made the file again.
         let file = |at: &Present| (at.size, at.mtime, at.mtime_nsec, at.mode);
         return file(left) == file(found);
     }

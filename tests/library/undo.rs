@@ -5,7 +5,7 @@ use std::fs;
 use super::{library, log, run, verb};
 use nix::sys::signal::{Signal, kill};
 
-use crate::support::{Place, Run, User, assert_same, describe, scan, trace_program};
+use crate::support::{Place, Run, User, assert_same, describe, scan, trace_program, works};
 
 #[test]
 fn undo_and_redo_go_back_and_forth_as_in_an_editor() {
@@ -426,4 +426,74 @@ fn conflicts_are_skipped_and_paths_excluded_if_that_is_wanted() {
     verb(&place, &["restore", "--before", newest, "--exclude", "made", "--skip-conflicts"]).expect(1);
     assert_eq!([text("d/f"), text("d/deep/g"), text("h.log")], ["by hand", "0", "0"]);
     assert!(place.at("made/y").exists());
+}
+
+#[test]
+fn with_later_takes_what_moved_a_file_that_was_only_touched() {
+    let place = Place::new();
+    place.write("touched", "0");
+    run(&place, &["--name", "first"], "echo 1 > f; touch touched; echo > temporary; rm temporary");
+    run(&place, &["--name", "second"], "mv touched moved");
+    run(&place, &["--name", "other"], "echo by another > temporary");
+    run(&place, &["--name", "third"], "echo 3 > f; echo 3 > touched; echo 3 > temporary");
+    verb(&place, &["undo", "first"]).expect(1);
+    verb(&place, &["undo", "--with-later", "first"]).expect(0);
+    assert!(!place.at("f").exists() && !place.at("moved").exists());
+    assert_eq!(fs::read_to_string(place.at("touched")).unwrap(), "0");
+    // A file that the first one had made and removed again is nothing that it depends on.
+    assert_eq!(fs::read_to_string(place.at("temporary")).unwrap(), "by another\n");
+}
+
+#[test]
+fn file_with_names_that_a_command_never_used_is_written_in_place_by_each_undo() {
+    for keep in ["undo", "all"] {
+        let place = Place::new();
+        place.write("one", "first\n");
+        place.hard_link("one", "two");
+        let before = tree(&place);
+        run(&place, &["--keep", keep], "echo more >> one");
+        let after = tree(&place);
+        // The undo of this makes another file for both names.
+        run(&place, &["--keep", keep], "rm one two");
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!(tree(&place), after);
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!(tree(&place), before);
+        verb(&place, &["redo"]).expect(0);
+        assert_eq!(tree(&place), after);
+    }
+}
+
+#[test]
+fn content_that_a_command_left_alone_is_that_of_the_others() {
+    for keep in ["undo", "all"] {
+        let place = Place::new();
+        place.write("removed", "0");
+        if !works(place.program("setfattr").args(["-n", "user.test", "-v", "0", "removed"])) {
+            return;
+        }
+        let before = tree(&place);
+        run(&place, &["--keep", keep], "setfattr -n user.test -v 1 removed; echo 1 > f");
+        run(&place, &["--keep", keep], "rm removed; cp f copy; mv copy f");
+        run(&place, &["--keep", keep], "cp f copy; mv copy f");
+        run(&place, &["--keep", keep], "setfattr -n user.test -v 2 f");
+        run(&place, &["--keep", keep], "echo 4 >> f");
+        let after = tree(&place);
+        verb(&place, &["undo", "-n", "4"]).expect(0);
+        assert_eq!(tree(&place), before);
+        verb(&place, &["redo"]).expect(0);
+        assert_eq!(tree(&place), after);
+    }
+    // An edit that nobody recorded is found by the next one that reads it, or by what is there.
+    let place = Place::new();
+    for recorded in [true, false] {
+        run(&place, &[], "rm -f f; echo 1 > f");
+        run(&place, &[], "setfattr -n user.test -v 1 f");
+        place.write("f", "2\n");
+        if recorded {
+            run(&place, &[], "echo 3 >> f");
+        }
+        verb(&place, &["undo", "-n", if recorded { "3" } else { "2" }]).expect(1);
+        assert!(fs::read_to_string(place.at("f")).unwrap().starts_with('2'));
+    }
 }

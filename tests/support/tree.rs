@@ -22,9 +22,15 @@ pub type Tree = BTreeMap<Vec<u8>, Entry>;
 
 /// Reads everything below `root`, and `root`.
 pub fn scan(root: &Path) -> Tree {
-    let entries = walkdir::WalkDir::new(root).into_iter().map(|entry| entry.unwrap().into_path());
-    entries
-        .map(|path| {
+    scan_without(root, |_| false)
+}
+
+/// Reads everything below `root` but what is left out, with all that is below it.
+pub fn scan_without(root: &Path, is_left_out: impl Fn(&Path) -> bool) -> Tree {
+    let walk = walkdir::WalkDir::new(root).into_iter();
+    walk.filter_entry(|entry| !is_left_out(entry.path()))
+        .map(|entry| {
+            let path = entry.unwrap().into_path();
             let entry = read(&path);
             (path.into_os_string().into_encoded_bytes(), entry)
         })
