@@ -124,7 +124,7 @@ impl Day {
     fn snapshots(&self, recordings: bool) -> BTreeSet<String> {
         let entries = fs::read_dir(self.library.join("snapshots")).into_iter().flatten();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| !name.contains(['-', '.']) == recordings).collect()
+        names.filter(|name| name.contains(['-', '.']) != recordings).collect()
     }
 
     /// Records the next command.
