@@ -42,17 +42,30 @@ impl Cli {
 
 /// The arguments with the reference of `VERB --ref JSON` where the snapshot is named otherwise.
 fn reference_as_snapshot(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let takes_one = arguments.get(1).and_then(|verb| verb.to_str()).is_some_and(|verb| {
         let command = Cli::command();
         let verb = command.find_subcommand(verb);
         verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "reference"))
     });
-    let options = arguments.iter().take_while(|argument| *argument != "--");
-    let at = options.enumerate().position(|(number, argument)| number > 1 && argument == "--ref");
-    if let (true, Some(at)) = (takes_one, at.filter(|at| at + 1 < arguments.len())) {
-        let json = arguments.remove(at + 1);
+    if !takes_one {
+        return arguments;
+    }
+    let mut place = 2;
+    let mut at = 2;
+    while arguments.get(at).is_some_and(|argument| argument != "--") {
+        let argument = arguments[at].as_bytes();
+        let json = match argument.strip_prefix(b"--ref=") {
+            Some(json) => OsString::from_vec(json.to_vec()),
+            None if argument == b"--ref" && at + 1 < arguments.len() => arguments.remove(at + 1),
+            None => {
+                at += 1;
+                continue;
+            }
+        };
         arguments.remove(at);
-        arguments.insert(2, json);
+        arguments.insert(place, json);
+        (place, at) = (place + 1, at + 1);
     }
     arguments
 }
@@ -236,6 +249,10 @@ pub enum Verb {
     Branch(Branch),
     /// Make a snapshot of what a killed recording has left
     Recover(Recover),
+    /// Have an agent run its commands through agent-snapshot-bash, which records each into the library
+    Init(Init),
+    /// Check whether the commands of agents are recorded, by recording one
+    Doctor(Doctor),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -317,9 +334,9 @@ pub struct UndoOptions {
     /// Choose from everything, not only from what concerns this Git working tree or directory
     #[arg(long)]
     pub all: bool,
-    /// Overwrite what has been changed since
-    #[arg(long)]
-    pub force: bool,
+    /// What is put back.
+    #[command(flatten)]
+    pub extent: RestoreExtent,
     /// Print what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -329,6 +346,20 @@ pub struct UndoOptions {
     /// One JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// What of a state is put back, where not all of it is.
+#[derive(Debug, Args, Default)]
+pub struct RestoreExtent {
+    /// Overwrite what has been changed since
+    #[arg(long, conflicts_with = "skip_conflicts")]
+    pub force: bool,
+    /// Leave what has been changed since as it is, and put back the rest
+    #[arg(long)]
+    pub skip_conflicts: bool,
+    /// Leave out these paths and everything beneath them, by a pattern as in .gitignore (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<OsString>,
 }
 
 /// Which session's recordings a verb may see.
@@ -470,9 +501,9 @@ pub struct Restore {
     /// Build the state under DIR (new or empty) and touch no live file
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
-    /// Overwrite what has been changed since
-    #[arg(long)]
-    pub force: bool,
+    /// What is put back.
+    #[command(flatten)]
+    pub extent: RestoreExtent,
     /// Print what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -524,6 +555,61 @@ pub struct Recover {
     /// One JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The agent
+    #[arg(value_enum)]
+    pub agent: AgentName,
+    /// Print what would be written, and change nothing
+    #[arg(long)]
+    pub print: bool,
+    /// Take back what was written
+    #[arg(long, conflicts_with = "force")]
+    pub remove: bool,
+    /// In your settings for all projects, the default
+    #[arg(long, conflicts_with = "project")]
+    pub user: bool,
+    /// In your settings for the project in the current directory
+    #[arg(long)]
+    pub project: bool,
+    /// Replace another shell that is set there
+    #[arg(long)]
+    pub force: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The agent; none checks what all have in common, and which of them are set up
+    #[arg(value_enum)]
+    pub agent: Option<AgentName>,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An agent whose commands can be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AgentName {
+    /// Claude Code
+    ClaudeCode,
+    /// opencode
+    Opencode,
+    /// aider
+    Aider,
+}
+
+impl AgentName {
+    /// The word on the command line.
+    pub fn word(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 /// Reads a size: a number of bytes, or one with a unit (k, M, G, T as 1024, also KiB, and kB as 1000).
@@ -610,6 +696,7 @@ mod tests {
             reference_as_snapshot(arguments).join(" ".as_ref()).into_string().unwrap()
         };
         assert_eq!(rewritten(&["a", "cat", "path", "--ref", "{}", "--json"]), "a cat {} path --json");
+        assert_eq!(rewritten(&["a", "undo", "--ref={1}", "-n", "--ref", "{2}"]), "a undo {1} {2} -n");
         assert_eq!(rewritten(&["a", "cat", "x", "--", "--ref", "{}"]), "a cat x -- --ref {}");
         assert_eq!(rewritten(&["a", "run", "cat", "--ref", "{}"]), "a run cat --ref {}");
         assert_eq!(rewritten(&["a", "show", "--ref"]), "a show --ref");

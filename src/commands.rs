@@ -9,7 +9,9 @@ pub mod cat;
 pub mod completions;
 mod config;
 pub mod diff;
+pub mod doctor;
 pub mod exit;
+pub mod init;
 mod json;
 mod level;
 pub mod log;
@@ -100,6 +102,8 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Man { dir } => completions::man(&dir),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
+        Verb::Init(args) => init::run(&args, console),
+        Verb::Doctor(args) => doctor::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),
         Verb::Restore(args) => restore::run(&args, console),
     }

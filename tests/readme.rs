@@ -170,8 +170,9 @@ impl Home {
             Some(status) => writeln!(printed, "[exit status {status}]").unwrap(),
             None => panic!("{script}: {}", output.status),
         }
-        let home = self.home.path().canonicalize().unwrap();
-        printed.replace(home.to_str().unwrap(), "/home/me")
+        let [home, bin] = [&self.home, &self.bin].map(|directory| directory.path().canonicalize().unwrap());
+        let printed = printed.replace(home.to_str().unwrap(), "/home/me");
+        printed.replace(bin.to_str().unwrap(), "/home/me/.cargo/bin")
     }
 }
 

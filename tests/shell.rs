@@ -127,7 +127,7 @@ const FORMS: [(&str, &str, bool); 47] = [
     ("-c|trap 'echo bye; exit 5' TERM; kill -TERM $$", "", true),
     ("-c|sh -c 'kill -SEGV $$'; echo $?", "", true),
     ("-c|yes :: head -n 2", "", true),
-    ("-ic|echo $-", "", false),
+    ("-ic|echo $-", "", true),
     ("--rcfile|rc|-i", "echo $from_rc\n", false),
     ("--version", "", false),
     ("--help", "", false),
@@ -202,7 +202,7 @@ fn at_a_terminal_nothing_is_added() {
         (&["--norc"], &interactive, false),
         (&["--norc", "-s", "word"], &interactive, false),
         (&["--norc", "-i"], &interactive, false),
-        (&["--norc", "-ic", "echo $-; exit 4"], &[], false),
+        (&["--norc", "-ic", "echo $-; exit 4"], &[], true),
         (
             &["-c", "tty -s && echo terminal; read -p 'name? ' x; echo hello $x; exit 5"],
             &[("name? ", "me")],
@@ -445,6 +445,16 @@ fn what_can_not_be_recorded_runs_and_is_told_once_a_session() {
                 [told.clone(), silent.clone()]
             );
         }
+        // Of two faults one is told now, and the other one next time.
+        let config = place.config.join("agent-snapshot/config.toml");
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::write(&config, "[").unwrap();
+        give_away_to(*user, &place.config);
+        let said = |_| run(Some("both"), &own, line).1;
+        let [first, second, third] = [0, 1, 2].map(said);
+        assert!(first.contains("config.toml: line 1: ") && first.lines().count() == 1, "{first}");
+        assert_eq!([second, third], [told.1.clone(), String::new()]);
+        fs::remove_file(&config).unwrap();
         // Where others may write, nothing is believed.
         chmod(own.join("agent-snapshot"), 0o777);
         let session = format!("session {}", place.base().display());

@@ -1,10 +1,10 @@
-//! `show` of real recordings, and the README's recipes that are built on it.
+//! `show` of real recordings, and the README's recipe that is built on it.
 
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Output, Stdio};
 
 use crate::support::{BINARY, Place, chmod, has, stderr};
@@ -132,53 +132,6 @@ fn recipe(name: &str) -> &'static str {
 fn search_path(more: &Path) -> String {
     let binary = Path::new(BINARY).parent().unwrap().display().to_string();
     format!("{binary}:{}:{}", more.display(), std::env::var("PATH").unwrap_or_default())
-}
-
-#[test]
-fn agent_shell_recipe_records_each_command_once() {
-    if !has("bash") {
-        return;
-    }
-    let place = Place::new();
-    let bin = place.base().join("bin");
-    fs::create_dir(&bin).unwrap();
-    let shell = bin.join("agent-shell");
-    fs::write(&shell, recipe("agent-shell")).unwrap();
-    chmod(&shell, 0o755);
-    place.write("precious", "mine");
-    let snapshots = place.base().join("snapshots");
-    let sh = |script: &str| {
-        let mut command = place.program(&shell);
-        command.env("PATH", search_path(&bin)).env("AGENT_SNAPSHOTS", &snapshots).env("SHELL", &shell);
-        command.args(["-c", script]).output().unwrap()
-    };
-    let made = || {
-        let mut made: Vec<PathBuf> =
-            fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().path()).collect();
-        made.sort();
-        made
-    };
-
-    let output = sh("rm precious; echo out; echo err >&2; exit 3");
-    assert_eq!(output.status.code(), Some(3));
-    assert_eq!((output.stdout.as_slice(), stderr(&output).as_str()), (&b"out\n"[..], "err\n"));
-    let [snapshot] = made().try_into().unwrap();
-
-    // One inside of the other is a part of it, not a second snapshot.
-    let output = sh("echo a > outer; $SHELL -c 'echo b > inner; exit 4'");
-    assert_eq!(output.status.code(), Some(4), "{output:?}");
-    assert!(stderr(&output).contains("records this already"), "{}", stderr(&output));
-    let nested = made().into_iter().filter(|path| *path != snapshot).collect::<Vec<_>>();
-    let [nested] = nested.try_into().unwrap();
-    let output = place.command().arg("show").arg(&nested).arg("--created").output().unwrap();
-    assert!(text(&output).contains("outer\n") && text(&output).contains("inner\n"), "{}", text(&output));
-
-    for snapshot in [nested, snapshot] {
-        let output = place.command().args(["restore", "--before"]).arg(&snapshot).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-    }
-    assert_eq!(fs::read_to_string(place.at("precious")).unwrap(), "mine");
-    assert_eq!(fs::read_dir(&place.work).unwrap().count(), 1);
 }
 
 #[test]

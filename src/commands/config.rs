@@ -20,15 +20,15 @@ const SIZE_LIMIT: u64 = 1 << 20;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// `[shell]`.
-    pub shell: Shell,
+    pub shell: ShellConfig,
     /// `[library]`.
-    pub library: Library,
+    pub library: LibraryConfig,
 }
 
 /// What agent-snapshot-bash does.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Shell {
+pub struct ShellConfig {
     /// Programs that run unrecorded.
     pub unrecorded: Vec<String>,
 }
@@ -36,7 +36,7 @@ pub struct Shell {
 /// How much the library keeps.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Library {
+pub struct LibraryConfig {
     /// The most bytes.
     pub max_size: Option<String>,
     /// The longest time.
@@ -84,7 +84,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-impl Shell {
+impl ShellConfig {
     /// Whether a program runs unrecorded: an entry with a slash is a path, any other one the name of a file.
     pub fn leaves_out(&self, program: &[u8]) -> bool {
         let name = Path::new(OsStr::from_bytes(program)).file_name().unwrap_or_default();
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn entry_is_a_name_or_a_path() {
-        let shell = Shell { unrecorded: vec!["sudo".to_owned(), "/opt/x".to_owned()] };
+        let shell = ShellConfig { unrecorded: vec!["sudo".to_owned(), "/opt/x".to_owned()] };
         for (program, leaves_out) in [
             ("sudo", true),
             ("/usr/bin/sudo", true),

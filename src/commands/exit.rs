@@ -4,7 +4,7 @@
 //! an error into one.
 
 use super::out::OutputError;
-use crate::{library, restore, snapshot};
+use crate::{agents, library, restore, snapshot};
 
 /// What a verb comes to; an error says that it could not do its work.
 pub type VerbResult = anyhow::Result<Exit>;
@@ -19,7 +19,8 @@ pub struct UsageError(pub String);
 pub enum Exit {
     /// All is well.
     Success,
-    /// A finding: drift, a conflict, unavailable content, or a difference with `--exit-code`.
+    /// A finding: drift, a conflict, unavailable content, a difference with `--exit-code`, settings that are not to
+    /// be changed.
     Finding,
     /// The command line of a verb is wrong.
     Usage,
@@ -64,6 +65,11 @@ impl Exit {
         }
         if error.is::<UsageError>() {
             return Exit::Usage;
+        }
+        match error.downcast_ref::<agents::Error>() {
+            Some(agents::Error::Refused(_)) => return Exit::Finding,
+            Some(agents::Error::Io { .. }) => return Exit::Failure,
+            None => {}
         }
         match error.downcast_ref::<library::Error>() {
             Some(library::Error::NoSuch(_) | library::Error::OtherSession(_) | library::Error::Unsafe(_)) => {
@@ -112,6 +118,7 @@ mod tests {
         assert_eq!(status(io(std::io::ErrorKind::NotFound).into()), 3);
         assert_eq!(status(io(std::io::ErrorKind::PermissionDenied).into()), 125);
         assert_eq!(status(anyhow::anyhow!("x")), 125);
+        assert_eq!(status(agents::Error::Refused("x".to_owned()).into()), 1);
         let corrupt = || restore::Error::from(snapshot::Error::Corrupt("x".to_owned()));
         assert_eq!(status(corrupt().into()), 3);
         assert_eq!(status(restore::Error::Rescue(Box::new(corrupt())).into()), 125);

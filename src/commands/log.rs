@@ -13,6 +13,7 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::open::scope;
 use super::out::{Console, style};
 use super::paths::{live, shell_line};
+use super::shell;
 use crate::cli::Log;
 use crate::library::log::EntryState;
 use crate::library::scope::{Scope, changes_below};
@@ -123,7 +124,9 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
         let marks = marks(entry, undone.is_some());
         let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
         let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
-        let command = shell_line(&entry.command);
+        // Of a shell's command the line that it was given; with --long all of it, as it was executed.
+        let line = shell::line_of(&entry.command).filter(|_| !args.long);
+        let command = line.map_or_else(|| shell_line(&entry.command), |line| printable(&line).into_owned());
         let width = match console.format.width {
             Some(width) => width.saturating_sub(head.len() + marks.len()).max(20),
             None if args.long => usize::MAX,

@@ -68,6 +68,9 @@ fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
     let scope = scope(access, false);
     let word = reference.as_ref().map_or(word.as_os_str(), |reference| reference.library_id().as_ref());
     let named = name::find(word, &library, &scope)?;
+    if let Some(reference) = &reference {
+        reference.checked_directory()?;
+    }
     if let Named::Recording(entry, _) = &named
         && !scope.may_see(entry)
     {

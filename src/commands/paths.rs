@@ -73,6 +73,44 @@ impl Selection {
     }
 }
 
+/// The paths that patterns leave out, each with everything beneath it.
+///
+/// A pattern with a slash is absolute or relative to the current directory, another one matches a name anywhere; `*`
+/// and `?` stand for no slash, `**` for any path (gitignore(5)).
+#[derive(Debug)]
+pub struct Exclusions(Vec<Vec<u8>>);
+
+impl Exclusions {
+    /// The paths that `globs` match.
+    pub fn new(globs: &[OsString]) -> anyhow::Result<Exclusions> {
+        let here = std::env::current_dir().context("find the current directory")?;
+        let absolute = |glob: &OsString| match glob.as_bytes().strip_suffix(b"/").unwrap_or(glob.as_bytes()) {
+            glob if glob.contains(&b'/') => {
+                here.join(OsStr::from_bytes(glob)).into_os_string().into_encoded_bytes()
+            }
+            name => [b"**/", name].concat(),
+        };
+        Ok(Exclusions(globs.iter().map(absolute).collect()))
+    }
+
+    /// Whether nothing is left out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `path` or a directory above it is left out.
+    pub fn contain(&self, path: &[u8]) -> bool {
+        use gix::glob::wildmatch::Mode;
+        let matches = |path: &[u8]| {
+            let is_match = |glob: &Vec<u8>| {
+                gix::glob::wildmatch(glob.as_slice().into(), path.into(), Mode::NO_MATCH_SLASH_LITERAL)
+            };
+            self.0.iter().any(is_match)
+        };
+        !self.is_empty() && ancestors(path).any(matches)
+    }
+}
+
 /// The record that `arg` names, by the rules of [`Selection`], or the absolute path that it means.
 pub fn find<'s>(snapshot: &'s Snapshot, arg: &OsStr) -> anyhow::Result<Result<&'s FileRecord, Vec<u8>>> {
     let tiers = candidates(snapshot, arg)?;

@@ -3,6 +3,7 @@
 //! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
@@ -15,9 +16,9 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
-use super::paths::{Selection, number_of_paths, shell_line, shell_word};
+use super::paths::{Exclusions, Selection, number_of_paths, shell_line, shell_word};
 use super::{json, progress};
-use crate::cli::Restore;
+use crate::cli::{Restore, RestoreExtent};
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::request::{RestoreProgress, RestoreRequest};
@@ -64,17 +65,20 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         return Err(UsageError("--preserve is for --into and for --foreign".to_owned()).into());
     }
     let policy = policy(&snapshot, args.foreign, args.preserve)?;
-    let command =
+    let exclusions = Exclusions::new(&args.extent.exclude)?;
+    let mut command =
         rescue::command(snapshot.path(), side, &selection.wanted()).context("resolve the snapshot")?;
+    command.extend(limits(&args.extent));
     let request = RestoreRequest {
         wanted: side,
         policy: &policy,
-        is_whole: !selection.is_explicit(),
-        always_leaves_rescue: false,
-        choice: &Chosen(selection),
+        is_whole: !selection.is_explicit() && exclusions.is_empty(),
+        leaves_mark: false,
+        choice: &Chosen(selection, exclusions),
         command: &command,
         conflicts: &BTreeMap::new(),
-        force: args.force,
+        force: args.extent.force,
+        skip_conflicts: args.extent.skip_conflicts,
         dry_run: args.dry_run,
     };
     let form = OutcomeForm { json: args.json, undo: None };
@@ -94,12 +98,11 @@ pub struct OutcomeForm<'a> {
 }
 
 /// How an undo or redo is reported.
-#[derive(Clone, Copy)]
 pub struct UndoForm<'a> {
     /// The identifiers of the recordings.
     pub recordings: &'a [&'a str],
-    /// The verb that takes it back.
-    pub way_back: &'a str,
+    /// How it is taken back, if not by the rescue.
+    pub way_back: Option<String>,
 }
 
 /// Puts a state back in place and reports what came of it.
@@ -111,7 +114,7 @@ pub fn put_back(
 ) -> anyhow::Result<RestoreOutcome> {
     let outcome = run::run(snapshot, request, &RestoreBar::default())?;
     if form.json {
-        console.json(&RestoreJson { snapshot, request, undo: form.undo, outcome: &outcome })?;
+        console.json(&RestoreJson { snapshot, request, undo: form.undo.as_ref(), outcome: &outcome })?;
     } else {
         print(&outcome, request, form, console)?;
         report_suppressed(snapshot, console);
@@ -156,15 +159,22 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
     Ok(RestorePolicy { ownership: is_of_machine, ..RestorePolicy::safe(user) })
 }
 
-struct Chosen(Selection);
+/// The options that limit what is put back, in the canonical form of a request.
+pub fn limits(extent: &RestoreExtent) -> Vec<Vec<u8>> {
+    let skip = extent.skip_conflicts.then(|| b"--skip-conflicts".to_vec());
+    let exclude = extent.exclude.iter().map(|glob| [b"--exclude=", glob.as_bytes()].concat());
+    skip.into_iter().chain(exclude).collect()
+}
+
+struct Chosen(Selection, Exclusions);
 
 impl Choice for Chosen {
     fn contains(&self, path: &[u8]) -> bool {
-        self.0.contains(path)
+        self.0.contains(path) && !self.1.contain(path)
     }
 
     fn names(&self, path: &[u8]) -> bool {
-        self.0.names(path)
+        self.0.names(path) && !self.1.contain(path)
     }
 }
 
@@ -234,12 +244,14 @@ fn print(
         (count, true) => writeln!(console, "{} would be put back to {state}", number_of_paths(count))?,
         (count, false) => writeln!(console, "{} put back to {state}", number_of_paths(count))?,
     }
-    for rescue in &outcome.rescues {
+    // One that only marks has nothing.
+    let rescues = if outcome.changes.is_empty() { &[] } else { outcome.rescues.as_slice() };
+    for rescue in rescues {
         let bytes = rescue.as_os_str().as_encoded_bytes();
         let shown = printable(bytes);
         let back = match &form.undo {
-            Some(undo) => format!("{0} with: agent-snapshot {0}", undo.way_back),
-            None => format!("undo with: agent-snapshot restore --before {}", shell_word(bytes)),
+            Some(UndoForm { way_back: Some(way_back), .. }) => way_back.clone(),
+            _ => format!("undo with: agent-snapshot restore --before {}", shell_word(bytes)),
         };
         writeln!(console, "what was overwritten is in {shown} ({back})")?;
     }
@@ -266,7 +278,7 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
     }
     if outcome.has_blocking_conflicts {
         console.say(format_args!(
-            "{start}: these paths have changed since (--force overwrites them):{}",
+            "{start}: these paths have changed since (--force overwrites them, --skip-conflicts leaves them):{}",
             lines(&outcome.conflicts)
         ));
     }
@@ -303,7 +315,7 @@ fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
 struct RestoreJson<'a> {
     snapshot: &'a Snapshot,
     request: &'a RestoreRequest<'a>,
-    undo: Option<UndoForm<'a>>,
+    undo: Option<&'a UndoForm<'a>>,
     outcome: &'a RestoreOutcome,
 }
 

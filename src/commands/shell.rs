@@ -28,7 +28,7 @@ use crate::trace::sys;
 /// The options of a recording, with their defaults.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
-struct Options {
+struct ShellOptions {
     #[command(flatten)]
     recording: RecordingOptions,
 }
@@ -50,7 +50,7 @@ pub fn run() -> Exit {
         return execute(bash, command, &messages);
     }
     let options = ["--survivors", "background", "--report", "none", "--"].map(OsString::from);
-    match Options::try_parse_from(options.iter().chain(&command)) {
+    match ShellOptions::try_parse_from(options.iter().chain(&command)) {
         Ok(options) => record::run_as_shell(options.recording, bash, &messages),
         // A variable that stands for an option.
         Err(error) => {
@@ -85,6 +85,20 @@ fn is_recorded(arguments: &[OsString], messages: &Messages) -> bool {
     });
     let program = line.and_then(words::first_program);
     !program.is_some_and(|program| config.shell.leaves_out(&program))
+}
+
+/// The command line that a shell was given with `-c`, as the agent was asked for it.
+pub fn line_of(command: &[impl AsRef<[u8]>]) -> Option<Vec<u8>> {
+    let (program, arguments) = command.split_first()?;
+    let name = program.as_ref().rsplit(|byte| *byte == b'/').next()?;
+    let arguments: Vec<OsString> =
+        arguments.iter().map(|argument| OsString::from_vec(argument.as_ref().to_vec())).collect();
+    match invocation::read(&arguments, || false) {
+        Invocation::CommandLine(line) if name == b"bash" => {
+            Some(words::wrapped_line(line).unwrap_or_else(|| line.to_vec()))
+        }
+        _ => None,
+    }
 }
 
 /// Finds the real bash: a link in PATH may lead to this program.

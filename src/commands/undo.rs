@@ -12,14 +12,14 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::log::{before_now, started};
 use super::open::{find_recording, open_directory, scope};
 use super::out::Console;
-use super::paths::{counted, shell_line};
-use super::restore::{OutcomeForm, UndoForm, exit, policy, put_back};
+use super::paths::{Exclusions, counted, shell_line, shell_word};
+use super::restore::{OutcomeForm, UndoForm, exit, limits, policy, put_back};
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::log::EntryState;
 use crate::library::scope::changes_any;
 use crate::library::undone::{Undone, UndoneRecordings};
-use crate::library::{Entry, Library, is_start_of_id};
-use crate::restore::interrupted::interrupted;
+use crate::library::{self, Entry, Library, is_start_of_id};
+use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
 use crate::restore::rescue;
@@ -48,11 +48,12 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
         }
     };
     if chosen.is_empty() {
-        return nothing("undo", console);
+        return history.nothing("undo", console);
     }
     if args.with_later {
         chosen = history.with_later(chosen);
     }
+    history.permit(&chosen, &args.options.access)?;
     history.undo(&chosen, &args.options, console)
 }
 
@@ -75,7 +76,7 @@ pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
             let undone = candidates.filter_map(|entry| history.undone.get(&entry.id));
             match undone.max_by(|one, other| one.at.cmp(&other.at)) {
                 Some(undone) => undone,
-                None => return nothing("redo", console),
+                None => return history.nothing("redo", console),
             }
         }
     };
@@ -132,6 +133,13 @@ impl History {
         let mut ids = HashSet::new();
         for word in &args.recordings {
             let entry = named(word, &args.options.access)?;
+            if entry.state == EntryState::Running {
+                let id = &entry.id;
+                console.say(format_args!(
+                    "{id} is still running: agent-snapshot restore --before {id} puts back what it has changed so far"
+                ));
+                return Ok(None);
+            }
             if let Some(Undone { at, .. }) = self.undone.get(&entry.id) {
                 let id = &entry.id;
                 console
@@ -162,20 +170,61 @@ impl History {
         all
     }
 
+    /// Says that there is nothing to do, unless something was interrupted.
+    fn nothing(&self, what: &str, console: &mut Console) -> VerbResult {
+        if self.find_interrupted(&[], console)? { Ok(Exit::Finding) } else { nothing(what, console) }
+    }
+
+    /// Refuses recordings of another session, or writes down that they are used.
+    fn permit(&self, entries: &[&Entry], access: &SessionAccess) -> Result<(), library::Error> {
+        let scope = scope(access, true);
+        for entry in entries.iter().filter(|entry| !scope.may_see(entry)) {
+            if !access.allow_cross_session {
+                return Err(library::Error::OtherSession(entry.id.clone()));
+            }
+            self.library.audit(&entry.id, scope.session.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// Names an undo or redo that was interrupted and is not this one: until it is completed or taken back, what it
+    /// has overwritten is in its rescue alone.
+    fn find_interrupted(&self, command: &[Vec<u8>], console: &mut Console) -> anyhow::Result<bool> {
+        for rescue in interrupted_in(&self.library.snapshots())? {
+            let Some(header) = rescue.snapshot.as_ref().map(Snapshot::header) else { continue };
+            if header.command != command {
+                let other = shell_line(&header.command);
+                let path = shell_word(rescue.path.as_os_str().as_bytes()).into_owned();
+                console.say(format_args!(
+                    "nothing was changed, since {other} was interrupted: run that again to complete it, or take it \
+                     back with: agent-snapshot restore --before {path}"
+                ));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Undoes recordings, the oldest first, as one.
     fn undo(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> VerbResult {
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
+        let limits = limits(&options.extent);
         let directories = chosen.iter().map(|entry| self.library.directory_of(&entry.id));
         let Net { snapshot, breaks } = open_net(directories, console)?;
-        let command = match snapshot.parts() {
-            [only] => rescue::command(only.path(), Side::Before, &[])?,
+        let mut command = match snapshot.parts() {
+            [only] if limits.is_empty() => rescue::command(only.path(), Side::Before, &[])?,
             _ => rescue::command_of_several("undo", &ids),
         };
+        command.extend(limits);
+        if self.find_interrupted(&command, console)? {
+            return Ok(Exit::Finding);
+        }
         let conflicts: BTreeMap<_, _> =
             breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))).collect();
         let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
-        let outcome = put.back(UndoForm { recordings: &ids, way_back: "redo" }, options, console)?;
+        let way_back = Some("redo with: agent-snapshot redo".to_owned());
+        let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
         if !outcome.is_whole() {
             let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
             let is_later = |entry: &&Entry| {
@@ -186,7 +235,6 @@ impl History {
                 let ids = ids.join(" ");
                 console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
             }
-            report_interrupted(&snapshot, &command, console);
         }
         Ok(exit(&outcome))
     }
@@ -195,20 +243,29 @@ impl History {
         let ids = self.undone.with(undone);
         let entries: Vec<&Entry> =
             self.entries.iter().filter(|entry| ids.contains(&entry.id.as_str())).collect();
+        self.permit(&entries, &options.access)?;
         introduce("redo", &entries, options, console)?;
+        let limits = limits(&options.extent);
         let Net { snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
-        let command = match snapshot.parts() {
-            [only] => rescue::command(only.path(), Side::Before, &[])?,
+        let mut command = match snapshot.parts() {
+            [only] if limits.is_empty() => rescue::command(only.path(), Side::Before, &[])?,
             _ => rescue::command_of_several("redo", &ids),
         };
+        command.extend(limits);
         let reason = "it was changed while the undo was interrupted";
         let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
         let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
-        let outcome = put.back(UndoForm { recordings: &ids, way_back: "undo" }, options, console)?;
+        if self.find_interrupted(&command, console)? {
+            return Ok(Exit::Finding);
+        }
+        let way_back = match ids.as_slice() {
+            [id] => Some(format!("undo with: agent-snapshot undo {id}")),
+            _ => None,
+        };
+        let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
         if !outcome.is_whole() {
             let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
             self.name_later(&snapshot, is_later, console);
-            report_interrupted(&snapshot, &command, console);
         }
         Ok(exit(&outcome))
     }
@@ -315,16 +372,17 @@ impl Put<'_> {
         let policies = self.snapshot.parts().iter().map(|part| policy(part, false, false));
         let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
         let Some(policy) = policies.into_iter().next() else { return Ok(RestoreOutcome::default()) };
+        let exclusions = Exclusions::new(&options.extent.exclude)?;
         let request = RestoreRequest {
             wanted: Side::Before,
             policy: &policy,
-            choice: &Everything(self.conflicts),
+            choice: &Everything { exclusions: &exclusions, conflicts: self.conflicts },
             command: self.command,
-            is_whole: true,
-            // Otherwise it would be the next one to undo again.
-            always_leaves_rescue: true,
+            is_whole: exclusions.is_empty(),
+            leaves_mark: true,
             conflicts: self.conflicts,
-            force: options.force,
+            force: options.extent.force,
+            skip_conflicts: options.extent.skip_conflicts,
             dry_run: options.dry_run,
         };
         let form = OutcomeForm { json: options.json, undo: Some(undo) };
@@ -332,16 +390,19 @@ impl Put<'_> {
     }
 }
 
-/// Every path, and explicitly the ones that are conflicts.
-struct Everything<'a>(&'a BTreeMap<Vec<u8>, String>);
+/// Every path that is not left out, and explicitly the ones that are conflicts.
+struct Everything<'a> {
+    exclusions: &'a Exclusions,
+    conflicts: &'a BTreeMap<Vec<u8>, String>,
+}
 
 impl Choice for Everything<'_> {
-    fn contains(&self, _: &[u8]) -> bool {
-        true
+    fn contains(&self, path: &[u8]) -> bool {
+        !self.exclusions.contain(path)
     }
 
     fn names(&self, path: &[u8]) -> bool {
-        self.0.contains_key(path)
+        self.conflicts.contains_key(path) && self.contains(path)
     }
 }
 
@@ -383,17 +444,6 @@ fn introduce(
         writeln!(console, "{what} {} more", entries.len() - NAMED)?;
     }
     Ok(())
-}
-
-/// Says how to complete another restore of these recordings that was interrupted.
-fn report_interrupted(snapshot: &Snapshot, command: &[Vec<u8>], console: &mut Console) {
-    for rescue in interrupted(snapshot) {
-        let other = rescue.snapshot.map(|rescue| rescue.header().command.clone()).unwrap_or_default();
-        if other != command {
-            let other = shell_line(&other);
-            console.say(format_args!("another restore of these was interrupted: {other} completes it"));
-        }
-    }
 }
 
 /// Each recording is open while several are undone.

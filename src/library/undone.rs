@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error::failed;
-use super::{Error, Library, is_rescue_name};
+use super::{Error, Library, is_id, is_rescue_name};
 use crate::snapshot::{Header, Snapshot};
 
 /// The recordings of a library that are undone, by their identifiers.
@@ -17,9 +17,9 @@ use crate::snapshot::{Header, Snapshot};
 pub struct UndoneRecordings(HashMap<String, Undone>);
 
 /// That a recording is undone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Undone {
-    /// When, RFC 3339.
+    /// When it was done last, RFC 3339.
     pub at: String,
     /// The rescues that have what was overwritten then, the oldest first: several if it was interrupted.
     pub rescues: Vec<PathBuf>,
@@ -63,9 +63,9 @@ impl UndoneRecordings {
             let Some(deed) = what_was_done(&header, &done) else { continue };
             for id in &deed.ids {
                 if deed.effect == Effect::Undo {
-                    let at = header.started_at.clone();
-                    let undone = undone.entry(id.clone());
-                    undone.or_insert_with(|| Undone { at, rescues: Vec::new() }).rescues.push(rescue.clone());
+                    let undone = undone.entry(id.clone()).or_default();
+                    undone.at.clone_from(&header.started_at);
+                    undone.rescues.push(rescue.clone());
                 } else if let Some(earlier) = undone.get_mut(id) {
                     earlier.rescues.retain(|one| {
                         deed.takes_back.as_ref().is_some_and(|name| one.file_name() != Some(name))
@@ -83,9 +83,10 @@ impl UndoneRecordings {
         self.0.get(id)
     }
 
-    /// The recordings that were undone with `undone`, by their identifiers.
+    /// The recordings that were undone together with `undone`, by their identifiers.
     pub fn with(&self, undone: &Undone) -> Vec<&str> {
-        let same = self.0.iter().filter(|(_, other)| other.rescues == undone.rescues);
+        let shares = |other: &Undone| other.rescues.iter().any(|rescue| undone.rescues.contains(rescue));
+        let same = self.0.iter().filter(|(_, other)| shares(other));
         let mut ids: Vec<&str> = same.map(|(id, _)| id.as_str()).collect();
         ids.sort_unstable();
         ids
@@ -95,16 +96,20 @@ impl UndoneRecordings {
 /// What the restore did that a rescue tells of; none if it was one of some paths.
 fn what_was_done(header: &Header, done: &HashMap<OsString, Deed>) -> Option<Deed> {
     let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let ids =
+        |words: &[&[u8]]| -> Vec<String> { words.iter().map(|id| text(id)).filter(|id| is_id(id)).collect() };
     let deed = |ids, effect| Some(Deed { ids, effect, takes_back: None });
     let words: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
     let (snapshot, is_before) = match words.as_slice() {
-        [_, b"undo", ids @ ..] => return deed(ids.iter().map(|id| text(id)).collect(), Effect::Undo),
-        [_, b"redo", ids @ ..] => return deed(ids.iter().map(|id| text(id)).collect(), Effect::Redo),
+        [_, b"undo", rest @ ..] => return deed(ids(rest), Effect::Undo),
+        [_, b"redo", rest @ ..] => return deed(ids(rest), Effect::Redo),
         [_, b"restore", snapshot, b"--before"] => (snapshot, true),
         [_, b"restore", snapshot] => (snapshot, false),
         _ => return None,
     };
     let name = Path::new(OsStr::from_bytes(snapshot)).file_name()?;
+    // A rescue that was restored before its own restore had ended has its final name since.
+    let name = OsStr::from_bytes(name.as_bytes().strip_suffix(b".unfinished").unwrap_or(name.as_bytes()));
     let Some(earlier) = done.get(name) else {
         return deed(vec![text(name.as_bytes())], if is_before { Effect::Undo } else { Effect::Redo });
     };

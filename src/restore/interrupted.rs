@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::{Error, failed};
 use super::journal::{self, InterruptedJournal, JournalState};
@@ -36,31 +36,51 @@ pub fn unfinished(bundles: &[Snapshot]) -> io::Result<Vec<UnfinishedRescue>> {
     }
     let mut found = Vec::new();
     for (directory, bases) in families {
-        for entry in std::fs::read_dir(directory)? {
-            let entry = entry?;
-            let path = entry.path();
-            let is_one = unfinished_base(&entry.file_name()).is_some_and(|base| bases.contains(base));
-            if !is_one || !is_own_directory(&path) {
-                continue;
-            }
-            let snapshot = Snapshot::open(&path).ok().filter(is_ours);
-            // With a rescue of their own, another user could claim that our files are half written.
-            if snapshot.is_some() || is_abandoned(&path) {
-                found.push(UnfinishedRescue { path, snapshot });
-            }
-        }
+        found.append(&mut find_unfinished(&directory, |base, rescue| {
+            let is_of_several = |rescue: &Snapshot| {
+                rescue::recordings(&rescue.header().command).iter().any(|id| bases.contains(id))
+            };
+            bases.contains(base) || rescue.is_some_and(is_of_several)
+        })?);
     }
-    found.sort_by_key(|one| (one.path.as_os_str().len(), one.path.clone()));
     Ok(found)
 }
 
 /// The rescues of `snapshot` whose restores were interrupted.
 pub fn interrupted(snapshot: &Snapshot) -> Vec<UnfinishedRescue> {
-    let is_dead =
-        |one: &UnfinishedRescue| !matches!(journal::find(&one.path), Ok(journal::JournalState::InUse));
     // What can't be read here is an error of the next restore.
-    let found = unfinished(snapshot.parts()).unwrap_or_default().into_iter();
-    found.filter(|one| one.snapshot.is_some() && is_dead(one)).collect()
+    unfinished(snapshot.parts()).unwrap_or_default().into_iter().filter(is_interrupted).collect()
+}
+
+/// The rescues in `directory` whose restores were interrupted, whatever they are of.
+pub fn interrupted_in(directory: &Path) -> io::Result<Vec<UnfinishedRescue>> {
+    let mut found = find_unfinished(directory, |_, _| true)?;
+    found.retain(is_interrupted);
+    Ok(found)
+}
+
+fn is_interrupted(one: &UnfinishedRescue) -> bool {
+    one.snapshot.is_some() && !matches!(journal::find(&one.path), Ok(journal::JournalState::InUse))
+}
+
+/// The unfinished restores in `directory`, of those that may be by the name of their snapshot and their rescue.
+fn find_unfinished(
+    directory: &Path,
+    may_be: impl Fn(&[u8], Option<&Snapshot>) -> bool,
+) -> io::Result<Vec<UnfinishedRescue>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        let Some(base) = unfinished_base(&name).filter(|_| is_own_directory(&path)) else { continue };
+        let snapshot = Snapshot::open(&path).ok().filter(is_ours);
+        // With a rescue of their own, another user could claim that our files are half written.
+        if may_be(base, snapshot.as_ref()) && (snapshot.is_some() || is_abandoned(&path)) {
+            found.push(UnfinishedRescue { path, snapshot });
+        }
+    }
+    found.sort_by_key(|one| (one.path.as_os_str().len(), one.path.clone()));
+    Ok(found)
 }
 
 /// Whether this user wrote the rescue on this machine: another's could claim that our files are half

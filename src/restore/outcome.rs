@@ -72,7 +72,7 @@ pub struct RestoreOutcome {
 impl RestoreOutcome {
     /// Whether all of the state was put back, or will be.
     pub fn is_whole(&self) -> bool {
-        !self.is_refused && self.left.is_empty()
+        !self.is_refused && self.left.is_empty() && self.shortfalls.is_empty()
     }
 }
 
@@ -97,26 +97,32 @@ pub fn outcome(
         Action::Remove => PathChange::Remove,
     };
     let path = |index: usize| input.files[index].path.clone();
-    let conflict = |index: &usize| {
-        if let Some(why) = input.known_conflicts.get(&input.files[*index].path) {
-            return (path(*index), why.clone());
-        }
-        let live = inspected(*index).and_then(|inspection| inspection.live.as_ref());
-        (path(*index), live.map_or_else(|| "nothing is there now".to_owned(), describe))
-    };
     RestoreOutcome {
         changes: plan
             .steps
             .iter()
             .map(|step| (path(step.record), change(step.record, &step.action)))
             .collect(),
-        conflicts: plan.conflicts.iter().map(conflict).collect(),
+        conflicts: conflicts(input, plan),
         obstacles: plan.obstacles.clone(),
         unavailable,
         left: plan.left.clone(),
         at_wanted: plan.at_wanted,
         ..RestoreOutcome::default()
     }
+}
+
+/// The paths of the conflicts of `plan`, each with what is there or who changed it.
+pub fn conflicts(input: &PlanInput, plan: &RestorePlan) -> Vec<(Vec<u8>, String)> {
+    let reason = |index: &usize| {
+        let path = &input.files[*index].path;
+        let found = input.inspections.get(index).and_then(|inspection| inspection.as_ref().ok());
+        let live = found.and_then(|inspection| inspection.live.as_ref());
+        let why = input.known_conflicts.get(path).cloned();
+        let now = || live.map_or_else(|| "nothing is there now".to_owned(), describe);
+        (path.clone(), why.unwrap_or_else(now))
+    };
+    plan.conflicts.iter().map(reason).collect()
 }
 
 /// What is there, in a few words.

@@ -112,6 +112,9 @@ pub enum LeftReason {
     /// It is in a `.git` directory.
     #[error("it is inside a repository's own directory")]
     Repository,
+    /// It is in neither of its recorded states, and such paths are to be skipped.
+    #[error("it has changed since: {0}")]
+    Conflict(String),
     /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]
     Device,

@@ -20,12 +20,14 @@ pub struct RestoreRequest<'a> {
     pub command: &'a [Vec<u8>],
     /// Whether all of the state is wanted, and not only some paths.
     pub is_whole: bool,
-    /// Whether there is to be a rescue even if all is at the wanted state: it tells that this was done.
-    pub always_leaves_rescue: bool,
+    /// Whether a rescue is left even if there was nothing to change: it marks the recordings as undone or redone.
+    pub leaves_mark: bool,
     /// Paths that are conflicts, whatever is there now, and why.
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
     /// Whether targets in neither of their recorded states are overwritten.
     pub force: bool,
+    /// Whether such targets are left as they are, and the rest is put back.
+    pub skip_conflicts: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,
 }

@@ -50,6 +50,15 @@ pub fn command_of_several(verb: &str, ids: &[&str]) -> Vec<Vec<u8>> {
     words.map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// The recordings that the command of a rescue undoes or redoes, by the names of their directories; none if it is the
+/// restore of one snapshot.
+pub fn recordings(command: &[Vec<u8>]) -> &[Vec<u8>] {
+    match command {
+        [_, verb, ids @ ..] if verb == b"undo" || verb == b"redo" => ids,
+        _ => &[],
+    }
+}
+
 /// One path of a rescue.
 #[derive(Debug)]
 pub struct KeptPath {

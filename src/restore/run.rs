@@ -13,9 +13,9 @@ use super::error::{Error, failed};
 use super::inspect::inspect;
 use super::interrupted::InterruptedRestores;
 use super::journal::Journal;
-use super::outcome::{RestoreOutcome, outcome};
+use super::outcome::{RestoreOutcome, conflicts, outcome};
 use super::parallel;
-use super::plan::{self, PlanInput, RestorePlan, Step, needs_content};
+use super::plan::{self, LeftReason, PlanInput, RestorePlan, Step, needs_content};
 use super::request::{RestoreProgress, RestoreRequest};
 use super::rescue::{self, KeptPath};
 use super::rescue_directory;
@@ -46,7 +46,7 @@ pub fn run(
     let files = snapshot.files();
     let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(files, side));
     let hard_links = [&hard_links[0], &hard_links[1]];
-    let targets = select(files, hard_links, request.choice);
+    let mut targets = select(files, hard_links, request.choice);
 
     let journal = Journal::beside(snapshot.path());
     let mut access = TemporaryAccess::new(&root, &journal);
@@ -57,18 +57,29 @@ pub fn run(
     indices.sort_unstable();
     indices.dedup();
     let inspections = inspect(request, files, hard_links, &indices, &root, &mut access, progress);
-    let input = PlanInput {
-        files,
-        wanted: request.wanted,
-        policy: request.policy,
-        force: request.force,
-        targets: &targets,
-        hard_links,
-        inspections: &inspections,
-        begun: &begun,
-        known_conflicts: request.conflicts,
+    let mut skipped = Vec::new();
+    let (input, mut plan) = loop {
+        let input = PlanInput {
+            files,
+            wanted: request.wanted,
+            policy: request.policy,
+            force: request.force,
+            targets: &targets,
+            hard_links,
+            inspections: &inspections,
+            begun: &begun,
+            known_conflicts: request.conflicts,
+        };
+        let plan = plan::plan(&input);
+        if !request.skip_conflicts || plan.conflicts.is_empty() {
+            break (PlanInput { targets: &targets, ..input }, plan);
+        }
+        // What is left out is as if it had not been chosen.
+        skipped = conflicts(&input, &plan);
+        targets.retain(|index| !plan.conflicts.contains(index));
     };
-    let plan = plan::plan(&input);
+    plan.left.extend(skipped.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));
+    plan.left.sort_by(|one, other| one.0.cmp(&other.0));
     let contents = Contents::new(snapshot);
     let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents));
     outcome.has_blocking_conflicts = !request.force && !plan.conflicts.is_empty();
@@ -89,16 +100,15 @@ pub fn run(
     let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&input, &plan, &directories, records);
     let is_undone = interrupted.itself && request.wanted == Side::Before && request.is_whole;
-    let is_idle = plan.steps.is_empty() && interrupted.own.is_empty();
-    let leaves_empty_rescue = is_idle && request.always_leaves_rescue && plan.left.is_empty();
-    let nothing_to_do = is_idle && !is_undone && !leaves_empty_rescue;
+    let leaves_mark = request.leaves_mark && plan.left.is_empty();
+    let nothing_to_do = plan.steps.is_empty() && interrupted.own.is_empty() && !is_undone && !leaves_mark;
     if nothing_to_do {
         access.revoke().map_err(failed("change back the mode of a directory"))?;
         outcome.applied = true;
         return Ok(outcome);
     }
     let kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
-    let has_rescue = !kept.is_empty() || leaves_empty_rescue;
+    let has_rescue = !kept.is_empty() || leaves_mark && interrupted.own.is_empty();
     if has_rescue {
         let header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
         rescue::write(&journal, &header, kept, &root, &mut access)

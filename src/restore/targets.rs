@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{self, Entries, state};
+use crate::snapshot::compare::{self, ContentId, Entries, are_known_to_differ, content_id, state};
 use crate::snapshot::{FileRecord, FileType, Operation, Operations, Present, State};
 
 /// The other side.
@@ -82,7 +82,8 @@ impl HardLinks {
                 by_inode.entry(file).or_default().push(index);
             }
         }
-        let mut groups: Vec<_> = by_inode.into_values().filter(|group| group.len() > 1).collect();
+        let contents = by_inode.into_values().flat_map(|group| of_one_content(files, side, group));
+        let mut groups: Vec<_> = contents.filter(|group| group.len() > 1).collect();
         groups.sort_unstable();
         let pairs = groups.iter().enumerate();
         let group_of = pairs.flat_map(|(group, members)| members.iter().map(move |member| (*member, group)));
@@ -98,6 +99,24 @@ impl HardLinks {
     pub fn groups(&self) -> &[Vec<usize>] {
         &self.groups
     }
+}
+
+/// The names of what looks like one file, apart where their contents are known to differ: states of different
+/// recordings may be of two files that had the inode number one after the other.
+fn of_one_content(files: &[FileRecord], side: Side, group: Vec<usize>) -> Vec<Vec<usize>> {
+    let mut apart: Vec<(Option<ContentId>, Vec<usize>)> = Vec::new();
+    for index in group {
+        let content = content_id(&files[index], side);
+        let same = apart.iter_mut().find(|(known, _)| !are_known_to_differ(known, &content));
+        match same {
+            Some((known, members)) => {
+                *known = known.take().or(content);
+                members.push(index);
+            }
+            None => apart.push((content, vec![index])),
+        }
+    }
+    apart.into_iter().map(|(_, members)| members).collect()
 }
 
 /// Whether a file was changed only through a descriptor from before the launch, so that it is no target
@@ -161,4 +180,22 @@ pub fn same_file<'a>(
     let others = hard_links.names(index).iter().copied().filter(move |other| *other != index);
     let indices: Vec<usize> = std::iter::once(index).chain(others).collect();
     indices.into_iter().map(|index| &files[index])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Digest;
+    use crate::snapshot::samples::{created, present};
+
+    #[test]
+    fn names_of_an_inode_number_that_was_used_again_are_not_one_file() {
+        let name = |path: &[u8], text: &str| {
+            let digest = (!text.is_empty()).then(|| Digest::of(text.as_bytes()));
+            created(path, State::Present(Box::new(Present { digest, nlink: 2, ..present(4) })))
+        };
+        let files = [name(b"/a", "1111"), name(b"/b", "2222"), name(b"/c", "1111"), name(b"/d", "")];
+        let hard_links = HardLinks::of(&files, Side::After);
+        assert_eq!(hard_links.groups(), [vec![0, 2, 3]]);
+    }
 }

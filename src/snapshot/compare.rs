@@ -138,8 +138,22 @@ pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
 /// after must have been unavailable before, for the same reason.
 pub(crate) fn is_untouched(before: &Present, after: &Present) -> bool {
     let identity = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
+    let is_other = matches!((before.digest, after.digest), (Some(one), Some(other))
+        if std::mem::discriminant(&one) == std::mem::discriminant(&other) && one != other);
     identity(before) == identity(after)
+        && !is_other
         && (after.blob_omitted.is_none() || after.blob_omitted == before.blob_omitted)
+}
+
+/// Whether two contents are known to be different: both are identified, and in the same way.
+pub fn are_known_to_differ(one: &Option<ContentId>, other: &Option<ContentId>) -> bool {
+    match (one, other) {
+        (Some(ContentId::Digest(one)), Some(ContentId::Digest(other))) => {
+            std::mem::discriminant(one) == std::mem::discriminant(other) && one != other
+        }
+        (Some(ContentId::Git(one)), Some(ContentId::Git(other))) => one != other,
+        _ => false,
+    }
 }
 
 /// The fingerprint of the state that `record` has on `side`.

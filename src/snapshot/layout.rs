@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Seek as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,13 @@ const TEMPORARY: (&str, &str) = (".agent-snapshot-", ".tmp");
 const RESERVE_BYTES: u64 = 256 << 20;
 /// ... or less than one part in this many, whichever is less.
 const RESERVE_PART: u64 = 50;
+
+/// How many bytes may be taken of the filesystem of an open directory before it counts as nearly full.
+pub fn room_in(directory: impl AsFd) -> io::Result<u64> {
+    let stat = rustix::fs::fstatvfs(directory)?;
+    let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
+    Ok(free.saturating_sub(RESERVE_BYTES.min(total / RESERVE_PART)))
+}
 
 /// The first bytes of a manifest, whose keys distinguish it from the JSON of other programs.
 const HEAD: u64 = 4096;
@@ -234,9 +241,7 @@ impl SnapshotDir {
 
     /// How many bytes may be taken before the command itself could run out of space.
     pub fn room(&self) -> io::Result<u64> {
-        let stat = rustix::fs::fstatvfs(&self.dir)?;
-        let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
-        Ok(free.saturating_sub(RESERVE_BYTES.min(total / RESERVE_PART)))
+        room_in(&self.dir)
     }
 
     /// Puts the files in place, the manifest last, and returns the directory where it is now. Where it was

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::blobs::Side;
 use super::change::PathEffect;
-use super::compare::{ContentId, Entries, content_id, recorded, state};
+use super::compare::{ContentId, Entries, are_known_to_differ, content_id, recorded, state};
 use super::error::Error;
 use super::manifest::{FileRecord, FileType, Operation, Present, State};
 use super::reader::{Snapshot, part_key};
@@ -111,7 +111,7 @@ impl Chains {
             return;
         }
         let mut known: HashMap<_, Vec<Vec<u8>>> = HashMap::new();
-        for (path, link) in self.links.iter().filter(|(_, link)| link.is_changed) {
+        for (path, link) in &self.links {
             if let Some(file) = link.record.after.present().and_then(linked_file) {
                 known.entry(file).or_default().push(path.clone());
             }
@@ -125,10 +125,14 @@ impl Chains {
             let mut earlier = None;
             for other in known.get(&file).into_iter().flatten() {
                 let Some(link) = self.links.get_mut(other) else { continue };
+                // Another file that got the inode number later.
+                let left = content_id(&link.record, Side::After);
+                if are_known_to_differ(&left, &content_id(record, Side::Before)) {
+                    continue;
+                }
                 if changes_the_file && !paths.contains(other) {
-                    (link.record.after, link.record.git_after) =
-                        (record.after.clone(), record.git_after.clone());
-                    link.newest = number;
+                    link.append(record.clone());
+                    (link.is_changed, link.newest) = (true, number);
                 }
                 if is_new && is_same_inode(&link.record.before, &record.before) {
                     earlier = Some((link.record.before.clone(), link.record.git.clone()));
@@ -271,7 +275,8 @@ fn is_same_state(older: &FileRecord, side: Side, newer: &FileRecord) -> bool {
         _ => false,
     };
     if left.file_type == FileType::File && found.file_type == FileType::File && !is_comparable {
-        let file = |at: &Present| (at.dev, at.ino, at.size, at.mtime, at.mtime_nsec, at.mode);
+        // Not the inode: an undo may have made the file again.
+        let file = |at: &Present| (at.size, at.mtime, at.mtime_nsec, at.mode);
         return file(left) == file(found);
     }
     recorded(older, side, Entries::Ignore) == recorded(newer, Side::Before, Entries::Ignore)

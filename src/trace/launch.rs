@@ -143,7 +143,7 @@ impl Launching {
 }
 
 /// Whether notifications are fast (Linux 6.6) and their messages of a known size.
-fn has_notifications() -> bool {
+pub fn has_notifications() -> bool {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(str::parse::<u32>);

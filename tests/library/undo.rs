@@ -258,15 +258,17 @@ fn undo_of_several_that_was_killed_is_completed_by_the_same_one() {
             }
         });
         let mut said = Vec::new();
-        if rescues(&place).iter().any(|name| name.ends_with(".unfinished")) {
+        let snapshots = library(&place).join("snapshots");
+        let is_begun = |name: &String| {
+            name.ends_with(".unfinished") && snapshots.join(name).join("manifest.json").exists()
+        };
+        if rescues(&place).iter().any(is_begun) {
             interrupted += 1;
             // Whoever asks for another undo is told what is in the way.
-            let other = verb(&place, &["undo", "-n", "2"]);
-            assert!(other.status == 0 || other.stderr.contains(": agent-snapshot undo "), "{other:?}");
-            if other.status == 0 {
-                said.push(verb(&place, &["redo"]).expect(0));
+            for other in [["undo", "-n", "2"].as_slice(), &["redo"], &["undo"]] {
+                let refused = verb(&place, other);
+                assert!(refused.stderr.contains("since agent-snapshot undo "), "{refused:?}");
             }
-            said.push(other);
         }
         if status.is_none() {
             said.push(verb(&place, &["undo", "-n", "3"]).expect(0));
@@ -277,6 +279,153 @@ fn undo_of_several_that_was_killed_is_completed_by_the_same_one() {
         assert!(rescues(&place).iter().all(|name| !name.ends_with(".unfinished")), "{part}: {said:?}");
     }
     assert!(interrupted > 0);
+}
+
+#[test]
+fn what_one_command_left_unread_is_known_by_the_next() {
+    let place = Place::new();
+    place.write("f", "1111");
+    place.write("g", "1111");
+    let start = tree(&place);
+    run(&place, &[], "chmod 600 f; echo > x");
+    run(&place, &[], "printf 2222 > f; printf 2222 > g");
+    run(&place, &[], "chmod 644 g; echo > y");
+    let end = tree(&place);
+    verb(&place, &["undo", "-n", "3"]).expect(0);
+    assert_same(&tree(&place), &start, "undone");
+    verb(&place, &["redo"]).expect(0);
+    assert_same(&tree(&place), &end, "redone");
+    // By hand, of the same size: the newest command has not read it.
+    place.write("g", "9222");
+    let refused = verb(&place, &["undo", "-n", "3"]).expect(1);
+    assert!(refused.stderr.contains("/g: a file of 4 bytes"), "{refused:?}");
+    assert_eq!(fs::read_to_string(place.at("g")).unwrap(), "9222");
+}
+
+#[test]
+fn hard_link_that_one_command_made_and_another_wrote_to_is_undone() {
+    let place = Place::new();
+    place.write("a", "1111");
+    let start = tree(&place);
+    run(&place, &[], "ln a b");
+    run(&place, &[], "echo 2222 > b");
+    let end = tree(&place);
+    verb(&place, &["undo", "-n", "2"]).expect(0);
+    assert_same(&tree(&place), &start, "undone");
+    verb(&place, &["redo"]).expect(0);
+    assert_same(&tree(&place), &end, "redone");
+}
+
+#[test]
+fn copy_with_the_same_size_and_time_is_a_change() {
+    let place = Place::new();
+    place.write("f", "1111");
+    place.write("from", "2222");
+    place.prepare("touch -d 2020-01-01 f from");
+    let start = tree(&place);
+    run(&place, &[], "cp -p from f");
+    assert_eq!(log(&place, &[])[0]["changed"], 1);
+    let diff = verb(&place, &["diff", "@", "--stat"]).expect(0);
+    assert!(diff.stdout.contains("f "), "{diff:?}");
+    verb(&place, &["undo"]).expect(0);
+    assert_same(&tree(&place), &start, "undone");
+}
+
+#[test]
+fn undo_that_has_nothing_to_change_makes_way_for_the_next_one() {
+    let place = Place::new();
+    run(&place, &[], "echo 1 > older");
+    run(&place, &[], "echo 1 > newer");
+    fs::remove_file(place.at("newer")).unwrap();
+    let said = verb(&place, &["undo"]).expect(0).stdout;
+    assert!(said.contains("nothing to do") && !said.contains("overwritten"), "{said}");
+    verb(&place, &["undo"]).expect(0);
+    assert!(!place.at("older").exists());
+    verb(&place, &["undo"]).expect(1);
+    place.write("older", "1\n");
+    for _ in 0..2 {
+        verb(&place, &["redo"]).expect(0);
+    }
+    // As it was when it was undone.
+    assert!(!place.at("newer").exists());
+    verb(&place, &["redo"]).expect(1);
+    assert!(log(&place, &[]).iter().all(|entry| entry["undone"].is_null()));
+}
+
+#[test]
+fn interrupted_undo_that_is_taken_back_by_its_rescue_is_not_undone() {
+    let place = Place::new();
+    for number in 0..8 {
+        place.write(&format!("edited-{number}"), "old");
+    }
+    run(&place, &[], "for i in 0 1 2 3; do echo new > edited-$i; done");
+    run(&place, &[], "for i in 4 5 6 7; do echo new > edited-$i; done");
+    let end = tree(&place);
+    let arguments = ["undo", "-n", "2", "--all"].map(std::ffi::OsStr::new);
+    let unfinished = || rescues(&place).into_iter().find(|name| name.ends_with(".unfinished"));
+    trace_program(&place, arguments, |pid, _| {
+        if place.at("edited-2").metadata().unwrap().len() == 3 {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    });
+    let rescue = library(&place).join("snapshots").join(unfinished().unwrap());
+    let older = &ids(&place)[1];
+    assert!(verb(&place, &["show", older]).expect(0).stdout.contains("interrupted"));
+    verb(&place, &["restore", "--before", rescue.to_str().unwrap()]).expect(0);
+    assert_same(&tree(&place), &end, "taken back");
+    assert!(log(&place, &[]).iter().all(|entry| entry["undone"].is_null()));
+    verb(&place, &["undo", "-n", "2"]).expect(0);
+    assert_eq!(fs::read(place.at("edited-7")).unwrap(), b"old");
+}
+
+#[test]
+fn undo_does_not_cross_the_border_of_its_session() {
+    let place = Place::new();
+    let in_session = |session: &str, arguments: &[&str]| -> Run {
+        place.command().env("AGENT_SNAPSHOT_SESSION", session).args(arguments).output().unwrap().into()
+    };
+    in_session("one", &["run", "--name", "first", "sh", "-c", "echo 1 > f"]).expect(0);
+    in_session("two", &["run", "sh", "-c", "echo 2 > f"]).expect(0);
+    let refused = in_session("one", &["undo", "--with-later", "first"]).expect(3);
+    assert!(refused.stderr.contains("belongs to another session"), "{refused:?}");
+    in_session("one", &["undo", "--with-later", "first", "--allow-cross-session"]).expect(0);
+    assert!(!place.at("f").exists());
+    in_session("one", &["redo"]).expect(3);
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "2\n");
+    assert!(library(&place).join("audit.jsonl").exists());
+}
+
+#[test]
+fn conflicts_are_skipped_and_paths_excluded_if_that_is_wanted() {
+    let place = Place::new();
+    place.write("d/f", "0");
+    place.write("d/deep/g", "0");
+    place.write("h.log", "0");
+    run(
+        &place,
+        &[],
+        "for f in d/f d/deep/g h.log; do echo 1 > $f; done; mkdir made; echo > made/x; echo > made/y",
+    );
+    let text = |name: &str| fs::read_to_string(place.at(name)).unwrap();
+    place.write("d/f", "by hand");
+    place.write("made/x", "by hand");
+    let refused = verb(&place, &["undo"]).expect(1);
+    assert!(refused.stderr.contains("--skip-conflicts leaves them"), "{refused:?}");
+    let said =
+        verb(&place, &["undo", "--skip-conflicts", "--exclude", "*.log", "--exclude", "d/de*/"]).expect(1);
+    assert!(said.stdout.contains("d/f: it has changed since: a file of 7 bytes"), "{said:?}");
+    assert_eq!([text("d/f"), text("made/x")], ["by hand", "by hand"]);
+    assert_eq!([text("d/deep/g"), text("h.log")], ["1\n", "1\n"]);
+    assert!(!place.at("made/y").exists());
+    assert!(log(&place, &[])[0]["undone"].is_string());
+    verb(&place, &["redo"]).expect(0);
+    assert!(place.at("made/y").exists());
+    verb(&place, &["undo", "--force", "--skip-conflicts"]).expect(2);
+    let newest = &ids(&place)[0];
+    verb(&place, &["restore", "--before", newest, "--exclude", "made", "--skip-conflicts"]).expect(1);
+    assert_eq!([text("d/f"), text("d/deep/g"), text("h.log")], ["by hand", "0", "0"]);
+    assert!(place.at("made/y").exists());
 }
 
 #[test]
@@ -347,22 +496,4 @@ fn content_that_a_command_left_alone_is_that_of_the_others() {
         verb(&place, &["undo", "-n", if recorded { "3" } else { "2" }]).expect(1);
         assert!(fs::read_to_string(place.at("f")).unwrap().starts_with('2'));
     }
-}
-
-#[test]
-fn undo_that_finds_nothing_to_put_back_counts() {
-    let place = Place::new();
-    run(&place, &[], "echo 1 > f");
-    run(&place, &[], "echo 2 > g");
-    // By hand.
-    fs::remove_file(place.at("g")).unwrap();
-    assert!(verb(&place, &["undo"]).expect(0).stdout.contains("nothing to do"));
-    verb(&place, &["undo"]).expect(0);
-    assert!(!place.at("f").exists());
-    assert!(verb(&place, &["undo"]).expect(1).stderr.contains("nothing to undo"));
-    for _ in 0..2 {
-        verb(&place, &["redo"]).expect(0);
-    }
-    assert!(place.at("f").exists() && !place.at("g").exists());
-    assert!(verb(&place, &["redo"]).expect(1).stderr.contains("nothing to redo"));
 }

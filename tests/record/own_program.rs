@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use agent_snapshot::snapshot::WarningKind;
 
-use crate::support::{BINARY, LEVELS, MECHANISMS, Place, bytes, lost};
+use crate::support::{BINARY, LEVELS, MECHANISMS, Place, bytes, lost, stderr};
 
 /// A place with a recording in `out-earlier` of a script, and that directory's name.
 fn after_a_recorded(script: &str) -> (Place, String) {
@@ -110,6 +110,10 @@ fn command_that_our_program_runs_is_recorded() {
         );
         let output = place.recorder(mechanism).args(["sh", "-c", &script]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
+        assert!(
+            stderr(&output).contains(" records this already: there is no snapshot of its own"),
+            "{output:?}"
+        );
         let snapshot = place.snapshot();
         assert_eq!(place.recorded(&snapshot), ["inner write", "outer write"], "{mechanism}");
         assert_eq!(lost(&snapshot), [], "{mechanism}");

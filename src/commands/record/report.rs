@@ -170,7 +170,8 @@ impl Messages {
 
     /// Prints why there is no recording.
     pub fn warn_unrecorded(&self, sentence: &str) {
-        if self.is_first.as_ref().is_none_or(|is_first| is_first()) {
+        // What can't be said now is left for the next command.
+        if self.left.get() > 0 && self.is_first.as_ref().is_none_or(|is_first| is_first()) {
             self.say(sentence);
         }
     }

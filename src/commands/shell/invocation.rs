@@ -75,8 +75,9 @@ pub fn read(arguments: &[OsString], at_terminal: impl FnOnce() -> bool) -> Invoc
     }
     match rest.first() {
         None if has_command => Invocation::Nothing,
-        _ if is_interactive => Invocation::Interactive,
+        // Also with -i, which only has it read ~/.bashrc and control jobs: aider calls its shell so.
         Some(line) if has_command => Invocation::CommandLine(line.as_bytes()),
+        _ if is_interactive => Invocation::Interactive,
         Some(_) if !reads_stdin => Invocation::Script,
         _ if at_terminal() => Invocation::Interactive,
         _ => Invocation::Script,
@@ -112,7 +113,8 @@ mod tests {
             "+c LINE",
             "-c -- LINE",
             "-c - LINE",
-            "-i +i -c LINE",
+            "-i -c LINE",
+            "-ic LINE",
             "-sc LINE",
         ];
         check(true, &cases.map(|case| (case, line)));
@@ -127,7 +129,6 @@ mod tests {
             ("-- script", Script),
             ("--posix -x script", Script),
             ("--init-file f script", Script),
-            ("-ic LINE", Interactive),
             ("-l -i", Interactive),
             ("--version", Nothing),
             ("-help", Nothing),

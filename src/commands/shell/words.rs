@@ -13,28 +13,55 @@ pub fn first_program(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn first_of(line: &[u8], depth: u32) -> Option<Vec<u8>> {
-    let mut tokens = Tokens(line);
-    loop {
-        let mut words: Vec<Vec<u8>> = Vec::new();
-        let is_last = loop {
-            match tokens.next() {
-                Some(Token::Word { text, is_assignment: true }) if words.is_empty() => drop(text),
-                Some(Token::Word { text, .. }) => words.push(text),
-                Some(Token::End) => break false,
-                None => break true,
-            }
-        };
+    for words in commands(line) {
         match words.split_first() {
             Some((name, arguments)) if name == b"eval" && depth > 0 => {
                 return first_of(&arguments.join(&b' '), depth - 1);
             }
-            Some((name, _)) if !BEFORE.iter().any(|before| before.as_bytes() == name) => {
-                return Some(name.clone());
-            }
-            _ if is_last => return None,
+            Some((name, _)) if !is_before(name) => return Some(name.clone()),
             _ => {}
         }
     }
+    None
+}
+
+/// The line that an agent has wrapped in `eval`, between commands that only serve the agent itself.
+pub fn wrapped_line(line: &[u8]) -> Option<Vec<u8>> {
+    let mut wrapped = None;
+    for mut words in commands(line) {
+        match words.as_mut_slice() {
+            [name, line, rest @ ..] if name == b"eval" && wrapped.is_none() => {
+                // Some versions let eval see the redirection.
+                if !rest.is_empty() && rest != [b"<".as_slice(), b"/dev/null"] {
+                    return None;
+                }
+                wrapped = Some(std::mem::take(line));
+            }
+            [name, ..] if !is_before(name) && name != b"pwd" => return None,
+            _ => {}
+        }
+    }
+    wrapped
+}
+
+fn is_before(name: &[u8]) -> bool {
+    BEFORE.iter().any(|before| before.as_bytes() == name)
+}
+
+/// The words of each command, without assignments before it.
+fn commands(line: &[u8]) -> impl Iterator<Item = Vec<Vec<u8>>> {
+    let mut tokens = Tokens(line);
+    std::iter::from_fn(move || {
+        let mut words: Vec<Vec<u8>> = Vec::new();
+        loop {
+            match tokens.next() {
+                Some(Token::Word { is_assignment: true, .. }) if words.is_empty() => {}
+                Some(Token::Word { text, .. }) => words.push(text),
+                None if words.is_empty() => return None,
+                Some(Token::End) | None => return Some(words),
+            }
+        }
+    })
 }
 
 enum Token {
@@ -221,5 +248,28 @@ mod tests {
         assert_eq!(first_program(wrap("git status && sudo x").as_bytes()), Some(b"git".to_vec()));
         let nested = (0..100).fold("sudo".to_owned(), |line, _| format!("eval {line}"));
         assert!(first_program(nested.as_bytes()).is_some());
+    }
+
+    #[test]
+    fn line_that_is_wrapped_is_found_as_it_was_given() {
+        let wrap = |line: &str| {
+            format!(
+                "source /h/s.sh 2>/dev/null || true && shopt -u extglob 2>/dev/null || true \
+                 && eval {line} < /dev/null && pwd -P >| /tmp/claude-1f-cwd"
+            )
+        };
+        for (quoted, line) in [
+            ("'echo a > b; ls'", "echo a > b; ls"),
+            (r#""echo it's""#, "echo it's"),
+            (r#"'a'"'"'b'"#, "a'b"),
+            (r"'make' \< /dev/null", "make"),
+        ] {
+            assert_eq!(wrapped_line(wrap(quoted).as_bytes()).as_deref(), Some(line.as_bytes()), "{quoted}");
+        }
+        for line in
+            ["", "ls", "eval 'a' && ls", "make && eval 'a'", "eval a b", "cd x && pwd", "eval 'a'; eval 'b'"]
+        {
+            assert_eq!(wrapped_line(line.as_bytes()), None, "{line}");
+        }
     }
 }

@@ -348,7 +348,7 @@ fn arguments_add_to_the_list() {
     assert_eq!(ignore.name(id), b"by\xfftes");
     assert_eq!(rule(&ignore, "/listed"), Some("/listed"));
     let names: Vec<&[u8]> = ignore.rules().map(|id| ignore.name(id)).collect();
-    let expected: [&[u8]; 9] = [
+    let expected: [&[u8]; 10] = [
         b".git",
         b"foreign owner",
         b"/listed",
@@ -358,6 +358,7 @@ fn arguments_add_to_the_list() {
         b"$HOME/h",
         b"by\xfftes",
         IGNORE_FILE.as_bytes(),
+        SCRATCH.as_bytes(),
     ];
     assert_eq!(names, expected, "a rule that is there already gets no second number");
 }

@@ -1,0 +1,115 @@
+//! `doctor`: proves that commands are recorded, by recording one the way an agent runs it.
+//!
+//! `host.rs` has what all agents have in common, `agent.rs` the settings of one, `probe.rs` the recording.
+
+mod agent;
+mod host;
+mod probe;
+
+use serde::Serialize;
+
+use super::exit::{Exit, VerbResult};
+use super::init::{our_shell, row};
+use super::out::{Console, style};
+use crate::agents::{AGENTS, Surroundings};
+use crate::cli::Doctor;
+
+/// Runs `doctor`.
+pub fn run(args: &Doctor, console: &mut Console) -> VerbResult {
+    let here = Surroundings::of_this_process()?;
+    let mut checks = host::checks();
+    let can_record = checks.iter().all(|check| check.verdict != Verdict::Finding);
+    match args.agent {
+        Some(name) => {
+            let agent = row(name);
+            let (check, shell) = agent::check(agent, &here, true);
+            checks.push(check);
+            if let Some(shell) = shell {
+                checks.push(probe::check(&shell, &|command, scratch| agent.arguments(command, scratch)));
+            }
+        }
+        None => {
+            if can_record && let Ok(shell) = our_shell() {
+                checks.push(probe::check(&shell, &|command, _| vec!["-c".into(), command.into()]));
+            }
+            checks.extend(AGENTS.iter().map(|agent| agent::check(agent, &here, false).0));
+        }
+    }
+    let found = checks.iter().any(|check| check.verdict == Verdict::Finding);
+    if args.json {
+        console.json(&DoctorJson { fine: !found, checks: &checks })?;
+    } else {
+        print(&checks, console)?;
+    }
+    Ok(if found { Exit::Finding } else { Exit::Success })
+}
+
+/// What was checked, and what came of it.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    /// What was found, a clause without a full stop.
+    found: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+    /// The identifier of the recording that was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recording: Option<String>,
+}
+
+/// What a check came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Fine,
+    /// Good to know, and nothing is wrong.
+    Note,
+    /// Commands are not recorded, or not as they should be.
+    Finding,
+}
+
+impl Check {
+    fn new(name: &'static str, verdict: Verdict, found: impl Into<String>) -> Check {
+        Check { name, verdict, found: found.into(), advice: None, recording: None }
+    }
+
+    fn fine(name: &'static str, found: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Fine, found)
+    }
+
+    fn finding(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Finding, found).advise(advice)
+    }
+
+    fn note(name: &'static str, found: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Note, found)
+    }
+
+    fn advise(self, advice: impl Into<String>) -> Check {
+        Check { advice: Some(advice.into()), ..self }
+    }
+}
+
+#[derive(Serialize)]
+struct DoctorJson<'a> {
+    fine: bool,
+    checks: &'a [Check],
+}
+
+fn print(checks: &[Check], console: &mut Console) -> anyhow::Result<()> {
+    for check in checks {
+        let (word, style) = match check.verdict {
+            Verdict::Fine => ("ok", style::ADDED),
+            Verdict::Note => ("note", style::FAINT),
+            Verdict::Finding => ("WRONG", style::REMOVED),
+        };
+        let word = console.paint(style, format!("{word:5}"));
+        writeln!(console, "{word}  {:11}  {}", check.name, check.found)?;
+        if let Some(advice) = &check.advice {
+            writeln!(console, "{:20}{advice}", "")?;
+        }
+    }
+    Ok(())
+}

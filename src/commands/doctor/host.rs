@@ -1,0 +1,154 @@
+//! What all agents have in common: our shell, whether the kernel lets us trace, privileges, the library.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use indicatif::BinaryBytes;
+
+use super::Check;
+use crate::commands::config::Config;
+use crate::commands::init::{PRIVILEGES, our_shell};
+use crate::library::{Library, Place};
+use crate::observe::policy::ignore::Environment;
+use crate::snapshot::layout::room_in;
+use crate::snapshot::printable;
+use crate::trace::launch::has_notifications;
+use crate::trace::proc_status::ProcStatus;
+use crate::trace::sys::Tid;
+
+/// The capability that ptrace(2) asks for where Yama wants one.
+const CAP_SYS_PTRACE: u32 = 19;
+
+/// All checks, in the order of their importance.
+pub fn checks() -> Vec<Check> {
+    let status = ProcStatus::of(Tid(std::process::id().cast_signed()));
+    let line = |name: &str| status.as_ref().and_then(|status| status.line(name));
+    let mut checks = vec![shell()];
+    checks.extend(switched_off());
+    checks.push(kernel());
+    checks.extend(outer_tracer(line("TracerPid:")));
+    checks.extend(yama(line("CapEff:")));
+    let config = configuration().unwrap_or_else(|finding| {
+        checks.push(finding);
+        Config::default()
+    });
+    checks.extend(privileges(line("NoNewPrivs:"), &config));
+    checks.push(library());
+    checks
+}
+
+fn shell() -> Check {
+    match our_shell() {
+        Ok(shell) => Check::fine("shell", shell),
+        Err(error) => Check::finding(
+            "shell",
+            format!("{error:#}"),
+            "install both programs into one directory: cargo install --path .",
+        ),
+    }
+}
+
+fn switched_off() -> Option<Check> {
+    let off = std::env::var_os("AGENT_SNAPSHOT")? == "off";
+    off.then(|| {
+        Check::finding("environment", "AGENT_SNAPSHOT=off: nothing is recorded", "unset AGENT_SNAPSHOT")
+    })
+}
+
+fn kernel() -> Check {
+    let name = rustix::system::uname();
+    let release = printable(name.release().to_bytes()).into_owned();
+    if has_notifications() {
+        return Check::fine("kernel", format!("Linux {release}: read-only calls by seccomp notification"));
+    }
+    Check::note("kernel", format!("Linux {release}: a ptrace stop at each call; 6.6 and newer is faster"))
+}
+
+/// A process has one tracer, so what is traced already can't be recorded.
+fn outer_tracer(tracer: Option<&str>) -> Option<Check> {
+    let tracer = tracer.filter(|tracer| *tracer != "0")?;
+    let comm = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+    let comm = printable(comm.trim_end().as_bytes()).into_owned();
+    Some(Check::finding(
+        "ptrace",
+        format!("process {tracer} ({comm}) traces this one, so that it can't be recorded again"),
+        "run this outside of recorded commands and debuggers",
+    ))
+}
+
+fn yama(capabilities: Option<&str>) -> Option<Check> {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
+    let set = capabilities.and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or_default();
+    let may_trace = set & 1 << CAP_SYS_PTRACE != 0;
+    match scope.trim() {
+        "3" => Some(Check::finding(
+            "ptrace",
+            "kernel.yama.ptrace_scope is 3: nobody may trace",
+            "set it to 1 in /etc/sysctl.d and start the machine again",
+        )),
+        "2" if !may_trace => Some(Check::finding(
+            "ptrace",
+            "kernel.yama.ptrace_scope is 2: only root may trace",
+            "sudo sysctl kernel.yama.ptrace_scope=1",
+        )),
+        _ => None,
+    }
+}
+
+/// The configuration, or what is wrong with it.
+fn configuration() -> Result<Config, Check> {
+    Config::load(&Environment::from_process(b"/"))
+        .map_err(|why| Check::finding("config", why, "correct the file: the rest of it is ignored"))
+}
+
+fn privileges(no_new_privileges: Option<&str>, config: &Config) -> Option<Check> {
+    if no_new_privileges == Some("1") {
+        let found =
+            "no_new_privs is set: sudo and other set-ID programs have no privilege here, recorded or not";
+        return Some(Check::note("privileges", found));
+    }
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    match config.shell.unrecorded.as_slice() {
+        [] => Some(Check::note("privileges", PRIVILEGES)),
+        programs => {
+            let programs: Vec<_> = programs.iter().map(|program| printable(program.as_bytes())).collect();
+            Some(Check::fine(
+                "privileges",
+                format!("config.toml has run unrecorded: {}", programs.join(", ")),
+            ))
+        }
+    }
+}
+
+fn library() -> Check {
+    let place = Place::of_this_user();
+    let shown = printable(place.root.as_os_str().as_encoded_bytes()).into_owned();
+    if let Err(error) = Library::find() {
+        return Check::finding(
+            "library",
+            error.to_string(),
+            "make it yours alone, or choose another: AGENT_SNAPSHOT_LIBRARY",
+        );
+    }
+    let room = nearest_directory(&place.root).and_then(|directory| room_in(&directory).ok());
+    match (room, place.instead) {
+        (Some(0), _) => Check::finding(
+            "library",
+            format!("{shown}: its filesystem is so full that no contents are kept"),
+            "make room there, or choose another place: AGENT_SNAPSHOT_LIBRARY",
+        ),
+        (room, instead) => {
+            let found = instead.as_ref().unwrap_or(&shown);
+            let room = room.map(|bytes| format!(", room for {}", BinaryBytes(bytes))).unwrap_or_default();
+            let found = format!("{found}{room}");
+            if instead.is_some() { Check::note("library", found) } else { Check::fine("library", found) }
+        }
+    }
+}
+
+/// The nearest directory above or at a path that can be opened.
+fn nearest_directory(path: &Path) -> Option<File> {
+    path.ancestors().find_map(|above| File::open(above).ok())
+}
