@@ -124,9 +124,7 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
         let marks = marks(entry, undone.is_some());
         let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
         let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
-        // Of a shell's command the line that it was given; with --long all of it, as it was executed.
-        let line = shell::line_of(&entry.command).filter(|_| !args.long);
-        let command = line.map_or_else(|| shell_line(&entry.command), |line| printable(&line).into_owned());
+        let command = if args.long { shell_line(&entry.command) } else { command_line(entry) };
         let width = match console.format.width {
             Some(width) => width.saturating_sub(head.len() + marks.len()).max(20),
             None if args.long => usize::MAX,
@@ -180,6 +178,12 @@ fn details(entry: &Entry) -> BTreeMap<&'static str, String> {
         }
     }
     details
+}
+
+/// The command in one line; of a shell that an agent started, the line that it was asked for.
+pub fn command_line(entry: &Entry) -> String {
+    let line = shell::line_of(&entry.command);
+    line.map_or_else(|| shell_line(&entry.command), |line| printable(&line).into_owned())
 }
 
 /// How long ago a recording was started, in one unit.

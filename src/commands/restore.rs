@@ -19,6 +19,7 @@ use super::out::{Console, style};
 use super::paths::{Exclusions, Selection, number_of_paths, shell_line, shell_word};
 use super::{json, progress};
 use crate::cli::{Restore, RestoreExtent};
+use crate::observe::policy::ignore::SCRATCH;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::request::{RestoreProgress, RestoreRequest};
@@ -300,7 +301,9 @@ fn report_where_the_content_is(snapshot: &Snapshot, outcome: &RestoreOutcome, co
 
 /// Reports what the command changed and the ignore rules left out.
 fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
-    for rule in &snapshot.header().suppressed {
+    let suppressed = &snapshot.header().suppressed;
+    // What is the agent's own is not missed.
+    for rule in suppressed.iter().filter(|rule| rule.rule != SCRATCH) {
         for path in &rule.changed {
             console.say(format_args!(
                 "{} was changed by the command and not recorded ({}): it is not brought back",

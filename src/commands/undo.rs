@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, UsageError, VerbResult};
-use super::log::{before_now, started};
+use super::log::{before_now, command_line, started};
 use super::open::{find_recording, open_directory, scope};
 use super::out::Console;
 use super::paths::{Exclusions, counted, shell_line, shell_word};
@@ -282,7 +282,7 @@ impl History {
         let later = self.entries.iter().filter(may_be);
         let later: Vec<_> = later.filter(|entry| changed.are_touched_by(entry, &self.library)).collect();
         for other in later.iter().take(NAMED) {
-            console.say(format_args!("changed since by {}: {}", other.id, other.command_line()));
+            console.say(format_args!("changed since by {}: {}", other.id, command_line(other)));
         }
         if later.len() > NAMED {
             console.say(format_args!("and by {} more", later.len() - NAMED));
@@ -301,7 +301,7 @@ impl History {
                 && changes_any(&self.library.directory_of(&entry.id), |path| path == broken.path)
         };
         let who = match self.entries.iter().rev().find(between) {
-            Some(entry) => format!("{} ({})", entry.id, entry.command_line()),
+            Some(entry) => format!("{} ({})", entry.id, command_line(entry)),
             None => "something that was not recorded".to_owned(),
         };
         format!("between {} and {} it was changed by {who}", older.id, newer.id)
@@ -438,7 +438,7 @@ fn introduce(
         return Ok(());
     }
     for entry in entries.iter().rev().take(NAMED) {
-        writeln!(console, "{what} {}: {}", entry.id, shell_line(&entry.command))?;
+        writeln!(console, "{what} {}: {}", entry.id, command_line(entry))?;
     }
     if entries.len() > NAMED {
         writeln!(console, "{what} {} more", entries.len() - NAMED)?;

@@ -54,7 +54,10 @@ fn undo_of_an_older_command_names_what_came_later() {
     let refused = verb(&place, &["undo", "first"]).expect(1);
     let ids: Vec<_> = log(&place, &[]).iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect();
     let [newest, second, _] = ids.as_slice() else { panic!("{ids:?}") };
-    assert!(refused.stderr.contains(&format!("changed since by {second}: sh -c echo 2 > f")), "{refused:?}");
+    assert!(
+        refused.stderr.contains(&format!("changed since by {second}: sh -c 'echo 2 > f'")),
+        "{refused:?}"
+    );
     assert!(!refused.stderr.contains("echo 3"), "{refused:?}");
     assert!(place.at("g").exists());
     verb(&place, &["undo", &newest[..3]]).expect(2);
@@ -165,7 +168,7 @@ fn broken_chain_is_a_conflict_that_names_who_broke_it() {
     let two = ids(&place)[1].clone();
     let refused = verb(&place, &["undo", "one", "three"]).expect(1);
     assert!(refused.stderr.contains(&format!("f: between {} and {}", ids(&place)[2], ids(&place)[0])));
-    assert!(refused.stderr.contains(&format!("it was changed by {two} (sh -c echo 2 > f)")), "{refused:?}");
+    assert!(refused.stderr.contains(&format!("it was changed by {two} (sh -c 'echo 2 > f')")), "{refused:?}");
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "3\n");
     assert!(place.at("g").exists() && rescues(&place).is_empty());
     // By hand, of what is gone again at the end: its bytes are still those of nobody else.

@@ -37,7 +37,7 @@ pub const DEFAULT_LIST: [&str; 10] = [
 const OF_READS: &[u8] = b"reads:";
 
 /// What an agent keeps in the directory for temporary files: the shell of Claude Code leaves its directory there.
-const SCRATCH: &str = "claude-*-cwd";
+pub const SCRATCH: &str = "claude-*-cwd";
 
 /// The ignore file as an entry, and the name of the rule that always covers it.
 const IGNORE_FILE: &str = "$XDG_CONFIG_HOME/agent-snapshot/ignore.json";
