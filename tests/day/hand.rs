@@ -13,7 +13,13 @@ use crate::support::{bytes, chmod};
 impl Day {
     /// Edits something that one of the last commands has changed.
     fn edit_by_hand(&mut self, edit: usize) {
-        let texts = self.generator.texts();
+        let mut texts = self.generator.texts();
+        // Other attributes are put back whatever has become of the content.
+        texts.retain(|name| {
+            let path = self.place.path(name);
+            let of_content = |step: &Step| Fact::conflicts(step.before.get(&path), step.after.get(&path));
+            self.steps.iter().all(|step| !step.changed.contains(&path) || of_content(step))
+        });
         let is_recent = |name: &&String| {
             let path = self.place.path(name);
             self.steps.iter().rev().take(4).any(|step| step.altered().any(|altered| *altered == path))
