@@ -640,7 +640,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     let duration = match seconds {
         Some(seconds) => seconds,
         None => {
-            text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok())
+            let span = text.parse::<jiff::Span>().ok();
+            let of_days = jiff::SpanRelativeTo::days_are_24_hours();
+            let exact = span.and_then(|span| span.to_duration(of_days).ok());
+            exact.and_then(|duration| Duration::try_from(duration).ok())
         }
     };
     duration
@@ -718,6 +721,7 @@ mod tests {
         assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
         assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
         for wrong in ["", "0", "-1", "soon", "-5s", "inf", "nan"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
