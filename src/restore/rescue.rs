@@ -127,6 +127,18 @@ fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u
             let record = FileRecord::new(&leader.path, before, after, Operation::Existence.into());
             kept.insert(leader.path.clone(), KeptPath { record, content: false });
         }
+        // Afterwards both are one file, whichever that is.
+        let leader = kept.get_mut(&leader.path).and_then(|one| match &mut one.record.after {
+            State::Present(after) => Some(after),
+            _ => None,
+        });
+        let Some(leader) = leader else { continue };
+        leader.nlink = leader.nlink.max(2);
+        let (dev, ino, nlink) = (leader.dev, leader.ino, leader.nlink);
+        let follower = kept.get_mut(&input.files[step.record].path);
+        if let Some(State::Present(after)) = follower.map(|one| &mut one.record.after) {
+            (after.dev, after.ino, after.nlink) = (dev, ino, nlink);
+        }
     }
 }
 

@@ -500,3 +500,22 @@ fn content_that_a_command_left_alone_is_that_of_the_others() {
         assert!(fs::read_to_string(place.at("f")).unwrap().starts_with('2'));
     }
 }
+
+#[test]
+fn names_that_left_a_file_leave_it_again() {
+    for (keep, looks) in
+        [("undo", "true"), ("undo", "stat one > /dev/null"), ("undo", "cat one"), ("all", "cat one")]
+    {
+        let place = Place::new();
+        place.write("one", "same\n");
+        place.hard_link("one", "two");
+        place.hard_link("one", "three");
+        let script =
+            format!("{looks}; rm two three; echo same > two; echo same > three; chmod 600 two three");
+        run(&place, &["--keep", keep], &script);
+        let after = tree(&place);
+        verb(&place, &["undo"]).expect(0);
+        verb(&place, &["redo"]).expect(0);
+        assert_same(&tree(&place), &after, &format!("{keep} {looks}"));
+    }
+}
