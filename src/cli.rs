@@ -43,11 +43,14 @@ impl Cli {
 /// The arguments with the reference of `VERB --ref JSON` where the snapshot is named otherwise.
 fn reference_as_snapshot(mut arguments: Vec<OsString>) -> Vec<OsString> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-    let takes_one = arguments.get(1).and_then(|verb| verb.to_str()).is_some_and(|verb| {
-        let command = Cli::command();
-        let verb = command.find_subcommand(verb);
-        verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "reference"))
-    });
+    // The definition is built only where there may be one: a recording starts here, too.
+    let may_have_one = arguments.iter().any(|argument| argument.as_bytes().starts_with(b"--ref"));
+    let takes_one = may_have_one
+        && arguments.get(1).and_then(|verb| verb.to_str()).is_some_and(|verb| {
+            let command = Cli::command();
+            let verb = command.find_subcommand(verb);
+            verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "reference"))
+        });
     if !takes_one {
         return arguments;
     }
@@ -312,7 +315,7 @@ pub struct Undo {
     /// Also the later recordings that changed something which these had changed
     #[arg(long)]
     pub with_later: bool,
-    /// How.
+    /// The options of both.
     #[command(flatten)]
     pub options: UndoOptions,
 }
@@ -323,7 +326,7 @@ pub struct Redo {
     /// The recording [default: what was undone last]
     #[arg(value_name = "SNAP")]
     pub recording: Option<PathBuf>,
-    /// How.
+    /// The options of both.
     #[command(flatten)]
     pub options: UndoOptions,
 }

@@ -82,8 +82,8 @@ pub fn build<'s>(
     Ok(if is_missing { Exit::Finding } else { Exit::Success })
 }
 
-/// Where the tree is built: in the named directory, or beside what is in it if it has entries and is named with a
-/// slash at the end.
+/// Where the tree is built: in the named directory, or, if that has entries and is named with a slash at the end, in a
+/// new directory inside it.
 fn place(dir: &Path, header: &Header) -> PathBuf {
     let is_parent = dir.as_os_str().as_bytes().ends_with(b"/")
         && std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());

@@ -209,14 +209,9 @@ impl History {
     fn undo(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> VerbResult {
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
-        let limits = limits(&options.extent);
         let directories = chosen.iter().map(|entry| self.library.directory_of(&entry.id));
         let Net { snapshot, breaks } = open_net(directories, console)?;
-        let mut command = match snapshot.parts() {
-            [only] if limits.is_empty() => rescue::command(only.path(), Side::Before, &[])?,
-            _ => rescue::command_of_several("undo", &ids),
-        };
-        command.extend(limits);
+        let command = command_of("undo", &snapshot, &ids, options)?;
         if self.find_interrupted(&command, console)? {
             return Ok(Exit::Finding);
         }
@@ -245,13 +240,8 @@ impl History {
             self.entries.iter().filter(|entry| ids.contains(&entry.id.as_str())).collect();
         self.permit(&entries, &options.access)?;
         introduce("redo", &entries, options, console)?;
-        let limits = limits(&options.extent);
         let Net { snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
-        let mut command = match snapshot.parts() {
-            [only] if limits.is_empty() => rescue::command(only.path(), Side::Before, &[])?,
-            _ => rescue::command_of_several("redo", &ids),
-        };
-        command.extend(limits);
+        let command = command_of("redo", &snapshot, &ids, options)?;
         let reason = "it was changed while the undo was interrupted";
         let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
         let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
@@ -353,6 +343,21 @@ fn open_net(directories: impl Iterator<Item = PathBuf>, console: &mut Console) -
     raise_descriptor_limit();
     let parts = directories.map(|directory| Ok(open_directory(&directory, console)?));
     Ok(net(parts.collect::<anyhow::Result<Vec<_>>>()?)?)
+}
+
+/// The request in its canonical form: one snapshot as a whole is the same to `restore`.
+fn command_of(
+    verb: &str,
+    snapshot: &Snapshot,
+    ids: &[&str],
+    options: &UndoOptions,
+) -> std::io::Result<Vec<Vec<u8>>> {
+    let limits = limits(&options.extent);
+    let command = match snapshot.parts() {
+        [only] if limits.is_empty() => rescue::command(only.path(), Side::Before, &[])?,
+        _ => rescue::command_of_several(verb, ids),
+    };
+    Ok([command, limits].concat())
 }
 
 /// The state before `snapshot` as what is to be put back.

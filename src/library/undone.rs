@@ -25,9 +25,9 @@ pub struct Undone {
     pub rescues: Vec<PathBuf>,
 }
 
-/// What a restore did to recordings as a whole.
+/// A restore of whole recordings.
 #[derive(Debug)]
-struct Deed {
+struct WholeRestore {
     ids: Vec<String>,
     effect: Effect,
     /// The name of the rescue whose restore it was; without it, a redo takes back all that was undone of these.
@@ -57,23 +57,23 @@ impl UndoneRecordings {
             }
         }
         rescues.sort_by(|(one, _), (other, _)| one.started_at.cmp(&other.started_at));
-        let mut done: HashMap<OsString, Deed> = HashMap::new();
+        let mut restores: HashMap<OsString, WholeRestore> = HashMap::new();
         let mut undone: HashMap<String, Undone> = HashMap::new();
         for (header, rescue) in rescues {
-            let Some(deed) = what_was_done(&header, &done) else { continue };
-            for id in &deed.ids {
-                if deed.effect == Effect::Undo {
+            let Some(restore) = whole_restore(&header, &restores) else { continue };
+            for id in &restore.ids {
+                if restore.effect == Effect::Undo {
                     let undone = undone.entry(id.clone()).or_default();
                     undone.at.clone_from(&header.started_at);
                     undone.rescues.push(rescue.clone());
                 } else if let Some(earlier) = undone.get_mut(id) {
                     earlier.rescues.retain(|one| {
-                        deed.takes_back.as_ref().is_some_and(|name| one.file_name() != Some(name))
+                        restore.takes_back.as_ref().is_some_and(|name| one.file_name() != Some(name))
                     });
                 }
             }
             undone.retain(|_, undone| !undone.rescues.is_empty());
-            done.extend(rescue.file_name().map(|name| (name.to_owned(), deed)));
+            restores.extend(rescue.file_name().map(|name| (name.to_owned(), restore)));
         }
         Ok(UndoneRecordings(undone))
     }
@@ -93,16 +93,16 @@ impl UndoneRecordings {
     }
 }
 
-/// What the restore did that a rescue tells of; none if it was one of some paths.
-fn what_was_done(header: &Header, done: &HashMap<OsString, Deed>) -> Option<Deed> {
+/// The restore that a rescue tells of; none if it was one of some paths.
+fn whole_restore(header: &Header, restores: &HashMap<OsString, WholeRestore>) -> Option<WholeRestore> {
     let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
     let ids =
         |words: &[&[u8]]| -> Vec<String> { words.iter().map(|id| text(id)).filter(|id| is_id(id)).collect() };
-    let deed = |ids, effect| Some(Deed { ids, effect, takes_back: None });
+    let restore = |ids, effect| Some(WholeRestore { ids, effect, takes_back: None });
     let words: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
     let (snapshot, is_before) = match words.as_slice() {
-        [_, b"undo", rest @ ..] => return deed(ids(rest), Effect::Undo),
-        [_, b"redo", rest @ ..] => return deed(ids(rest), Effect::Redo),
+        [_, b"undo", rest @ ..] => return restore(ids(rest), Effect::Undo),
+        [_, b"redo", rest @ ..] => return restore(ids(rest), Effect::Redo),
         [_, b"restore", snapshot, b"--before"] => (snapshot, true),
         [_, b"restore", snapshot] => (snapshot, false),
         _ => return None,
@@ -110,13 +110,13 @@ fn what_was_done(header: &Header, done: &HashMap<OsString, Deed>) -> Option<Deed
     let name = Path::new(OsStr::from_bytes(snapshot)).file_name()?;
     // A rescue that was restored before its own restore had ended has its final name since.
     let name = OsStr::from_bytes(name.as_bytes().strip_suffix(b".unfinished").unwrap_or(name.as_bytes()));
-    let Some(earlier) = done.get(name) else {
-        return deed(vec![text(name.as_bytes())], if is_before { Effect::Undo } else { Effect::Redo });
+    let Some(earlier) = restores.get(name) else {
+        return restore(vec![text(name.as_bytes())], if is_before { Effect::Undo } else { Effect::Redo });
     };
     let effect = match (earlier.effect, is_before) {
         (Effect::Undo, true) | (Effect::Redo, false) => Effect::Redo,
         (Effect::Redo, true) | (Effect::Undo, false) => Effect::Undo,
     };
     let takes_back = is_before.then(|| name.to_owned());
-    Some(Deed { ids: earlier.ids.clone(), effect, takes_back })
+    Some(WholeRestore { ids: earlier.ids.clone(), effect, takes_back })
 }

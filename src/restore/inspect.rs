@@ -14,9 +14,9 @@ use super::node::RestorePolicy;
 use super::parallel::{self, Tick};
 use super::request::{RestoreProgress, RestoreRequest};
 use super::root::{Dentry, ParentLookup, Root, split};
-use super::targets::{HardLinks, content_is_untouched, opposite, same_file};
+use super::targets::{HardLinks, opposite, same_file};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{self, Entries, Fingerprint, state};
+use crate::snapshot::compare::{self, Entries, Fingerprint, content_is_untouched, state};
 use crate::snapshot::{FileRecord, FileType, Present, live};
 
 /// What was found at the path of a record.

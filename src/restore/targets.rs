@@ -5,8 +5,10 @@
 use std::collections::HashMap;
 
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{self, ContentId, Entries, are_known_to_differ, content_id, state};
-use crate::snapshot::{FileRecord, FileType, Operation, Operations, Present, State};
+use crate::snapshot::compare::{
+    self, ContentId, Entries, LinkedFile, are_known_to_differ, content_id, state,
+};
+use crate::snapshot::{FileRecord, FileType, Operations, Present, State};
 
 /// The other side.
 pub fn opposite(side: Side) -> Side {
@@ -47,21 +49,6 @@ fn own_size(at: &Present) -> Option<u64> {
     (at.file_type == FileType::File).then_some(at.size)
 }
 
-/// Whether the file has the same content in both states, although that may never have been read: nothing
-/// that the command did to it can have changed its bytes.
-pub fn content_is_untouched(record: &FileRecord) -> bool {
-    let file = |at: &Present| (at.file_type, at.dev, at.ino, at.size);
-    let times = |at: &Present| (at.mtime, at.mtime_nsec);
-    let writes =
-        record.operations.contains(Operation::Write) || record.operations.contains(Operation::Delete);
-    match (&record.before, &record.after) {
-        (State::Present(before), State::Present(after)) => {
-            file(before) == file(after) && (!writes || times(before) == times(after))
-        }
-        _ => false,
-    }
-}
-
 /// The names that were one file in one of the states, as indices of records.
 #[derive(Debug, Default)]
 pub struct HardLinks {
@@ -75,10 +62,7 @@ impl HardLinks {
         let mut by_inode: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, record) in files.iter().enumerate() {
             let Some(at) = state(record, side).present() else { continue };
-            if at.file_type == FileType::File && at.nlink > 1 {
-                // Not the inode alone: the states of two paths are from two moments, and an inode number
-                // may have been reused between them.
-                let file = (at.dev, at.ino, at.size, at.mode, at.mtime, at.mtime_nsec);
+            if let Some(file) = LinkedFile::of(at) {
                 by_inode.entry(file).or_default().push(index);
             }
         }

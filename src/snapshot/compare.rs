@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use super::blobs::Side;
 use super::digest::{digest_file_like, read_all};
 use super::live;
-use super::manifest::{Digest, FileRecord, FileType, Present, State};
+use super::manifest::{Digest, FileRecord, FileType, Operation, Present, State};
 use super::wire::shown;
 use crate::fs;
 use crate::git::BlobHasher;
@@ -138,21 +138,64 @@ pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
 /// after must have been unavailable before, for the same reason.
 pub(crate) fn is_untouched(before: &Present, after: &Present) -> bool {
     let identity = |at: &Present| (at.file_type, at.dev, at.ino, at.size, at.mtime, at.mtime_nsec);
-    let is_other = matches!((before.digest, after.digest), (Some(one), Some(other))
-        if std::mem::discriminant(&one) == std::mem::discriminant(&other) && one != other);
+    let digest = |at: &Present| at.digest.map(ContentId::Digest);
+    let is_other = are_known_to_differ(&digest(before), &digest(after));
     identity(before) == identity(after)
         && !is_other
         && (after.blob_omitted.is_none() || after.blob_omitted == before.blob_omitted)
 }
 
+impl ContentId {
+    /// Whether both identify a content in the same way, so that equal contents have equal identities.
+    pub fn is_comparable_with(&self, other: &ContentId) -> bool {
+        match (self, other) {
+            (ContentId::Digest(one), ContentId::Digest(other)) => {
+                std::mem::discriminant(one) == std::mem::discriminant(other)
+            }
+            (ContentId::Git(_), ContentId::Git(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Whether two contents are known to be different: both are identified, and in the same way.
 pub fn are_known_to_differ(one: &Option<ContentId>, other: &Option<ContentId>) -> bool {
-    match (one, other) {
-        (Some(ContentId::Digest(one)), Some(ContentId::Digest(other))) => {
-            std::mem::discriminant(one) == std::mem::discriminant(other) && one != other
+    matches!((one, other), (Some(one), Some(other)) if one.is_comparable_with(other) && one != other)
+}
+
+/// Whether the file has the same content in both states, although that may never have been read: nothing
+/// that the command did to it can have changed its bytes.
+pub fn content_is_untouched(record: &FileRecord) -> bool {
+    let file = |at: &Present| (at.file_type, at.dev, at.ino, at.size);
+    let times = |at: &Present| (at.mtime, at.mtime_nsec);
+    let writes =
+        record.operations.contains(Operation::Write) || record.operations.contains(Operation::Delete);
+    match (&record.before, &record.after) {
+        (State::Present(before), State::Present(after)) => {
+            file(before) == file(after) && (!writes || times(before) == times(after))
         }
-        (Some(ContentId::Git(one)), Some(ContentId::Git(other))) => one != other,
         _ => false,
+    }
+}
+
+/// What identifies a file with several names at a moment.
+///
+/// Not the inode alone: the states of two paths are from two moments, and an inode number may have been reused between
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkedFile {
+    inode: (u64, u64),
+    size: u64,
+    mode: u32,
+    mtime: (i64, u32),
+}
+
+impl LinkedFile {
+    /// The file in this state, if it has other names.
+    pub fn of(at: &Present) -> Option<LinkedFile> {
+        let has_other_names = at.file_type == FileType::File && at.nlink > 1;
+        let (inode, mtime) = ((at.dev, at.ino), (at.mtime, at.mtime_nsec));
+        has_other_names.then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
     }
 }
 

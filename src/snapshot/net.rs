@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::blobs::Side;
 use super::change::PathEffect;
-use super::compare::{ContentId, Entries, are_known_to_differ, content_id, recorded, state};
+use super::compare::{
+    ContentId, Entries, LinkedFile, are_known_to_differ, content_id, content_is_untouched, recorded, state,
+};
 use super::error::Error;
-use super::manifest::{FileRecord, FileType, Operation, Present, State};
+use super::manifest::{FileRecord, FileType, Present, State};
 use super::reader::{Snapshot, part_key};
 use super::source::{ContentSource, locate};
 
@@ -38,7 +40,7 @@ pub struct ChainBreak {
 /// What recordings, the oldest first, have done together; one is taken as it is.
 ///
 /// # Errors
-/// There is none.
+/// No recording was given.
 pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let none = || Error::Format("no snapshot was named".to_owned());
     if parts.len() < 2 {
@@ -74,7 +76,7 @@ struct Link {
     is_changed: bool,
     /// Whether none of them has read or changed its content.
     leaves_content: bool,
-    /// The newest one that has.
+    /// The newest one that has changed it.
     newest: usize,
 }
 
@@ -106,19 +108,20 @@ impl Chains {
     /// A file that a recording changed under one of its names has changed under those, too, that other recordings
     /// know it by.
     fn share_between_hard_links(&mut self, number: usize, records: &mut [FileRecord]) {
-        let has_other_names = |record: &FileRecord| record.before.present().and_then(linked_file).is_some();
+        let has_other_names =
+            |record: &FileRecord| record.before.present().and_then(LinkedFile::of).is_some();
         if !records.iter().any(has_other_names) {
             return;
         }
         let mut known: HashMap<_, Vec<Vec<u8>>> = HashMap::new();
         for (path, link) in &self.links {
-            if let Some(file) = link.record.after.present().and_then(linked_file) {
+            if let Some(file) = link.record.after.present().and_then(LinkedFile::of) {
                 known.entry(file).or_default().push(path.clone());
             }
         }
         let paths: HashSet<Vec<u8>> = records.iter().map(|record| record.path.clone()).collect();
         for record in records {
-            let Some(file) = record.before.present().and_then(linked_file) else { continue };
+            let Some(file) = record.before.present().and_then(LinkedFile::of) else { continue };
             let is_new = !self.links.contains_key(&record.path);
             let changes_the_file =
                 PathEffect::of(record) != PathEffect::None && is_same_inode(&record.before, &record.after);
@@ -190,30 +193,11 @@ impl Link {
     }
 }
 
-/// What identifies a file with several names at a moment.
-fn linked_file(at: &Present) -> Option<(u64, u64, u64, u32, i64, u32)> {
-    (at.file_type == FileType::File && at.nlink > 1).then_some((
-        at.dev,
-        at.ino,
-        at.size,
-        at.mode,
-        at.mtime,
-        at.mtime_nsec,
-    ))
-}
-
 /// Whether a recording has left the content of a file alone, and does not know it.
 fn leaves_content(record: &FileRecord) -> bool {
-    let (Some(before), Some(after)) = (record.before.present(), record.after.present()) else { return false };
-    let file = |at: &Present| (at.file_type, at.dev, at.ino, at.size);
-    let time = |at: &Present| (at.mtime, at.mtime_nsec);
-    let writes =
-        record.operations.contains(Operation::Write) || record.operations.contains(Operation::Delete);
-    before.file_type == FileType::File
-        && file(before) == file(after)
-        && (!writes || time(before) == time(after))
-        && content_id(record, Side::Before).is_none()
-        && content_id(record, Side::After).is_none()
+    let is_file = record.before.present().is_some_and(|before| before.file_type == FileType::File);
+    let is_known = |side| content_id(record, side).is_some();
+    is_file && content_is_untouched(record) && !is_known(Side::Before) && !is_known(Side::After)
 }
 
 /// Whether both are the same but for the content of a file.
@@ -267,13 +251,7 @@ fn is_same_state(older: &FileRecord, side: Side, newer: &FileRecord) -> bool {
         return state(older, side).present().is_none() == newer.before.present().is_none();
     };
     let ids = (content_id(older, side), content_id(newer, Side::Before));
-    let is_comparable = match &ids {
-        (Some(ContentId::Digest(one)), Some(ContentId::Digest(other))) => {
-            std::mem::discriminant(one) == std::mem::discriminant(other)
-        }
-        (Some(ContentId::Git(_)), Some(ContentId::Git(_))) => true,
-        _ => false,
-    };
+    let is_comparable = matches!(&ids, (Some(left), Some(found)) if left.is_comparable_with(found));
     if left.file_type == FileType::File && found.file_type == FileType::File && !is_comparable {
         // Not the inode: an undo may have made the file again.
         let file = |at: &Present| (at.size, at.mtime, at.mtime_nsec, at.mode);
