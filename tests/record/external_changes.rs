@@ -1,9 +1,9 @@
 //! Changes that other programs make while a command is recorded: they are reported, since their content is
 //! unknown.
 
-use std::fs;
-use std::io::Read as _;
-use std::os::unix::fs::symlink;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -125,6 +125,13 @@ fn names(work: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Writes a file; a FIFO that takes its place meanwhile is not waited for.
+fn write_at_once(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_NONBLOCK);
+    options.open(path)?.write_all(content)
+}
+
 /// Makes one untraced change: writes, renames, replaces or removes something in the tree.
 fn meddle(work: &Path, random: &mut Random) {
     let all = names(work);
@@ -151,8 +158,8 @@ fn meddle(work: &Path, random: &mut Random) {
         4 => symlink(other, path),
         5 => fs::hard_link(path, other),
         6 if !path.is_dir() => fs::remove_file(path).and_then(|()| fs::create_dir(path)),
-        7 => fs::remove_dir_all(path).and_then(|()| fs::write(path, "outside\n")),
-        _ if is_free_or_file => fs::write(path, vec![b'x'; random.below(1 << 17)]),
+        7 => fs::remove_dir_all(path).and_then(|()| write_at_once(path, b"outside\n")),
+        _ if is_free_or_file => write_at_once(path, &vec![b'x'; random.below(1 << 17)]),
         _ => Ok(()),
     };
 }
@@ -164,7 +171,8 @@ fn record_meddled(seed: u64) {
     let setup = Command::new(&program).args(["--setup", &seed.to_string()]).current_dir(&place.work).status();
     assert!(setup.unwrap().success());
     let mut command = place.recording();
-    command.arg("--quiet");
+    // cat waits for a FIFO that takes the place of a file after find has seen it.
+    command.args(["--quiet", "--timeout", "60s"]);
     command.args(["sh", "-c", r#""$@"; find . -type f -exec cat {} + ; ls -lR; rm -rf a; cp -r b c; mv b d; find . -exec stat {} +"#, "sh"]);
     command.arg(&program).args([&seed.to_string(), "race"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
