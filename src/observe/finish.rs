@@ -204,5 +204,7 @@ fn git_repository(observed: ObservedRepository) -> GitRepository {
         head: head.map(|id| id.to_string()),
         dirty,
         head_after: head_after.map(|id| id.to_string()),
+        branch: None,
+        branch_after: None,
     }
 }

@@ -142,6 +142,7 @@ mod kind {
     pub const OMITTED: u8 = 10;
     pub const STORED: u8 = 11;
     pub const GROUP: u8 = 12;
+    pub const GIT_FILE: u8 = 13;
 }
 
 /// Frames that are not written yet.
@@ -192,7 +193,8 @@ impl Frames {
     /// Adds a path that may be changed, and the inode that it stood for.
     pub fn file(&mut self, inode: Option<u32>, record: &FileRecord) {
         // No inode is numbered by the last number.
-        self.json(kind::FILE, &inode.unwrap_or(u32::MAX).to_le_bytes(), record);
+        let kind = if record.is_git_state { kind::GIT_FILE } else { kind::FILE };
+        self.json(kind, &inode.unwrap_or(u32::MAX).to_le_bytes(), record);
     }
 
     /// Adds a rename that may be made.
@@ -516,9 +518,10 @@ fn parse(start: u64, body: &[u8]) -> Option<Frame> {
         kind::HEADER => Frame::Header(Box::new(serde_json::from_slice::<Manifest>(payload).ok()?.header)),
         kind::PROCESS => Frame::Process(Box::new(serde_json::from_slice(payload).ok()?)),
         kind::ENDED => Frame::Ended(inode()?, i32::from_le_bytes(*payload.get(4..)?.first_chunk()?)),
-        kind::FILE => {
+        kind::FILE | kind::GIT_FILE => {
             let inode = inode().map(|inode| Some(inode).filter(|inode| *inode != u32::MAX))?;
-            Frame::File(inode, Box::new(serde_json::from_slice(json(4)?).ok()?))
+            let record: FileRecord = serde_json::from_slice(json(4)?).ok()?;
+            Frame::File(inode, Box::new(FileRecord { is_git_state: *kind == kind::GIT_FILE, ..record }))
         }
         kind::MOVED => {
             let (from, to) = payload.get(4..)?.split_at_checked(le32(payload)? as usize)?;

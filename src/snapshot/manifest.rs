@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
-/// the oldest that has what the bundle needs: 2 for a sparse file or a record without states.
+/// the oldest that has what the bundle needs: 2 for a sparse file, a record without states, or Git's own state.
 pub const FORMAT_VERSION: u64 = 2;
 
 /// Everything that `manifest.json` says but its `files`.
@@ -183,11 +183,15 @@ pub struct GitRepository {
     pub root: Vec<u8>,
     /// The commit at the first observation, none when unborn.
     pub head: Option<String>,
+    /// The name of the branch at the first observation, none when detached.
+    pub branch: Option<String>,
     /// Whether some observed tracked path was dirty when first observed; of those that were not observed,
     /// nothing is said.
     pub dirty: bool,
     /// The commit at the end, where it moved.
     pub head_after: Option<String>,
+    /// The name of the branch at the end, where it is another one; empty when detached.
+    pub branch_after: Option<String>,
 }
 
 /// A program that a process executed.
@@ -315,6 +319,8 @@ impl From<Operation> for Operations {
 pub struct FileRecord {
     /// The absolute path.
     pub path: Vec<u8>,
+    /// Whether it is Git's own state: a path in a git directory, which the tree changed.
+    pub is_git_state: bool,
     /// How it was used.
     pub operations: Operations,
     /// The first 16 processes that used it.
@@ -344,6 +350,7 @@ impl FileRecord {
     pub fn new(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
         FileRecord {
             path: path.to_vec(),
+            is_git_state: false,
             operations,
             processes: Vec::new(),
             process_count: None,

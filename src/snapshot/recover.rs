@@ -760,6 +760,8 @@ fn header(journaled: Journaled, records: &[FileRecord], warnings: Vec<Warning>) 
     let mut repositories: BTreeMap<Vec<u8>, GitRepository> = BTreeMap::new();
     for git in records.iter().filter_map(|record| record.git.as_ref()) {
         let repository = repositories.entry(git.root.clone()).or_insert_with(|| GitRepository {
+            branch: None,
+            branch_after: None,
             root: git.root.clone(),
             head: git.head.clone(),
             dirty: false,

@@ -224,8 +224,14 @@ fn nothing_from_a_snapshot_moves_the_cursor_of_a_terminal() {
     trees.header.start_cwd = b"/nowhere/\x1b[2J".to_vec();
     let root = b"/nowhere".to_vec();
     let head = Some(evil.to_owned());
-    trees.header.git_repositories =
-        vec![GitRepository { root: root.clone(), head: head.clone(), dirty: true, head_after: head }];
+    trees.header.git_repositories = vec![GitRepository {
+        branch: None,
+        branch_after: None,
+        root: root.clone(),
+        head: head.clone(),
+        dirty: true,
+        head_after: head,
+    }];
     trees.header.suppressed =
         vec![Suppressed { rule: evil.to_owned(), reads: 1, writes: 1, changed: vec![b"/\x1b\xff".to_vec()] }];
     let detail = evil.to_owned();

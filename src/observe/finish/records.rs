@@ -36,6 +36,7 @@ impl Files<'_> {
         };
         let count = name.processes.count_beyond_named();
         FileRecord {
+            is_git_state: false,
             operations: name.operations,
             processes: name.processes.named(),
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),

@@ -172,7 +172,14 @@ fn paths_that_could_lead_elsewhere_are_unsafe() {
         unsafe_message(open_files(&[renamed]));
         let cwd = Header { start_cwd: path.to_vec(), ..header() };
         unsafe_message(Snapshot::open(manifest_of(&cwd, &[]).path()));
-        let root = GitRepository { root: path.to_vec(), head: None, dirty: false, head_after: None };
+        let root = GitRepository {
+            branch: None,
+            branch_after: None,
+            root: path.to_vec(),
+            head: None,
+            dirty: false,
+            head_after: None,
+        };
         let repository = Header { git_repositories: vec![root], ..header() };
         unsafe_message(Snapshot::open(manifest_of(&repository, &[]).path()));
     }

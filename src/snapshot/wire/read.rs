@@ -115,12 +115,17 @@ struct ManifestWire {
     git_repositories: Vec<GitRepository>,
     processes: Vec<ProcessRecord>,
     files: Vec<FileRecord>,
+    #[serde(default)]
+    git_files: Vec<FileRecord>,
 }
 
 impl ManifestWire {
     fn checked(self) -> Result<Manifest, String> {
         if self.version.0 < 2 && self.files.iter().any(FileRecord::is_without_states) {
             return Err("missing keys `before` and `after` of a record".to_owned());
+        }
+        if self.git_files.iter().any(FileRecord::is_without_states) {
+            return Err("missing keys `before` and `after` of a record of `git_files`".to_owned());
         }
         let header = Header {
             id: self.id,
@@ -149,7 +154,12 @@ impl ManifestWire {
             git_repositories: self.git_repositories,
             processes: self.processes,
         };
-        Ok(Manifest { header, files: self.files })
+        let (mut files, git_files) = (self.files, self.git_files);
+        if !git_files.is_empty() {
+            files.extend(git_files.into_iter().map(|record| FileRecord { is_git_state: true, ..record }));
+            files.sort_by(|one, other| one.path.cmp(&other.path));
+        }
+        Ok(Manifest { header, files })
     }
 }
 
@@ -204,15 +214,18 @@ struct GitRepositoryWire {
     root_bytes: Option<Exact>,
     #[serde(deserialize_with = "nullable")]
     head: Option<String>,
+    branch: Option<String>,
     #[serde(default)]
     dirty: bool,
     head_after: Option<String>,
+    branch_after: Option<String>,
 }
 
 impl GitRepositoryWire {
     fn checked(self) -> Result<GitRepository, String> {
         let root = bytes("root", self.root, self.root_bytes)?;
-        Ok(GitRepository { root, head: self.head, dirty: self.dirty, head_after: self.head_after })
+        let GitRepositoryWire { head, branch, dirty, head_after, branch_after, .. } = self;
+        Ok(GitRepository { root, head, branch, dirty, head_after, branch_after })
     }
 }
 
@@ -307,6 +320,7 @@ impl FileWire {
         };
         Ok(FileRecord {
             path: bytes("path", self.path, self.path_bytes)?,
+            is_git_state: false,
             operations: self.operations,
             processes: self.processes,
             process_count: self.process_count,

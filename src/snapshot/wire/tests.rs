@@ -66,6 +66,8 @@ fn everything() -> Manifest {
             changed: vec![odd.clone(), b"/x".to_vec()],
         }],
         git_repositories: vec![GitRepository {
+            branch: Some("main".to_owned()),
+            branch_after: Some(String::new()),
             root: odd.clone(),
             head: None,
             dirty: true,
@@ -94,7 +96,8 @@ fn everything() -> Manifest {
         git_after: Some(git),
         ..created(&odd, State::Absent { tombstone: true })
     };
-    Manifest { header, files: vec![record] }
+    let git_state = FileRecord { is_git_state: true, path: b"/repo/.git/HEAD".to_vec(), ..record.clone() };
+    Manifest { header, files: vec![record, git_state] }
 }
 
 #[test]
@@ -180,12 +183,19 @@ fn the_lists_are_there_when_empty_and_each_record_is_a_line() {
     assert!(text.starts_with("{\n\"format_version\":1,\n\"id\":\""), "{text}");
     assert!(text.ends_with("}\n"), "{text}");
     let empty = written(&header(), &[]);
-    assert!(empty.contains("\n\"files\":[]}\n"), "{empty}");
+    assert!(empty.contains("\n\"files\":[],\n\"git_files\":[]}\n"), "{empty}");
 }
 
 #[test]
 fn a_repository_is_called_dirty_or_nothing_is_said() {
-    let repository = |dirty| GitRepository { root: b"/r".to_vec(), head: None, dirty, head_after: None };
+    let repository = |dirty| GitRepository {
+        branch: None,
+        branch_after: None,
+        root: b"/r".to_vec(),
+        head: None,
+        dirty,
+        head_after: None,
+    };
     for (dirty, expected) in [
         (false, json!([{ "root": "/r", "head": null }])),
         (true, json!([{ "root": "/r", "head": null, "dirty": true }])),
@@ -218,12 +228,16 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
-    ("", &["name", "session", "exit_signal", "timed_out", "keep", "existence_only"]),
-    ("git_repositories", &["dirty", "head_after"]),
+    ("", &["name", "session", "exit_signal", "timed_out", "keep", "existence_only", "git_files"]),
+    ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
     ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
     ("execs", &["argv_truncated"]),
     (
         "files",
+        &["processes", "process_count", "inherited", "changed_by_name", "renamed_to", "git", "git_after"],
+    ),
+    (
+        "git_files",
         &["processes", "process_count", "inherited", "changed_by_name", "renamed_to", "git", "git_after"],
     ),
     ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
@@ -338,7 +352,14 @@ fn the_level_is_always_written_and_an_absent_one_means_all() {
 
 #[test]
 fn a_repository_is_dirty_or_nothing_is_said_of_it() {
-    let repository = |dirty| GitRepository { root: b"/r".to_vec(), head: None, dirty, head_after: None };
+    let repository = |dirty| GitRepository {
+        branch: None,
+        branch_after: None,
+        root: b"/r".to_vec(),
+        head: None,
+        dirty,
+        head_after: None,
+    };
     assert_eq!(value(&repository(true)), json!({ "root": "/r", "head": null, "dirty": true }));
     assert_eq!(value(&repository(false)), json!({ "root": "/r", "head": null }));
 }
@@ -416,7 +437,7 @@ prop_compose! {
         (git, git_after) in (maybe(any_git()).boxed(), maybe(any_git()).boxed()),
     ) -> FileRecord {
         let operations = operations.into_iter().fold(Operations::NONE, Operations::with);
-        FileRecord { path, operations, processes, process_count, inherited, changed_by_name, renamed_from, renamed_to,
+        FileRecord { path, is_git_state: false, operations, processes, process_count, inherited, changed_by_name, renamed_from, renamed_to,
                      before, after, git, git_after }
     }
 }
@@ -452,7 +473,7 @@ prop_compose! {
             suppressed: suppressed.into_iter().map(|(rule, changed)| Suppressed {
                 rule, reads: 3, writes: u64::MAX, changed,
             }).collect(),
-            git_repositories: repositories.into_iter().map(|(root, head, dirty)| GitRepository {
+            git_repositories: repositories.into_iter().map(|(root, head, dirty)| GitRepository { branch: None, branch_after: None,
                 root, head_after: head.clone(), head, dirty,
             }).collect(),
             processes: processes.into_iter().map(|((id, pid, parent, exit_status), image, cwd, execs)| {

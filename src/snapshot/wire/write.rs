@@ -14,10 +14,10 @@ use super::text::{Base64, encode, needs_bytes, shown};
 /// Where the digit of the format version is: before all that decides it.
 const VERSION_AT: u64 = "{\n\"format_version\":".len() as u64;
 
-/// Writes `manifest.json`: the header, then one record a line, taken from `files` as they come. The
-/// format version is the oldest that has what they need.
+/// Writes `manifest.json`: the header, then one record a line, taken from `files` as they come; those of Git's own
+/// state follow as a list of their own. The format version is the oldest that has what they need.
 ///
-/// `files` must be sorted by path bytes, one a path. Nothing but the record at hand is in memory.
+/// `files` must be sorted by path bytes, one a path. Nothing but the record at hand and Git's are in memory.
 /// The output is buffered here and flushed at the end.
 pub fn write_manifest<I>(out: impl Write + Seek, header: &Header, files: I) -> io::Result<()>
 where
@@ -28,6 +28,7 @@ where
     let document = ManifestDocument {
         header,
         files: RefCell::new(Some(files.into_iter())),
+        git_files: RefCell::default(),
         needs_version_2: Cell::new(false),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, LinePerRecord::default());
@@ -35,8 +36,8 @@ where
     out.write_all(b"\n")?;
     if document.needs_version_2.get() {
         out.seek(SeekFrom::Start(start + VERSION_AT))?;
-        // An older reader would not know the digest of a sparse file, what the gaps in its rows mean, nor a
-        // record without states.
+        // An older reader would not know the digest of a sparse file, what the gaps in its rows mean, a record
+        // without states, nor Git's own state.
         out.write_all(b"2")?;
         out.seek(SeekFrom::End(0))?;
     }
@@ -47,7 +48,9 @@ struct ManifestDocument<'a, I> {
     header: &'a Header,
     /// serde borrows a value to write it, and an iterator can be used only once.
     files: RefCell<Option<I>>,
-    /// Whether a file that was written is sparse, or has no states.
+    /// Those of Git's own state that came among them.
+    git_files: RefCell<Vec<FileRecord>>,
+    /// Whether a file that was written is sparse, has no states, or is Git's.
     needs_version_2: Cell<bool>,
 }
 
@@ -57,6 +60,7 @@ impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for ManifestDocument<'_, I
         object.put("format_version", &1)?;
         header(&mut object, self.header)?;
         object.put("files", &Records(self))?;
+        object.put("git_files", &*self.git_files.borrow())?;
         object.0.end()
     }
 }
@@ -69,8 +73,16 @@ impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Records<'_, I> {
         for record in self.0.files.borrow_mut().take().into_iter().flatten() {
             let record: &FileRecord = record.borrow();
             let is_sparse = |state: &State| state.present().is_some_and(Present::is_sparse);
-            if is_sparse(&record.before) || is_sparse(&record.after) || record.is_without_states() {
+            if is_sparse(&record.before)
+                || is_sparse(&record.after)
+                || record.is_without_states()
+                || record.is_git_state
+            {
                 self.0.needs_version_2.set(true);
+            }
+            if record.is_git_state {
+                self.0.git_files.borrow_mut().push(record.clone());
+                continue;
             }
             sequence.serialize_element(record)?;
         }
@@ -239,8 +251,10 @@ fn suppressed<M: SerializeMap>(object: &mut JsonObject<M>, rule: &Suppressed) ->
 fn repository<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitRepository) -> Result<(), M::Error> {
     object.text("root", &git.root)?;
     object.put("head", &git.head)?;
+    object.put_some("branch", &git.branch)?;
     object.put_true("dirty", git.dirty)?;
-    object.put_some("head_after", &git.head_after)
+    object.put_some("head_after", &git.head_after)?;
+    object.put_some("branch_after", &git.branch_after)
 }
 
 fn exec<M: SerializeMap>(object: &mut JsonObject<M>, exec: &Exec) -> Result<(), M::Error> {
