@@ -37,6 +37,7 @@ mod paths;
 mod patterns;
 mod repository;
 mod settings;
+mod state;
 mod tree;
 
 use std::collections::HashSet;
@@ -51,6 +52,7 @@ pub use databases::ObjectDatabases;
 pub use error::Error;
 pub use objects::BlobHasher;
 pub use paths::below;
+pub use state::{GitFile, git_dir_of, reference_name, same_index};
 
 use crate::fs::FileStat;
 use directories::{Directories, DirectoryId, Holder};
