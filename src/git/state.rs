@@ -215,7 +215,7 @@ pub fn index_digest(bytes: &[u8]) -> Option<[u8; 32]> {
         digest.update(entry.mode.bits().to_le_bytes());
         digest.update((entry.flags & counted).bits().to_le_bytes());
         digest.update(entry.id.as_slice());
-        digest.update::<&[u8]>(entry.path(&index).as_ref());
+        digest.update(entry.path(&index).iter().as_slice());
         digest.update([0]);
     }
     if let Some(link) = index.link() {
