@@ -31,10 +31,12 @@ mod edited;
 mod error;
 mod files;
 mod index;
+mod layout;
 mod objects;
 mod open;
 mod paths;
 mod patterns;
+mod pending;
 mod repository;
 mod settings;
 mod tree;
@@ -49,8 +51,10 @@ use gix::ObjectId;
 
 pub use databases::ObjectDatabases;
 pub use error::Error;
+pub use layout::{in_objects_directory, is_derived, is_temporary_object};
 pub use objects::BlobHasher;
 pub use paths::below;
+pub use pending::*;
 
 use crate::fs::FileStat;
 use directories::{Directories, DirectoryId, Holder};
