@@ -39,6 +39,7 @@ mod patterns;
 mod pending;
 mod repository;
 mod settings;
+mod state;
 mod tree;
 
 use std::collections::HashSet;
@@ -55,6 +56,7 @@ pub use layout::{in_objects_directory, is_derived, is_temporary_object};
 pub use objects::BlobHasher;
 pub use paths::below;
 pub use pending::*;
+pub use state::{GitFile, git_dir_of, index_digest, reference_name, same_index};
 
 use crate::fs::FileStat;
 use directories::{Directories, DirectoryId, Holder};

@@ -37,10 +37,6 @@ impl RemovedPack {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
-/// The digest of the entries of an index.
-pub fn index_digest(_: &[u8]) -> Option<[u8; 32]> {
-    None
-}
 /// The objects directory and the id of a loose object.
 pub fn loose_object(_: &[u8]) -> Option<(&[u8], ObjectId)> {
     None
@@ -52,8 +48,4 @@ pub fn pack_file(_: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The path of a loose object.
 pub fn loose_path(directory: &[u8], _: &ObjectId) -> Vec<u8> {
     directory.to_vec()
-}
-/// Whether it is an index.
-pub fn is_index(_: &[u8]) -> bool {
-    false
 }

@@ -22,7 +22,7 @@ use super::ledger::protect::RemovedPackFile;
 use super::policy::ignore::RuleId;
 use super::recording::Recording;
 use crate::fs::{self, FileStat};
-use crate::git::{self, ObjectsDirectory, RemovedPack};
+use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{BlobOmitted, FileRecord, FileType, Operation, Present, State};
 
@@ -87,7 +87,7 @@ impl Recording {
 
     /// Notes the entries of an index that a call may replace, once.
     pub fn note_index(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
-        if self.ledger.names.get(name).is_git_state && stat.is_some() && git::is_index(path) {
+        if self.ledger.names.get(name).is_git_state && stat.is_some() && GitFile::of(path) == GitFile::Index {
             self.git_state.indexes.entry(name).or_insert_with(|| index_digest(path));
         }
     }
