@@ -33,6 +33,7 @@ mod files;
 mod index;
 mod objects;
 mod open;
+mod packed_refs;
 mod paths;
 mod patterns;
 mod repository;
@@ -51,6 +52,7 @@ use gix::ObjectId;
 pub use databases::ObjectDatabases;
 pub use error::Error;
 pub use objects::BlobHasher;
+pub use packed_refs::merge_packed_refs;
 pub use paths::below;
 pub use state::{GitFile, git_dir_of, reference_name, same_index};
 
