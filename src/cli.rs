@@ -363,6 +363,12 @@ pub struct RestoreExtent {
     /// Leave out these paths and everything beneath them, by a pattern as in .gitignore (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<OsString>,
+    /// Leave Git's own state as it is: HEAD, branches, index, stash
+    #[arg(long)]
+    pub no_git: bool,
+    /// Overwrite what has been changed since of Git's own state; its reflogs keep every entry
+    #[arg(long, conflicts_with = "no_git")]
+    pub force_git: bool,
 }
 
 /// Which session's recordings a verb may see.

@@ -16,6 +16,7 @@
 mod calls;
 pub mod capture;
 pub mod finish;
+mod git_state;
 mod journal;
 pub mod ledger;
 pub mod lookups;

@@ -55,6 +55,13 @@ impl Selection {
         self.wanted.contains(path)
     }
 
+    /// Whether `directory`, `path` in it, or something between them was named.
+    pub fn names_between(&self, directory: &[u8], path: &[u8]) -> bool {
+        let is_named =
+            |ancestor: &&[u8]| ancestor.len() >= directory.len() && self.wanted.contains(*ancestor);
+        ancestors(path).any(|ancestor| is_named(&ancestor))
+    }
+
     /// Whether there were arguments; without them, all paths are selected.
     pub fn is_explicit(&self) -> bool {
         !self.all

@@ -23,7 +23,7 @@ use crate::observe::policy::ignore::SCRATCH;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::request::{RestoreProgress, RestoreRequest};
-use crate::restore::targets::Choice;
+use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Unavailable;
@@ -73,12 +73,13 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let request = RestoreRequest {
         wanted: side,
         policy: &policy,
-        is_whole: !selection.is_explicit() && exclusions.is_empty(),
+        is_whole: !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git,
         leaves_mark: false,
-        choice: &Chosen(selection, exclusions),
+        choice: &Chosen { selection, exclusions, no_git: args.extent.no_git },
         command: &command,
         conflicts: &BTreeMap::new(),
         force: args.extent.force,
+        force_git: args.extent.force_git,
         skip_conflicts: args.extent.skip_conflicts,
         dry_run: args.dry_run,
     };
@@ -153,7 +154,7 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
         return Err(snapshot::Error::Unsafe(message).into());
     }
     if preserve {
-        return Ok(RestorePolicy::all(user));
+        return Ok(RestorePolicy { git_programs: false, ..RestorePolicy::all(user) });
     }
     // User and group ids mean the same on the same machine. Set-ID bits are never taken from a snapshot
     // of someone else.
@@ -164,18 +165,35 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
 pub fn limits(extent: &RestoreExtent) -> Vec<Vec<u8>> {
     let skip = extent.skip_conflicts.then(|| b"--skip-conflicts".to_vec());
     let exclude = extent.exclude.iter().map(|glob| [b"--exclude=", glob.as_bytes()].concat());
-    skip.into_iter().chain(exclude).collect()
+    let no_git = extent.no_git.then(|| b"--no-git".to_vec());
+    skip.into_iter().chain(exclude).chain(no_git).collect()
 }
 
-struct Chosen(Selection, Exclusions);
+struct Chosen {
+    selection: Selection,
+    exclusions: Exclusions,
+    no_git: bool,
+}
 
 impl Choice for Chosen {
     fn contains(&self, path: &[u8]) -> bool {
-        self.0.contains(path) && !self.1.contain(path)
+        self.selection.contains(path) && !self.exclusions.contain(path)
     }
 
     fn names(&self, path: &[u8]) -> bool {
-        self.0.names(path) && !self.1.contain(path)
+        self.selection.names(path) && !self.exclusions.contain(path)
+    }
+
+    fn git_state(&self, path: &[u8], directory: &[u8]) -> GitStateChoice {
+        if self.no_git {
+            GitStateChoice::Unwanted
+        } else if self.selection.names_between(directory, path)
+            || !self.selection.is_explicit() && self.exclusions.is_empty()
+        {
+            GitStateChoice::Chosen
+        } else {
+            GitStateChoice::Unnamed
+        }
     }
 }
 
@@ -214,7 +232,12 @@ fn print(
         report_objections(outcome, dry_run, console);
         return Ok(());
     } else if dry_run && !outcome.conflicts.is_empty() {
-        console.say(format_args!("--force overwrites what has changed since:{}", lines(&outcome.conflicts)));
+        let option = match outcome.git_conflicts.len() {
+            0 => "--force",
+            count if count == outcome.conflicts.len() => "--force-git",
+            _ => "--force --force-git",
+        };
+        console.say(format_args!("{option} overwrites what has changed since:{}", lines(&outcome.conflicts)));
     }
     for (path, change) in outcome.changes.iter().take(NAMED) {
         let mark = match change {
@@ -278,10 +301,20 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
         console.say(format_args!("{start}, since content is unavailable:{}", lines(&outcome.unavailable)));
     }
     if outcome.has_blocking_conflicts {
-        console.say(format_args!(
-            "{start}: these paths have changed since (--force overwrites them, --skip-conflicts leaves them):{}",
-            lines(&outcome.conflicts)
-        ));
+        let (of_git, of_files): (Vec<_>, Vec<_>) =
+            outcome.conflicts.iter().cloned().partition(|(path, _)| outcome.git_conflicts.contains(path));
+        if !of_files.is_empty() {
+            console.say(format_args!(
+                "{start}: these paths have changed since (--force overwrites them, --skip-conflicts leaves them):{}",
+                lines(&of_files)
+            ));
+        }
+        if !of_git.is_empty() {
+            console.say(format_args!(
+                "{start}: Git's state has changed since (--force-git overwrites it, --no-git leaves it):{}",
+                lines(&of_git)
+            ));
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
 use crate::restore::rescue;
-use crate::restore::targets::Choice;
+use crate::restore::targets::{Choice, GitStateChoice};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::net::{ChainBreak, Net, net};
@@ -381,12 +381,17 @@ impl Put<'_> {
         let request = RestoreRequest {
             wanted: Side::Before,
             policy: &policy,
-            choice: &Everything { exclusions: &exclusions, conflicts: self.conflicts },
+            choice: &Everything {
+                exclusions: &exclusions,
+                conflicts: self.conflicts,
+                no_git: options.extent.no_git,
+            },
             command: self.command,
-            is_whole: exclusions.is_empty(),
+            is_whole: exclusions.is_empty() && !options.extent.no_git,
             leaves_mark: true,
             conflicts: self.conflicts,
             force: options.extent.force,
+            force_git: options.extent.force_git,
             skip_conflicts: options.extent.skip_conflicts,
             dry_run: options.dry_run,
         };
@@ -399,6 +404,7 @@ impl Put<'_> {
 struct Everything<'a> {
     exclusions: &'a Exclusions,
     conflicts: &'a BTreeMap<Vec<u8>, String>,
+    no_git: bool,
 }
 
 impl Choice for Everything<'_> {
@@ -408,6 +414,16 @@ impl Choice for Everything<'_> {
 
     fn names(&self, path: &[u8]) -> bool {
         self.conflicts.contains_key(path) && self.contains(path)
+    }
+
+    fn git_state(&self, _: &[u8], _: &[u8]) -> GitStateChoice {
+        if self.no_git {
+            GitStateChoice::Unwanted
+        } else if self.exclusions.is_empty() {
+            GitStateChoice::Chosen
+        } else {
+            GitStateChoice::Unnamed
+        }
     }
 }
 

@@ -322,6 +322,11 @@ impl Capture {
         Some((Arc::clone(self.journal.as_ref()?), Arc::clone(&self.directory)))
     }
 
+    /// A file of ours without a name, for bytes that are to be handed in.
+    pub fn unnamed_file(&self) -> io::Result<File> {
+        self.directory.unnamed_file()
+    }
+
     /// Makes the bytes of a file safe from a call that is about to be made.
     pub fn hold(&self, source: Source<'_>, threat: Threat) -> Held {
         let mut opened = fs::open_regular(source.path);

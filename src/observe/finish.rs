@@ -20,13 +20,13 @@ use self::after::{After, AfterContent, Interim};
 use self::examine::{Examined, Examiner};
 use self::open_files::OpenFiles;
 pub use self::records::Files;
-pub(super) use self::records::{git_state, present_before};
+pub(super) use self::records::{git_state, present_before, put};
 use super::ledger::ChangesSinceInterim;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
 use super::recorder::Recorder;
 use super::recording::Recording;
-use crate::git::ObservedRepository;
+use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{BlobOmitted, GitRepository, Keep, ProcessRecord, Suppressed, Warning, WarningKind};
 
 /// What a recording has come to.
@@ -83,8 +83,10 @@ impl Recording {
     ) -> Result<T, String> {
         // What is closed after this is examined after its last change.
         let open = first_blobs.is_some().then(|| OpenFiles::of(self.processes.living()));
-        let names = self.ledger.names.sorted();
+        let mut names = self.ledger.names.sorted();
+        names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
+        self.leave_out_unchanged_git_state(&mut afters);
         self.omit_what_is_gone(&afters);
         for directory in self.resolver.changed_outside() {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
@@ -159,7 +161,13 @@ impl Recording {
             repositories,
             processes: self.processes.records(),
             blobs,
-            files: Files { ledger, repositories: &self.repositories, capture, afters: &afters },
+            files: Files {
+                ledger,
+                repositories: &self.repositories,
+                capture,
+                afters: &afters,
+                extracted: &self.git_state.extracted,
+            },
         });
         // Also if there is no first snapshot: what was taken over from earlier is in these.
         if let Some(open) = open {
@@ -198,13 +206,17 @@ impl Recording {
 }
 
 fn git_repository(observed: ObservedRepository) -> GitRepository {
-    let ObservedRepository { root, head, dirty, head_after } = observed;
+    let ObservedRepository { root, head, dirty, head_after, branch, branch_after } = observed;
+    let name = |branch| match branch {
+        HeadBranch::Named(name) => Some(name),
+        HeadBranch::Detached | HeadBranch::Unknown => None,
+    };
     GitRepository {
         root,
         head: head.map(|id| id.to_string()),
         dirty,
         head_after: head_after.map(|id| id.to_string()),
-        branch: None,
-        branch_after: None,
+        branch: name(branch),
+        branch_after: branch_after.map(|branch| name(branch).unwrap_or_default()),
     }
 }

@@ -9,6 +9,7 @@ use self::ignore::{Cover, Ignore, RuleId};
 use self::suppressed::Counts;
 use super::resolve;
 use crate::fs::FileStat;
+use crate::git;
 use crate::snapshot::Suppressed;
 
 /// Directories that are never recorded.
@@ -64,6 +65,9 @@ impl Policy {
             return Some(Exclusion::Own);
         }
         match self.ignore.covering(path) {
+            Some(Cover { rule: RuleId::GIT, .. }) if git::is_temporary_object(path) => {
+                return Some(Exclusion::Rule(RuleId::GIT, path.to_vec()));
+            }
             Some(Cover { rule, of_reads: true, .. }) => return Some(Exclusion::UnlessChanged(rule)),
             Some(Cover { rule, topmost, .. }) => return Some(Exclusion::Rule(rule, topmost.to_vec())),
             None => {}

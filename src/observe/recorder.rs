@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::calls::changes::Pending;
 use super::calls::own_program::own_programs;
 use super::capture::Capture;
+use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
 use super::ledger::ids::ProcessId;
 use super::ledger::protect::ByteStore;
@@ -88,6 +89,7 @@ impl Recorder {
             processes: ProcessTable::default(),
             ledger: Ledger::default(),
             byte_store: ByteStore::new(capture, keep, max_read_bytes, max_blob_bytes),
+            git_state: GitStateChanges::default(),
             warnings: Warnings::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),

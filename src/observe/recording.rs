@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::calls::own_program::ProgramIdentity;
 use super::finish::after::Interim;
+use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
 use super::ledger::ids::{NameId, ProcessId};
@@ -44,6 +45,8 @@ pub struct Recording {
     pub processes: ProcessTable,
     pub ledger: Ledger,
     pub byte_store: ByteStore,
+    /// What becomes of Git's own state.
+    pub git_state: GitStateChanges,
     pub warnings: Warnings,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
@@ -96,7 +99,9 @@ impl Recording {
 
     /// Applies a change to the ledger.
     pub fn apply(&mut self, change: Change<'_>) {
-        if self.ledger.apply(change) {
+        let is_git_state = change.name.is_some_and(|name| self.ledger.names.get(name).is_git_state);
+        // Reads of Git's state are counted and no more.
+        if self.ledger.apply(change) && !is_git_state {
             // From now on it is recorded; uses of it were known as left out.
             self.lookups.forget();
         }
@@ -205,7 +210,7 @@ impl Recording {
         }
         match self.policy.exclusion(&path, stat) {
             Some(exclusion) => Classification::of(exclusion, path),
-            None => Classification::Record(self.add_record(path, stat, false)),
+            None => Classification::Record(self.add_record(path, stat, None)),
         }
     }
 
@@ -216,13 +221,21 @@ impl Recording {
             return Classification::Record(name);
         }
         match self.policy.exclusion(&path, stat) {
-            Some(Exclusion::UnlessChanged(_)) => Classification::Record(self.add_record(path, stat, true)),
+            Some(Exclusion::UnlessChanged(rule)) => {
+                Classification::Record(self.add_record(path, stat, Some(rule)))
+            }
             Some(exclusion) => Classification::of(exclusion, path),
-            None => Classification::Record(self.add_record(path, stat, false)),
+            None => Classification::Record(self.add_record(path, stat, None)),
         }
     }
 
-    pub fn add_record(&mut self, path: Vec<u8>, stat: Option<&FileStat>, left_out: bool) -> NameId {
+    /// The record of a path that has none. If `unless_changed` is given, that rule leaves it out until it is changed.
+    pub fn add_record(
+        &mut self,
+        path: Vec<u8>,
+        stat: Option<&FileStat>,
+        unless_changed: Option<RuleId>,
+    ) -> NameId {
         let git = if self.byte_store.keep.has_inputs() {
             self.repositories.classify(&path, stat, false)
         } else {
@@ -235,7 +248,9 @@ impl Recording {
         let (stat, target) = with_target(&path, stat);
         let before = stat.as_ref().map(|stat| self.ledger.inodes.meet(stat));
         let git_epoch = self.repositories.epoch();
-        let name = self.ledger.names.add(path, Name { before, git, git_epoch, left_out, ..Name::default() });
+        let (left_out, is_git_state) = (unless_changed.is_some(), unless_changed == Some(RuleId::GIT));
+        let name = Name { before, git, git_epoch, left_out, is_git_state, ..Name::default() };
+        let name = self.ledger.names.add(path, name);
         if let Some(inode) = before.map(|inode| self.ledger.inodes.get_mut(inode))
             && inode.name.is_none()
         {
@@ -265,6 +280,15 @@ impl Recording {
         let name = self.ledger.names.get(id);
         let is_left_out = name.left_out && name.changes == 0;
         is_left_out.then(|| self.policy.covering(self.ledger.names.path(id)).unwrap_or(RuleId::FOREIGN_OWNER))
+    }
+
+    /// Whether what was classified is in a git directory.
+    pub fn is_git_state(&self, classification: &Classification) -> bool {
+        match classification {
+            Classification::Record(name) => self.ledger.names.get(*name).is_git_state,
+            Classification::Suppressed(rule, _) => *rule == RuleId::GIT,
+            Classification::Own => false,
+        }
     }
 
     /// Forgets what is known of names: a symlink, a directory or a mount has moved.

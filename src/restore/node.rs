@@ -53,6 +53,8 @@ pub struct RestorePolicy {
     pub ownership: bool,
     /// Set-user-ID and set-group-ID bits, file capabilities, device nodes.
     pub privileges: bool,
+    /// What could make Git run programs: hooks, configuration.
+    pub git_programs: bool,
     /// Who puts it back.
     pub user: User,
 }
@@ -60,12 +62,12 @@ pub struct RestorePolicy {
 impl RestorePolicy {
     /// All that was recorded.
     pub fn all(user: User) -> RestorePolicy {
-        RestorePolicy { ownership: true, privileges: true, user }
+        RestorePolicy { ownership: true, privileges: true, git_programs: true, user }
     }
 
     /// What is safe to take from anyone's snapshot.
     pub fn safe(user: User) -> RestorePolicy {
-        RestorePolicy { ownership: false, privileges: false, user }
+        RestorePolicy { ownership: false, privileges: false, git_programs: false, user }
     }
 
     /// The permission bits for a file that is to have the state `wanted`.

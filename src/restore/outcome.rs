@@ -2,6 +2,7 @@
 //!
 //! Neighbours: `run.rs` fills it in, `plan.rs` has the plan that it is made of.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::node::Shortfall;
@@ -47,6 +48,8 @@ pub struct RestoreOutcome {
     pub changes: Vec<(Vec<u8>, PathChange)>,
     /// Targets in neither of their recorded states, with what is there, and known conflicts, with the reason.
     pub conflicts: Vec<(Vec<u8>, String)>,
+    /// Those of them that are Git's own state.
+    pub git_conflicts: BTreeSet<Vec<u8>>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
     /// Paths whose content is unavailable.
@@ -70,9 +73,9 @@ pub struct RestoreOutcome {
 }
 
 impl RestoreOutcome {
-    /// Whether all of the state was put back, or will be.
+    /// Whether all of the state was put back, or will be, but for what the user did not want.
     pub fn is_whole(&self) -> bool {
-        !self.is_refused && self.left.is_empty() && self.shortfalls.is_empty()
+        !self.is_refused && self.left.iter().all(|(_, why)| why.is_wanted()) && self.shortfalls.is_empty()
     }
 }
 
@@ -103,7 +106,14 @@ pub fn outcome(
             .iter()
             .map(|step| (path(step.record), change(step.record, &step.action)))
             .collect(),
-        conflicts: conflicts(input, plan),
+        conflicts: conflicts(input, plan.conflicts.iter().copied()),
+        git_conflicts: plan
+            .conflicts
+            .iter()
+            .filter(|index| input.files[**index].is_git_state)
+            .map(|index| path(*index))
+            .collect(),
+        has_blocking_conflicts: plan.has_blocking_conflicts(input),
         obstacles: plan.obstacles.clone(),
         unavailable,
         left: plan.left.clone(),
@@ -112,17 +122,17 @@ pub fn outcome(
     }
 }
 
-/// The paths of the conflicts of `plan`, each with what is there or who changed it.
-pub fn conflicts(input: &PlanInput, plan: &RestorePlan) -> Vec<(Vec<u8>, String)> {
-    let reason = |index: &usize| {
-        let path = &input.files[*index].path;
-        let found = input.inspections.get(index).and_then(|inspection| inspection.as_ref().ok());
+/// The paths of the records `indices`, which are conflicts, each with what is there or who changed it.
+pub fn conflicts(input: &PlanInput, indices: impl Iterator<Item = usize>) -> Vec<(Vec<u8>, String)> {
+    let reason = |index: usize| {
+        let path = &input.files[index].path;
+        let found = input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
         let live = found.and_then(|inspection| inspection.live.as_ref());
         let why = input.known_conflicts.get(path).cloned();
         let now = || live.map_or_else(|| "nothing is there now".to_owned(), describe);
         (path.clone(), why.unwrap_or_else(now))
     };
-    plan.conflicts.iter().map(reason).collect()
+    indices.map(reason).collect()
 }
 
 /// What is there, in a few words.

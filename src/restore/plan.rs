@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 use super::flags::has_flags;
+use super::git;
 use super::inspect::Inspection;
 use super::node::{AttributeChanges, RestorePolicy};
 use super::root::parent;
@@ -29,6 +30,8 @@ pub struct PlanInput<'a> {
     pub policy: &'a RestorePolicy,
     /// Whether a target that is in neither of its recorded states is overwritten.
     pub force: bool,
+    /// The same for Git's own state.
+    pub force_git: bool,
     /// The targets, in order.
     pub targets: &'a [usize],
     /// The hard links of the wanted state, and those of the other one.
@@ -39,6 +42,13 @@ pub struct PlanInput<'a> {
     pub begun: &'a BTreeSet<Vec<u8>>,
     /// Paths that are conflicts, whatever is there now, and why.
     pub known_conflicts: &'a BTreeMap<Vec<u8>, String>,
+}
+
+impl PlanInput<'_> {
+    /// Whether the target of record `index` is put back even if it is a conflict.
+    pub fn is_forced(&self, index: usize) -> bool {
+        if self.files[index].is_git_state { self.force_git } else { self.force }
+    }
 }
 
 /// What becomes of one target.
@@ -109,15 +119,39 @@ pub enum LeftReason {
     /// The directory that it is in stays, since what was in its place can't be made.
     #[error("the directory that it is in stays")]
     ParentState,
-    /// It is in a `.git` directory.
+    /// It is in a `.git` directory, and not recorded as Git's own state.
     #[error("it is inside a repository's own directory")]
     Repository,
+    /// The path is a git directory, and something in it can't be put back.
+    #[error("Git's state is left as it is, because of {}: {why}", crate::snapshot::printable(path))]
+    GitState {
+        /// What is in the way.
+        path: Vec<u8>,
+        /// Why.
+        why: String,
+    },
+    /// The path is a git directory, which was not named when others were.
+    #[error("Git's state is put back with all paths, or if this one is named")]
+    GitNotNamed,
+    /// The path is a git directory, and the user wants Git's state left.
+    #[error("Git's state is left (--no-git)")]
+    NoGit,
+    /// It could make Git run programs, and the snapshot is someone else's.
+    #[error("from another machine or user, nothing is taken that could make Git run programs")]
+    GitProgram,
     /// It is in neither of its recorded states, and such paths are to be skipped.
     #[error("it has changed since: {0}")]
     Conflict(String),
     /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]
     Device,
+}
+
+impl LeftReason {
+    /// Whether it is what the user asked for.
+    pub fn is_wanted(&self) -> bool {
+        *self == LeftReason::NoGit
+    }
 }
 
 fn entries(names: &[Vec<u8>]) -> String {
@@ -150,9 +184,9 @@ pub struct RestorePlan {
 }
 
 impl RestorePlan {
-    /// Whether the plan may be carried out.
-    pub fn is_clear(&self, force: bool) -> bool {
-        self.obstacles.is_empty() && (force || self.conflicts.is_empty())
+    /// Whether conflicts forbid that the plan is carried out.
+    pub fn has_blocking_conflicts(&self, input: &PlanInput) -> bool {
+        self.conflicts.iter().any(|index| !input.is_forced(*index))
     }
 }
 
@@ -224,8 +258,16 @@ impl<'a> Planner<'a> {
         if inspection.pseudo {
             return;
         }
-        if is_in_git_directory(&self.record(index).path) {
+        let record = self.record(index);
+        if !record.is_git_state && is_in_git_directory(&record.path) {
             return self.leave(index, LeftReason::Repository);
+        }
+        if record.is_git_state
+            && !self.input.policy.git_programs
+            && !inspection.at_wanted
+            && git::may_run_programs(record, self.input.wanted)
+        {
+            return self.leave(index, LeftReason::GitProgram);
         }
         if self.input.known_conflicts.contains_key(&self.record(index).path) {
             self.plan.conflicts.push(index);
@@ -384,7 +426,9 @@ impl<'a> Planner<'a> {
                     .collect();
                 if !unknown.is_empty() {
                     self.steps.remove(&index);
-                    self.plan.left.push((path, LeftReason::Entries(unknown)));
+                    if !self.record(index).is_git_state || !git::is_namespace(&path) {
+                        self.plan.left.push((path, LeftReason::Entries(unknown)));
+                    }
                     continue;
                 }
             }

@@ -20,6 +20,7 @@ use super::journal::Journal;
 use super::node::RestorePolicy;
 use super::plan::{Action, PlanInput, Step, is_unchanged};
 use super::root::{Dentry, Root};
+use super::targets::is_in_git_directory;
 use crate::fs;
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
@@ -81,14 +82,20 @@ pub fn kept(
     let mut kept: BTreeMap<Vec<u8>, KeptPath> = BTreeMap::new();
     for (path, present) in directories {
         let at = State::Present(Box::new(present.clone()));
-        let record = FileRecord::new(path, at.clone(), at, Operation::Directory.into());
+        let record = FileRecord {
+            is_git_state: is_in_git_directory(path),
+            ..FileRecord::new(path, at.clone(), at, Operation::Directory.into())
+        };
         kept.insert(path.clone(), KeptPath { record, content: false });
     }
     for path in parents {
         let absent = State::Absent { tombstone: false };
         let made = State::Present(Box::new(new_directory()));
         let operations = Operations::from(Operation::Directory).with(Operation::Write);
-        let record = FileRecord::new(&path, absent, made, operations);
+        let record = FileRecord {
+            is_git_state: is_in_git_directory(&path),
+            ..FileRecord::new(&path, absent, made, operations)
+        };
         kept.insert(path, KeptPath { record, content: false });
     }
     for step in steps {
@@ -184,7 +191,10 @@ fn kept_of(input: &PlanInput, step: &Step) -> Option<KeptPath> {
     };
     let content = !matches!(step.action, Action::Attributes(_))
         && inspected.is_some_and(|live| live.file_type == FileType::File);
-    let mut record = FileRecord::new(&source.path, before, after, operations);
+    let mut record = FileRecord {
+        is_git_state: source.is_git_state,
+        ..FileRecord::new(&source.path, before, after, operations)
+    };
     record.git_after = match input.wanted {
         Side::Before => source.git.clone(),
         Side::After => source.git_after.clone().or_else(|| source.git.clone()),

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: the other files of `restore`, each for its part; `commands::restore` reports the outcome.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use super::access::TemporaryAccess;
 use super::apply::{self, Applied, ApplyContext};
 use super::disk::lock_exclusively;
 use super::error::{Error, failed};
+use super::git;
 use super::inspect::inspect;
 use super::interrupted::InterruptedRestores;
 use super::journal::Journal;
@@ -47,6 +48,7 @@ pub fn run(
     let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(files, side));
     let hard_links = [&hard_links[0], &hard_links[1]];
     let mut targets = select(files, hard_links, request.choice);
+    let mut left = git::leave_unchosen(files, &mut targets, request.choice);
 
     let journal = Journal::beside(snapshot.path());
     let mut access = TemporaryAccess::new(&root, &journal);
@@ -57,13 +59,14 @@ pub fn run(
     indices.sort_unstable();
     indices.dedup();
     let inspections = inspect(request, files, hard_links, &indices, &root, &mut access, progress);
-    let mut skipped = Vec::new();
+    let is_git_state = |path: &[u8]| snapshot.find(path).is_some_and(|record| record.is_git_state);
     let (input, mut plan) = loop {
         let input = PlanInput {
             files,
             wanted: request.wanted,
             policy: request.policy,
             force: request.force,
+            force_git: request.force_git,
             targets: &targets,
             hard_links,
             inspections: &inspections,
@@ -71,19 +74,29 @@ pub fn run(
             known_conflicts: request.conflicts,
         };
         let plan = plan::plan(&input);
-        if !request.skip_conflicts || plan.conflicts.is_empty() {
+        let is_skipped = |index: &usize| request.skip_conflicts && !input.is_forced(*index);
+        let conflicts = conflicts(&input, plan.conflicts.iter().copied().filter(is_skipped));
+        let held = git::held_back(&input, &plan, &conflicts);
+        if conflicts.is_empty() && held.is_empty() {
             break (PlanInput { targets: &targets, ..input }, plan);
         }
         // What is left out is as if it had not been chosen.
-        skipped = conflicts(&input, &plan);
-        targets.retain(|index| !plan.conflicts.contains(index));
+        let is_held = |path: &[u8]| held.contains_key(git::git_directory(path));
+        let is_skipped: HashSet<usize> = plan.conflicts.iter().copied().filter(is_skipped).collect();
+        targets.retain(|index| {
+            let record = &files[*index];
+            !(is_skipped.contains(index) || record.is_git_state && is_held(&record.path))
+        });
+        let of_files = conflicts.into_iter().filter(|(path, _)| !is_git_state(path));
+        left.extend(of_files.map(|(path, why)| (path, LeftReason::Conflict(why))));
+        left.extend(held);
     };
-    plan.left.extend(skipped.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));
+    plan.left.extend(left);
     plan.left.sort_by(|one, other| one.0.cmp(&other.0));
     let contents = Contents::new(snapshot);
     let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents));
-    outcome.has_blocking_conflicts = !request.force && !plan.conflicts.is_empty();
-    outcome.is_refused = !plan.is_clear(request.force) || !outcome.unavailable.is_empty();
+    outcome.is_refused =
+        outcome.has_blocking_conflicts || !plan.obstacles.is_empty() || !outcome.unavailable.is_empty();
     if request.dry_run || outcome.is_refused {
         return Ok(outcome);
     }
@@ -100,7 +113,7 @@ pub fn run(
     let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&input, &plan, &directories, records);
     let is_undone = interrupted.itself && request.wanted == Side::Before && request.is_whole;
-    let leaves_mark = request.leaves_mark && plan.left.is_empty();
+    let leaves_mark = request.leaves_mark && plan.left.iter().all(|(_, why)| why.is_wanted());
     let nothing_to_do = plan.steps.is_empty() && interrupted.own.is_empty() && !is_undone && !leaves_mark;
     if nothing_to_do {
         access.revoke().map_err(failed("change back the mode of a directory"))?;

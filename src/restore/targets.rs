@@ -116,7 +116,7 @@ pub fn is_inherited_alone(record: &FileRecord) -> bool {
     record.is_inherited_alone() && is_same
 }
 
-/// Whether `path` is a `.git` directory or in one; no recording has the content of these.
+/// Whether `path` is a `.git` directory or in one; only what is recorded as Git's own state is put back there.
 pub fn is_in_git_directory(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|name| name == b".git")
 }
@@ -127,6 +127,19 @@ pub trait Choice {
     fn contains(&self, path: &[u8]) -> bool;
     /// Whether the path itself was named.
     fn names(&self, path: &[u8]) -> bool;
+    /// Whether Git's own state is chosen, too, at a chosen `path` in the git directory `directory`.
+    fn git_state(&self, path: &[u8], directory: &[u8]) -> GitStateChoice;
+}
+
+/// Whether Git's own state is put back with the paths that were chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitStateChoice {
+    /// It is.
+    Chosen,
+    /// The user does not want it.
+    Unwanted,
+    /// Only some paths are put back, and none in the git directory was named.
+    Unnamed,
 }
 
 /// The indices of the records that a restore puts back, in order.

@@ -93,11 +93,23 @@ pub fn records(
         } else {
             continue;
         };
+        let is_git_state = path.split(|byte| *byte == b'/').any(|name| name == b".git");
+        if is_git_state && is_added_object(path, before) {
+            continue;
+        }
         let one_state = stored(writer, path, Side::Before, one, false);
         let other_state = stored(writer, path, Side::After, other, one.is_some());
-        files.push(file_record(path, one_state, other_state, operations));
+        files.push(FileRecord { is_git_state, ..file_record(path, one_state, other_state, operations) });
     }
     files
+}
+
+/// Whether an object was added to a repository that was there before, which is not recorded.
+fn is_added_object(path: &[u8], before: &Tree) -> bool {
+    let name = b"/objects/";
+    let objects =
+        path.windows(name.len()).position(|part| part == name).map(|at| &path[..at + name.len() - 1]);
+    objects.is_some_and(|objects| before.contains_key(objects)) && !before.contains_key(path)
 }
 
 /// Makes `change` below `root` and the bundle of it in `snap`, in which the unchanged paths that `read` picks

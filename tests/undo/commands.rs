@@ -13,12 +13,6 @@ fn worktree(root: &Path) -> Tree {
     tree
 }
 
-/// Records `script` in the tree; both states.
-#[track_caller]
-pub fn record(place: &Place, script: &str) -> States {
-    record_keeping(place, "all", script)
-}
-
 /// Records `script` in the tree with this level; both states.
 #[track_caller]
 fn record_keeping(place: &Place, keep: &str, script: &str) -> States {
@@ -45,7 +39,7 @@ fn record_from(
 
 /// Asserts that the tree is as it was, but for what no record has.
 #[track_caller]
-pub fn expect(place: &Place, wanted: &Tree, what: &str) {
+fn expect(place: &Place, wanted: &Tree, what: &str) {
     assert_same(&describe_recorded(&worktree(&place.work)), &describe_recorded(wanted), what);
 }
 

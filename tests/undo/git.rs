@@ -1,6 +1,8 @@
-//! Git's own commands undone in the working tree; the directory of a repository is not recorded.
+//! Git's own commands undone, with Git's own state: conflicts, locks, and the options that concern it.
 
-use super::commands::{expect, record, undo};
+use std::fs;
+
+use super::commands::undo;
 use crate::support::*;
 
 const REPOSITORY: &str = "git init -q; git config user.name a; git config user.email a@b; \
@@ -8,11 +10,51 @@ const REPOSITORY: &str = "git init -q; git config user.name a; git config user.e
     git commit -qm first; echo changed > src/one; echo new > src/three; rm src/two; git add -A; git commit -qm second; \
     echo dirty >> src/one; echo object > src/x.o; echo untracked > untracked";
 
+/// What Git says of the repository at `directory`.
+fn answers(place: &Place, directory: &str) -> String {
+    place.prepare(&format!(
+        "cd {directory} && for ask in 'status --porcelain=v2 --branch' 'log --all --format=%H%d' \
+         'reflog --all --format=%H%gd%gs' for-each-ref 'ls-files -s' 'stash list' 'config --local --list' \
+         'symbolic-ref -q HEAD' 'worktree list' 'fsck --no-dangling --no-progress'; \
+         do echo \"== $ask\"; git --no-optional-locks $ask || true; done"
+    ))
+}
+
+/// A repository, in which `script` has been run and recorded, with Git's answers before and after it.
+struct Changed {
+    place: Place,
+    before: String,
+    after: String,
+}
+
+impl Changed {
+    fn by(script: &str) -> Changed {
+        Changed::from(&format!("mkdir repo; cd repo; {REPOSITORY}"), script)
+    }
+
+    fn from(build: &str, script: &str) -> Changed {
+        let place = Place::new();
+        place.prepare(build);
+        let before = answers(&place, "repo");
+        place.make_bundle(|| {
+            place.prepare(&format!("cd repo; {script}"));
+        });
+        let after = answers(&place, "repo");
+        Changed { place, before, after }
+    }
+
+    fn run(&self, script: &str) -> String {
+        self.place.prepare(&format!("cd repo; {script}"))
+    }
+
+    #[track_caller]
+    fn expect(&self, wanted: &str) {
+        assert_eq!(answers(&self.place, "repo"), *wanted);
+    }
+}
+
 #[test]
 fn git_commands_are_undone_in_the_working_tree() {
-    if !has("git") {
-        return;
-    }
     undo(REPOSITORY, "git reset -q --hard HEAD~1");
     undo(REPOSITORY, "git clean -fdxq");
     undo(REPOSITORY, "git checkout -q -- .");
@@ -21,14 +63,108 @@ fn git_commands_are_undone_in_the_working_tree() {
 }
 
 #[test]
-fn removed_repository_is_restored_without_its_git_directory() {
-    if !has("git") {
-        return;
+fn git_state_is_put_back_and_forth() {
+    for script in [
+        "git commit -qam third",
+        "git reset -q --hard HEAD~1",
+        "git checkout -qb other; git commit -qam third; git checkout -q master 2>/dev/null || git checkout -q main",
+        "git stash -q -u",
+        "git branch feature/x; git tag v1; git config x.y z",
+        "git pack-refs --all",
+    ] {
+        let changed = Changed::by(script);
+        for _ in 0..2 {
+            changed.place.verb("restore", &["--before"]).expect(0);
+            changed.expect(&changed.before);
+            let again = changed.place.verb("restore", &["--before"]).expect(0);
+            assert!(again.stdout.starts_with("nothing to do"), "{script}: {again:#?}");
+            changed.place.verb("restore", &[]).expect(0);
+            changed.expect(&changed.after);
+        }
+        changed.place.verb_on("restore", &changed.place.rescue(4), &["--before"]).expect(0);
+        changed.expect(&changed.before);
     }
+}
+
+#[test]
+fn git_state_is_left_if_that_is_wanted() {
+    let changed = Changed::by("git commit -qam third; git branch x");
+    let head = || changed.run("git rev-parse HEAD; git branch --list x");
+    let after = head();
+    let run = changed.place.verb("restore", &["--before", "--no-git"]).expect(0);
+    assert!(run.stdout.contains("repo/.git: Git's state is left (--no-git)"), "{run:#?}");
+    assert_eq!(head(), after);
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+}
+
+#[test]
+fn git_state_is_put_back_with_paths_only_if_it_is_named() {
+    let changed = Changed::by("git commit -qam third; echo more >> src/one");
+    let repository = changed.place.at("repo");
+    let repository = repository.to_str().unwrap();
+    let one = format!("{repository}/src/one");
+    changed.place.verb("restore", &["--before", &one]).expect(0);
+    let whole = changed.place.verb("restore", &["--before", repository]).expect(1);
+    assert!(whole.stdout.contains("repo/.git: Git's state is put back with all paths"), "{whole:#?}");
+    let without = changed.place.verb("restore", &["--before", "--exclude", "one"]).expect(1);
+    assert!(without.stdout.contains("repo/.git: Git's state is put back with all paths"), "{without:#?}");
+    assert_eq!(changed.run("git log -1 --format=%s"), "third\n");
+    changed.place.verb("restore", &["--before", &format!("{repository}/.git")]).expect(0);
+    changed.expect(&changed.before);
+}
+
+#[test]
+fn ref_that_moved_since_is_a_conflict_of_its_repository() {
+    let changed = Changed::by("git commit -qam third");
+    changed.run("echo own > own; git add own; git commit -qm own");
+    let own = answers(&changed.place, "repo");
+    let refused = changed.place.verb("restore", &["--before"]).expect(1);
+    assert!(refused.stderr.contains("Git's state has changed since (--force-git"), "{refused:#?}");
+    changed.expect(&own);
+    let forced = changed.place.verb("restore", &["--before", "--force"]).expect(1);
+    assert!(forced.stderr.contains("nothing was changed"), "{forced:#?}");
+    changed.expect(&own);
+    let skipped = changed.place.verb("restore", &["--before", "--skip-conflicts"]).expect(1);
+    assert_eq!(skipped.stdout.matches("Git's state is left as it is").count(), 1, "{skipped:#?}");
+    changed.expect(&own);
+}
+
+#[test]
+fn other_repository_is_put_back_where_one_is_left() {
     let place = Place::new();
-    place.prepare(&format!("mkdir repo; cd repo; {REPOSITORY}"));
-    let states = record(&place, "rm -rf repo");
-    let run = place.verb("restore", &["--before"]).expect(0);
-    expect(&place, &states.before, "rm -rf repo");
-    assert!(run.stderr.contains("/repo/.git was changed by the command"), "{run:#?}");
+    place.prepare(&format!("for repo in one two; do mkdir $repo; (cd $repo; {REPOSITORY}); done"));
+    let before = answers(&place, "two");
+    place.make_bundle(|| {
+        place.prepare("for repo in one two; do (cd $repo; git commit -qam third); done");
+    });
+    place.prepare("cd one; git commit -q --allow-empty -m own");
+    let run = place.verb("restore", &["--before", "--skip-conflicts"]).expect(1);
+    assert!(run.stdout.contains("one/.git: Git's state is left"), "{run:#?}");
+    assert_eq!(answers(&place, "two"), before);
+    assert_eq!(place.prepare("cd one; git log -1 --format=%s"), "own\n");
+}
+
+#[test]
+fn foreign_snapshot_brings_neither_hooks_nor_configuration() {
+    let changed =
+        Changed::by("git commit -qam third; git config core.x y; echo evil > .git/hooks/post-commit");
+    let manifest = changed.place.out.join("manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let machine = json(&manifest)["host"]["machine"].as_str().unwrap().to_owned();
+    changed.place.verb("restore", &["--before"]).expect(0);
+    fs::write(&manifest, text.replace(&machine, &machine.replace(|_: char| true, "0"))).unwrap();
+    let run = changed.place.verb("restore", &["--foreign"]).expect(1);
+    assert!(run.stdout.contains(".git/config: from another machine or user"), "{run:#?}");
+    assert!(!changed.place.at("repo/.git/hooks/post-commit").exists());
+    assert_eq!(changed.run("git log -1 --format=%s; git config core.x || true"), "third\n");
+}
+
+#[test]
+fn removed_repository_is_restored_with_its_git_directory() {
+    let changed = Changed::by("rm -rf .git");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+    changed.place.verb("restore", &[]).expect(0);
+    assert!(!changed.place.at("repo/.git").exists());
 }

@@ -329,6 +329,13 @@ fn record_in_a_git_directory_is_left_out() {
     });
     fs::remove_file(place.at("repo/.git/hooks/post-commit")).unwrap();
     place.write("repo/file", "x");
+    // Where no recording has it.
+    let mut edited = json(&manifest(&place));
+    let git_files = std::mem::take(edited["git_files"].as_array_mut().unwrap());
+    let files = edited["files"].as_array_mut().unwrap();
+    files.extend(git_files);
+    files.sort_by_key(|file| file["path"].as_str().unwrap().to_owned());
+    fs::write(manifest(&place), edited.to_string()).unwrap();
     let run = place.verb("restore", &[]).expect(1);
     assert!(run.stdout.contains("post-commit: it is inside a repository's own directory"), "{}", run.stdout);
     assert!(!place.at("repo/.git/hooks/post-commit").exists());

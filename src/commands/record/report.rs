@@ -25,6 +25,8 @@ pub struct RecordCounts {
     created: u64,
     changed: u64,
     deleted: u64,
+    /// Git's own state that is not as before.
+    git: u64,
     /// Written only through a descriptor from before the command, and none of the above.
     inherited: u64,
 }
@@ -32,6 +34,10 @@ pub struct RecordCounts {
 impl RecordCounts {
     /// Counts one record, of whose path this became.
     pub fn count(&mut self, file: &FileRecord, effect: PathEffect) {
+        if file.is_git_state {
+            self.git += 1;
+            return;
+        }
         self.paths += 1;
         let count = match effect {
             PathEffect::Temporary | PathEffect::None => None,
@@ -79,7 +85,7 @@ pub fn render(
                 "keep": header.keep,
                 "seconds": elapsed.as_secs_f64(), "processes": header.processes.len(), "paths": facts.paths,
                 "created": facts.created, "changed": facts.changed, "deleted": facts.deleted,
-                "inherited": facts.inherited, "read": facts.read, "warnings": warnings,
+                "git": facts.git, "inherited": facts.inherited, "read": facts.read, "warnings": warnings,
             });
             format!("{report}\n")
         }
@@ -88,7 +94,8 @@ pub fn render(
 
 fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: &str) -> String {
     let mut text = String::new();
-    let RecordCounts { created, changed, deleted, inherited, read, .. } = facts;
+    let RecordCounts { created, changed, deleted, inherited, read, git, .. } = facts;
+    let git = if *git > 0 { ", Git's state changed" } else { "" };
     let inherited = match inherited {
         0 => String::new(),
         count => format!(", {count} written through inherited descriptors"),
@@ -96,7 +103,7 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
     // Writing to a String can't fail.
     let _ = writeln!(
         text,
-        "agent-snapshot: {created} created, {changed} changed, {deleted} deleted{inherited}, {read} read; {}, {:.1} s → {directory}",
+        "agent-snapshot: {created} created, {changed} changed, {deleted} deleted{git}{inherited}, {read} read; {}, {:.1} s → {directory}",
         counted(header.processes.len(), "process", "processes"),
         elapsed.as_secs_f64(),
     );

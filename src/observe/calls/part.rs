@@ -107,11 +107,13 @@ impl Recording {
     /// Protects what a call may destroy at one place; `on_loss` says whether the call can still be refused.
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved, on_loss: OnLoss) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
-        let classification = self.classify_for_write(path.clone(), stat.as_ref());
+        let classification = if effect == Effect::Remove && self.has_another_copy(&path) {
+            Classification::Suppressed(RuleId::GIT, path.clone())
+        } else {
+            self.classify_for_write(path.clone(), stat.as_ref())
+        };
         let meaning = meaning(effect, stat.as_ref());
-        if let Classification::Suppressed(RuleId::GIT, _) = classification
-            && meaning.changes
-        {
+        if meaning.changes && self.is_git_state(&classification) {
             // A repository's first head is the one before any change of ours.
             self.repositories.note_change(&path);
         }
@@ -121,6 +123,7 @@ impl Recording {
                 self.protector().meet_again(*name, stat);
             }
             self.ask_git(*name, &path, stat.as_ref());
+            self.note_index(*name, &path, stat.as_ref());
         }
         if let (Some(stat), true) = (&stat, classification != Classification::Own) {
             if let Classification::Record(name) = classification

@@ -5,10 +5,12 @@
 use super::after::{After, AfterContent};
 use crate::git::{self, GitFacts, Repositories};
 use crate::observe::capture::{Capture, Outcome};
+use crate::observe::git_state::ExtractedObject;
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Inode, Stat};
 use crate::observe::ledger::names::Name;
+use crate::snapshot::change::PathEffect;
 use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitState, Present, State};
 
 /// The records of a recording, made one by one.
@@ -17,12 +19,16 @@ pub struct Files<'a> {
     pub(super) repositories: &'a Repositories,
     pub(super) capture: &'a Capture,
     pub(super) afters: &'a [(NameId, After)],
+    /// Objects that were taken out of removed packs.
+    pub(super) extracted: &'a [ExtractedObject],
 }
 
 impl Files<'_> {
-    /// The records in order of their paths.
+    /// The records in order of their paths; of Git's state those of what is not as before.
     pub fn iter(&self) -> impl Iterator<Item = FileRecord> {
-        self.afters.iter().map(|(record, after)| self.record(*record, after))
+        let records = self.afters.iter().map(|(record, after)| self.record(*record, after));
+        let lasting = records.filter(|record| !record.is_git_state || PathEffect::of(record).lasts());
+        lasting.chain(self.extracted.iter().map(|object| object.record(self.capture)))
     }
 
     fn record(&self, id: NameId, after: &After) -> FileRecord {
@@ -36,7 +42,7 @@ impl Files<'_> {
         };
         let count = name.processes.count_beyond_named();
         FileRecord {
-            is_git_state: false,
+            is_git_state: name.is_git_state,
             operations: name.operations,
             processes: name.processes.named(),
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
@@ -142,7 +148,7 @@ fn put_attributes(present: &mut Present, attributes: &Attributes) {
     present.inode_flags.clone_from(&attributes.flags);
 }
 
-fn put(present: &mut Present, outcome: Outcome) {
+pub(in crate::observe) fn put(present: &mut Present, outcome: Outcome) {
     present.digest = outcome.digest;
     present.blob = outcome.blob.as_deref().map(str::to_owned);
     present.blob_omitted = outcome.omitted;

@@ -96,6 +96,8 @@ pub struct Name {
     pub changed_by_name: bool,
     /// A rule leaves it out unless it is changed.
     pub left_out: bool,
+    /// It is in a git directory.
+    pub is_git_state: bool,
     /// Whether Git was asked for the blob that has the bytes before.
     pub pin_asked: bool,
     /// Whether the journal has it.

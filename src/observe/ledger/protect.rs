@@ -10,7 +10,7 @@ use super::Ledger;
 use super::ids::{InodeId, NameId};
 use super::inodes::{Attributes, Content};
 use crate::fs::{self, FileStat};
-use crate::git::{GitFacts, Repositories};
+use crate::git::{self, GitFacts, Repositories};
 use crate::observe::capture::{
     Admission, Capture, Held, OnLoss, Origin, Reserved, SMALL, Source, Threat, Ticket,
 };
@@ -92,7 +92,22 @@ pub struct ByteStore {
     next_hold: u64,
     /// What is put on file before a call continues.
     pub journal: Option<ChangeJournal>,
+    /// Files of Git's packs that were removed: whether their bytes are needed is known at the end.
+    pub removed_packs: Vec<RemovedPackFile>,
 }
+
+/// A file of a removed pack, whose bytes are held until it is known which objects the repository has no more.
+#[derive(Debug)]
+pub struct RemovedPackFile {
+    /// Its inode.
+    pub inode: InodeId,
+    /// Its bytes.
+    pub held: Held,
+    reserved: Option<Reserved>,
+}
+
+/// How many files of removed packs are held.
+const REMOVED_PACK_FILES: usize = 64;
 
 impl ByteStore {
     /// What stores bytes through `capture` up to these sizes a file.
@@ -108,6 +123,7 @@ impl ByteStore {
             holds: HashMap::default(),
             next_hold: 0,
             journal,
+            removed_packs: Vec::new(),
         }
     }
 
@@ -256,8 +272,26 @@ impl Protector<'_> {
         if self.byte_store.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
             && let Some(hold) = self.byte_store.holds.remove(&inode)
         {
-            self.store(inode, hold.held, hold.reserved, true);
+            if self.is_removed_pack(inode) {
+                let Hold { held, reserved, .. } = hold;
+                self.byte_store.removed_packs.push(RemovedPackFile { inode, held, reserved });
+            } else {
+                self.store(inode, hold.held, hold.reserved, true);
+            }
         }
+    }
+
+    /// Whether the bytes of an inode that has lost a name are those of a pack, which may be replaced by another.
+    fn is_removed_pack(&self, inode: InodeId) -> bool {
+        let Some(name) = self.ledger.inodes.get(inode).name else { return false };
+        self.byte_store.removed_packs.len() < REMOVED_PACK_FILES
+            && self.ledger.names.get(name).is_git_state
+            && git::pack_file(self.ledger.names.path(name)).is_some()
+    }
+
+    /// Stores the bytes of a removed pack.
+    pub fn store_removed_pack(&mut self, RemovedPackFile { inode, held, reserved }: RemovedPackFile) {
+        self.store(inode, held, reserved, true);
     }
 
     /// Drops the bytes that a call was to destroy which has changed nothing, unless others rely on them.

@@ -146,7 +146,7 @@ impl Environment {
 pub struct RuleId(u32);
 
 impl RuleId {
-    /// Components named `.git`, and git directories elsewhere.
+    /// Components named `.git`, and git directories elsewhere: what is changed there is Git's own state.
     pub const GIT: RuleId = RuleId(0);
     /// Files of another owner that the user can't write.
     pub const FOREIGN_OWNER: RuleId = RuleId(1);
@@ -259,15 +259,15 @@ impl Ignore {
     pub fn add_git_dir(&mut self, path: &[u8]) {
         let path = normalise(path);
         // A repository that claims all of `/` would silence the whole recording.
-        if path != b"/" && self.covering(&path).is_none_or(|cover| cover.of_reads) {
-            self.insert(&path, RuleKind::Path, RuleId::GIT);
+        if path != b"/" && self.covering(&path).is_none_or(|cover| cover.rule != RuleId::GIT) {
+            self.insert(&path, RuleKind::Reads, RuleId::GIT);
         }
     }
 
     /// The rule that covers the resolved, absolute `path`, if one does.
     ///
     /// If several do, the one that begins nearest to the root; one that leaves out only what is not changed if no
-    /// other does.
+    /// other does, and among those that of Git's directories.
     pub fn covering<'p>(&self, path: &'p [u8]) -> Option<Cover<'p>> {
         let cover = |rule, end: usize, of_reads| Some(Cover { rule, topmost: path.get(..end)?, of_reads });
         let mut node = self.nodes.first();
@@ -284,15 +284,17 @@ impl Ignore {
             if component.is_empty() {
                 continue;
             }
-            if component == b".git" {
-                return cover(RuleId::GIT, end, false);
-            }
             let pattern = node.and_then(|node| node.matching(component));
             node = node.and_then(|node| node.children.get(component)).and_then(|next| self.nodes.get(*next));
             if let Some(rule) = node.and_then(|node| node.rule).or(pattern) {
                 return cover(rule, end, false);
             }
-            if let (None, Some(rule)) = (of_reads, node.and_then(|node| node.of_reads)) {
+            let is_git = |cover: &Cover<'_>| cover.rule == RuleId::GIT;
+            let found =
+                if component == b".git" { Some(RuleId::GIT) } else { node.and_then(|node| node.of_reads) };
+            if let Some(rule) = found
+                && of_reads.is_none_or(|known| rule == RuleId::GIT && !is_git(&known))
+            {
                 of_reads = cover(rule, end, true);
             }
         }
@@ -353,6 +355,7 @@ impl Ignore {
         let node = &mut self.nodes[at];
         match (kind, last) {
             (RuleKind::Pattern, Some(pattern)) => node.patterns.push((pattern.into(), rule)),
+            (RuleKind::Reads, _) if rule == RuleId::GIT => node.of_reads = Some(rule),
             (RuleKind::Reads, _) => drop(node.of_reads.get_or_insert(rule)),
             _ => drop(node.rule.get_or_insert(rule)),
         }

@@ -36,7 +36,9 @@ impl Counts {
     pub fn write(&mut self, rule: RuleId, topmost: &[u8]) {
         let count = self.of(rule);
         count.writes += 1;
-        if count.changed.len() < NAMED_PATHS && !count.changed.contains(topmost) {
+        // In a git directory only what no undo misses is left out: temporary files, and objects of which there are
+        // more copies.
+        if rule != RuleId::GIT && count.changed.len() < NAMED_PATHS && !count.changed.contains(topmost) {
             count.changed.insert(topmost.to_vec());
         }
     }

@@ -60,7 +60,9 @@ impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for ManifestDocument<'_, I
         object.put("format_version", &1)?;
         header(&mut object, self.header)?;
         object.put("files", &Records(self))?;
-        object.put("git_files", &*self.git_files.borrow())?;
+        let mut git_files = self.git_files.take();
+        git_files.sort_by(|one, other| one.path.cmp(&other.path));
+        object.put("git_files", &git_files)?;
         object.0.end()
     }
 }

@@ -405,7 +405,8 @@ fn the_topmost_rule_covers() {
     let ignore = Place::new().load("[\"/a/b\", \"/a\", \"/r/.git/x\"]");
     assert_eq!(rule(&ignore, "/a/b/c"), Some("/a"));
     assert_eq!(rule(&ignore, "/a/.git"), Some("/a"));
-    assert_eq!(rule(&ignore, "/r/.git/x"), Some(".git"));
+    assert_eq!(rule(&ignore, "/r/.git/x"), Some("/r/.git/x"));
+    assert_eq!(rule(&ignore, "/r/.git/y"), Some(".git"));
     assert_eq!(ignore.covering(b"/a/b/c").unwrap().topmost, b"/a");
 }
 
@@ -420,8 +421,8 @@ fn entry_of_reads_covers_what_is_not_changed_and_gives_way_to_others() {
         |path: &'static str| ignore.covering(path.as_bytes()).map(|cover| (cover.topmost, cover.of_reads));
     assert_eq!(found("/usr/bin/x"), Some((b"/usr".as_slice(), true)));
     assert_eq!(found("/usr/cache/x"), Some((b"/usr/cache".as_slice(), false)));
-    assert_eq!(found("/usr/src/.git/config"), Some((b"/usr/src/.git".as_slice(), false)));
-    assert_eq!(found("/usr/store/x"), Some((b"/usr/store".as_slice(), false)));
+    assert_eq!(found("/usr/src/.git/config"), Some((b"/usr/src/.git".as_slice(), true)));
+    assert_eq!(found("/usr/store/x"), Some((b"/usr/store".as_slice(), true)));
     assert_eq!(found("/opt/x/y"), Some((b"/opt".as_slice(), false)));
     assert_eq!(found("/srv/x"), Some((b"/srv".as_slice(), false)));
     assert_eq!(found("/usrs"), None);

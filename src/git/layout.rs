@@ -1,0 +1,83 @@
+//! Which part of a git directory a path is: gitrepository-layout(5).
+
+/// The objects directory that a path is in, and the path below it; none if the path has not the form of one.
+///
+/// A branch may be named `objects`, so the names below it are looked at, too.
+pub fn in_objects_directory(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    const NAME: &[u8] = b"/objects";
+    let ends = path.windows(NAME.len()).enumerate().rev().filter(|(_, window)| *window == NAME);
+    ends.map(|(start, _)| path.split_at(start + NAME.len())).find_map(|(directory, rest)| {
+        let below = match rest {
+            [] => rest,
+            [b'/', below @ ..] => below,
+            _ => return None,
+        };
+        let is_branch = directory.windows(6).any(|window| window == b"/refs/" || window == b"/logs/");
+        let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
+        let is_fan_out = first.len() == 2 && first.iter().all(u8::is_ascii_hexdigit);
+        let is_known = first.is_empty()
+            || is_fan_out
+            || matches!(first, b"pack" | b"info")
+            || first.starts_with(b"tmp_")
+            || first.starts_with(b"incoming-");
+        (is_known && !is_branch).then_some((directory, below))
+    })
+}
+
+/// Whether a path in a git directory is an object that Git is still writing, or one in quarantine.
+pub fn is_temporary_object(path: &[u8]) -> bool {
+    in_objects_directory(path).is_some_and(|(_, below)| {
+        below
+            .split(|byte| *byte == b'/')
+            .any(|component| component.starts_with(b"tmp_") || component.starts_with(b"incoming-"))
+    })
+}
+
+/// Whether a path below an objects directory is made from the objects alone: Git works without it, and makes it again.
+pub fn is_derived(below: &[u8]) -> bool {
+    let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    below == b"info/packs"
+        || below.starts_with(b"info/commit-graph")
+        || below.starts_with(b"pack/") && name.starts_with(b"multi-pack-index")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_objects_are_told_from_branches_named_alike() {
+        let found = |path: &'static str| {
+            in_objects_directory(path.as_bytes())
+                .map(|(directory, below)| [directory, below].map(|part| std::str::from_utf8(part).unwrap()))
+        };
+        assert_eq!(found("/r/.git/objects"), Some(["/r/.git/objects", ""]));
+        assert_eq!(found("/r/.git/objects/ab/cd"), Some(["/r/.git/objects", "ab/cd"]));
+        assert_eq!(found("/objects/.git/objects/pack/x"), Some(["/objects/.git/objects", "pack/x"]));
+        assert_eq!(found("/objects/.git/HEAD"), None);
+        assert_eq!(found("/r/.git/refs/heads/objects/ab"), None);
+        assert_eq!(found("/r/.git/logs/refs/heads/objects"), None);
+        assert_eq!(found("/r/.git/objects2/ab"), None);
+    }
+
+    #[test]
+    fn temporary_and_derived_files_are_known_by_their_names() {
+        for path in
+            ["ab/tmp_obj_x", "pack/tmp_pack_x", "tmp_objdir-incoming-x/pack/pack-1.pack", "incoming-x"]
+        {
+            assert!(is_temporary_object(&[b"/r/.git/objects/", path.as_bytes()].concat()), "{path}");
+        }
+        assert!(!is_temporary_object(b"/r/.git/objects/ab/cdef"));
+        assert!(!is_temporary_object(b"/r/.git/refs/heads/tmp_x"));
+        for (below, derived) in [
+            ("info/commit-graph", true),
+            ("info/commit-graphs/commit-graph-chain", true),
+            ("info/packs", true),
+            ("pack/multi-pack-index", true),
+            ("info/alternates", false),
+            ("pack/pack-1.idx", false),
+        ] {
+            assert_eq!(is_derived(below.as_bytes()), derived, "{below}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a recording does with Git's own state: which changes in git directories an undo does not miss.
+//!
+//! An object that was added harms nothing. One that was removed is needed only if the repository has no other copy: a
+//! loose object is judged when it is removed, a pack at the end, when its successor is there. An index that was written
+//! only to refresh its stat data is as before. Neighbours: `policy.rs` says what is in a git directory, `git` knows its
+//! layout, `finish.rs` makes records of the rest.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::fd::AsFd as _;
+
+use gix::ObjectId;
+use rustix::fs::MemfdFlags;
+
+use super::capture::{Capture, Held, SMALL, Ticket};
+use super::finish::after::After;
+use super::finish::put;
+use super::ledger::ids::NameId;
+use super::ledger::inodes::Stat;
+use super::ledger::protect::RemovedPackFile;
+use super::policy::ignore::RuleId;
+use super::recording::Recording;
+use crate::fs::{self, FileStat};
+use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
+use crate::snapshot::blobs::{Side, blob_key};
+use crate::snapshot::{BlobOmitted, FileRecord, FileType, Operation, Present, State};
+
+/// What is known of the changes in git directories.
+#[derive(Default)]
+pub struct GitStateChanges {
+    directories: HashMap<Vec<u8>, ObjectsDirectory, foldhash::fast::RandomState>,
+    /// The digest of the entries that each index had; none where it could not be read.
+    indexes: HashMap<NameId, Option<[u8; 32]>, foldhash::fast::RandomState>,
+    /// Objects that only a removed pack had.
+    pub extracted: Vec<ExtractedObject>,
+    /// The files of those packs.
+    taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
+}
+
+/// An object of a removed pack, as the loose object that brings it back.
+#[derive(Debug)]
+pub struct ExtractedObject {
+    path: Vec<u8>,
+    ticket: Ticket,
+    before: Present,
+    processes: Vec<u32>,
+}
+
+impl ExtractedObject {
+    /// The record of its path, which was there before as far as Git can tell.
+    pub fn record(&self, capture: &Capture) -> FileRecord {
+        let mut before = self.before.clone();
+        let outcome = capture.outcome(self.ticket, before.size);
+        put(&mut before, outcome);
+        let (before, after) = (State::Present(Box::new(before)), State::Absent { tombstone: true });
+        FileRecord {
+            is_git_state: true,
+            processes: self.processes.clone(),
+            ..FileRecord::new(&self.path, before, after, Operation::Delete.into())
+        }
+    }
+}
+
+/// What an undo needs of a removed pack.
+enum Needed {
+    /// Nothing: the repository has all of its objects.
+    Nothing,
+    /// All of it.
+    Pack,
+    /// Some objects.
+    Objects(RemovedPack, Vec<ObjectId>),
+}
+
+impl Recording {
+    /// Whether a path is that of a loose object which a pack of its repository has, too.
+    pub fn has_another_copy(&mut self, path: &[u8]) -> bool {
+        if self.policy.covering(path) != Some(RuleId::GIT) || self.ledger.names.find(path).is_some() {
+            return false;
+        }
+        let Some((directory, id)) = git::loose_object(path) else { return false };
+        let directories = &mut self.git_state.directories;
+        let objects =
+            directories.entry(directory.to_vec()).or_insert_with(|| ObjectsDirectory::open(directory));
+        objects.has_packed(&id)
+    }
+
+    /// Notes the entries of an index that a call may replace, once.
+    pub fn note_index(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
+        if self.ledger.names.get(name).is_git_state && stat.is_some() && GitFile::of(path) == GitFile::Index {
+            self.git_state.indexes.entry(name).or_insert_with(|| index_digest(path));
+        }
+    }
+
+    /// Whether a path was added to a repository that was there before, or is made from its objects alone.
+    pub(super) fn is_left_alone(&self, id: NameId) -> bool {
+        let name = self.ledger.names.get(id);
+        let Some((directory, below)) =
+            git::in_objects_directory(self.ledger.names.path(id)).filter(|_| name.is_git_state)
+        else {
+            return false;
+        };
+        let known = self.ledger.names.find(directory).map(|directory| self.ledger.names.get(directory));
+        let was_there = known.is_none_or(|known| known.before.is_some());
+        !below.is_empty()
+            && was_there
+            && (name.before.is_none() || git::is_derived(below))
+            && fs::lstat(directory).is_ok_and(|found| found.is_some())
+    }
+
+    /// Leaves out each index whose entries are as before, and each removed pack whose objects the repository still has.
+    pub(super) fn leave_out_unchanged_git_state(&mut self, afters: &mut Vec<(NameId, After)>) {
+        let names = &self.ledger.names;
+        let indexes = &self.git_state.indexes;
+        afters.retain(|(name, _)| {
+            let before = indexes.get(name).copied().flatten();
+            before.is_none() || index_digest(names.path(*name)) != before
+        });
+        let mut left_out: HashSet<NameId> = HashSet::new();
+        let mut packs: BTreeMap<(Vec<u8>, Vec<u8>), Vec<(NameId, RemovedPackFile)>> = BTreeMap::new();
+        for file in std::mem::take(&mut self.byte_store.removed_packs) {
+            let name = self.ledger.inodes.get(file.inode).name;
+            match name.and_then(|name| Some((name, git::pack_file(self.ledger.names.path(name))?))) {
+                Some((name, (directory, stem))) => {
+                    packs.entry((directory.to_vec(), stem.to_vec())).or_default().push((name, file));
+                }
+                None => self.protector().store_removed_pack(file),
+            }
+        }
+        let known: HashSet<NameId> = afters.iter().map(|(name, _)| *name).collect();
+        for ((directory, _), files) in packs {
+            let names = files.iter().map(|(name, _)| *name);
+            match self.needed_of(&directory, &files) {
+                Needed::Nothing => {
+                    left_out.extend(names);
+                    self.byte_store.removed_packs.extend(files.into_iter().map(|(_, file)| file));
+                }
+                Needed::Pack => {
+                    for (_, file) in files {
+                        self.protector().store_removed_pack(file);
+                    }
+                }
+                Needed::Objects(pack, ids) => {
+                    self.git_state.taken_apart.extend(names);
+                    for id in ids {
+                        self.extract(&directory, &pack, &id, &files, &known);
+                    }
+                }
+            }
+        }
+        let taken_apart = &self.git_state.taken_apart;
+        afters.retain(|(name, _)| !left_out.contains(name) && !taken_apart.contains(name));
+    }
+
+    fn needed_of(&mut self, directory: &[u8], files: &[(NameId, RemovedPackFile)]) -> Needed {
+        let find = |extension: &[u8]| {
+            let is_it = |name: &NameId| self.ledger.names.path(*name).ends_with(extension);
+            files.iter().find(|(name, _)| is_it(name)).and_then(|(_, file)| to_file(&file.held))
+        };
+        let (Some(pack), Some(index)) = (find(b".pack"), find(b".idx")) else { return Needed::Pack };
+        let Ok(pack) = RemovedPack::open(pack, index) else { return Needed::Pack };
+        let mut objects = ObjectsDirectory::open(directory);
+        let (missing, all) = (pack.missing(&mut objects), pack.count());
+        match missing.len() {
+            0 => Needed::Nothing,
+            // Then it is smaller than its objects one by one.
+            some if some * 2 >= all => Needed::Pack,
+            _ => Needed::Objects(pack, missing),
+        }
+    }
+
+    /// Stores an object of a removed pack as a loose one.
+    fn extract(
+        &mut self,
+        directory: &[u8],
+        pack: &RemovedPack,
+        id: &ObjectId,
+        files: &[(NameId, RemovedPackFile)],
+        known: &HashSet<NameId>,
+    ) {
+        let path = git::loose_path(directory, id);
+        let is_known = |name: NameId| known.contains(&name);
+        if self.ledger.names.find(&path).is_some_and(is_known)
+            || self.git_state.extracted.iter().any(|object| object.path == path)
+        {
+            return;
+        }
+        let held = self.loose(pack, id).unwrap_or(Held::Omitted(BlobOmitted::Unreadable));
+        let Some((name, like)) = files.first().map(|(name, file)| (name, file.inode)) else { return };
+        let like: &Stat = &self.ledger.inodes.get(like).before;
+        let mut before = Present::of(FileType::File, like);
+        (before.ino, before.nlink, before.size) = (0, 1, held.data_size());
+        let processes = self.ledger.names.get(*name).processes.named();
+        let key = blob_key(Side::Before, &path);
+        let admission = self.byte_store.admit(&key, &held);
+        let ticket = self.byte_store.capture.submit(key, held, None, admission, true);
+        self.git_state.extracted.push(ExtractedObject { path, ticket, before, processes });
+    }
+
+    /// The bytes of the loose object that has the same content as one of a pack.
+    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> Option<Held> {
+        let file = self.byte_store.capture.unnamed_file().ok()?;
+        pack.write_loose(id, &file).ok()?;
+        if file.metadata().ok()?.len() > SMALL {
+            return Some(Held::File(file));
+        }
+        let mut bytes = Vec::new();
+        (&file).seek(SeekFrom::Start(0)).ok()?;
+        (&file).read_to_end(&mut bytes).ok()?;
+        Some(Held::Bytes(bytes))
+    }
+}
+
+/// The digest of the entries of the index at `path`; none where it can't be read.
+fn index_digest(path: &[u8]) -> Option<[u8; 32]> {
+    let mut bytes = Vec::new();
+    fs::open_regular(path).ok()?.read_to_end(&mut bytes).ok()?;
+    git::index_digest(&bytes)
+}
+
+/// A file with these bytes that has no name.
+fn to_file(held: &Held) -> Option<File> {
+    match held {
+        Held::File(file) => file.try_clone().ok(),
+        Held::Bytes(bytes) => {
+            let memory = rustix::fs::memfd_create("pack", MemfdFlags::CLOEXEC).ok()?;
+            rustix::io::write(memory.as_fd(), bytes).ok().filter(|written| *written == bytes.len())?;
+            Some(memory.into())
+        }
+        Held::Omitted(_) => None,
+    }
+}

@@ -1,0 +1,231 @@
+//! Git's own state as the targets of a restore: what belongs to one repository, and what each file is to Git.
+//!
+//! A repository is put back whole or not at all, since a ref without its reflog, or HEAD without the index, is a state
+//! that was never there. Neighbours: `plan.rs` decides by it, `run.rs` holds repositories back.
+
+use std::collections::BTreeMap;
+
+use super::plan::{LeftReason, PlanInput, RestorePlan};
+use super::targets::{Choice, GitStateChoice, opposite};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::state;
+use crate::snapshot::{FileRecord, FileType};
+
+/// What is at the top of a git directory and has more beneath it (gitrepository-layout(5)).
+const TOP: [&[u8]; 8] =
+    [b"refs", b"logs", b"objects", b"hooks", b"info", b"reftable", b"worktrees", b"modules"];
+
+/// What a file of Git's own state is to Git.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitFile {
+    /// `HEAD` of the repository or of a linked worktree.
+    Head,
+    /// A loose ref, or a directory of such.
+    Ref,
+    /// `packed-refs`.
+    PackedRefs,
+    /// A reflog, or a directory of such.
+    Reflog,
+    /// `index`.
+    Index,
+    /// A configuration file.
+    Config,
+    /// A table of refs, or their list.
+    Reftable,
+    /// An object or a pack, or their directories.
+    Object,
+    /// What only the last command of a kind has left for reading, such as `COMMIT_EDITMSG`.
+    Message,
+    /// Anything else.
+    Other,
+}
+
+impl GitFile {
+    /// What the file at `path`, in a git directory, is.
+    pub fn of(path: &[u8]) -> GitFile {
+        let below = &path[git_directory(path).len()..];
+        let mut names = below.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let part = names.clone().find_map(|name| match name {
+            b"refs" => Some(GitFile::Ref),
+            b"logs" => Some(GitFile::Reflog),
+            b"objects" => Some(GitFile::Object),
+            b"reftable" => Some(GitFile::Reftable),
+            _ => None,
+        });
+        part.unwrap_or_else(|| match names.next_back() {
+            Some(b"HEAD") => GitFile::Head,
+            Some(b"packed-refs") => GitFile::PackedRefs,
+            Some(b"index") => GitFile::Index,
+            Some(b"config" | b"config.worktree") => GitFile::Config,
+            Some(b"COMMIT_EDITMSG" | b"TAG_EDITMSG" | b"FETCH_HEAD" | b"gc.log") => GitFile::Message,
+            _ => GitFile::Other,
+        })
+    }
+}
+
+/// The git directory that the state at `path` belongs to; a linked worktree and a submodule count to the repository
+/// whose git directory has theirs.
+///
+/// It may be gone, so the path alone tells: it ends with `.git`, or what is beneath it has the names that Git gives.
+pub fn git_directory(path: &[u8]) -> &[u8] {
+    let slashes = path.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/').map(|(at, _)| at);
+    let ends: Vec<usize> = slashes.chain([path.len()]).collect();
+    let name = |end: usize| {
+        let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        &path[start..end]
+    };
+    let first = |is_one: &dyn Fn(&[u8]) -> bool| ends.iter().copied().find(|end| is_one(name(*end)));
+    let above = |end: usize| end.saturating_sub(name(end).len() + 1);
+    let end = first(&|name| name == b".git")
+        .or_else(|| first(&|name| name.ends_with(b".git")))
+        .or_else(|| first(&|name| TOP.contains(&name)).map(above))
+        .unwrap_or_else(|| above(path.len()));
+    &path[..end]
+}
+
+/// Whether the state that `record` is to get could make Git run programs: hooks, configuration, and what leads to
+/// others' (a `.git` file, `commondir`, a symlink). From a foreign snapshot it is never taken.
+pub fn may_run_programs(record: &FileRecord, wanted: Side) -> bool {
+    let directory = git_directory(&record.path);
+    let below = &record.path[directory.len()..];
+    let of_type = |side| state(record, side).present().map(|present| present.file_type);
+    let is_directory = of_type(wanted).or(of_type(opposite(wanted))) == Some(FileType::Directory);
+    if below.is_empty() || of_type(wanted) == Some(FileType::Symlink) {
+        return !is_directory;
+    }
+    let is_ref =
+        directory.ends_with(b"/.git") && (below.starts_with(b"/refs/") || below.starts_with(b"/logs/"));
+    let names = || below.split(|byte| *byte == b'/');
+    let is_file = names().next_back().is_some_and(|last| {
+        matches!(last, b"config" | b"config.worktree" | b"commondir" | b"gitdir" | b"alternates")
+    });
+    !is_ref && !is_directory && (is_file || names().any(|name| name == b"hooks"))
+}
+
+/// Whether a directory that stays since it is not empty means nothing to Git.
+pub fn is_namespace(path: &[u8]) -> bool {
+    matches!(GitFile::of(path), GitFile::Ref | GitFile::Reflog | GitFile::Object)
+}
+
+/// Takes Git's own state out of `targets` where it was not chosen, and says of which git directories, and why.
+pub fn leave_unchosen(
+    files: &[FileRecord],
+    targets: &mut Vec<usize>,
+    choice: &dyn Choice,
+) -> BTreeMap<Vec<u8>, LeftReason> {
+    let mut left = BTreeMap::new();
+    targets.retain(|index| {
+        let record = &files[*index];
+        if !record.is_git_state {
+            return true;
+        }
+        let directory = git_directory(&record.path);
+        let why = match choice.git_state(&record.path, directory) {
+            GitStateChoice::Chosen => return true,
+            GitStateChoice::Unwanted => LeftReason::NoGit,
+            GitStateChoice::Unnamed => LeftReason::GitNotNamed,
+        };
+        left.entry(directory.to_vec()).or_insert(why);
+        false
+    });
+    left
+}
+
+/// The git directories of which something can't be put back, and what that is: nothing of these is put back.
+///
+/// Conflicts count if they are to be skipped; otherwise they are reported as such.
+pub fn held_back(
+    input: &PlanInput,
+    plan: &RestorePlan,
+    conflicts: &[(Vec<u8>, String)],
+) -> BTreeMap<Vec<u8>, LeftReason> {
+    let mut held = BTreeMap::new();
+    let find = |path: &[u8]| {
+        let found = input.files.binary_search_by(|record| record.path.as_slice().cmp(path));
+        found.ok().map(|index| &input.files[index]).filter(|record| record.is_git_state)
+    };
+    let reasons = plan.left.iter().map(|(path, why)| (path, why.to_string()));
+    let conflicts = conflicts.iter().map(|(path, why)| (path, why.clone()));
+    for (path, why) in conflicts.chain(reasons) {
+        let Some(record) = find(path) else { continue };
+        if input.policy.git_programs || !may_run_programs(record, input.wanted) {
+            let directory = git_directory(path).to_vec();
+            held.entry(directory).or_insert_with(|| LeftReason::GitState { path: path.clone(), why });
+        }
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::samples::{created, directory, present};
+    use crate::snapshot::{Present, State};
+
+    #[test]
+    fn a_repository_is_known_by_the_paths_in_it() {
+        for (path, expected) in [
+            ("/r/.git", "/r/.git"),
+            ("/r/.git/HEAD", "/r/.git"),
+            ("/r/.git/worktrees/w/HEAD", "/r/.git"),
+            ("/r/.git/modules/a/b/refs/heads/main", "/r/.git"),
+            ("/srv/x.git/HEAD", "/srv/x.git"),
+            ("/srv/x.git/refs/heads/a", "/srv/x.git"),
+            ("/srv/bare/HEAD", "/srv/bare"),
+            ("/srv/bare/refs/heads/a/b", "/srv/bare"),
+            ("/srv/bare/worktrees/w/logs/HEAD", "/srv/bare"),
+        ] {
+            let found = git_directory(path.as_bytes());
+            assert_eq!(std::str::from_utf8(found).unwrap(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_a_file_is_does_not_depend_on_where_the_repository_is() {
+        for (path, expected) in [
+            ("/r/.git/HEAD", GitFile::Head),
+            ("/r/.git/worktrees/w/HEAD", GitFile::Head),
+            ("/r/.git/refs/remotes/origin/HEAD", GitFile::Ref),
+            ("/r/.git/logs/HEAD", GitFile::Reflog),
+            ("/r/.git/logs/refs/heads/index", GitFile::Reflog),
+            ("/logs/.git/index", GitFile::Index),
+            ("/r/.git/modules/sub/index", GitFile::Index),
+            ("/srv/bare/packed-refs", GitFile::PackedRefs),
+            ("/r/.git/config", GitFile::Config),
+            ("/r/.git/refs/heads/config", GitFile::Ref),
+            ("/r/.git/COMMIT_EDITMSG", GitFile::Message),
+            ("/r/.git/MERGE_HEAD", GitFile::Other),
+            ("/r/.git/objects/ab/cd", GitFile::Object),
+        ] {
+            assert_eq!(GitFile::of(path.as_bytes()), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_could_run_programs_is_known_wherever_it_is() {
+        let file = || State::Present(Box::new(present(5)));
+        for (path, expected) in [
+            ("/r/.git/config", true),
+            ("/r/.git/config.worktree", true),
+            ("/r/.git/hooks/pre-commit", true),
+            ("/r/.git/modules/sub/config", true),
+            ("/r/.git/modules/refs/hooks/post-checkout", true),
+            ("/r/.git/worktrees/w/commondir", true),
+            ("/srv/bare/hooks/update", true),
+            ("/r/.git", true),
+            ("/r/.git/refs/heads/config", false),
+            ("/r/.git/logs/refs/heads/hooks/x", false),
+            ("/r/.git/HEAD", false),
+            ("/r/.git/index", false),
+        ] {
+            let record = created(path.as_bytes(), file());
+            assert_eq!(may_run_programs(&record, Side::After), expected, "{path}");
+            assert_eq!(may_run_programs(&record, Side::Before), expected, "removal of {path}");
+        }
+        let made = |path: &[u8], present| created(path, State::Present(Box::new(present)));
+        let symlink = Present { file_type: FileType::Symlink, ..present(1) };
+        assert!(may_run_programs(&made(b"/r/.git/modules", symlink), Side::After));
+        assert!(!may_run_programs(&made(b"/r/.git/hooks", directory()), Side::After));
+        assert!(!may_run_programs(&made(b"/r/.git", directory()), Side::After));
+    }
+}
