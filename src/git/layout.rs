@@ -17,22 +17,19 @@ pub fn in_objects_directory(path: &[u8]) -> Option<(&[u8], &[u8])> {
         let is_branch = directory.windows(6).any(|window| window == b"/refs/" || window == b"/logs/");
         let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
         let is_fan_out = first.len() == 2 && first.iter().all(u8::is_ascii_hexdigit);
-        let is_known = first.is_empty()
-            || is_fan_out
-            || matches!(first, b"pack" | b"info")
-            || first.starts_with(b"tmp_")
-            || first.starts_with(b"incoming-");
+        let is_known =
+            first.is_empty() || is_fan_out || matches!(first, b"pack" | b"info") || is_temporary(first);
         (is_known && !is_branch).then_some((directory, below))
     })
 }
 
 /// Whether a path in a git directory is an object that Git is still writing, or one in quarantine.
 pub fn is_temporary_object(path: &[u8]) -> bool {
-    in_objects_directory(path).is_some_and(|(_, below)| {
-        below
-            .split(|byte| *byte == b'/')
-            .any(|component| component.starts_with(b"tmp_") || component.starts_with(b"incoming-"))
-    })
+    in_objects_directory(path).is_some_and(|(_, below)| below.split(|byte| *byte == b'/').any(is_temporary))
+}
+
+fn is_temporary(component: &[u8]) -> bool {
+    [b"tmp_".as_slice(), b".tmp-", b"incoming-"].iter().any(|prefix| component.starts_with(prefix))
 }
 
 /// Whether a path below an objects directory is made from the objects alone: Git works without it, and makes it again.
@@ -77,9 +74,13 @@ mod tests {
 
     #[test]
     fn temporary_and_derived_files_are_known_by_their_names() {
-        for path in
-            ["ab/tmp_obj_x", "pack/tmp_pack_x", "tmp_objdir-incoming-x/pack/pack-1.pack", "incoming-x"]
-        {
+        for path in [
+            "ab/tmp_obj_x",
+            "pack/tmp_pack_x",
+            "pack/.tmp-12-pack-ab.idx",
+            "tmp_objdir-incoming-x/pack/pack-1.pack",
+            "incoming-x",
+        ] {
             assert!(is_temporary_object(&[b"/r/.git/objects/", path.as_bytes()].concat()), "{path}");
         }
         assert!(!is_temporary_object(b"/r/.git/objects/ab/cdef"));
