@@ -53,7 +53,7 @@ use gix::ObjectId;
 
 pub use databases::ObjectDatabases;
 pub use error::Error;
-pub use layout::{in_objects_directory, is_derived, is_temporary_object};
+pub use layout::{in_objects_directory, is_left_alone, is_temporary_object};
 pub use objects::BlobHasher;
 pub use packed_refs::merge_packed_refs;
 pub use paths::below;

@@ -1,5 +1,7 @@
 //! Which part of a git directory a path is: gitrepository-layout(5).
 
+use crate::fs;
+
 /// The objects directory that a path is in, and the path below it; none if the path has not the form of one.
 ///
 /// A branch may be named `objects`, so the names below it are looked at, too.
@@ -36,6 +38,19 @@ pub fn is_derived(below: &[u8]) -> bool {
     below == b"info/packs"
         || below.starts_with(b"info/commit-graph")
         || below.starts_with(b"pack/") && name.starts_with(b"multi-pack-index")
+}
+
+/// Whether an undo does not miss what became of `path`, in a git directory: it was added to the objects of a repository
+/// that was there before and is there now, or is made from them alone.
+///
+/// `existed` says whether a path was there before.
+pub fn is_left_alone(path: &[u8], existed: impl Fn(&[u8]) -> bool) -> bool {
+    in_objects_directory(path).is_some_and(|(directory, below)| {
+        !below.is_empty()
+            && existed(directory)
+            && (!existed(path) || is_derived(below))
+            && fs::lstat(directory).is_ok_and(|found| found.is_some())
+    })
 }
 
 #[cfg(test)]
