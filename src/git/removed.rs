@@ -174,9 +174,20 @@ impl RemovedPack {
         Ok(RemovedPack { pack, index })
     }
 
-    /// How many objects it has.
-    pub fn count(&self) -> usize {
-        self.index.num_objects() as usize
+    /// Its length in bytes.
+    pub fn length(&self) -> u64 {
+        self.pack.data_len() as u64
+    }
+
+    /// How many of its bytes these objects take, compressed and as differences from others.
+    pub fn size_of(&self, ids: &[ObjectId]) -> u64 {
+        let starts = self.index.sorted_offsets();
+        let end_of = |start: u64| starts.get(starts.partition_point(|other| *other <= start)).copied();
+        let sizes = ids.iter().filter_map(|id| {
+            let start = self.index.pack_offset_at_index(self.index.lookup(id)?);
+            Some(end_of(start).unwrap_or(self.length()).saturating_sub(start))
+        });
+        sizes.sum()
     }
 
     /// The ids of its objects, sorted.
