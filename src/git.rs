@@ -34,11 +34,13 @@ mod index;
 mod layout;
 mod objects;
 mod open;
+mod packed_refs;
 mod paths;
 mod patterns;
 mod pending;
 mod repository;
 mod settings;
+mod state;
 mod tree;
 
 use std::collections::HashSet;
@@ -53,8 +55,10 @@ pub use databases::ObjectDatabases;
 pub use error::Error;
 pub use layout::{in_objects_directory, is_derived, is_temporary_object};
 pub use objects::BlobHasher;
+pub use packed_refs::merge_packed_refs;
 pub use paths::below;
 pub use pending::*;
+pub use state::{GitFile, git_dir_of, reference_name, same_index};
 
 use crate::fs::FileStat;
 use directories::{Directories, DirectoryId, Holder};

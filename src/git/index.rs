@@ -183,7 +183,7 @@ impl Index {
     }
 }
 
-fn decode(data: &[u8], hash: gix::hash::Kind) -> Option<State> {
+pub(super) fn decode(data: &[u8], hash: gix::hash::Kind) -> Option<State> {
     // A second thread would save milliseconds only.
     let options = decode::Options { thread_limit: Some(1), ..Default::default() };
     let unused = State::new(hash).timestamp();

@@ -19,7 +19,7 @@ const ALONE: &str = "AGENT_SNAPSHOT_TEST_GIT_HOME";
 
 /// Runs `body` in a process of its own: HOME is read from the environment, and it must be neither
 /// that of the developer nor that of another test.
-fn alone(test: &str, body: impl FnOnce(&Fixture)) {
+pub(in crate::git) fn alone(test: &str, body: impl FnOnce(&Fixture)) {
     if let Some(home) = std::env::var_os(ALONE) {
         let root = PathBuf::from(home).join("work");
         return body(&Fixture { root });
@@ -61,11 +61,11 @@ macro_rules! facts {
         })*
     };
 }
-use facts;
+pub(in crate::git) use facts;
 
-struct Fixture {
+pub(in crate::git) struct Fixture {
     /// An empty directory for whatever the test makes.
-    root: PathBuf,
+    pub(in crate::git) root: PathBuf,
 }
 
 impl Fixture {
@@ -102,7 +102,7 @@ impl Fixture {
     }
 
     /// Runs a shell script in the fixture's directory.
-    fn sh(&self, script: &str) {
+    pub(in crate::git) fn sh(&self, script: &str) {
         let out = Command::new("sh")
             .args(["-euc", script])
             .current_dir(&self.root)
@@ -124,7 +124,7 @@ impl Fixture {
         assert!(out.status.success(), "{script}\n{}", String::from_utf8_lossy(&out.stderr));
     }
 
-    fn path(&self, relative: &str) -> PathBuf {
+    pub(in crate::git) fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative)
     }
 }

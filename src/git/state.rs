@@ -1,0 +1,240 @@
+//! Git's own state: what the files of a git directory are, and when two versions of one say the same.
+//!
+//! Everything here is decided by paths and bytes; nothing is opened. Neighbours: `removed.rs` has the objects
+//! that were removed; `index.rs` asks the index of an open repository.
+
+use std::io;
+
+use gix::index::State;
+use gix::index::entry::Flags;
+
+use super::index;
+use super::open::ENTRIES;
+use super::paths::components;
+
+/// Entries of a git directory beside [`ENTRIES`].
+const OTHER_ENTRIES: [&[u8]; 9] = [
+    b"AUTO_MERGE",
+    b"BISECT_EXPECTED_REV",
+    b"BISECT_LOG",
+    b"rebase-apply",
+    b"rebase-merge",
+    b"reftable",
+    b"rr-cache",
+    b"sequencer",
+    b"shallow",
+];
+
+/// What a file of a git directory is, as `gitrepository-layout(5)` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GitFile {
+    /// `.git` itself: the directory, or the file or symlink that names another one.
+    DotGit,
+    /// `HEAD`, also that of a linked worktree or a submodule.
+    Head,
+    /// Another reference beside `HEAD`: `ORIG_HEAD`, `MERGE_HEAD` and the like.
+    PseudoRef,
+    /// A loose reference below `refs/`, the stash included.
+    Ref,
+    /// `packed-refs`.
+    PackedRefs,
+    /// A reflog below `logs/`.
+    Reflog,
+    /// A file of a reference database in the reftable format.
+    Reftable,
+    /// The index.
+    Index,
+    /// The shared part of a split index.
+    SharedIndex,
+    /// `config`, `config.worktree`, or `commondir`, which says where the first is.
+    Config,
+    /// `hooks`, or anything below it.
+    Hook,
+    /// An object in a file of its own.
+    LooseObject,
+    /// A pack, or another file in `objects/pack`.
+    Pack,
+    /// A lock, which Git renames to the file that it locks.
+    Lock,
+    /// Anything else: messages, the state of a merge or a rebase, exclude rules, directories.
+    Other,
+}
+
+impl GitFile {
+    /// Tells what `path` is: the absolute path of a git directory's file, or of `.git` itself.
+    ///
+    /// The root of a git directory without a component `.git` is found by the names below it.
+    pub fn of(path: &[u8]) -> GitFile {
+        split(path).1
+    }
+}
+
+/// The git directory that `path` is in: the own one of a linked worktree or a submodule. None where it can't
+/// be told from the path.
+pub fn git_dir_of(path: &[u8]) -> Option<&[u8]> {
+    split(path).0
+}
+
+/// The name of the reference whose loose file is at `path`, such as `refs/heads/main` or `HEAD`.
+pub fn reference_name(path: &[u8]) -> Option<&[u8]> {
+    let (Some(directory), GitFile::Head | GitFile::PseudoRef | GitFile::Ref) = split(path) else {
+        return None;
+    };
+    path.strip_prefix(directory)?.strip_prefix(b"/")
+}
+
+/// The git directory of `path`, where it can be told, and what `path` is there.
+fn split(path: &[u8]) -> (Option<&[u8]>, GitFile) {
+    let parts: Vec<(&[u8], &[u8])> = components(path).collect();
+    let names: Vec<&[u8]> = parts.iter().map(|(name, _)| *name).collect();
+    let directory = |root: usize| root.checked_sub(1).and_then(|at| parts.get(at)).map(|(_, path)| *path);
+    // The last one: a repository may be in the directory of another one, and no reference has this name.
+    if let Some(at) = names.iter().rposition(|name| *name == b".git") {
+        let (inner, file) = inside(&names[at + 1..]);
+        return (directory(at + 1 + inner), file.unwrap_or(GitFile::Other));
+    }
+    let is_bare = |at: &usize| names.get(at - 1).is_some_and(|name| name.ends_with(b".git"));
+    let known = |at: usize| {
+        let (inner, file) = inside(&names[at..]);
+        file.map(|file| (directory(at + inner), file))
+    };
+    (1..names.len())
+        .filter(is_bare)
+        .find_map(known)
+        .or_else(|| (0..names.len()).filter(|at| is_typical(&names[*at..])).find_map(known))
+        .unwrap_or_else(|| {
+            // Taken for a hook when in doubt: it may be one that a hook runs.
+            let hooks = names.iter().rposition(|name| *name == b"hooks");
+            (hooks.and_then(directory), hooks.map_or(GitFile::Other, |_| GitFile::Hook))
+        })
+}
+
+/// What the path of these `names` in a git directory is, none where Git makes no such file there; and how
+/// many of them lead to a git directory inside of that one.
+fn inside(names: &[&[u8]]) -> (usize, Option<GitFile>) {
+    let mut skipped = 0;
+    loop {
+        let names = &names[skipped..];
+        skipped += match names {
+            [b"worktrees", _, _, ..] => 2,
+            // The name of a submodule is one component or more.
+            [b"modules", _, rest @ ..] => match rest.iter().position(|name| is_entry(name)) {
+                Some(at) => 2 + at,
+                None => return (skipped, None),
+            },
+            _ => return (skipped, entry(names)),
+        };
+    }
+}
+
+/// The same of names that don't lead to another git directory.
+fn entry(names: &[&[u8]]) -> Option<GitFile> {
+    Some(match names {
+        [] => GitFile::DotGit,
+        [b"hooks", ..] => GitFile::Hook,
+        [b"objects", b"pack", name] if !is_lock(name) => GitFile::Pack,
+        [b"objects", fan, rest] if is_loose(fan, rest) => GitFile::LooseObject,
+        // `git-check-ref-format(1)`: no component of a reference ends so.
+        [.., name] if is_lock(name) => GitFile::Lock,
+        [b"refs", _, ..] => GitFile::Ref,
+        [b"logs", _, ..] => GitFile::Reflog,
+        [b"reftable", _] => GitFile::Reftable,
+        [b"HEAD"] => GitFile::Head,
+        [b"index"] => GitFile::Index,
+        [b"packed-refs"] => GitFile::PackedRefs,
+        [b"config" | b"config.worktree" | b"commondir"] => GitFile::Config,
+        // It is no reference: it lists several.
+        [b"FETCH_HEAD"] => GitFile::Other,
+        [b"AUTO_MERGE" | b"BISECT_EXPECTED_REV"] => GitFile::PseudoRef,
+        [name] if name.ends_with(b"_HEAD") => GitFile::PseudoRef,
+        [name] if name.starts_with(b"sharedindex.") => GitFile::SharedIndex,
+        [name, ..] if is_entry(name) => GitFile::Other,
+        _ => return None,
+    })
+}
+
+/// Whether Git makes an entry of this name in a git directory.
+fn is_entry(name: &[u8]) -> bool {
+    let name = name.strip_suffix(b".lock").unwrap_or(name);
+    ENTRIES.iter().any(|entry| entry.as_bytes() == name)
+        || OTHER_ENTRIES.contains(&name)
+        || name.ends_with(b"_HEAD")
+        || name.starts_with(b"sharedindex.")
+}
+
+fn is_lock(name: &[u8]) -> bool {
+    name.ends_with(b".lock")
+}
+
+/// Whether `fan`/`rest` is the name of a loose object's file, in hexadecimal.
+fn is_loose(fan: &[u8], rest: &[u8]) -> bool {
+    let is_hex = |name: &[u8]| name.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    fan.len() == 2 && matches!(rest.len(), 38 | 62) && is_hex(fan) && is_hex(rest)
+}
+
+/// Whether these names, of which the first may be in any directory, are unlikely outside of a git directory.
+fn is_typical(names: &[&[u8]]) -> bool {
+    match names {
+        [b"refs", kind, ..] | [b"logs", b"refs", kind, ..] => matches!(
+            *kind,
+            b"bisect"
+                | b"heads"
+                | b"notes"
+                | b"original"
+                | b"prefetch"
+                | b"remotes"
+                | b"replace"
+                | b"rewritten"
+                | b"stash"
+                | b"tags"
+                | b"worktree"
+        ),
+        [b"objects", fan, rest] => *fan == b"pack" || *fan == b"info" || is_loose(fan, rest),
+        [b"worktrees" | b"modules", _, _, ..] => true,
+        [b"logs", b"HEAD"] | [b"hooks" | b"reftable" | b"info", _] | [_] => true,
+        _ => false,
+    }
+}
+
+/// Whether two versions of an index have the same entries: path, mode, object, stage and flags. Stat data and
+/// extensions don't count.
+///
+/// False when one can't be parsed. The parts of a split index must name the same shared index and replace and
+/// delete the same entries of it.
+pub fn same_index(one: &[u8], other: &[u8]) -> bool {
+    if one == other {
+        return true;
+    }
+    // The length of the checksum at the end tells the kind of hash: only with the right one can it be parsed.
+    [gix::hash::Kind::Sha1, gix::hash::Kind::Sha256]
+        .into_iter()
+        .find_map(|hash| Some((index::decode(one, hash)?, index::decode(other, hash)?)))
+        .is_some_and(|(one, other)| same_entries(&one, &other) && same_link(&one, &other))
+}
+
+fn same_entries(one: &State, other: &State) -> bool {
+    let counted = Flags::STAGE_MASK | Flags::ASSUME_VALID | Flags::SKIP_WORKTREE | Flags::INTENT_TO_ADD;
+    let key = |state: &State, entry: &gix::index::Entry| {
+        (entry.mode, entry.id, entry.flags & counted, entry.path(state).to_owned())
+    };
+    let (ones, others) = (one.entries(), other.entries());
+    ones.len() == others.len()
+        && ones.iter().zip(others).all(|(entry, twin)| key(one, entry) == key(other, twin))
+}
+
+/// Whether both have the same link to the shared part of a split index, or none.
+fn same_link(one: &State, other: &State) -> bool {
+    // The bitmaps can only be compared as bytes.
+    let bytes = |state: &State| -> io::Result<Option<Vec<u8>>> {
+        let Some(link) = state.link() else { return Ok(None) };
+        let mut bytes = link.shared_index_checksum.as_slice().to_vec();
+        for bitmap in link.bitmaps.iter().flat_map(|both| [&both.delete, &both.replace]) {
+            bitmap.write_to(&mut bytes)?;
+        }
+        Ok(Some(bytes))
+    };
+    matches!((bytes(one), bytes(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests;
