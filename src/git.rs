@@ -37,7 +37,7 @@ mod open;
 mod packed_refs;
 mod paths;
 mod patterns;
-mod pending;
+mod removed;
 mod repository;
 mod settings;
 mod state;
@@ -53,16 +53,17 @@ use gix::ObjectId;
 
 pub use databases::ObjectDatabases;
 pub use error::Error;
-pub use layout::{in_objects_directory, is_derived, is_temporary_object};
+pub use layout::{in_objects_directory, is_left_alone, is_temporary_object};
 pub use objects::BlobHasher;
 pub use packed_refs::merge_packed_refs;
 pub use paths::below;
-pub use pending::*;
-pub use state::{GitFile, git_dir_of, reference_name, same_index};
+pub use removed::{ObjectsDirectory, RemovedPack, loose_object, loose_path, pack_file};
+pub use state::{GitFile, git_dir_of, index_digest, reference_name, same_index};
 
 use crate::fs::FileStat;
 use directories::{Directories, DirectoryId, Holder};
 use edited::Edited;
+pub use open::HeadBranch;
 use open::{OpenRepository, changes_answers};
 use paths::{components, name_length, without_slash};
 use patterns::Patterns;
@@ -112,6 +113,10 @@ pub struct ObservedRepository {
     pub dirty: bool,
     /// The commit of the head now, where it is another one.
     pub head_after: Option<ObjectId>,
+    /// The branch at first.
+    pub branch: HeadBranch,
+    /// The branch now, where it is another one.
+    pub branch_after: Option<HeadBranch>,
 }
 
 const _: () = assert!(size_of::<GitFacts>() <= 40);
@@ -238,16 +243,21 @@ impl Repositories {
             let moved = self.guarded(|all| {
                 let repository = all.repositories.get(at)?;
                 all.busy = u32::try_from(at).ok();
-                let now = repository.head_now();
-                now.filter(|now| repository.head.commit() != Some(*now))
+                let (commit, branch) = repository.head_now();
+                let commit = commit.filter(|now| repository.head.commit() != Some(*now));
+                let is_known = ![&branch, &repository.branch].contains(&&HeadBranch::Unknown);
+                Some((commit, (is_known && branch != repository.branch).then_some(branch)))
             });
+            let (head_after, branch_after) = moved.unwrap_or_default();
             let repository = &self.repositories[at];
             if repository.observed {
                 list.push(ObservedRepository {
                     root: repository.opened.root.clone().unwrap_or_default(),
                     head: repository.head.commit(),
                     dirty: repository.dirty,
-                    head_after: moved,
+                    head_after,
+                    branch: repository.branch.clone(),
+                    branch_after,
                 });
             }
         }
@@ -311,7 +321,7 @@ impl Repositories {
 
     /// The facts of the root directory of the working tree `own`, which is inside of `outer` or of none.
     fn root_of_tree(&mut self, own: u32, outer: Holder, path: &[u8]) -> Option<GitFacts> {
-        let checked_out = self.repositories.get(own as usize)?.head_now();
+        let (checked_out, _) = self.repositories.get(own as usize)?.head_now();
         if let Some(outer) = outer
             && let Some(repository) = self.current(outer)
             && let Some(relative) = repository.opened.root.as_deref().and_then(|root| below(path, root))

@@ -149,13 +149,13 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
     Ok(())
 }
 
-/// `+2 ~1 -3`: created, changed, deleted.
+/// `+2 ~1 -3 git`: created, changed, deleted, and Git's own state.
 fn changes(entry: &Entry) -> String {
     let counts = entry.changes;
     let parts = [('+', counts.created), ('~', counts.changed), ('-', counts.deleted)];
-    let parts: Vec<_> =
-        parts.iter().filter(|(_, count)| *count > 0).map(|(sign, count)| format!("{sign}{count}")).collect();
-    parts.join(" ")
+    let parts = parts.iter().filter(|(_, count)| *count > 0).map(|(sign, count)| format!("{sign}{count}"));
+    let git = counts.git.then(|| "git".to_owned());
+    parts.chain(git).collect::<Vec<_>>().join(" ")
 }
 
 fn marks(entry: &Entry, is_undone: bool) -> Vec<&'static str> {

@@ -1,10 +1,11 @@
 //! `show`: shows what a command did, as text or as JSON.
 //!
 //! `list.rs` sorts the records into groups, `fold.rs` shortens long groups, `rows.rs` writes them,
-//! `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs` writes
+//! `git.rs` tells what became of Git's own state, `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs` writes
 //! the JSON.
 
 mod fold;
+mod git;
 mod header;
 mod json;
 mod list;
@@ -59,8 +60,9 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
 
 fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console) -> anyhow::Result<()> {
     let is_asked = filter.is_of_status() || filter.is_of_place();
+    let git_changes = if is_asked { Vec::new() } else { git::git_changes(snapshot) };
     if !is_asked {
-        header::write(snapshot, args.long, console)?;
+        header::write(snapshot, &git_changes, args.long, console)?;
     }
     if args.processes {
         if !is_asked {
@@ -83,9 +85,12 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
         }
     }
     let has_lines = groups.iter().any(|(group, _)| is_asked || *group != PathGroup::Existence);
-    let is_change = |(group, _): &(PathGroup, _)| !matches!(group, PathGroup::Read | PathGroup::Existence);
+    let is_change = |(group, _): &(PathGroup, _)| {
+        !matches!(group, PathGroup::GitState | PathGroup::Read | PathGroup::Existence)
+    };
     if !is_asked && !groups.iter().any(is_change) {
-        writeln!(console, "\nNothing was changed.")?;
+        let what = if git_changes.is_empty() { "Nothing" } else { "Nothing but Git's own state" };
+        writeln!(console, "\n{what} was changed.")?;
     }
     if has_lines && (!is_asked || args.processes) {
         writeln!(console)?;

@@ -65,6 +65,26 @@ pub(super) enum GitHead {
     Unknown,
 }
 
+/// Which branch `HEAD` is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeadBranch {
+    /// The branch with this short name, which may have no commit yet.
+    Named(String),
+    /// It is a commit.
+    Detached,
+    /// It can't be understood.
+    Unknown,
+}
+
+impl HeadBranch {
+    /// The branch of a symbolic `HEAD`.
+    fn named(target: &gix::refs::FullNameRef) -> HeadBranch {
+        let name = target.as_bstr();
+        let short = name.strip_prefix(b"refs/heads/").unwrap_or(name);
+        String::from_utf8(short.to_vec()).map_or(HeadBranch::Unknown, HeadBranch::Named)
+    }
+}
+
 impl GitHead {
     /// The commit.
     pub(super) fn commit(self) -> Option<ObjectId> {
@@ -126,27 +146,37 @@ impl OpenRepository {
         path_of(self.root.as_deref().unwrap_or_default())
     }
 
-    /// What `HEAD` is now.
-    pub(super) fn head(&self) -> GitHead {
+    /// What `HEAD` is now, and its branch.
+    pub(super) fn head(&self) -> (GitHead, HeadBranch) {
+        let mut branch = HeadBranch::Unknown;
         if self.settings.foreign_references
             || !references_are_harmless(self.git.git_dir(), self.git.common_dir())
         {
-            return GitHead::Unknown;
+            return (GitHead::Unknown, branch);
         }
         // Not peeled by gix: the commit may be in a pack that is newer than the open repository.
         let mut name: gix::refs::FullName = "HEAD".try_into().expect("a valid name");
         for _ in 0..=DEPTH {
+            let is_first = name.as_bstr() == "HEAD";
             let target = match self.git.try_find_reference(name.as_ref()) {
                 Ok(Some(reference)) => reference.detach().target,
-                Ok(None) => return GitHead::Unborn,
-                Err(_) => return GitHead::Unknown,
+                Ok(None) => return (GitHead::Unborn, branch),
+                Err(_) => return (GitHead::Unknown, branch),
             };
             match target {
-                Target::Symbolic(next) => name = next,
-                Target::Object(id) => return GitHead::Commit(id, self.tree_of(id)),
+                Target::Symbolic(next) => {
+                    if is_first {
+                        branch = HeadBranch::named(next.as_ref());
+                    }
+                    name = next;
+                }
+                Target::Object(id) => {
+                    let branch = if is_first { HeadBranch::Detached } else { branch };
+                    return (GitHead::Commit(id, self.tree_of(id)), branch);
+                }
             }
         }
-        GitHead::Unknown
+        (GitHead::Unknown, branch)
     }
 
     fn tree_of(&self, commit: ObjectId) -> Option<ObjectId> {

@@ -12,7 +12,7 @@ use super::convert::{self, Conversion, Eol};
 use super::error::Error;
 use super::index::{Index, IndexEntry, Lookup};
 use super::objects::{self, has_harmless_file};
-use super::open::{GitHead, OpenRepository};
+use super::open::{GitHead, HeadBranch, OpenRepository};
 use super::patterns::{Global, Patterns};
 use super::tree::TreeCache;
 use crate::fs::{self, FileStat, Signature};
@@ -41,6 +41,8 @@ pub(super) struct Repository {
     pub(super) opened: OpenRepository,
     /// The commit at the first observation, and what its tree holds.
     pub(super) head: GitHead,
+    /// The branch at the first observation.
+    pub(super) branch: HeadBranch,
     /// Whether a path of it was classified, or a change of its own files reported.
     pub(super) observed: bool,
     /// Whether a tracked path was dirty when it was first observed.
@@ -75,9 +77,10 @@ enum HeadEntry {
 impl Repository {
     /// Takes an opened repository; what its `HEAD` is now will be its first one.
     pub(super) fn new(opened: OpenRepository) -> Repository {
-        let head = opened.head();
+        let (head, branch) = opened.head();
         Repository {
             head,
+            branch,
             observed: false,
             dirty: false,
             generation: 0,
@@ -150,9 +153,10 @@ impl Repository {
         global.directory(parent, &opened.root_path(), relative, &mut indexed)
     }
 
-    /// The commit of `HEAD` now.
-    pub(super) fn head_now(&self) -> Option<ObjectId> {
-        self.opened.head().commit()
+    /// The commit of `HEAD` now, and its branch.
+    pub(super) fn head_now(&self) -> (Option<ObjectId>, HeadBranch) {
+        let (head, branch) = self.opened.head();
+        (head.commit(), branch)
     }
 
     /// Classifies the root of a submodule, `relative` in this working tree, whose own `HEAD` is

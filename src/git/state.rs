@@ -3,10 +3,8 @@
 //! Everything here is decided by paths and bytes; nothing is opened. Neighbours: `removed.rs` has the objects
 //! that were removed; `index.rs` asks the index of an open repository.
 
-use std::io;
-
-use gix::index::State;
 use gix::index::entry::Flags;
+use sha2::{Digest as _, Sha256};
 
 use super::index;
 use super::open::ENTRIES;
@@ -202,38 +200,34 @@ fn is_typical(names: &[&[u8]]) -> bool {
 /// False when one can't be parsed. The parts of a split index must name the same shared index and replace and
 /// delete the same entries of it.
 pub fn same_index(one: &[u8], other: &[u8]) -> bool {
-    if one == other {
-        return true;
-    }
+    one == other || index_digest(one).is_some_and(|digest| index_digest(other) == Some(digest))
+}
+
+/// A digest of the entries of an index, equal for two that [`same_index`] takes for the same; none if it can't be
+/// parsed.
+pub fn index_digest(bytes: &[u8]) -> Option<[u8; 32]> {
     // The length of the checksum at the end tells the kind of hash: only with the right one can it be parsed.
-    [gix::hash::Kind::Sha1, gix::hash::Kind::Sha256]
-        .into_iter()
-        .find_map(|hash| Some((index::decode(one, hash)?, index::decode(other, hash)?)))
-        .is_some_and(|(one, other)| same_entries(&one, &other) && same_link(&one, &other))
-}
-
-fn same_entries(one: &State, other: &State) -> bool {
+    let kinds = [gix::hash::Kind::Sha1, gix::hash::Kind::Sha256];
+    let index = kinds.into_iter().find_map(|hash| index::decode(bytes, hash))?;
     let counted = Flags::STAGE_MASK | Flags::ASSUME_VALID | Flags::SKIP_WORKTREE | Flags::INTENT_TO_ADD;
-    let key = |state: &State, entry: &gix::index::Entry| {
-        (entry.mode, entry.id, entry.flags & counted, entry.path(state).to_owned())
-    };
-    let (ones, others) = (one.entries(), other.entries());
-    ones.len() == others.len()
-        && ones.iter().zip(others).all(|(entry, twin)| key(one, entry) == key(other, twin))
-}
-
-/// Whether both have the same link to the shared part of a split index, or none.
-fn same_link(one: &State, other: &State) -> bool {
-    // The bitmaps can only be compared as bytes.
-    let bytes = |state: &State| -> io::Result<Option<Vec<u8>>> {
-        let Some(link) = state.link() else { return Ok(None) };
+    let mut digest = Sha256::new();
+    for entry in index.entries() {
+        digest.update(entry.mode.bits().to_le_bytes());
+        digest.update((entry.flags & counted).bits().to_le_bytes());
+        digest.update(entry.id.as_slice());
+        digest.update(entry.path(&index).iter().as_slice());
+        digest.update([0]);
+    }
+    if let Some(link) = index.link() {
+        // The bitmaps can only be compared as bytes.
         let mut bytes = link.shared_index_checksum.as_slice().to_vec();
         for bitmap in link.bitmaps.iter().flat_map(|both| [&both.delete, &both.replace]) {
-            bitmap.write_to(&mut bytes)?;
+            bitmap.write_to(&mut bytes).ok()?;
         }
-        Ok(Some(bytes))
-    };
-    matches!((bytes(one), bytes(other)), (Ok(one), Ok(other)) if one == other)
+        digest.update([1]);
+        digest.update(bytes);
+    }
+    Some(digest.finalize().into())
 }
 
 #[cfg(test)]

@@ -86,13 +86,16 @@ pub enum EntryState {
     Unrecovered,
 }
 
-/// How many paths a recording changed.
+/// How many paths a recording changed, and whether Git's own state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the words say it")]
 pub struct ChangeCounts {
     pub created: u64,
     pub changed: u64,
     pub deleted: u64,
+    /// Whether Git's own state was changed; it is not counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub git: bool,
 }
 
 impl ChangeCounts {
@@ -117,12 +120,19 @@ impl Changes {
             return;
         }
         match effect {
+            effect if record.is_git_state => {
+                if !effect.lasts() {
+                    return;
+                }
+                self.counts.git = true;
+            }
             PathEffect::Created => self.counts.created += 1,
             PathEffect::Changed => self.counts.changed += 1,
             PathEffect::Deleted => self.counts.deleted += 1,
             PathEffect::Temporary | PathEffect::Unaltered | PathEffect::None => return,
         }
-        let parent = directory_above(&record.path);
+        let parent =
+            if record.is_git_state { git_directory(&record.path) } else { directory_above(&record.path) };
         if !self.places.iter().any(|place| is_at_or_below(parent, &place.0)) {
             self.places.retain(|place| !is_at_or_below(&place.0, parent));
             self.places.insert(ByteText(parent.to_vec()));
@@ -136,6 +146,13 @@ impl Changes {
             self.places.insert(ByteText(above));
         }
     }
+}
+
+/// The git directory that a path of Git's own state is in, where its name tells it, or the directory above the path.
+fn git_directory(path: &[u8]) -> &[u8] {
+    let name = b"/.git";
+    let start = path.windows(name.len() + 1).position(|part| part == b"/.git/");
+    start.map_or_else(|| directory_above(path), |start| &path[..start + name.len()])
 }
 
 /// The directory above a path; of `/` itself.
@@ -288,4 +305,44 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
     let mut last = [0];
     file.read_exact(&mut last)?;
     Ok(last == *b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::samples::{created, header, present};
+    use crate::snapshot::{FileRecord, State};
+
+    fn entry(paths: &[(&str, bool)]) -> Entry {
+        let mut changes = Changes::default();
+        for (path, is_git_state) in paths {
+            let record = created(path.as_bytes(), State::Present(Box::new(present(1))));
+            let record = FileRecord { is_git_state: *is_git_state, ..record };
+            changes.add(&record, PathEffect::of(&record));
+        }
+        Entry::new(&header(), changes)
+    }
+
+    #[test]
+    fn a_change_of_gits_own_state_is_a_change_and_not_counted() {
+        let refs = [("/repo/.git/refs/heads/a", true), ("/repo/.git/logs/refs/heads/a", true)];
+        let entry = entry(&refs);
+        assert!(entry.changes.any());
+        assert_eq!(entry.changes, ChangeCounts { git: true, ..ChangeCounts::default() });
+        assert_eq!(entry.places.iter().map(|place| place.0.as_slice()).collect::<Vec<_>>(), [b"/repo/.git"]);
+        assert!(entry.may_change(b"/repo") && entry.may_change(b"/repo/.git/HEAD"));
+        let line = serde_json::to_string(&Event::Recorded(entry.clone())).unwrap();
+        assert!(line.contains("\"git\":true"), "{line}");
+        let Event::Recorded(read) = serde_json::from_str(&line).unwrap();
+        assert_eq!(read, entry);
+    }
+
+    #[test]
+    fn lines_without_the_mark_of_git_are_read() {
+        let entry = entry(&[("/repo/f", false)]);
+        let line = serde_json::to_string(&Event::Recorded(entry.clone())).unwrap();
+        assert!(!line.contains("git"), "{line}");
+        let Event::Recorded(read) = serde_json::from_str(&line).unwrap();
+        assert_eq!(read, entry);
+    }
 }

@@ -26,7 +26,7 @@ use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
 use super::recorder::Recorder;
 use super::recording::Recording;
-use crate::git::ObservedRepository;
+use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{BlobOmitted, GitRepository, Keep, ProcessRecord, Suppressed, Warning, WarningKind};
 
 /// What a recording has come to.
@@ -206,13 +206,17 @@ impl Recording {
 }
 
 fn git_repository(observed: ObservedRepository) -> GitRepository {
-    let ObservedRepository { root, head, dirty, head_after } = observed;
+    let ObservedRepository { root, head, dirty, head_after, branch, branch_after } = observed;
+    let name = |branch| match branch {
+        HeadBranch::Named(name) => Some(name),
+        HeadBranch::Detached | HeadBranch::Unknown => None,
+    };
     GitRepository {
         root,
         head: head.map(|id| id.to_string()),
         dirty,
         head_after: head_after.map(|id| id.to_string()),
-        branch: None,
-        branch_after: None,
+        branch: name(branch),
+        branch_after: branch_after.map(|branch| name(branch).unwrap_or_default()),
     }
 }

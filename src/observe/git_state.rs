@@ -22,7 +22,7 @@ use super::ledger::protect::RemovedPackFile;
 use super::policy::ignore::RuleId;
 use super::recording::Recording;
 use crate::fs::{self, FileStat};
-use crate::git::{self, ObjectsDirectory, RemovedPack};
+use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{BlobOmitted, FileRecord, FileType, Operation, Present, State};
 
@@ -87,25 +87,16 @@ impl Recording {
 
     /// Notes the entries of an index that a call may replace, once.
     pub fn note_index(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
-        if self.ledger.names.get(name).is_git_state && stat.is_some() && git::is_index(path) {
+        if self.ledger.names.get(name).is_git_state && stat.is_some() && GitFile::of(path) == GitFile::Index {
             self.git_state.indexes.entry(name).or_insert_with(|| index_digest(path));
         }
     }
 
-    /// Whether a path was added to a repository that was there before, or is made from its objects alone.
+    /// Whether an undo does not miss what became of a path in a git directory.
     pub(super) fn is_left_alone(&self, id: NameId) -> bool {
-        let name = self.ledger.names.get(id);
-        let Some((directory, below)) =
-            git::in_objects_directory(self.ledger.names.path(id)).filter(|_| name.is_git_state)
-        else {
-            return false;
-        };
-        let known = self.ledger.names.find(directory).map(|directory| self.ledger.names.get(directory));
-        let was_there = known.is_none_or(|known| known.before.is_some());
-        !below.is_empty()
-            && was_there
-            && (name.before.is_none() || git::is_derived(below))
-            && fs::lstat(directory).is_ok_and(|found| found.is_some())
+        let names = &self.ledger.names;
+        let existed = |path: &[u8]| names.find(path).is_none_or(|name| names.get(name).before.is_some());
+        names.get(id).is_git_state && git::is_left_alone(names.path(id), existed)
     }
 
     /// Leaves out each index whose entries are as before, and each removed pack whose objects the repository still has.

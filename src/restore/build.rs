@@ -64,7 +64,8 @@ pub struct TreePlan<'a> {
     skipped: Vec<(Vec<u8>, Skipped)>,
 }
 
-/// Selects what of `records`, sorted by path bytes, can be built; what has no content is skipped.
+/// Selects what of `records`, sorted by path bytes, can be built: of Git's own state nothing. What has no content is
+/// skipped.
 pub fn plan<'a, 's: 'a>(
     records: impl Iterator<Item = &'s FileRecord>,
     side: Side,
@@ -72,7 +73,8 @@ pub fn plan<'a, 's: 'a>(
     contents: &Contents,
 ) -> TreePlan<'a> {
     let mut plan = TreePlan { side, policy, records: Vec::new(), skipped: Vec::new() };
-    for record in records {
+    // Git's own state belongs to a repository that is not built.
+    for record in records.filter(|record| !record.is_git_state) {
         let Some(present) = state(record, side).present() else { continue };
         let why = match present.file_type {
             _ if is_in_git_directory(&record.path) => Some(Skipped::Repository),

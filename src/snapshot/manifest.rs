@@ -183,14 +183,14 @@ pub struct GitRepository {
     pub root: Vec<u8>,
     /// The commit at the first observation, none when unborn.
     pub head: Option<String>,
-    /// The name of the branch at the first observation, none when detached.
+    /// The short name of the branch at the first observation, none when detached or unknown.
     pub branch: Option<String>,
     /// Whether some observed tracked path was dirty when first observed; of those that were not observed,
     /// nothing is said.
     pub dirty: bool,
     /// The commit at the end, where it moved.
     pub head_after: Option<String>,
-    /// The name of the branch at the end, where it is another one; empty when detached.
+    /// The short name of the branch at the end, where it is another one; empty when detached.
     pub branch_after: Option<String>,
 }
 

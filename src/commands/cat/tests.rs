@@ -122,3 +122,13 @@ fn cat_of_a_bad_snapshot_is_status_3() {
         .commit(|records| present(&mut records[0].after).digest = Some(crate::snapshot::Digest::of(b"else")));
     assert_eq!(cat(&trees, &["f"]).status, 3);
 }
+
+#[test]
+fn cat_gives_gits_own_state() {
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), ".git/HEAD", "ref: refs/heads/main\n");
+    BundleTrees::write(&trees.after(), ".git/HEAD", "ref: refs/heads/foo\n");
+    trees.commit(|records| records.iter_mut().for_each(|record| record.is_git_state = true));
+    assert_eq!(cat(&trees, &[".git/HEAD", "--before"]).text(), "ref: refs/heads/main\n");
+    assert_eq!(cat(&trees, &[".git/HEAD"]).text(), "ref: refs/heads/foo\n");
+}

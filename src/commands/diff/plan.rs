@@ -121,7 +121,7 @@ impl<'s> DiffPlan<'s> {
     pub fn new(snapshot: &'s Snapshot, selection: &Selection, base: &[u8]) -> DiffPlan<'s> {
         let mut plan = DiffPlan::default();
         let mut changed = Vec::new();
-        for record in snapshot.files() {
+        for record in snapshot.files().iter().filter(|record| !record.is_git_state) {
             let effect = PathEffect::of(record);
             let acted = matches!(effect, PathEffect::Changed | PathEffect::Created | PathEffect::Deleted);
             if !acted || !selection.contains(&record.path) {

@@ -565,3 +565,18 @@ proptest! {
         assert_git_applies(&trees);
     }
 }
+
+#[test]
+fn gits_own_state_is_not_in_a_diff() {
+    let trees = BundleTrees::new();
+    BundleTrees::write(&trees.before(), ".git/HEAD", "ref: refs/heads/main\n");
+    BundleTrees::write(&trees.after(), ".git/HEAD", "ref: refs/heads/foo\n");
+    trees.commit(|records| records.iter_mut().for_each(|record| record.is_git_state = true));
+    for flags in [&["--exit-code"][..], &["--exit-code", "--name-status", "--root"]] {
+        let ran = diff(&trees, flags);
+        assert_eq!((ran.status, ran.text(), ran.err.as_str()), (0, "", ""), "{flags:?}");
+    }
+    let json = diff(&trees, &["--json"]).json();
+    assert_eq!(json["changes"], serde_json::json!([]));
+    assert_eq!(json["unsupported"], serde_json::json!([]));
+}

@@ -8,16 +8,22 @@ use indicatif::HumanCount;
 use super::super::level::what_is_kept;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{quoted, shell_line, shown};
+use super::git::GitChanges;
 use super::tree::{cut, ended};
 use crate::git::below;
 use crate::restore::interrupted;
-use crate::snapshot::{Header, Snapshot, SnapshotKind};
+use crate::snapshot::{GitRepository, Header, Snapshot, SnapshotKind};
 
 /// How many suppressed changes and rules are printed without `--long`.
 const NAMED: usize = 6;
 
 /// Writes the lines about the recording as a whole.
-pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Result<(), OutputError> {
+pub fn write(
+    snapshot: &Snapshot,
+    git_changes: &[GitChanges],
+    in_full: bool,
+    console: &mut Console,
+) -> Result<(), OutputError> {
     let header = snapshot.header();
     let mut lines = HeaderLines { console };
     let command = shell_line(&header.command);
@@ -30,8 +36,11 @@ pub fn write(snapshot: &Snapshot, in_full: bool, console: &mut Console) -> Resul
         lines.line("Status", status_style(header), &status(header))?;
     }
     lines.line("Directory", Style::new(), &quoted(&header.start_cwd))?;
-    for text in repositories(header) {
+    for text in repositories(header, git_changes.is_empty()) {
         lines.line("Git", Style::new(), &text)?;
+    }
+    for GitChanges { repository, changes } in git_changes {
+        lines.line("Git state", style::CHANGED, &format!("{repository}: {}", changes.join(", ")))?;
     }
     for (key, value) in [("Name", &header.name), ("Session", &header.session)] {
         if let Some(value) = value {
@@ -127,23 +136,26 @@ fn moment(time: &str) -> String {
     }
 }
 
-/// The repository that the command was started in, and those whose HEAD it moved.
-fn repositories(header: &Header) -> Vec<String> {
+/// The repository that the command was started in, and those whose HEAD it moved, unless that is told elsewhere.
+fn repositories(header: &Header, tells_moves: bool) -> Vec<String> {
     let start = header.start_cwd.as_slice();
     let around = header.git_repositories.iter().filter(|git| below(start, &git.root).is_some());
     let around = around.max_by_key(|git| git.root.len()).map(|git| &git.root);
-    let concerned =
-        header.git_repositories.iter().filter(|git| git.head_after.is_some() || Some(&git.root) == around);
+    let has_moved = |git: &GitRepository| tells_moves && git.head_after.is_some();
+    let concerned = header.git_repositories.iter().filter(|git| has_moved(git) || Some(&git.root) == around);
     let short = |commit: &Option<String>| {
         let commit = commit.as_deref().map_or("no commit", |commit| commit.get(..12).unwrap_or(commit));
         visible(commit.as_bytes())
     };
     concerned
         .map(|git| {
-            let moved = git.head_after.is_some();
-            let moved = if moved { format!(", now at {}", short(&git.head_after)) } else { String::new() };
+            let branch = git.branch.as_ref();
+            let branch = branch.map(|branch| format!(" on branch {}", quoted(branch.as_bytes())));
+            let branch = branch.unwrap_or_default();
+            let moved =
+                if has_moved(git) { format!(", now at {}", short(&git.head_after)) } else { String::new() };
             let dirty = if git.dirty { ", with uncommitted changes" } else { "" };
-            format!("{} at {}{dirty}{moved}", quoted(&git.root), short(&git.head))
+            format!("{} at {}{branch}{dirty}{moved}", quoted(&git.root), short(&git.head))
         })
         .collect()
 }

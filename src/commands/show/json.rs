@@ -3,12 +3,13 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::git::{GitChanges, git_changes};
 use super::header::seconds;
 use super::list::{Filter, ShownStatus};
 use crate::snapshot::change::Differences;
 use crate::snapshot::{FileRecord, Header, Snapshot};
 
-/// The keys of the manifest without `files`, then `seconds`, `counts` and `files`.
+/// The keys of the manifest without `files`, then `seconds`, `counts`, `files`, `git_files` and `git_changes`.
 #[derive(Serialize)]
 pub struct ShowJson<'s> {
     #[serde(flatten)]
@@ -19,12 +20,18 @@ pub struct ShowJson<'s> {
     counts: Map<String, Value>,
     #[serde(serialize_with = "each")]
     files: Vec<&'s FileRecord>,
+    /// The records of Git's own state.
+    #[serde(serialize_with = "each")]
+    git_files: Vec<&'s FileRecord>,
+    /// What became of Git's own state, in words.
+    git_changes: Vec<GitChanges>,
 }
 
 impl<'s> ShowJson<'s> {
     /// The document of the records that `filter` takes.
     pub fn new(snapshot: &'s Snapshot, filter: &Filter) -> ShowJson<'s> {
-        let files: Vec<_> = snapshot.records().into_iter().filter(|record| filter.takes(record)).collect();
+        let records = snapshot.records().into_iter().filter(|record| filter.selects(record));
+        let (git_files, files): (Vec<_>, Vec<_>) = records.partition(|record| record.is_git_state);
         let counts = ShownStatus::ALL.iter().map(|status| {
             let count = files.iter().filter(|record| ShownStatus::of(record) == *status).count();
             (status.name().to_owned(), count.into())
@@ -34,6 +41,8 @@ impl<'s> ShowJson<'s> {
             seconds: seconds(snapshot.header()),
             counts: counts.collect(),
             files,
+            git_files,
+            git_changes: git_changes(snapshot),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::super::paths::Selection;
 use super::fold::by_component;
+use super::git::names_git_state;
 use crate::cli::Show;
 use crate::git::below;
 use crate::snapshot::change::{PathEffect, origin};
@@ -103,8 +104,15 @@ impl<'a> Filter<'a> {
         self.selection.is_explicit() || self.args.process.is_some()
     }
 
-    /// Whether `record` is asked for.
+    /// Whether `record` is listed: Git's own state is only with `--long`, or if it is named.
     pub fn takes(&self, record: &FileRecord) -> bool {
+        let is_listed =
+            !record.is_git_state || self.args.long || names_git_state(&self.selection, &record.path);
+        is_listed && self.selects(record)
+    }
+
+    /// Whether `record` is one of those that the options select, Git's own state included.
+    pub fn selects(&self, record: &FileRecord) -> bool {
         let by_status = |status| match status {
             ShownStatus::Changed => self.args.changed,
             ShownStatus::Created => self.args.created,
@@ -131,6 +139,7 @@ pub enum PathGroup {
     Temporary,
     Unaltered,
     Inherited,
+    GitState,
     Read,
     Existence,
 }
@@ -171,7 +180,8 @@ impl<'s> PathGroups<'s> {
         let mut groups: Vec<(PathGroup, ListedPath)> = Vec::with_capacity(taken.len());
         for (record, origin) in taken.iter().zip(&origins) {
             let origin = *origin;
-            let is_renamed = origin.is_some_and(|from| is_one(record, from) && moved.insert(&from.path));
+            let is_renamed = !record.is_git_state
+                && origin.is_some_and(|from| is_one(record, from) && moved.insert(&from.path));
             let group = if is_renamed { PathGroup::Renamed } else { group(record, filter.selection()) };
             let entry = ListedPath { record, name: name(&record.path, start), origin, beneath: 0 };
             groups.push((group, entry));
@@ -191,6 +201,9 @@ impl<'s> PathGroups<'s> {
 }
 
 fn group(record: &FileRecord, selection: &Selection) -> PathGroup {
+    if record.is_git_state {
+        return PathGroup::GitState;
+    }
     let status = ShownStatus::of(record);
     let is_of_others = record.is_inherited_alone() && !selection.names(&record.path);
     match status {

@@ -10,7 +10,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use super::super::out::{Console, OutputError, style};
 use super::super::paths::{number_of_paths, quoted, shown};
 use super::fold::{FoldedPart, FoldedRow, fold};
-use super::list::{ListedPath, PathGroup};
+use super::list::{ListedPath, PathGroup, ShownStatus};
 use super::tree::heading;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, has_same_content};
@@ -106,6 +106,7 @@ impl<'s> PathTable<'s> {
         match (record.before.present(), record.after.present()) {
             (Some(before), Some(after)) => differences(record, before, after, &mut notes),
             (None, None) if group == PathGroup::Existence => notes.push("not there".to_owned()),
+            _ if group == PathGroup::GitState => notes.push(ShownStatus::of(record).name().to_owned()),
             _ => {}
         }
         match (group, entry.origin) {
@@ -187,6 +188,7 @@ fn title(group: PathGroup) -> (&'static str, Style) {
         PathGroup::Temporary => ("Made and removed again", Style::new()),
         PathGroup::Unaltered => ("Written or touched, but unchanged", Style::new()),
         PathGroup::Inherited => ("Written through an inherited descriptor", Style::new()),
+        PathGroup::GitState => ("Git's own state", Style::new()),
         PathGroup::Read => ("Only read", Style::new()),
         PathGroup::Existence => ("Only looked up", Style::new()),
     }
@@ -244,7 +246,8 @@ fn lost(group: PathGroup, record: &FileRecord, side: Side) -> Option<&'static st
         | PathGroup::Renamed
         | PathGroup::Deleted
         | PathGroup::Created
-        | PathGroup::Inherited => true,
+        | PathGroup::Inherited
+        | PathGroup::GitState => true,
         PathGroup::Temporary | PathGroup::Unaltered | PathGroup::Read | PathGroup::Existence => false,
     };
     state(record, side).present().filter(|_| is_needed)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::commands::out::OutputFormat;
 use crate::commands::testing::{BundleTrees, Ran, run, run_on};
+use crate::snapshot::change::PathEffect;
 use crate::snapshot::samples::created;
 use crate::snapshot::*;
 
@@ -369,4 +370,173 @@ fn no_snapshot_is_none() {
     let ran = run(&["show", "/nowhere/at/all"]);
     assert_eq!(ran.status, 3);
     assert!(ran.out.is_empty() && ran.err.starts_with("agent-snapshot: "), "{}", ran.err);
+}
+
+/// What `git` says of the time before and after `script`, which is run in a copy of what `setup` made.
+fn git_bundle(setup: &str, script: &str) -> BundleTrees {
+    let mut trees = BundleTrees::new();
+    let run = |directory: &Path, script: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.current_dir(directory).args(["-euc", script]).env_clear();
+        shell.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        shell.envs([("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_EDITOR", "true")]);
+        shell.envs([("GIT_AUTHOR_NAME", "a"), ("GIT_AUTHOR_EMAIL", "a@b")]);
+        shell.envs([("GIT_COMMITTER_NAME", "a"), ("GIT_COMMITTER_EMAIL", "a@b")]);
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+    };
+    run(
+        &trees.before(),
+        &format!("git init -qb main repo; cd repo; git config core.checkStat minimal; {setup}"),
+    );
+    fs::remove_dir(trees.after()).unwrap();
+    // With the stat data that a copy keeps, Git need not refresh its index.
+    run(trees.dir.path(), "cp -a before after");
+    let head = |tree: &Path| {
+        let text = std::process::Command::new("git")
+            .args(["rev-parse", "-q", "--verify", "HEAD"])
+            .current_dir(tree.join("repo"))
+            .output();
+        let text = text.map(|output| String::from_utf8(output.stdout).unwrap().trim().to_owned());
+        text.ok().filter(|head| !head.is_empty())
+    };
+    let before = head(&trees.before());
+    run(&trees.after(), script);
+    let after = head(&trees.after()).filter(|after| Some(after) != before.as_ref());
+    trees.header.git_repositories = vec![GitRepository {
+        root: b"/nowhere/work/repo".to_vec(),
+        head: before,
+        branch: Some("main".to_owned()),
+        dirty: false,
+        head_after: after,
+        branch_after: None,
+    }];
+    trees.commit(|records| {
+        for record in records.iter_mut() {
+            let mut names = record.path.split(|byte| *byte == b'/');
+            record.is_git_state = names.any(|name| name == b".git" || name == b"x.git");
+        }
+        let is_added = |record: &FileRecord| {
+            record.before.present().is_none() && record.path.windows(9).any(|part| part == b"/objects/")
+        };
+        records.retain(|record| PathEffect::of(record).lasts() && !is_added(record));
+    });
+    trees
+}
+
+/// The lines of Git's own state, with the ids of commits cut out.
+fn git_lines(setup: &str, script: &str) -> Vec<String> {
+    let ran = show(&git_bundle(setup, script), &[]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{script}");
+    let lines = ran.text().lines().filter_map(|line| line.strip_prefix("Git state   "));
+    let is_id = |word: &str| word.len() == 7 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words = |line: &str| {
+        let words = line.split(' ').map(|word| {
+            let (id, rest) = word.split_at_checked(7).unwrap_or((word, ""));
+            if is_id(id) { format!("ID{rest}") } else { word.to_owned() }
+        });
+        words.collect::<Vec<_>>().join(" ").replace("/nowhere/work", "")
+    };
+    lines.map(words).collect()
+}
+
+const COMMITS: &str =
+    "for n in 1 2 3; do echo $n >f; git add f; git commit -qm $n; done; git branch old HEAD~1";
+
+#[test]
+fn what_became_of_gits_own_state_is_one_line() {
+    let cases: &[(&str, &str, &[&str])] = &[
+        (COMMITS, "cd repo; echo x >f; git commit -qam x", &["/repo: HEAD ID → ID, index"]),
+        (
+            "",
+            "cd repo; echo x >f; git add f; git commit -qm x",
+            &["/repo: HEAD no commit → ID, branch main created, index"],
+        ),
+        (COMMITS, "cd repo; git checkout -q old", &["/repo: HEAD ID → ID, branch main → old, index"]),
+        (COMMITS, "cd repo; git checkout -qb new", &["/repo: branch main → new, branch new created"]),
+        (COMMITS, "cd repo; git checkout -q --detach", &["/repo: branch main → detached HEAD"]),
+        (COMMITS, "cd repo; git branch -qD old", &["/repo: branch old deleted"]),
+        (COMMITS, "cd repo; git branch -f old HEAD~2", &["/repo: branch old ID → ID"]),
+        (
+            &format!("{COMMITS}; git branch b; git pack-refs --all"),
+            "cd repo; git branch -qD old b; git tag t; git tag u",
+            &["/repo: 2 branches deleted (b, old), 2 tags created (t, u)"],
+        ),
+        (
+            &format!("{COMMITS}; git pack-refs --all"),
+            "cd repo; git reset -q --hard old",
+            &["/repo: HEAD ID → ID, index"],
+        ),
+        (
+            &format!("{COMMITS}; git pack-refs --all"),
+            "cd repo; git branch -f old HEAD",
+            &["/repo: branch old ID → ID"],
+        ),
+        (COMMITS, "cd repo; git pack-refs --all", &["/repo: packed-refs, refs/heads/main, refs/heads/old"]),
+        (COMMITS, "cd repo; for n in 1 2 3 4 5 6; do git tag $n; done", &["/repo: 6 tags created"]),
+        (
+            &format!("{COMMITS}; echo x >f; git stash -q; echo y >f; git stash -q"),
+            "cd repo; git stash drop -q; git config user.name x",
+            &["/repo: 1 stash dropped, config"],
+        ),
+        (&format!("{COMMITS}; echo x >f"), "cd repo; git stash -q", &["/repo: 1 stash added, index"]),
+        (
+            &format!("{COMMITS}; git checkout -q old; echo y >f; git commit -qam y; git checkout -q main"),
+            "cd repo; git merge -q old || true",
+            &["/repo: merge started, index"],
+        ),
+        (
+            &format!("{COMMITS}; git checkout -q old; echo y >f; git commit -qam y"),
+            "cd repo; git rebase -q main || true",
+            &["/repo: HEAD ID → ID, branch old → detached HEAD, rebase started, index"],
+        ),
+        (COMMITS, "cd repo; echo >.git/hooks/pre-commit", &["/repo: hook (pre-commit)"]),
+        (COMMITS, "rm -rf repo/.git", &["/repo: repository removed (HEAD was ID on branch main)"]),
+        (COMMITS, "git init -q other", &["/other: repository created"]),
+        (
+            COMMITS,
+            "cd repo; git worktree add -q ../w -b side",
+            &["/repo: branch side created", "/repo, worktree w: worktree added", "/w: .git"],
+        ),
+        (COMMITS, "cd repo; git reset -q --hard old", &["/repo: HEAD ID → ID, index"]),
+        (COMMITS, "git clone -q --bare repo x.git", &["/x.git: repository created"]),
+    ];
+    for (setup, script, wanted) in cases {
+        assert_eq!(git_lines(setup, script), *wanted, "{script}");
+    }
+}
+
+#[test]
+fn the_records_of_gits_own_state_are_listed_on_request() {
+    let trees = git_bundle(COMMITS, "cd repo; echo x >f; git commit -qam x");
+    let paths = |flags: &[&str]| {
+        let text = show(&trees, flags).text().to_owned();
+        let lines = text.lines().skip_while(|line| !line.starts_with("Git's own state: "));
+        let names =
+            lines.skip(1).filter_map(|line| line.split_whitespace().find(|word| word.contains(".git/")));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let changed = ["COMMIT_EDITMSG", "index", "logs/HEAD", "logs/refs/heads/main", "refs/heads/main"];
+    let changed = changed.map(|name| format!("repo/.git/{name}"));
+    assert_eq!(paths(&["--long"]), changed);
+    assert_eq!(paths(&["/nowhere/work/repo/.git"]), changed);
+    assert_eq!(paths(&["/nowhere/work/repo/.git/refs"]), changed[4..]);
+    assert_eq!(paths(&["/nowhere/work/repo"]), [""; 0]);
+    assert_eq!(paths(&[]), [""; 0]);
+    let json = show(&trees, &["--json"]).json();
+    let names = |key: &str| {
+        let files = json[key].as_array().unwrap().iter();
+        files.map(|file| file["path"].as_str().unwrap().replace("/nowhere/work/", "")).collect::<Vec<_>>()
+    };
+    assert_eq!(names("git_files"), changed);
+    assert_eq!(names("files"), ["repo/f"]);
+    assert_eq!(json["counts"]["changed"], 1);
+    assert_eq!(json["git_changes"][0]["repository"], "/nowhere/work/repo");
+    assert_eq!(json["git_changes"][0]["changes"][1], "index");
+}
+
+#[test]
+fn a_command_that_changed_only_gits_own_state_changed_something() {
+    let ran = show(&git_bundle(COMMITS, "cd repo; git tag t"), &[]);
+    assert!(ran.text().contains("\nNothing but Git's own state was changed.\n"), "{}", ran.text());
 }

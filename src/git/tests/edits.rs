@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{Fixture, Repositories, alone, ask, compare, facts};
+use crate::git::HeadBranch;
 
 /// What is done to one file.
 #[derive(Debug, Clone, Copy)]
@@ -308,6 +309,36 @@ facts! {
         assert!(listed[0].head_after.is_some() && listed[0].head_after != listed[0].head);
         fixture.sh("cd r; git reset -q --hard HEAD~2");
         assert_eq!(all.observed()[0].head_after, None, "it has moved back");
+    }
+
+    fn the_branch_is_told_and_another_one_at_the_end(fixture) {
+        fixture.sh("git init -qb main r; cd r; echo a >a");
+        let mut all = Repositories::new();
+        all.observe(fixture.path("r/a").as_os_str().as_bytes());
+        let mut branches = |script: &str| {
+            fixture.sh(&format!("cd r; {script}"));
+            let listed = all.observed();
+            (listed[0].branch.clone(), listed[0].branch_after.clone())
+        };
+        let named = |name: &str| HeadBranch::Named(name.to_owned());
+        assert_eq!(branches("true"), (named("main"), None), "an unborn branch has a name");
+        assert_eq!(branches("git add .; git commit -qm 1"), (named("main"), None));
+        assert_eq!(branches("git checkout -qb topic/x"), (named("main"), Some(named("topic/x"))));
+        assert_eq!(branches("git checkout -q --detach"), (named("main"), Some(HeadBranch::Detached)));
+        assert_eq!(branches("git checkout -q main; git pack-refs --all"), (named("main"), None));
+        assert_eq!(branches("rm -rf .git"), (named("main"), None), "there is none any more");
+    }
+
+    fn a_linked_working_tree_has_its_own_branch(fixture) {
+        fixture.sh("git init -qb main r; cd r; echo a >a; git add .; git commit -qm 1; git worktree add -qb other ../w");
+        fixture.sh("cd r; git worktree add -q --detach ../d");
+        let mut all = Repositories::new();
+        for name in ["r/a", "w/a", "d/a"] {
+            all.observe(fixture.path(name).as_os_str().as_bytes());
+        }
+        let branches: Vec<_> = all.observed().into_iter().map(|of| of.branch).collect();
+        let named = |name: &str| HeadBranch::Named(name.to_owned());
+        assert_eq!(branches, [HeadBranch::Detached, named("main"), named("other")]);
     }
 
     fn a_head_in_a_newer_pack_is_found(fixture) {

@@ -363,6 +363,7 @@ facts! {
         let (clean, state) = at("a");
         assert_eq!((clean.tracked, clean.dirty, clean.oid, state.head), (true, false, None, None));
         assert!(at("b").0.dirty && !at("c").0.tracked);
+        assert_eq!(all.observed()[0].branch, crate::git::HeadBranch::Unknown);
     }
 
     fn variables_of_the_tracer_do_not_count(fixture) {

@@ -1,0 +1,11 @@
+//! Git's own state: what real git commands change of it is recorded, undone and redone.
+//!
+//! - `scenario.rs`: one accident, and what Git says of it.
+//! - `accidents.rs`: the accidents, in a plain repository.
+//! - `shapes.rs`: some of them in repositories of other shapes.
+//! - `cost.rs`: what a recording costs, and what is no change.
+
+mod accidents;
+mod cost;
+mod scenario;
+mod shapes;
