@@ -34,9 +34,10 @@ mod index;
 mod layout;
 mod objects;
 mod open;
+mod packed_refs;
 mod paths;
 mod patterns;
-mod pending;
+mod removed;
 mod repository;
 mod settings;
 mod state;
@@ -52,10 +53,11 @@ use gix::ObjectId;
 
 pub use databases::ObjectDatabases;
 pub use error::Error;
-pub use layout::{in_objects_directory, is_derived, is_temporary_object};
+pub use layout::{in_objects_directory, is_left_alone, is_temporary_object};
 pub use objects::BlobHasher;
+pub use packed_refs::merge_packed_refs;
 pub use paths::below;
-pub use pending::*;
+pub use removed::{ObjectsDirectory, RemovedPack, loose_object, loose_path, pack_file};
 pub use state::{GitFile, git_dir_of, index_digest, reference_name, same_index};
 
 use crate::fs::FileStat;

@@ -57,7 +57,11 @@ pub(super) fn read_followed(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, 
 /// Like [`read_followed`], of a file that begins with `magic` and has no holes: the size of a sparse file
 /// says nothing of how much was written to it.
 pub(super) fn read_written(path: &Path, limit: u64, magic: &[u8]) -> Option<Vec<u8>> {
-    let file = open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?;
+    read_open_written(open_regular(path.canonicalize().ok()?.as_os_str().as_bytes()).ok()?, limit, magic)
+}
+
+/// The same of an open file, whose offset is moved.
+pub(super) fn read_open_written(file: File, limit: u64, magic: &[u8]) -> Option<Vec<u8>> {
     let mut beginning = vec![0; magic.len()];
     file.read_exact_at(&mut beginning, 0).ok()?;
     let end = file.metadata().ok()?.len();

@@ -1,5 +1,7 @@
 //! Which part of a git directory a path is: gitrepository-layout(5).
 
+use crate::fs;
+
 /// The objects directory that a path is in, and the path below it; none if the path has not the form of one.
 ///
 /// A branch may be named `objects`, so the names below it are looked at, too.
@@ -15,22 +17,19 @@ pub fn in_objects_directory(path: &[u8]) -> Option<(&[u8], &[u8])> {
         let is_branch = directory.windows(6).any(|window| window == b"/refs/" || window == b"/logs/");
         let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
         let is_fan_out = first.len() == 2 && first.iter().all(u8::is_ascii_hexdigit);
-        let is_known = first.is_empty()
-            || is_fan_out
-            || matches!(first, b"pack" | b"info")
-            || first.starts_with(b"tmp_")
-            || first.starts_with(b"incoming-");
+        let is_known =
+            first.is_empty() || is_fan_out || matches!(first, b"pack" | b"info") || is_temporary(first);
         (is_known && !is_branch).then_some((directory, below))
     })
 }
 
 /// Whether a path in a git directory is an object that Git is still writing, or one in quarantine.
 pub fn is_temporary_object(path: &[u8]) -> bool {
-    in_objects_directory(path).is_some_and(|(_, below)| {
-        below
-            .split(|byte| *byte == b'/')
-            .any(|component| component.starts_with(b"tmp_") || component.starts_with(b"incoming-"))
-    })
+    in_objects_directory(path).is_some_and(|(_, below)| below.split(|byte| *byte == b'/').any(is_temporary))
+}
+
+fn is_temporary(component: &[u8]) -> bool {
+    [b"tmp_".as_slice(), b".tmp-", b"incoming-"].iter().any(|prefix| component.starts_with(prefix))
 }
 
 /// Whether a path below an objects directory is made from the objects alone: Git works without it, and makes it again.
@@ -39,6 +38,19 @@ pub fn is_derived(below: &[u8]) -> bool {
     below == b"info/packs"
         || below.starts_with(b"info/commit-graph")
         || below.starts_with(b"pack/") && name.starts_with(b"multi-pack-index")
+}
+
+/// Whether an undo does not miss what became of `path`, in a git directory: it was added to the objects of a repository
+/// that was there before and is there now, or is made from them alone.
+///
+/// `existed` says whether a path was there before.
+pub fn is_left_alone(path: &[u8], existed: impl Fn(&[u8]) -> bool) -> bool {
+    in_objects_directory(path).is_some_and(|(directory, below)| {
+        !below.is_empty()
+            && existed(directory)
+            && (!existed(path) || is_derived(below))
+            && fs::lstat(directory).is_ok_and(|found| found.is_some())
+    })
 }
 
 #[cfg(test)]
@@ -62,9 +74,13 @@ mod tests {
 
     #[test]
     fn temporary_and_derived_files_are_known_by_their_names() {
-        for path in
-            ["ab/tmp_obj_x", "pack/tmp_pack_x", "tmp_objdir-incoming-x/pack/pack-1.pack", "incoming-x"]
-        {
+        for path in [
+            "ab/tmp_obj_x",
+            "pack/tmp_pack_x",
+            "pack/.tmp-12-pack-ab.idx",
+            "tmp_objdir-incoming-x/pack/pack-1.pack",
+            "incoming-x",
+        ] {
             assert!(is_temporary_object(&[b"/r/.git/objects/", path.as_bytes()].concat()), "{path}");
         }
         assert!(!is_temporary_object(b"/r/.git/objects/ab/cdef"));

@@ -85,7 +85,7 @@ impl Fixture {
     }
 
     /// What git writes, whatever its status.
-    fn git(&self, at: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
+    pub(in crate::git) fn git(&self, at: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
         let mut child = self
             .git_at(at, args)
             .stdin(Stdio::piped())

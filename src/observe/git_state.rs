@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsFd as _;
 
 use gix::ObjectId;
@@ -24,7 +24,7 @@ use super::recording::Recording;
 use crate::fs::{self, FileStat};
 use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{BlobOmitted, FileRecord, FileType, Operation, Present, State};
+use crate::snapshot::{FileRecord, FileType, Operation, Present, State};
 
 /// What is known of the changes in git directories.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub struct GitStateChanges {
     /// The digest of the entries that each index had; none where it could not be read.
     indexes: HashMap<NameId, Option<[u8; 32]>, foldhash::fast::RandomState>,
     /// Objects that only a removed pack had.
-    pub extracted: Vec<ExtractedObject>,
+    pub extracted: BTreeMap<Vec<u8>, ExtractedObject>,
     /// The files of those packs.
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
 }
@@ -61,6 +61,9 @@ impl ExtractedObject {
         }
     }
 }
+
+/// The files of one pack.
+type PackFiles = Vec<(NameId, RemovedPackFile)>;
 
 /// What an undo needs of a removed pack.
 enum Needed {
@@ -92,20 +95,11 @@ impl Recording {
         }
     }
 
-    /// Whether a path was added to a repository that was there before, or is made from its objects alone.
+    /// Whether an undo does not miss what became of a path in a git directory.
     pub(super) fn is_left_alone(&self, id: NameId) -> bool {
-        let name = self.ledger.names.get(id);
-        let Some((directory, below)) =
-            git::in_objects_directory(self.ledger.names.path(id)).filter(|_| name.is_git_state)
-        else {
-            return false;
-        };
-        let known = self.ledger.names.find(directory).map(|directory| self.ledger.names.get(directory));
-        let was_there = known.is_none_or(|known| known.before.is_some());
-        !below.is_empty()
-            && was_there
-            && (name.before.is_none() || git::is_derived(below))
-            && fs::lstat(directory).is_ok_and(|found| found.is_some())
+        let names = &self.ledger.names;
+        let existed = |path: &[u8]| names.find(path).is_none_or(|name| names.get(name).before.is_some());
+        names.get(id).is_git_state && git::is_left_alone(names.path(id), existed)
     }
 
     /// Leaves out each index whose entries are as before, and each removed pack whose objects the repository still has.
@@ -117,7 +111,8 @@ impl Recording {
             before.is_none() || index_digest(names.path(*name)) != before
         });
         let mut left_out: HashSet<NameId> = HashSet::new();
-        let mut packs: BTreeMap<(Vec<u8>, Vec<u8>), Vec<(NameId, RemovedPackFile)>> = BTreeMap::new();
+        // By the objects directory and the name of the pack.
+        let mut packs: BTreeMap<(Vec<u8>, Vec<u8>), PackFiles> = BTreeMap::new();
         for file in std::mem::take(&mut self.byte_store.removed_packs) {
             let name = self.ledger.inodes.get(file.inode).name;
             match name.and_then(|name| Some((name, git::pack_file(self.ledger.names.path(name))?))) {
@@ -141,9 +136,15 @@ impl Recording {
                     }
                 }
                 Needed::Objects(pack, ids) => {
-                    self.git_state.taken_apart.extend(names);
-                    for id in ids {
-                        self.extract(&directory, &pack, &id, &files, &known);
+                    let names: Vec<NameId> = names.collect();
+                    let extracted =
+                        ids.iter().try_for_each(|id| self.extract(&directory, &pack, id, &files, &known));
+                    if extracted.is_ok() {
+                        self.git_state.taken_apart.extend(names);
+                        continue;
+                    }
+                    for (_, file) in files {
+                        self.protector().store_removed_pack(file);
                     }
                 }
             }
@@ -160,16 +161,21 @@ impl Recording {
         let (Some(pack), Some(index)) = (find(b".pack"), find(b".idx")) else { return Needed::Pack };
         let Ok(pack) = RemovedPack::open(pack, index) else { return Needed::Pack };
         let mut objects = ObjectsDirectory::open(directory);
-        let (missing, all) = (pack.missing(&mut objects), pack.count());
-        match missing.len() {
-            0 => Needed::Nothing,
-            // Then it is smaller than its objects one by one.
-            some if some * 2 >= all => Needed::Pack,
-            _ => Needed::Objects(pack, missing),
+        let missing = pack.missing(&mut objects);
+        if missing.is_empty() {
+            Needed::Nothing
+        } else if pack.size_of(&missing) * 2 >= pack.length() {
+            // It is smaller than its objects one by one.
+            Needed::Pack
+        } else {
+            Needed::Objects(pack, missing)
         }
     }
 
     /// Stores an object of a removed pack as a loose one.
+    ///
+    /// # Errors
+    /// It can't be taken out of the pack.
     fn extract(
         &mut self,
         directory: &[u8],
@@ -177,16 +183,15 @@ impl Recording {
         id: &ObjectId,
         files: &[(NameId, RemovedPackFile)],
         known: &HashSet<NameId>,
-    ) {
+    ) -> io::Result<()> {
         let path = git::loose_path(directory, id);
         let is_known = |name: NameId| known.contains(&name);
-        if self.ledger.names.find(&path).is_some_and(is_known)
-            || self.git_state.extracted.iter().any(|object| object.path == path)
+        if self.ledger.names.find(&path).is_some_and(is_known) || self.git_state.extracted.contains_key(&path)
         {
-            return;
+            return Ok(());
         }
-        let held = self.loose(pack, id).unwrap_or(Held::Omitted(BlobOmitted::Unreadable));
-        let Some((name, like)) = files.first().map(|(name, file)| (name, file.inode)) else { return };
+        let held = self.loose(pack, id)?;
+        let Some((name, like)) = files.first().map(|(name, file)| (name, file.inode)) else { return Ok(()) };
         let like: &Stat = &self.ledger.inodes.get(like).before;
         let mut before = Present::of(FileType::File, like);
         (before.ino, before.nlink, before.size) = (0, 1, held.data_size());
@@ -194,20 +199,21 @@ impl Recording {
         let key = blob_key(Side::Before, &path);
         let admission = self.byte_store.admit(&key, &held);
         let ticket = self.byte_store.capture.submit(key, held, None, admission, true);
-        self.git_state.extracted.push(ExtractedObject { path, ticket, before, processes });
+        self.git_state.extracted.insert(path.clone(), ExtractedObject { path, ticket, before, processes });
+        Ok(())
     }
 
     /// The bytes of the loose object that has the same content as one of a pack.
-    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> Option<Held> {
-        let file = self.byte_store.capture.unnamed_file().ok()?;
-        pack.write_loose(id, &file).ok()?;
-        if file.metadata().ok()?.len() > SMALL {
-            return Some(Held::File(file));
+    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> io::Result<Held> {
+        let mut file = self.byte_store.capture.unnamed_file()?;
+        pack.write_loose(id, &file)?;
+        if file.metadata()?.len() > SMALL {
+            return Ok(Held::File(file));
         }
         let mut bytes = Vec::new();
-        (&file).seek(SeekFrom::Start(0)).ok()?;
-        (&file).read_to_end(&mut bytes).ok()?;
-        Some(Held::Bytes(bytes))
+        file.rewind()?;
+        file.read_to_end(&mut bytes)?;
+        Ok(Held::Bytes(bytes))
     }
 }
 

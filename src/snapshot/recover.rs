@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::blobs::{self, BlobWriter, Compression, Side, StoreLimit, Stored, blob_key};
+use super::change::PathEffect;
 use super::error::{Error, printable};
 use super::journal::{Begin, Frame, Reader, StoredContent};
 use super::layout::{BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir};
@@ -26,6 +27,7 @@ use super::sparse::SparseFile;
 use super::stat::Stat;
 use super::wire::write_manifest;
 use crate::fs::{self, FileStat};
+use crate::git;
 
 /// What a shell shows of a process that SIGKILL ended.
 const KILLED: i32 = 128 + libc::SIGKILL;
@@ -416,6 +418,12 @@ impl<'a> Builder<'a> {
             .filter(|(_, record)| record.operations.contains(Operation::Metadata))
             .filter_map(|(inode, _)| *inode)
             .collect();
+        let existed_before: HashMap<Vec<u8>, bool> = files
+            .iter()
+            .filter(|(_, (_, record))| record.is_git_state)
+            .map(|(path, (_, record))| (path.clone(), record.before.present().is_some()))
+            .collect();
+        let existed = |path: &[u8]| existed_before.get(path).copied().unwrap_or(true);
         let mut records = Vec::with_capacity(files.len());
         for (path, (inode, mut record)) in files {
             if let Some(inode) = inode {
@@ -423,7 +431,11 @@ impl<'a> Builder<'a> {
             }
             record.after = self.after(&path, &record)?;
             complete_operations(&mut record);
-            records.push(record);
+            let is_left_out = record.is_git_state
+                && (!PathEffect::of(&record).lasts() || git::is_left_alone(&path, |path| existed(path)));
+            if !is_left_out {
+                records.push(record);
+            }
         }
         self.connect_records(&mut records);
         self.leave_out_misfits(&mut records);
