@@ -2,9 +2,9 @@
 //! pack that has no name any more.
 //!
 //! The indexes of packs are read into memory, as that of a working tree is: truncating a mapped file would end
-//! this process. The pack itself is mapped, since it can be larger than the memory; nothing that has no name can
-//! be opened for writing again. Neighbours: `layout.rs` tells the paths of objects; `objects.rs` reads the objects
-//! of a repository that is open.
+//! this process. A removed pack is mapped, since it can be larger than the memory: Git writes to no finished pack,
+//! and only a program that has it open can still reach it. Neighbours: `layout.rs` tells the paths of objects;
+//! `objects.rs` reads the objects of a repository that is open.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -174,9 +174,21 @@ impl RemovedPack {
         Ok(RemovedPack { pack, index })
     }
 
-    /// How many objects it has.
-    pub fn count(&self) -> usize {
-        self.index.num_objects() as usize
+    /// Its length in bytes.
+    pub fn length(&self) -> u64 {
+        self.pack.data_len() as u64
+    }
+
+    /// How many of its bytes these objects take, compressed and as differences from others.
+    pub fn size_of(&self, ids: &[ObjectId]) -> u64 {
+        let starts = self.index.sorted_offsets();
+        let end_of = |start: u64| starts.get(starts.partition_point(|other| *other <= start)).copied();
+        let sizes = ids.iter().filter_map(|id| {
+            let start = self.index.pack_offset_at_index(self.index.lookup(id)?);
+            Some(end_of(start).unwrap_or(self.length()).saturating_sub(start))
+        });
+        // The offsets in a damaged index can be any numbers.
+        sizes.fold(0, u64::saturating_add)
     }
 
     /// The ids of its objects, sorted.

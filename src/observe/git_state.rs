@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsFd as _;
 
 use gix::ObjectId;
@@ -21,10 +21,10 @@ use super::ledger::inodes::Stat;
 use super::ledger::protect::RemovedPackFile;
 use super::policy::ignore::RuleId;
 use super::recording::Recording;
-use crate::fs::{self, FileStat};
+use crate::fs;
 use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{BlobOmitted, FileRecord, FileType, Operation, Present, State};
+use crate::snapshot::{FileRecord, FileType, Operation, Present, State};
 
 /// What is known of the changes in git directories.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub struct GitStateChanges {
     /// The digest of the entries that each index had; none where it could not be read.
     indexes: HashMap<NameId, Option<[u8; 32]>, foldhash::fast::RandomState>,
     /// Objects that only a removed pack had.
-    pub extracted: Vec<ExtractedObject>,
+    pub extracted: BTreeMap<Vec<u8>, ExtractedObject>,
     /// The files of those packs.
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
 }
@@ -62,6 +62,9 @@ impl ExtractedObject {
     }
 }
 
+/// The files of one pack.
+type PackFiles = Vec<(NameId, RemovedPackFile)>;
+
 /// What an undo needs of a removed pack.
 enum Needed {
     /// Nothing: the repository has all of its objects.
@@ -86,8 +89,9 @@ impl Recording {
     }
 
     /// Notes the entries of an index that a call may replace, once.
-    pub fn note_index(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
-        if self.ledger.names.get(name).is_git_state && stat.is_some() && GitFile::of(path) == GitFile::Index {
+    pub fn note_index(&mut self, name: NameId, path: &[u8]) {
+        let known = self.ledger.names.get(name);
+        if known.is_git_state && known.before.is_some() && GitFile::of(path) == GitFile::Index {
             self.git_state.indexes.entry(name).or_insert_with(|| index_digest(path));
         }
     }
@@ -108,7 +112,8 @@ impl Recording {
             before.is_none() || index_digest(names.path(*name)) != before
         });
         let mut left_out: HashSet<NameId> = HashSet::new();
-        let mut packs: BTreeMap<(Vec<u8>, Vec<u8>), Vec<(NameId, RemovedPackFile)>> = BTreeMap::new();
+        // By the objects directory and the name of the pack.
+        let mut packs: BTreeMap<(Vec<u8>, Vec<u8>), PackFiles> = BTreeMap::new();
         for file in std::mem::take(&mut self.byte_store.removed_packs) {
             let name = self.ledger.inodes.get(file.inode).name;
             match name.and_then(|name| Some((name, git::pack_file(self.ledger.names.path(name))?))) {
@@ -132,9 +137,15 @@ impl Recording {
                     }
                 }
                 Needed::Objects(pack, ids) => {
-                    self.git_state.taken_apart.extend(names);
-                    for id in ids {
-                        self.extract(&directory, &pack, &id, &files, &known);
+                    let names: Vec<NameId> = names.collect();
+                    let extracted =
+                        ids.iter().try_for_each(|id| self.extract(&directory, &pack, id, &files, &known));
+                    if extracted.is_ok() {
+                        self.git_state.taken_apart.extend(names);
+                        continue;
+                    }
+                    for (_, file) in files {
+                        self.protector().store_removed_pack(file);
                     }
                 }
             }
@@ -151,16 +162,21 @@ impl Recording {
         let (Some(pack), Some(index)) = (find(b".pack"), find(b".idx")) else { return Needed::Pack };
         let Ok(pack) = RemovedPack::open(pack, index) else { return Needed::Pack };
         let mut objects = ObjectsDirectory::open(directory);
-        let (missing, all) = (pack.missing(&mut objects), pack.count());
-        match missing.len() {
-            0 => Needed::Nothing,
-            // Then it is smaller than its objects one by one.
-            some if some * 2 >= all => Needed::Pack,
-            _ => Needed::Objects(pack, missing),
+        let missing = pack.missing(&mut objects);
+        if missing.is_empty() {
+            Needed::Nothing
+        } else if pack.size_of(&missing) * 2 >= pack.length() {
+            // It is smaller than its objects one by one.
+            Needed::Pack
+        } else {
+            Needed::Objects(pack, missing)
         }
     }
 
     /// Stores an object of a removed pack as a loose one.
+    ///
+    /// # Errors
+    /// It can't be taken out of the pack.
     fn extract(
         &mut self,
         directory: &[u8],
@@ -168,16 +184,15 @@ impl Recording {
         id: &ObjectId,
         files: &[(NameId, RemovedPackFile)],
         known: &HashSet<NameId>,
-    ) {
+    ) -> io::Result<()> {
         let path = git::loose_path(directory, id);
         let is_known = |name: NameId| known.contains(&name);
-        if self.ledger.names.find(&path).is_some_and(is_known)
-            || self.git_state.extracted.iter().any(|object| object.path == path)
+        if self.ledger.names.find(&path).is_some_and(is_known) || self.git_state.extracted.contains_key(&path)
         {
-            return;
+            return Ok(());
         }
-        let held = self.loose(pack, id).unwrap_or(Held::Omitted(BlobOmitted::Unreadable));
-        let Some((name, like)) = files.first().map(|(name, file)| (name, file.inode)) else { return };
+        let held = self.loose(pack, id)?;
+        let Some((name, like)) = files.first().map(|(name, file)| (name, file.inode)) else { return Ok(()) };
         let like: &Stat = &self.ledger.inodes.get(like).before;
         let mut before = Present::of(FileType::File, like);
         (before.ino, before.nlink, before.size) = (0, 1, held.data_size());
@@ -185,20 +200,21 @@ impl Recording {
         let key = blob_key(Side::Before, &path);
         let admission = self.byte_store.admit(&key, &held);
         let ticket = self.byte_store.capture.submit(key, held, None, admission, true);
-        self.git_state.extracted.push(ExtractedObject { path, ticket, before, processes });
+        self.git_state.extracted.insert(path.clone(), ExtractedObject { path, ticket, before, processes });
+        Ok(())
     }
 
     /// The bytes of the loose object that has the same content as one of a pack.
-    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> Option<Held> {
-        let file = self.byte_store.capture.unnamed_file().ok()?;
-        pack.write_loose(id, &file).ok()?;
-        if file.metadata().ok()?.len() > SMALL {
-            return Some(Held::File(file));
+    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> io::Result<Held> {
+        let mut file = self.byte_store.capture.unnamed_file()?;
+        pack.write_loose(id, &file)?;
+        if file.metadata()?.len() > SMALL {
+            return Ok(Held::File(file));
         }
         let mut bytes = Vec::new();
-        (&file).seek(SeekFrom::Start(0)).ok()?;
-        (&file).read_to_end(&mut bytes).ok()?;
-        Some(Held::Bytes(bytes))
+        file.rewind()?;
+        file.read_to_end(&mut bytes)?;
+        Ok(Held::Bytes(bytes))
     }
 }
 

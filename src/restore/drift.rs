@@ -1,17 +1,23 @@
 //! Where the live filesystem is no longer as a snapshot recorded it, for `verify`.
 //!
-//! Sizes and times are never proof: every content that a record identifies is read and hashed.
+//! Sizes and times are never proof: every content that a record identifies is read and hashed. An index of Git is
+//! compared by its entries.
 //! Neighbours: `snapshot::compare` makes the fingerprints, `snapshot::source` knows what Git still has.
 
-use std::io;
+use std::io::{self, Read as _};
 
 use super::parallel::{self, Tick};
 use super::root::Root;
 use super::targets::is_inherited_alone;
+use crate::fs;
+use crate::git::{self, GitFile};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{self, Entries, Fingerprint};
+use crate::snapshot::compare::{self, Entries, Fingerprint, state};
 use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
+
+/// A larger index is compared by its bytes: both are read into memory.
+const INDEX_LIMIT: u64 = 256 << 20;
 
 /// What is wrong with a path.
 #[derive(Debug)]
@@ -59,7 +65,7 @@ pub fn check<'a>(snapshot: &'a Snapshot, side: Side, root: &Root, tick: Tick<'_>
         } else if is_pinned_read(record, side) {
             (DriftTreatment::Pinned, lost_pin(record, side, root, &contents))
         } else {
-            (DriftTreatment::Compared, drifted(record, side, root))
+            (DriftTreatment::Compared, drifted(record, side, root, &contents))
         }
     });
     let count = |wanted| inspected.iter().filter(|(how, _)| *how == wanted).count();
@@ -69,6 +75,23 @@ pub fn check<'a>(snapshot: &'a Snapshot, side: Side, root: &Root, tick: Tick<'_>
         left_out: count(DriftTreatment::LeftOut),
         differences: inspected.into_iter().filter_map(|(_, difference)| difference).collect(),
     }
+}
+
+/// Whether the path has an index of Git with the recorded entries.
+fn has_equal_index(record: &FileRecord, side: Side, root: &Root, contents: &Contents) -> bool {
+    let Some(present) = state(record, side).present() else { return false };
+    if GitFile::of(&record.path) != GitFile::Index || present.size > INDEX_LIMIT {
+        return false;
+    }
+    let live = || {
+        let dentry = root.dentry(&record.path)?.ok_or(io::ErrorKind::NotFound)?;
+        let mut bytes = Vec::new();
+        fs::open_regular(&dentry.proc_path())?.take(INDEX_LIMIT).read_to_end(&mut bytes)?;
+        io::Result::Ok(bytes)
+    };
+    let mut recorded = Vec::new();
+    contents.copy(record, side, &mut recorded).is_ok()
+        && live().is_ok_and(|live| git::same_index(&recorded, &live))
 }
 
 /// What was done with a record.
@@ -103,10 +126,17 @@ fn lost_pin<'a>(
     Some(Difference { record, kind: DriftKind::PinLost(lost), recorded, live })
 }
 
-fn drifted<'a>(record: &'a FileRecord, side: Side, root: &Root) -> Option<Difference<'a>> {
+fn drifted<'a>(
+    record: &'a FileRecord,
+    side: Side,
+    root: &Root,
+    contents: &Contents,
+) -> Option<Difference<'a>> {
     let recorded = compare::recorded(record, side, Entries::Compare);
     match root.fingerprint(&record.path, &recorded) {
         Ok(live) if live == recorded => None,
+        // A program that asks for the status refreshes the stat data.
+        Ok(_) if record.is_git_state && has_equal_index(record, side, root, contents) => None,
         Ok(live) => Some(Difference { record, kind: DriftKind::Drift, recorded, live: Some(live) }),
         Err(error) => Some(Difference { record, kind: DriftKind::Unreadable(error), recorded, live: None }),
     }

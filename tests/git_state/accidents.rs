@@ -119,7 +119,7 @@ const SEVERAL: &[Scenario] = &[
         "git submodule add -q ../lib lib; git commit -qm lib",
     ),
     scenario("submodule update", WITH_SUBMODULE, "git submodule update -q --remote"),
-    scenario("submodule deinit", WITH_SUBMODULE, "git submodule deinit -qf lib"),
+    scenario("submodule deinit", WITH_SUBMODULE, "git submodule -q deinit -f lib"),
     scenario("submodule rm", WITH_SUBMODULE, "git rm -qf lib; rm -rf .git/modules/lib"),
     scenario("fetch", WITH_REMOTE, "git fetch -q"),
     scenario("push", WITH_REMOTE, "git push -q origin main:pushed; git push -qd origin topic"),
@@ -134,6 +134,7 @@ const WITH_REMOTE: &str = "git clone -q --bare . ../remote.git; git remote add o
     git push -q origin other; git branch -q new; git push -q origin new);";
 
 const UNDO: &[&str] = &["--keep", "undo"];
+const CHANGES: &[&str] = &["--keep", "changes"];
 const ALL: &[&str] = &["--keep", "all"];
 const STOPS: &[&str] = &["--keep", "undo", "--mechanism", "stops"];
 
@@ -155,7 +156,7 @@ fn an_ordinary_users_accidents_are_undone_and_redone() {
 #[ignore = "slow: the same with other options"]
 fn everyday_accidents_are_undone_and_redone_however_they_are_recorded() {
     if has("git") {
-        run_all(&PLAIN, EVERYDAY, &[ALL, STOPS], User::Current);
+        run_all(&PLAIN, EVERYDAY, &[ALL, CHANGES, STOPS], User::Current);
         if needs_root("another user") {
             run_all(&PLAIN, &EVERYDAY[3..], &[UNDO], User::Nobody);
         }
@@ -166,7 +167,7 @@ fn everyday_accidents_are_undone_and_redone_however_they_are_recorded() {
 #[ignore = "slow: many repositories"]
 fn changes_of_history_are_undone_and_redone() {
     if has("git") {
-        run_all(&PLAIN, HISTORY, &[UNDO, ALL], User::Current);
+        run_all(&PLAIN, HISTORY, &[UNDO], User::Current);
     }
 }
 
@@ -174,7 +175,7 @@ fn changes_of_history_are_undone_and_redone() {
 #[ignore = "slow: many repositories"]
 fn changes_of_references_are_undone_and_redone() {
     if has("git") {
-        run_all(&PLAIN, REFERENCES, &[UNDO, ALL], User::Current);
+        run_all(&PLAIN, REFERENCES, &[UNDO], User::Current);
     }
 }
 
@@ -182,7 +183,7 @@ fn changes_of_references_are_undone_and_redone() {
 #[ignore = "slow: many repositories"]
 fn removed_objects_and_new_repositories_are_undone_and_redone() {
     if has("git") {
-        run_all(&PLAIN, OBJECTS, &[UNDO, ALL], User::Current);
+        run_all(&PLAIN, OBJECTS, &[UNDO], User::Current);
     }
 }
 
@@ -190,6 +191,6 @@ fn removed_objects_and_new_repositories_are_undone_and_redone() {
 #[ignore = "slow: many repositories"]
 fn changes_of_several_repositories_are_undone_and_redone() {
     if has("git") {
-        run_all(&PLAIN, SEVERAL, &[UNDO, ALL], User::Current);
+        run_all(&PLAIN, SEVERAL, &[UNDO], User::Current);
     }
 }

@@ -60,7 +60,7 @@ pub const DIRTY: &str = "echo dirty >>src/g1; echo staged >>src/g2; git add src/
 /// What Git and the working trees say below the current directory.
 const PROBE: &str = r#"
     export GIT_OPTIONAL_LOCKS=0
-    find . -name .git -prune -o \( -type l -o -type d -o -type f \) -printf '%P %y %m %l\n' | sort
+    find . -name .git -prune -o -name '*.git' -prune -o \( -type l -o -type d -o -type f \) -printf '%P %y %m %l\n' | sort
     find . -name .git -prune -o -name '*.git' -prune -o -type f -print0 | sort -z | xargs -0r sha256sum
     for dot in $(find . -name .git | sort) $(find . -name '*.git' ! -name .git | sort); do
         tree=$(dirname $dot); case $dot in */.git) ;; *) tree=$dot;; esac
@@ -79,7 +79,7 @@ const PROBE: &str = r#"
         say git bisect log
         say git submodule status
         ls "$(git rev-parse --git-dir)" "$(git rev-parse --git-path hooks)" 2>/dev/null |
-            grep -vx -e gc.pid -e 'gc.log' -e COMMIT_EDITMSG)
+            grep -vx -e gc.pid -e 'gc.log' -e COMMIT_EDITMSG || true)
     done
 "#;
 
@@ -104,7 +104,7 @@ impl Accident {
         let place = Place::of(user);
         let Shape { init, setup: made, directory, .. } = shape;
         let script = format!(
-            "{ENVIRONMENT} git init -qb main {init} repo; ({REPOSITORY}); ({made}); (cd {directory}; {setup})"
+            "{ENVIRONMENT} git init -qb main {init} repo; ({REPOSITORY}); (true; {made}); (cd {directory}; {setup})"
         );
         place.prepare(&script);
         Accident { place, shape: shape.name, directory, runs: 0 }

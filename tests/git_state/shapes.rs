@@ -31,7 +31,7 @@ const SHAPES: &[Shape] = &[
     },
     Shape {
         name: "git directory elsewhere",
-        setup: "cd repo; git init -q --separate-git-dir ../elsewhere",
+        setup: "cd repo; git init -q --separate-git-dir ../elsewhere.git",
         ..PLAIN
     },
 ];

@@ -2,6 +2,8 @@
 //!
 //! Neighbours: `after.rs` has what was found, `capture.rs` what became of the bytes.
 
+use std::collections::BTreeMap;
+
 use super::after::{After, AfterContent};
 use crate::git::{self, GitFacts, Repositories};
 use crate::observe::capture::{Capture, Outcome};
@@ -20,7 +22,7 @@ pub struct Files<'a> {
     pub(super) capture: &'a Capture,
     pub(super) afters: &'a [(NameId, After)],
     /// Objects that were taken out of removed packs.
-    pub(super) extracted: &'a [ExtractedObject],
+    pub(super) extracted: &'a BTreeMap<Vec<u8>, ExtractedObject>,
 }
 
 impl Files<'_> {
@@ -28,7 +30,7 @@ impl Files<'_> {
     pub fn iter(&self) -> impl Iterator<Item = FileRecord> {
         let records = self.afters.iter().map(|(record, after)| self.record(*record, after));
         let lasting = records.filter(|record| !record.is_git_state || PathEffect::of(record).lasts());
-        lasting.chain(self.extracted.iter().map(|object| object.record(self.capture)))
+        lasting.chain(self.extracted.values().map(|object| object.record(self.capture)))
     }
 
     fn record(&self, id: NameId, after: &After) -> FileRecord {
