@@ -1,5 +1,6 @@
 //! What Git knows of a path: in which working tree it is, and whether it is tracked, dirty or ignored; and
-//! the blob of the first head that has the bytes of its file (the pin).
+//! the blob of the first head that has the bytes of its file (the pin). Apart from that, what the files of a git
+//! directory are (`state.rs`, `layout.rs`, `packed_refs.rs`), and the objects that were removed (`removed.rs`).
 //!
 //! Nothing is spawned and nothing is written, not even the index. Only regular files are opened, and only
 //! after their type is known. What only a filter driver could decide is decided by the stat data in the

@@ -2,9 +2,9 @@
 //! pack that has no name any more.
 //!
 //! The indexes of packs are read into memory, as that of a working tree is: truncating a mapped file would end
-//! this process. The pack itself is mapped, since it can be larger than the memory; nothing that has no name can
-//! be opened for writing again. Neighbours: `layout.rs` tells the paths of objects; `objects.rs` reads the objects
-//! of a repository that is open.
+//! this process. A removed pack is mapped, since it can be larger than the memory: Git writes to no finished pack,
+//! and only a program that has it open can still reach it. Neighbours: `layout.rs` tells the paths of objects;
+//! `objects.rs` reads the objects of a repository that is open.
 
 use std::collections::HashMap;
 use std::fs::File;

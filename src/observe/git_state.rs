@@ -21,7 +21,7 @@ use super::ledger::inodes::Stat;
 use super::ledger::protect::RemovedPackFile;
 use super::policy::ignore::RuleId;
 use super::recording::Recording;
-use crate::fs::{self, FileStat};
+use crate::fs;
 use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{FileRecord, FileType, Operation, Present, State};
@@ -89,8 +89,9 @@ impl Recording {
     }
 
     /// Notes the entries of an index that a call may replace, once.
-    pub fn note_index(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
-        if self.ledger.names.get(name).is_git_state && stat.is_some() && GitFile::of(path) == GitFile::Index {
+    pub fn note_index(&mut self, name: NameId, path: &[u8]) {
+        let known = self.ledger.names.get(name);
+        if known.is_git_state && known.before.is_some() && GitFile::of(path) == GitFile::Index {
             self.git_state.indexes.entry(name).or_insert_with(|| index_digest(path));
         }
     }

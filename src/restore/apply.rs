@@ -17,6 +17,7 @@ use rustix::fs::Mode;
 use super::access::TemporaryAccess;
 use super::disk::Unsynced;
 use super::error::{Error, failed, failed_at};
+use super::git::locks::GitLocks;
 use super::journal::{Journal, JournalRecord};
 use super::node::Shortfall;
 use super::parallel::Tick;
@@ -66,6 +67,7 @@ pub struct Applied {
 pub fn apply(
     context: &ApplyContext,
     access: &mut TemporaryAccess,
+    locks: &mut GitLocks,
     done: &mut Applied,
     tick: Tick<'_>,
 ) -> Result<(), Error> {
@@ -92,6 +94,8 @@ pub fn apply(
     // While the directories are still accessible.
     applier.check()?;
     applier.log(&JournalRecord::Placed)?;
+    // Before directories get their times.
+    locks.release()?;
     applier.finish_directories()?;
     applier.give_flags()?;
     applier.access.revoke().map_err(failed("change back the mode of a directory"))
@@ -316,5 +320,5 @@ pub fn source<'a>(input: &PlanInput<'a>, index: usize) -> &'a FileRecord {
 
 fn needs_content_of(input: &PlanInput, record: usize) -> bool {
     let action = Action::File { in_place: false, own_content: false };
-    needs_content(&input.files[record], input.wanted, &action)
+    needs_content(input, record, &action)
 }

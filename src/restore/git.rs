@@ -1,67 +1,26 @@
 //! Git's own state as the targets of a restore: what belongs to one repository, and what each file is to Git.
 //!
 //! A repository is put back whole or not at all, since a ref without its reflog, or HEAD without the index, is a state
-//! that was never there. Neighbours: `plan.rs` decides by it, `run.rs` holds repositories back.
+//! that was never there. Neighbours: `plan.rs` decides by it, `run.rs` holds repositories back. Submodules:
+//! [`meaning`] compares what files say and not their bytes, [`locks`] keeps Git out meanwhile.
+
+pub mod locks;
+pub mod meaning;
 
 use std::collections::BTreeMap;
 
 use super::plan::{LeftReason, PlanInput, RestorePlan};
+use super::rescue::KeptPath;
 use super::targets::{Choice, GitStateChoice, opposite};
+use crate::git::{GitFile, git_dir_of};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
+use crate::snapshot::source::Contents;
 use crate::snapshot::{FileRecord, FileType};
 
 /// What is at the top of a git directory and has more beneath it (gitrepository-layout(5)).
 const TOP: [&[u8]; 8] =
     [b"refs", b"logs", b"objects", b"hooks", b"info", b"reftable", b"worktrees", b"modules"];
-
-/// What a file of Git's own state is to Git.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GitFile {
-    /// `HEAD` of the repository or of a linked worktree.
-    Head,
-    /// A loose ref, or a directory of such.
-    Ref,
-    /// `packed-refs`.
-    PackedRefs,
-    /// A reflog, or a directory of such.
-    Reflog,
-    /// `index`.
-    Index,
-    /// A configuration file.
-    Config,
-    /// A table of refs, or their list.
-    Reftable,
-    /// An object or a pack, or their directories.
-    Object,
-    /// What only the last command of a kind has left for reading, such as `COMMIT_EDITMSG`.
-    Message,
-    /// Anything else.
-    Other,
-}
-
-impl GitFile {
-    /// What the file at `path`, in a git directory, is.
-    pub fn of(path: &[u8]) -> GitFile {
-        let below = &path[git_directory(path).len()..];
-        let mut names = below.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        let part = names.clone().find_map(|name| match name {
-            b"refs" => Some(GitFile::Ref),
-            b"logs" => Some(GitFile::Reflog),
-            b"objects" => Some(GitFile::Object),
-            b"reftable" => Some(GitFile::Reftable),
-            _ => None,
-        });
-        part.unwrap_or_else(|| match names.next_back() {
-            Some(b"HEAD") => GitFile::Head,
-            Some(b"packed-refs") => GitFile::PackedRefs,
-            Some(b"index") => GitFile::Index,
-            Some(b"config" | b"config.worktree") => GitFile::Config,
-            Some(b"COMMIT_EDITMSG" | b"TAG_EDITMSG" | b"FETCH_HEAD" | b"gc.log") => GitFile::Message,
-            _ => GitFile::Other,
-        })
-    }
-}
 
 /// The git directory that the state at `path` belongs to; a linked worktree and a submodule count to the repository
 /// whose git directory has theirs.
@@ -102,9 +61,22 @@ pub fn may_run_programs(record: &FileRecord, wanted: Side) -> bool {
     !is_ref && !is_directory && (is_file || names().any(|name| name == b"hooks"))
 }
 
-/// Whether a directory that stays since it is not empty means nothing to Git.
+/// Whether a directory that stays since it is not empty means nothing to Git: one of refs, reflogs or objects.
 pub fn is_namespace(path: &[u8]) -> bool {
-    matches!(GitFile::of(path), GitFile::Ref | GitFile::Reflog | GitFile::Object)
+    let below = path.strip_prefix(git_dir_of(path).unwrap_or_default()).unwrap_or_default();
+    let top = below.split(|byte| *byte == b'/').find(|name| !name.is_empty());
+    matches!(top, Some(b"refs" | b"logs" | b"objects"))
+}
+
+/// The lock that Git takes to change the file at `path`, if it is one that it locks.
+pub fn lock_of(path: &[u8]) -> Option<Vec<u8>> {
+    let is_locked = match GitFile::of(path) {
+        GitFile::Head | GitFile::PseudoRef | GitFile::Ref | GitFile::PackedRefs | GitFile::Index => true,
+        GitFile::Config => !path.ends_with(b"/commondir"),
+        GitFile::Reftable => path.ends_with(b"/tables.list"),
+        _ => false,
+    };
+    is_locked.then(|| [path, b".lock"].concat())
 }
 
 /// Takes Git's own state out of `targets` where it was not chosen, and says of which git directories, and why.
@@ -156,6 +128,23 @@ pub fn held_back(
     held
 }
 
+/// Keeps the contents that indexes and packed refs get: what has become of them since can't be judged without.
+pub fn keep_promised(
+    input: &PlanInput,
+    plan: &RestorePlan,
+    contents: &Contents,
+    kept: &mut BTreeMap<Vec<u8>, KeptPath>,
+) {
+    for step in &plan.steps {
+        let record = &input.files[step.record];
+        let is_read = matches!(GitFile::of(&record.path), GitFile::Index | GitFile::PackedRefs);
+        if let Some(kept) = kept.get_mut(&record.path).filter(|_| record.is_git_state && is_read) {
+            let replaced = input.replaced.get(&step.record).cloned();
+            kept.promised = replaced.or_else(|| meaning::recorded(contents, record, input.wanted));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,27 +166,6 @@ mod tests {
         ] {
             let found = git_directory(path.as_bytes());
             assert_eq!(std::str::from_utf8(found).unwrap(), expected, "{path}");
-        }
-    }
-
-    #[test]
-    fn what_a_file_is_does_not_depend_on_where_the_repository_is() {
-        for (path, expected) in [
-            ("/r/.git/HEAD", GitFile::Head),
-            ("/r/.git/worktrees/w/HEAD", GitFile::Head),
-            ("/r/.git/refs/remotes/origin/HEAD", GitFile::Ref),
-            ("/r/.git/logs/HEAD", GitFile::Reflog),
-            ("/r/.git/logs/refs/heads/index", GitFile::Reflog),
-            ("/logs/.git/index", GitFile::Index),
-            ("/r/.git/modules/sub/index", GitFile::Index),
-            ("/srv/bare/packed-refs", GitFile::PackedRefs),
-            ("/r/.git/config", GitFile::Config),
-            ("/r/.git/refs/heads/config", GitFile::Ref),
-            ("/r/.git/COMMIT_EDITMSG", GitFile::Message),
-            ("/r/.git/MERGE_HEAD", GitFile::Other),
-            ("/r/.git/objects/ab/cd", GitFile::Object),
-        ] {
-            assert_eq!(GitFile::of(path.as_bytes()), expected, "{path}");
         }
     }
 

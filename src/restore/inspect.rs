@@ -42,6 +42,17 @@ pub struct Inspection {
     pub pseudo: bool,
     /// The entries of a directory that does not stay one.
     pub entries: Vec<Vec<u8>>,
+    /// Nothing is to be done, although something else may be there than in the wanted state.
+    pub is_settled: bool,
+    /// What has changed since, where more is known than the metadata.
+    pub note: Option<String>,
+}
+
+impl Inspection {
+    /// Decides that what is there is as good as the wanted state.
+    pub fn settle(&mut self) {
+        (self.at_wanted, self.is_settled) = (true, true);
+    }
 }
 
 /// What is at the path of a parent directory.
@@ -144,6 +155,8 @@ impl Inspector<'_> {
             mount,
             pseudo,
             entries,
+            is_settled: false,
+            note: None,
         })
     }
 
@@ -160,6 +173,8 @@ impl Inspector<'_> {
             mount: false,
             pseudo: false,
             entries: Vec::new(),
+            is_settled: false,
+            note: None,
         }
     }
 

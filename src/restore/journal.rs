@@ -88,6 +88,12 @@ pub enum JournalRecord {
         /// Whether what is at the path is removed first.
         cleared: bool,
     },
+    /// A lock of Git, complete under the temporary name, gets its own; it is there as long as the restore runs.
+    Locking {
+        /// The path of the lock.
+        #[serde(with = "text")]
+        path: Vec<u8>,
+    },
     /// What is at the path is renamed to the temporary name and removed.
     Removing {
         /// The path.

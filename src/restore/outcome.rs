@@ -128,9 +128,10 @@ pub fn conflicts(input: &PlanInput, indices: impl Iterator<Item = usize>) -> Vec
         let path = &input.files[index].path;
         let found = input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
         let live = found.and_then(|inspection| inspection.live.as_ref());
-        let why = input.known_conflicts.get(path).cloned();
+        let why = input.locked.get(path).or(input.known_conflicts.get(path)).cloned();
+        let note = || found.and_then(|inspection| inspection.note.clone());
         let now = || live.map_or_else(|| "nothing is there now".to_owned(), describe);
-        (path.clone(), why.unwrap_or_else(now))
+        (path.clone(), why.or_else(note).unwrap_or_else(now))
     };
     indices.map(reason).collect()
 }

@@ -42,12 +42,21 @@ pub struct PlanInput<'a> {
     pub begun: &'a BTreeSet<Vec<u8>>,
     /// Paths that are conflicts, whatever is there now, and why.
     pub known_conflicts: &'a BTreeMap<Vec<u8>, String>,
+    /// The contents that files get instead of the recorded ones, by the index of the record.
+    pub replaced: &'a BTreeMap<usize, Vec<u8>>,
+    /// Paths that another process has locked, and what to say of it.
+    pub locked: &'a BTreeMap<Vec<u8>, String>,
 }
 
 impl PlanInput<'_> {
     /// Whether the target of record `index` is put back even if it is a conflict.
     pub fn is_forced(&self, index: usize) -> bool {
-        if self.files[index].is_git_state { self.force_git } else { self.force }
+        let record = &self.files[index];
+        if record.is_git_state {
+            self.force_git && !self.locked.contains_key(&record.path)
+        } else {
+            self.force
+        }
     }
 }
 
@@ -269,7 +278,9 @@ impl<'a> Planner<'a> {
         {
             return self.leave(index, LeftReason::GitProgram);
         }
-        if self.input.known_conflicts.contains_key(&self.record(index).path) {
+        if self.input.known_conflicts.contains_key(&record.path)
+            || self.input.locked.contains_key(&record.path)
+        {
             self.plan.conflicts.push(index);
         } else if inspection.at_wanted {
             self.plan.at_wanted += 1;
@@ -277,6 +288,7 @@ impl<'a> Planner<'a> {
             self.plan.conflicts.push(index);
         }
         let action = match (self.wanted(index), &inspection.live) {
+            _ if inspection.is_settled => None,
             (None, None) => None,
             (None, Some(_)) => Some(Action::Remove),
             (Some(wanted), live) => {
@@ -459,8 +471,10 @@ pub fn is_unchanged(before: &Present, live: &Present) -> bool {
     identity(before) == identity(live) && content(before) == content(live)
 }
 
-/// Whether the content for `action` has to come from the snapshot.
-pub fn needs_content(record: &FileRecord, side: Side, action: &Action) -> bool {
-    let is_empty = state(record, side).present().is_none_or(|wanted| wanted.size == 0);
-    matches!(action, Action::File { own_content: false, .. }) && !is_empty
+/// Whether the content for `action` on the record `index` has to come from the snapshot.
+pub fn needs_content(input: &PlanInput, index: usize, action: &Action) -> bool {
+    let is_empty = state(&input.files[index], input.wanted).present().is_none_or(|wanted| wanted.size == 0);
+    matches!(action, Action::File { own_content: false, .. })
+        && !is_empty
+        && !input.replaced.contains_key(&index)
 }

@@ -8,13 +8,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::OFlags;
 
 use super::access::TemporaryAccess;
+use super::disk;
 use super::error::{Error, failed, failed_at};
 use super::journal::Journal;
 use super::node::RestorePolicy;
@@ -67,6 +68,8 @@ pub struct KeptPath {
     pub record: FileRecord,
     /// Whether that content has to be kept.
     pub content: bool,
+    /// The content of its after-state, where a redo has to know what it says.
+    pub promised: Option<Vec<u8>>,
 }
 
 /// What is to be kept of everything that the steps change, by path.
@@ -86,7 +89,7 @@ pub fn kept(
             is_git_state: is_in_git_directory(path),
             ..FileRecord::new(path, at.clone(), at, Operation::Directory.into())
         };
-        kept.insert(path.clone(), KeptPath { record, content: false });
+        kept.insert(path.clone(), KeptPath { record, content: false, promised: None });
     }
     for path in parents {
         let absent = State::Absent { tombstone: false };
@@ -96,7 +99,7 @@ pub fn kept(
             is_git_state: is_in_git_directory(&path),
             ..FileRecord::new(&path, absent, made, operations)
         };
-        kept.insert(path, KeptPath { record, content: false });
+        kept.insert(path, KeptPath { record, content: false, promised: None });
     }
     for step in steps {
         if let Some(one) = kept_of(input, step) {
@@ -120,7 +123,7 @@ fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u
         if inode(live).is_some_and(|inode| lost.contains(&inode)) && !kept.contains_key(path) {
             let at = State::Present(Box::new(live.clone()));
             let record = FileRecord::new(path, at.clone(), at, Operation::Existence.into());
-            kept.insert(path.clone(), KeptPath { record, content: false });
+            kept.insert(path.clone(), KeptPath { record, content: false, promised: None });
         }
     }
     for step in steps {
@@ -132,7 +135,7 @@ fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u
             let after = State::Present(Box::new(promised(wanted, input.policy)));
             let before = State::Present(Box::new(live.clone()));
             let record = FileRecord::new(&leader.path, before, after, Operation::Existence.into());
-            kept.insert(leader.path.clone(), KeptPath { record, content: false });
+            kept.insert(leader.path.clone(), KeptPath { record, content: false, promised: None });
         }
         // Afterwards both are one file, whichever that is.
         let leader = kept.get_mut(&leader.path).and_then(|one| match &mut one.record.after {
@@ -200,7 +203,7 @@ fn kept_of(input: &PlanInput, step: &Step) -> Option<KeptPath> {
         Side::After => source.git_after.clone().or_else(|| source.git.clone()),
     }
     .filter(|git| git.oid.is_some() && record.after.present().is_some_and(|after| after.digest.is_none()));
-    Some(KeptPath { record, content })
+    Some(KeptPath { record, content, promised: None })
 }
 
 /// The state that a restore puts back, without its content, which is in another snapshot.
@@ -273,11 +276,19 @@ pub fn write(
     let blobs = target.unnamed_file().map_err(refused())?;
     let mut writer = BlobWriter::new(blobs, Compression::Snappy).map_err(refused())?;
     let mut records = Vec::with_capacity(kept.len());
-    for KeptPath { mut record, content } in kept.into_values() {
+    for KeptPath { mut record, content, promised } in kept.into_values() {
         if let (true, State::Present(before)) = (content, &mut record.before) {
             store(&mut writer, &record.path, before, root, access).map_err(|source| {
                 failed(format!("keep {} in {}", printable(&record.path), printable(name)))(source)
             })?;
+        }
+        if let (Some(promised), State::Present(after)) = (promised, &mut record.after) {
+            let key = blob_key(Side::After, &record.path);
+            let mut staged = disk::unnamed_file(path, journal.id()).map_err(refused())?;
+            staged.write_all(&promised).map_err(refused())?;
+            let stored = writer.store_file(&key, &staged, StoreLimit::NONE)?;
+            after.digest = Some(stored.digest);
+            after.blob = stored.blob.map(|key| key.to_string());
         }
         records.push(record);
     }

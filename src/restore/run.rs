@@ -2,8 +2,9 @@
 //!
 //! Neighbours: the other files of `restore`, each for its part; `commands::restore` reports the outcome.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::access::TemporaryAccess;
@@ -11,7 +12,9 @@ use super::apply::{self, Applied, ApplyContext};
 use super::disk::lock_exclusively;
 use super::error::{Error, failed};
 use super::git;
-use super::inspect::inspect;
+use super::git::locks::GitLocks;
+use super::git::meaning::{Comparison, Refinement, refined};
+use super::inspect::{Inspection, inspect};
 use super::interrupted::InterruptedRestores;
 use super::journal::Journal;
 use super::outcome::{RestoreOutcome, conflicts, outcome};
@@ -44,11 +47,11 @@ pub fn run(
     let root = Root::live().map_err(failed("open /"))?;
     let interrupted = InterruptedRestores::find(snapshot, request)?;
     let begun = interrupted.settle(snapshot, &root, request)?;
-    let files = snapshot.files();
-    let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(files, side));
+    let records = snapshot.files();
+    let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(records, side));
     let hard_links = [&hard_links[0], &hard_links[1]];
-    let mut targets = select(files, hard_links, request.choice);
-    let mut left = git::leave_unchosen(files, &mut targets, request.choice);
+    let mut targets = select(records, hard_links, request.choice);
+    let unchosen = git::leave_unchosen(records, &mut targets, request.choice);
 
     let journal = Journal::beside(snapshot.path());
     let mut access = TemporaryAccess::new(&root, &journal);
@@ -58,42 +61,44 @@ pub fn run(
     indices.extend(&targets);
     indices.sort_unstable();
     indices.dedup();
-    let inspections = inspect(request, files, hard_links, &indices, &root, &mut access, progress);
-    let is_git_state = |path: &[u8]| snapshot.find(path).is_some_and(|record| record.is_git_state);
-    let (input, mut plan) = loop {
-        let input = PlanInput {
-            files,
-            wanted: request.wanted,
-            policy: request.policy,
-            force: request.force,
-            force_git: request.force_git,
-            targets: &targets,
-            hard_links,
-            inspections: &inspections,
-            begun: &begun,
-            known_conflicts: request.conflicts,
-        };
-        let plan = plan::plan(&input);
-        let is_skipped = |index: &usize| request.skip_conflicts && !input.is_forced(*index);
-        let conflicts = conflicts(&input, plan.conflicts.iter().copied().filter(is_skipped));
-        let held = git::held_back(&input, &plan, &conflicts);
-        if conflicts.is_empty() && held.is_empty() {
-            break (PlanInput { targets: &targets, ..input }, plan);
-        }
-        // What is left out is as if it had not been chosen.
-        let is_held = |path: &[u8]| held.contains_key(git::git_directory(path));
-        let is_skipped: HashSet<usize> = plan.conflicts.iter().copied().filter(is_skipped).collect();
-        targets.retain(|index| {
-            let record = &files[*index];
-            !(is_skipped.contains(index) || record.is_git_state && is_held(&record.path))
-        });
-        let of_files = conflicts.into_iter().filter(|(path, _)| !is_git_state(path));
-        left.extend(of_files.map(|(path, why)| (path, LeftReason::Conflict(why))));
-        left.extend(held);
-    };
-    plan.left.extend(left);
-    plan.left.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut inspections = inspect(request, records, hard_links, &indices, &root, &mut access, progress);
     let contents = Contents::new(snapshot);
+    let mut locks = GitLocks::default();
+    let refine = |locks: &GitLocks, inspections: &mut _| {
+        let comparison = Comparison {
+            files: records,
+            targets: &targets,
+            wanted: request.wanted,
+            force: request.force_git,
+            contents: &contents,
+            root: &root,
+            is_own_lock: &|path| locks.holds(path) || begun.contains(path),
+        };
+        comparison.refine(inspections)
+    };
+    let mut refinement = refine(&locks, &mut inspections);
+    let mut files = refined(records, request.wanted, &inspections, &refinement);
+    let common = CommonInput { request, hard_links, begun: &begun };
+    let mut decision = decide(&common, &files, &inspections, &refinement, targets.clone());
+    let input = common.input(&files, &inspections, &refinement, &decision.targets);
+    if !request.dry_run && decision.plan.obstacles.is_empty() && !decision.plan.has_blocking_conflicts(&input)
+    {
+        let taken = locks.take(&input, &decision.plan, &root, &journal)?;
+        if locks.is_any() || !taken.is_empty() {
+            // What Git did before the locks were there.
+            let of_git: Vec<usize> =
+                targets.iter().copied().filter(|index| records[*index].is_git_state).collect();
+            inspections.extend(inspect(request, records, hard_links, &of_git, &root, &mut access, progress));
+            refinement = refine(&locks, &mut inspections);
+            refinement.locked.extend(taken);
+            files = refined(records, request.wanted, &inspections, &refinement);
+            decision = decide(&common, &files, &inspections, &refinement, targets.clone());
+        }
+    }
+    let Decision { targets, mut plan, left } = decision;
+    let input = common.input(&files, &inspections, &refinement, &targets);
+    plan.left.extend(unchosen.into_iter().chain(left));
+    plan.left.sort_by(|one, other| one.0.cmp(&other.0));
     let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents));
     outcome.is_refused =
         outcome.has_blocking_conflicts || !plan.obstacles.is_empty() || !outcome.unavailable.is_empty();
@@ -120,7 +125,8 @@ pub fn run(
         outcome.applied = true;
         return Ok(outcome);
     }
-    let kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
+    let mut kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
+    git::keep_promised(&input, &plan, &contents, &mut kept);
     let has_rescue = !kept.is_empty() || leaves_mark && interrupted.own.is_empty();
     if has_rescue {
         let header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
@@ -142,7 +148,7 @@ pub fn run(
     };
     let mut done = Applied::default();
     progress.start("restore", plan.steps.len());
-    let applied = apply::apply(&context, &mut access, &mut done, &|| progress.tick());
+    let applied = apply::apply(&context, &mut access, &mut locks, &mut done, &|| progress.tick());
     progress.end();
     if let Err(cause) = applied {
         let steps = plan.steps.len();
@@ -166,6 +172,78 @@ pub fn run(
     outcome.shortfalls = done.shortfalls;
     outcome.applied = true;
     Ok(outcome)
+}
+
+/// What all plans of a restore are made from.
+struct CommonInput<'a> {
+    request: &'a RestoreRequest<'a>,
+    hard_links: [&'a HardLinks; 2],
+    begun: &'a BTreeSet<Vec<u8>>,
+}
+
+impl<'a> CommonInput<'a> {
+    fn input(
+        &self,
+        files: &'a [FileRecord],
+        inspections: &'a HashMap<usize, io::Result<Inspection>>,
+        refinement: &'a Refinement,
+        targets: &'a [usize],
+    ) -> PlanInput<'a> {
+        PlanInput {
+            files,
+            wanted: self.request.wanted,
+            policy: self.request.policy,
+            force: self.request.force,
+            force_git: self.request.force_git,
+            targets,
+            hard_links: self.hard_links,
+            inspections,
+            begun: self.begun,
+            known_conflicts: self.request.conflicts,
+            replaced: &refinement.replaced,
+            locked: &refinement.locked,
+        }
+    }
+}
+
+/// A plan, and what it leaves out.
+struct Decision {
+    /// The targets of the plan.
+    targets: Vec<usize>,
+    plan: RestorePlan,
+    /// Conflicts that are skipped, and git directories of which something can't be put back.
+    left: Vec<(Vec<u8>, LeftReason)>,
+}
+
+/// Plans, and takes targets out until there is nothing to skip.
+fn decide(
+    common: &CommonInput,
+    files: &[FileRecord],
+    inspections: &HashMap<usize, io::Result<Inspection>>,
+    refinement: &Refinement,
+    mut targets: Vec<usize>,
+) -> Decision {
+    let mut left = Vec::new();
+    loop {
+        let input = common.input(files, inspections, refinement, &targets);
+        let plan = plan::plan(&input);
+        let is_skipped = |index: &usize| common.request.skip_conflicts && !input.is_forced(*index);
+        let skipped: HashSet<usize> = plan.conflicts.iter().copied().filter(is_skipped).collect();
+        let in_order = plan.conflicts.iter().copied().filter(|index| skipped.contains(index));
+        let (of_git, of_files): (Vec<_>, Vec<_>) =
+            in_order.partition(|index: &usize| files[*index].is_git_state);
+        let held = git::held_back(&input, &plan, &conflicts(&input, of_git.into_iter()));
+        if skipped.is_empty() && held.is_empty() {
+            return Decision { targets, plan, left };
+        }
+        let of_files = conflicts(&input, of_files.into_iter());
+        left.extend(of_files.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));
+        // What is left out is as if it had not been chosen.
+        let is_held =
+            |record: &FileRecord| record.is_git_state && held.contains_key(git::git_directory(&record.path));
+        targets.retain(|index| !skipped.contains(index) && !is_held(&files[*index]));
+        left.extend(held);
+    }
 }
 
 /// Locks a bundle against other restores and recordings for as long as the returned files live.
@@ -200,7 +278,7 @@ fn unavailable(input: &PlanInput, plan: &RestorePlan, contents: &Contents) -> Ve
     let mut missing = Vec::new();
     for step in &plan.steps {
         let record = &input.files[step.record];
-        if !needs_content(record, input.wanted, &step.action) {
+        if !needs_content(input, step.record, &step.action) {
             continue;
         }
         let mut why = None;
@@ -230,7 +308,7 @@ fn check_contents(
     let needed: Vec<&FileRecord> = plan
         .steps
         .iter()
-        .filter(|step| needs_content(&input.files[step.record], input.wanted, &step.action))
+        .filter(|step| needs_content(input, step.record, &step.action))
         .map(|step| apply::source(input, step.record))
         .collect();
     progress.start("check", needed.len());

@@ -16,6 +16,7 @@ use rustix::fs::{IFlags, Mode, OFlags, RenameFlags};
 use super::disk::{remove_temporary, rename, stage_name, temporary, unnamed_file};
 use super::error::{Error, failed_at};
 use super::flags;
+use super::git::locks;
 use super::in_place;
 use super::journal::{InterruptedJournal, JournalRecord};
 use super::node::{AttributeChanges, RestorePolicy};
@@ -44,6 +45,7 @@ enum PendingKind {
     Flags,
     Name,
     File,
+    Lock,
 }
 
 /// The records whose steps are not known to be done, the latest first.
@@ -72,6 +74,9 @@ fn pending(records: &[JournalRecord]) -> Vec<&JournalRecord> {
             | JournalRecord::Attributes { path, .. }
             | JournalRecord::Directory { path } => {
                 latest.insert((PendingKind::File, path), number);
+            }
+            JournalRecord::Locking { path } => {
+                latest.insert((PendingKind::Lock, path), number);
             }
             JournalRecord::Done { path } => {
                 latest.remove(&(PendingKind::File, path.as_slice()));
@@ -107,6 +112,7 @@ impl Settler<'_> {
                 JournalRecord::Placing { path, inode, cleared } => {
                     (path, self.name(path, &journal.id, Some(*inode), *cleared))
                 }
+                JournalRecord::Locking { path } => (path, self.locked(path, &journal.id)),
                 JournalRecord::Removing { path } => (path, self.removed(path, &journal.id)),
                 JournalRecord::Writing { path, inode } => {
                     (path, self.written(path, *inode, directory, &journal.id))
@@ -182,6 +188,13 @@ impl Settler<'_> {
             rustix::fs::ioctl_setflags(&file, now | locks)?;
         }
         Ok(is_unlocked)
+    }
+
+    /// A lock of Git was made; another process may have removed it and made its own.
+    fn locked(&self, path: &[u8], id: &str) -> io::Result<bool> {
+        let Some(dentry) = self.dentry(path)? else { return Ok(false) };
+        let content = locks::content(id);
+        if self.dry_run { locks::is_own(&dentry, &content) } else { locks::remove_own(&dentry, &content) }
     }
 
     /// A node was made under the temporary name, to take the place of what is at `path`.

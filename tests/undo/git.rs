@@ -168,3 +168,122 @@ fn removed_repository_is_restored_with_its_git_directory() {
     changed.place.verb("restore", &[]).expect(0);
     assert!(!changed.place.at("repo/.git").exists());
 }
+
+#[test]
+fn refreshed_index_is_no_conflict_but_a_changed_one_is() {
+    let changed = Changed::by("git add src/one");
+    // Another time of the file, so that the index is written again.
+    changed.run("touch -d 2001-01-01 .gitignore; git status");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+    changed.run("touch -d 2002-02-02 .gitignore; git status");
+    let again = changed.place.verb("restore", &["--before"]).expect(0);
+    assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
+    changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
+    changed.expect(&changed.after);
+    changed.run("git add untracked");
+    let refused = changed.place.verb("restore", &["--before"]).expect(1);
+    assert!(refused.stderr.contains("/.git/index: "), "{refused:#?}");
+}
+
+#[test]
+fn other_packed_refs_stay_as_they_are() {
+    let changed = Changed::by("git branch a; git branch b; git pack-refs --all; git branch -q -D a");
+    changed.run("git branch c; git branch d; git pack-refs --all");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(changed.run("git for-each-ref --format='%(refname:short)'"), "c\nd\nmaster\n");
+    let again = changed.place.verb("restore", &["--before"]).expect(0);
+    assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
+    changed.run("git branch e; git pack-refs --all");
+    changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
+    assert_eq!(changed.run("git for-each-ref --format='%(refname:short)'"), "b\nc\nd\ne\nmaster\n");
+}
+
+#[test]
+fn packed_ref_that_moved_since_is_a_conflict() {
+    let changed = Changed::by("git branch b; git pack-refs --all");
+    changed.run("git update-ref refs/heads/b HEAD~1; git pack-refs --all");
+    let refused = changed.place.verb("restore", &["--before"]).expect(1);
+    assert!(refused.stderr.contains("/.git/packed-refs: refs/heads/b moved since"), "{refused:#?}");
+    changed.run("git branch c; git pack-refs --all");
+    changed.place.verb("restore", &["--before", "--force-git"]).expect(0);
+    assert_eq!(changed.run("git for-each-ref --format='%(refname:short)'"), "c\nmaster\n");
+}
+
+#[test]
+fn ref_that_was_packed_since_is_where_it_was() {
+    let changed = Changed::by("git commit -qam third");
+    changed.run("git gc -q");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+}
+
+#[test]
+fn forced_ref_keeps_what_its_reflog_has() {
+    let changed = Changed::by("git commit -qam third");
+    changed.run("echo own > own; git add own; git commit -qm own");
+    changed.place.verb("restore", &["--before", "--force-git"]).expect(0);
+    assert_eq!(changed.run("git log -1 --format=%s"), "second\n");
+    let reflog = changed.run("git reflog --format=%gs");
+    let lines: Vec<_> = reflog.lines().collect();
+    assert_eq!(lines[..3], ["agent-snapshot: restored", "commit: own", "commit: third"]);
+    assert_eq!(changed.run("git rev-parse 'HEAD@{0}'"), changed.run("git rev-parse HEAD"));
+    assert_eq!(changed.run("git fsck --no-dangling --no-progress"), "");
+    let again = changed.place.verb("restore", &["--before", "--force-git"]).expect(0);
+    assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
+}
+
+#[test]
+fn lock_of_another_git_process_is_a_conflict() {
+    let changed = Changed::by("git commit -qam third");
+    let after = answers(&changed.place, "repo");
+    for lock in ["index.lock", "refs/heads/master.lock"] {
+        let path = changed.place.at("repo/.git").join(lock);
+        fs::write(&path, "").unwrap();
+        for flags in [&["--before"][..], &["--before", "--force-git"]] {
+            let refused = changed.place.verb("restore", flags).expect(1);
+            assert!(refused.stderr.contains(&format!("another Git process holds {lock}")), "{refused:#?}");
+        }
+        let skipped = changed.place.verb("restore", &["--before", "--skip-conflicts"]).expect(1);
+        assert!(skipped.stdout.contains("Git's state is left as it is"), "{skipped:#?}");
+        assert!(path.exists());
+        fs::remove_file(path).unwrap();
+    }
+    changed.expect(&after);
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+}
+
+#[test]
+fn lock_that_a_command_left_is_removed_and_put_back() {
+    let changed = Changed::by("git commit -qam third; echo x > .git/index.lock");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    assert!(!changed.place.at("repo/.git/index.lock").exists());
+    changed.expect(&changed.before);
+    changed.place.verb("restore", &[]).expect(0);
+    assert_eq!(fs::read_to_string(changed.place.at("repo/.git/index.lock")).unwrap(), "x\n");
+}
+
+#[test]
+fn restore_killed_with_locks_held_is_completed_without_them() {
+    let changed = Changed::by("git commit -qam third; git branch x");
+    let (calls, _) = trace_restore(&changed.place, &["--before"], |_, _| {});
+    changed.expect(&changed.before);
+    let mut held = 0;
+    for at in super::killed::kills(calls / 4, calls, 40) {
+        changed.place.verb("restore", &[]).expect(0);
+        changed.expect(&changed.after);
+        trace_restore(&changed.place, &["--before"], |pid, calls| {
+            if calls >= at {
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            }
+        });
+        let is_lock = |path: &&Vec<u8>| path.ends_with(b".lock");
+        held += u32::from(scan(&changed.place.work).keys().any(|path| is_lock(&path)));
+        changed.place.verb("restore", &["--before", "--dry-run"]).expect(0);
+        changed.place.verb("restore", &["--before"]).expect(0);
+        changed.expect(&changed.before);
+        assert_eq!(scan(&changed.place.work).keys().find(is_lock), None, "after a kill at call {at}");
+    }
+    assert!(held > 0);
+}

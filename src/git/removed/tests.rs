@@ -97,9 +97,13 @@ fn loose_objects_and_packs_are_told_from_their_paths() {
         let found = pack_file(path.as_bytes());
         assert_eq!(found, Some((b"/r/.git/objects".as_slice(), b"pack-12".as_slice())));
     }
-    for other in
-        ["pack/pack-12", "pack/tmp_pack_x", "pack/multi-pack-index", "pack/pack-1.d/x", "ab/pack-1.pack"]
-    {
+    for other in [
+        "pack/pack-12",
+        "pack/tmp_pack_x",
+        "pack/multi-pack-index-12.bitmap",
+        "pack/pack-1.d/x",
+        "ab/pack-1.pack",
+    ] {
         assert_eq!(pack_file(format!("/r/.git/objects/{other}").as_bytes()), None, "{other}");
     }
 }

@@ -123,7 +123,7 @@ impl Recording {
                 self.protector().meet_again(*name, stat);
             }
             self.ask_git(*name, &path, stat.as_ref());
-            self.note_index(*name, &path, stat.as_ref());
+            self.note_index(*name, &path);
         }
         if let (Some(stat), true) = (&stat, classification != Classification::Own) {
             if let Classification::Record(name) = classification

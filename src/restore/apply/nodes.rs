@@ -83,6 +83,9 @@ impl Applier<'_, '_, '_> {
         if self.wanted(record).is_none_or(|wanted| wanted.size == 0) {
             return Ok(());
         }
+        if let Some(content) = input.replaced.get(&record) {
+            return file.write_all(content).map_err(failed_at("write", self.path(record)));
+        }
         let source = source(input, record);
         let path = self.path(record);
         let written = self.context.contents.copy_to_file(source, input.wanted, file);

@@ -1,0 +1,365 @@
+//! What files of Git's own state say, where their bytes are those of neither state: an index that was refreshed is as
+//! recorded, and of packed refs only those count that the command changed.
+//!
+//! Neighbours: `inspect.rs` has compared the bytes; the plan is made of what this makes of its inspections.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read as _};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{git_directory, lock_of};
+use crate::fs;
+use crate::git::{GitFile, git_dir_of, merge_packed_refs, reference_name, same_index};
+use crate::restore::inspect::Inspection;
+use crate::restore::root::Root;
+use crate::restore::targets::opposite;
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::state;
+use crate::snapshot::source::Contents;
+use crate::snapshot::{Digest, FileRecord, FileType, Present, State, printable};
+
+/// The most bytes of a file that are read into memory; Git's own files are smaller.
+const MOST: u64 = 1 << 30;
+
+/// The most bytes of a ref that are read.
+const MOST_OF_REF: u64 = 4096;
+
+/// What follows from what Git's files say, beside the corrected inspections.
+#[derive(Debug, Default)]
+pub struct Refinement {
+    /// The contents that files get instead of the recorded ones, by the index of the record.
+    pub replaced: BTreeMap<usize, Vec<u8>>,
+    /// The paths whose locks are not ours, and what to say of it.
+    pub locked: BTreeMap<Vec<u8>, String>,
+}
+
+/// Compares Git's files with their states.
+pub struct Comparison<'a> {
+    /// The records.
+    pub files: &'a [FileRecord],
+    /// The targets, in order.
+    pub targets: &'a [usize],
+    /// The wanted state.
+    pub wanted: Side,
+    /// Whether what has changed since is overwritten.
+    pub force: bool,
+    /// The contents of the records.
+    pub contents: &'a Contents<'a>,
+    /// The live filesystem.
+    pub root: &'a Root,
+    /// Whether a lock is ours.
+    pub is_own_lock: &'a dyn Fn(&[u8]) -> bool,
+}
+
+impl Comparison<'_> {
+    /// Corrects the inspections of Git's files by what the files say.
+    pub fn refine(&self, inspections: &mut HashMap<usize, io::Result<Inspection>>) -> Refinement {
+        let mut refinement = Refinement::default();
+        for &index in self.targets {
+            let record = &self.files[index];
+            let Some(Ok(inspection)) = inspections.get_mut(&index).filter(|_| record.is_git_state) else {
+                continue;
+            };
+            let is_file = inspection.live.as_ref().is_none_or(|live| live.file_type == FileType::File);
+            if is_file {
+                self.refine_one(index, inspection, &mut refinement);
+            }
+            if !inspection.at_wanted
+                && let Some(lock) = self.foreign_lock(&record.path)
+            {
+                refinement.locked.insert(record.path.clone(), held(&lock));
+            }
+        }
+        refinement
+    }
+
+    fn refine_one(&self, index: usize, inspection: &mut Inspection, refinement: &mut Refinement) {
+        let path = &self.files[index].path;
+        let file = GitFile::of(path);
+        match file {
+            GitFile::Ref => return self.compare_ref(index, inspection),
+            GitFile::LooseObject | GitFile::Pack => return self.compare_object(index, inspection),
+            _ => {}
+        }
+        if inspection.at_wanted || inspection.at_other {
+            return;
+        }
+        match file {
+            GitFile::Index => self.compare_index(index, inspection),
+            GitFile::PackedRefs => self.merge(index, inspection, refinement),
+            GitFile::Head | GitFile::PseudoRef => inspection.note = self.now_at(path),
+            GitFile::Reflog if self.force => self.extend(index, inspection, refinement),
+            // It tells only of the last command of its kind, so it may stay as it is.
+            GitFile::Other if is_message(path) => inspection.settle(),
+            _ => {}
+        }
+    }
+
+    /// Objects never change, but they may have been packed since, or another time.
+    fn compare_object(&self, index: usize, inspection: &mut Inspection) {
+        let record = &self.files[index];
+        let is_there = |side| state(record, side).present().is_some();
+        if is_there(self.wanted) && (is_there(opposite(self.wanted)) || inspection.live.is_some()) {
+            inspection.settle();
+        } else {
+            inspection.at_other = !inspection.at_wanted;
+        }
+    }
+
+    fn compare_index(&self, index: usize, inspection: &mut Inspection) {
+        let record = &self.files[index];
+        let Some(live) = self.read(&record.path, MOST) else { return };
+        let mode = |at: &Present| at.mode & 0o7777;
+        let live_mode = inspection.live.as_ref().map(mode);
+        let is_same = |side| {
+            state(record, side).present().map(mode) == live_mode
+                && self.recorded(record, side).is_some_and(|bytes| same_index(&live, &bytes))
+        };
+        if is_same(self.wanted) {
+            inspection.settle();
+        } else {
+            inspection.at_other = is_same(opposite(self.wanted));
+        }
+    }
+
+    fn merge(&self, index: usize, inspection: &mut Inspection, refinement: &mut Refinement) {
+        let record = &self.files[index];
+        let now = if inspection.live.is_some() { self.read(&record.path, MOST) } else { Some(Vec::new()) };
+        let sides = [opposite(self.wanted), self.wanted].map(|side| match state(record, side) {
+            State::Absent { .. } => Some(Vec::new()),
+            _ => self.recorded(record, side),
+        });
+        let (Some(now), [Some(from), Some(to)]) = (now, sides) else { return };
+        let merged = merge_packed_refs(&now, &from, &to).or_else(|names| match self.force {
+            true => merge_packed_refs(&now, &with_lines_of(&from, &now, &names), &to),
+            false => Err(names),
+        });
+        match merged {
+            Ok(merged) if merged == now => inspection.settle(),
+            Ok(merged) => {
+                inspection.at_other = true;
+                refinement.replaced.insert(index, merged);
+            }
+            Err(names) => {
+                let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
+                inspection.note = Some(format!("{} moved since", names.join(", ")));
+            }
+        }
+    }
+
+    /// A loose ref may have been packed since.
+    fn compare_ref(&self, index: usize, inspection: &mut Inspection) {
+        let record = &self.files[index];
+        let path = &record.path;
+        if inspection.live.is_some() {
+            if !inspection.at_wanted && !inspection.at_other {
+                inspection.note = self.now_at(path);
+            }
+            return;
+        }
+        let (Some(directory), Some(name)) = (git_dir_of(path), reference_name(path)) else { return };
+        let packed_refs = [directory, b"/packed-refs"].concat();
+        let packed = || self.read(&packed_refs, MOST).and_then(|bytes| packed_value(&bytes, name));
+        let value = |side| self.recorded(record, side).map(|bytes| bytes.trim_ascii().to_vec());
+        let is_file = |side| state(record, side).present().is_some_and(|at| at.file_type == FileType::File);
+        if inspection.at_wanted {
+            let is_target = || self.targets.iter().any(|index| self.files[*index].path == packed_refs);
+            // It would stay there.
+            if is_file(opposite(self.wanted)) && packed().is_some() && !is_target() {
+                inspection.at_wanted = false;
+                inspection.note = Some("it is in packed-refs now".to_owned());
+            }
+        } else if is_file(self.wanted) && !inspection.at_other {
+            let packed = packed();
+            inspection.at_other =
+                packed.is_some() && (packed == value(opposite(self.wanted)) || packed == value(self.wanted));
+        }
+    }
+
+    /// Keeps the entries of a reflog that were added since, and adds one of what is done now.
+    fn extend(&self, index: usize, inspection: &mut Inspection, refinement: &mut Refinement) {
+        let record = &self.files[index];
+        let Some(live) = self.read(&record.path, MOST) else { return };
+        let wanted = self.recorded(record, self.wanted).unwrap_or_default();
+        let Some(last) = ReflogEntry::last_of(&live) else { return };
+        let zeros = vec![b'0'; last.new.len()];
+        let new = ReflogEntry::last_of(&wanted).map_or(zeros.as_slice(), |entry| entry.new);
+        if last.new == new {
+            inspection.settle();
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let message = format!(" {now} +0000\tagent-snapshot: restored\n");
+        let entry = [last.new, b" ", new, b" ", last.identity, message.as_bytes()].concat();
+        refinement.replaced.insert(index, [live.as_slice(), &entry].concat());
+    }
+
+    /// The lock of the file at `path`, if it is there, not ours, and not to be put back or removed itself.
+    fn foreign_lock(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let lock = lock_of(path)?;
+        let is_target = self.targets.iter().any(|index| self.files[*index].path == lock);
+        if is_target || (self.is_own_lock)(&lock) {
+            return None;
+        }
+        self.root.dentry(&lock).ok()??.stat().ok()??;
+        Some(lock)
+    }
+
+    fn read(&self, path: &[u8], most: u64) -> Option<Vec<u8>> {
+        let dentry = self.root.dentry(path).ok()??;
+        let mut bytes = Vec::new();
+        fs::open_regular(&dentry.proc_path()).ok()?.take(most + 1).read_to_end(&mut bytes).ok()?;
+        (bytes.len() as u64 <= most).then_some(bytes)
+    }
+
+    fn recorded(&self, record: &FileRecord, side: Side) -> Option<Vec<u8>> {
+        recorded(self.contents, record, side)
+    }
+
+    /// Where a ref or HEAD is now, in words.
+    fn now_at(&self, path: &[u8]) -> Option<String> {
+        let bytes = self.read(path, MOST_OF_REF)?;
+        let text = std::str::from_utf8(bytes.trim_ascii()).ok()?;
+        let is_oid = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match text.strip_prefix("ref: ") {
+            Some(name) => Some(format!("it is {} now", printable(name.as_bytes()))),
+            None => is_oid.then(|| format!("it is at {} now", &text[..7])),
+        }
+    }
+}
+
+/// The recorded content of a regular file, if it is available.
+pub fn recorded(contents: &Contents, record: &FileRecord, side: Side) -> Option<Vec<u8>> {
+    let size = state(record, side).present().filter(|at| at.file_type == FileType::File)?.size;
+    let mut bytes = Vec::new();
+    if size > 0 && size <= MOST {
+        contents.copy(record, side, &mut bytes).ok()?;
+    }
+    (size <= MOST).then_some(bytes)
+}
+
+/// The records, with the wanted states of those that get other contents.
+pub fn refined<'a>(
+    files: &'a [FileRecord],
+    wanted: Side,
+    inspections: &HashMap<usize, io::Result<Inspection>>,
+    refinement: &Refinement,
+) -> Cow<'a, [FileRecord]> {
+    let mut files = Cow::Borrowed(files);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    for (index, content) in &refinement.replaced {
+        let live = inspections.get(index).and_then(|inspection| inspection.as_ref().ok()?.live.clone());
+        let record = &mut files.to_mut()[*index];
+        let recorded = || record.before.present().or(record.after.present()).cloned();
+        let Some(like) = live.or_else(recorded) else { continue };
+        let new = Present {
+            size: content.len() as u64,
+            digest: Some(Digest::of(content)),
+            blob: None,
+            blob_omitted: None,
+            mtime: i64::try_from(now.as_secs()).unwrap_or_default(),
+            mtime_nsec: now.subsec_nanos(),
+            ..like
+        };
+        let new = match content.as_slice() {
+            [] => State::Absent { tombstone: false },
+            _ => State::Present(Box::new(new)),
+        };
+        match wanted {
+            Side::Before => record.before = new,
+            Side::After => record.after = new,
+        }
+    }
+    files
+}
+
+/// Says that another process holds a lock.
+pub fn held(lock: &[u8]) -> String {
+    let below = lock.strip_prefix(git_directory(lock)).unwrap_or(lock);
+    let name = printable(below.strip_prefix(b"/").unwrap_or(below));
+    format!("another Git process holds {name}, or has left it there")
+}
+
+/// Whether a file tells only of the last command of its kind.
+fn is_message(path: &[u8]) -> bool {
+    let below = path.strip_prefix(git_dir_of(path).unwrap_or_default()).unwrap_or_default();
+    matches!(below, b"/COMMIT_EDITMSG" | b"/TAG_EDITMSG" | b"/FETCH_HEAD" | b"/gc.log")
+}
+
+/// `packed`, with the lines that `live` has of the refs `names`.
+fn with_lines_of(packed: &[u8], live: &[u8], names: &[Vec<u8>]) -> Vec<u8> {
+    let lines = |bytes: &[u8], are_named: bool| {
+        let mut is_kept = false;
+        let mut kept = Vec::new();
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            // A peeled object id follows the line of its tag.
+            if !line.starts_with(b"^") {
+                let name = line.trim_ascii_end().splitn(2, |byte| *byte == b' ').nth(1);
+                let is_named = name.is_some_and(|name| names.iter().any(|one| one == name));
+                is_kept = is_named == are_named;
+            }
+            if is_kept {
+                kept.extend_from_slice(line);
+            }
+        }
+        kept
+    };
+    [lines(packed, false), lines(live, true)].concat()
+}
+
+/// The object id that the ref `name` has in packed refs.
+fn packed_value(packed: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let mut lines = packed.split(|byte| *byte == b'\n');
+    lines.find_map(|line| Some(line.strip_suffix(name)?.strip_suffix(b" ")?.to_vec()))
+}
+
+/// An entry of a reflog.
+struct ReflogEntry<'a> {
+    /// The object id that the ref got.
+    new: &'a [u8],
+    /// Who did it: `name <address>`.
+    identity: &'a [u8],
+}
+
+impl ReflogEntry<'_> {
+    /// The last entry of a reflog.
+    fn last_of(reflog: &[u8]) -> Option<ReflogEntry<'_>> {
+        let line = reflog.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;
+        let mut words = line.splitn(3, |byte| *byte == b' ');
+        let (_, new, rest) = (words.next()?, words.next()?, words.next()?);
+        let end = rest.iter().position(|byte| *byte == b'>')?;
+        let is_oid = new.len() >= 40 && new.iter().all(u8::is_ascii_hexdigit);
+        is_oid.then(|| ReflogEntry { new, identity: &rest[..=end] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_named_lines_of_packed_refs_are_taken_over() {
+        let packed = b"# pack-refs with: sorted \n1 refs/a\n^9\n2 refs/b\n";
+        let live = b"# pack-refs with: sorted \n3 refs/a\n^8\n4 refs/b\n5 refs/c\n^7\n";
+        let taken = with_lines_of(packed, live, &[b"refs/a".to_vec(), b"refs/c".to_vec()]);
+        assert_eq!(taken, b"# pack-refs with: sorted \n2 refs/b\n3 refs/a\n^8\n5 refs/c\n^7\n");
+    }
+
+    #[test]
+    fn ref_is_found_among_packed_ones_by_its_whole_name() {
+        let packed = b"# pack-refs with: sorted \n11 refs/heads/a\n22 refs/heads/x/a\n^33\n";
+        assert_eq!(packed_value(packed, b"refs/heads/a").as_deref(), Some(b"11".as_slice()));
+        assert_eq!(packed_value(packed, b"heads/a"), None);
+        assert_eq!(packed_value(packed, b"refs/heads/b"), None);
+    }
+
+    #[test]
+    fn last_entry_of_a_reflog_has_its_object_id_and_who_made_it() {
+        let (one, two) = ("1".repeat(40), "2".repeat(40));
+        let line = format!("{one} {one} A <a@b> 1 +0000\tx\n{one} {two} B C <b c@d> 2 +0100\ty > z\n");
+        let entry = ReflogEntry::last_of(line.as_bytes()).unwrap();
+        assert_eq!((entry.new, entry.identity), (two.as_bytes(), b"B C <b c@d>".as_slice()));
+        assert!(ReflogEntry::last_of(b"").is_none() && ReflogEntry::last_of(b"a b\n").is_none());
+    }
+}
