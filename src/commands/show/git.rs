@@ -47,8 +47,8 @@ pub fn git_changes(snapshot: &Snapshot) -> Vec<GitChanges> {
         let common = worktree_of(git_dir).map_or(*git_dir, |(common, _)| common);
         let references = directories.get(common).map_or(&directory.references, |common| &common.references);
         let root = git_dir.strip_suffix(b"/.git");
-        let repository = snapshot.header().git_repositories.iter();
-        let repository = repository.filter(|repository| Some(repository.root.as_slice()) == root).next();
+        let mut repositories = snapshot.header().git_repositories.iter();
+        let repository = repositories.find(|repository| Some(repository.root.as_slice()) == root);
         let changes = directory.changes(references, repository, worktree_of(git_dir).is_some(), &contents);
         (!changes.is_empty()).then(|| GitChanges { repository: label(git_dir), changes })
     });
@@ -93,6 +93,9 @@ type Value = String;
 
 /// A reference that is another than before, on both sides.
 type Moved = (Option<Value>, Option<Value>);
+
+/// Tells some of those from the others.
+type IsMoved = fn(&Moved) -> bool;
 
 /// The records of one git directory, by their paths in it.
 #[derive(Default)]
@@ -292,8 +295,8 @@ impl<'s> GitDirectory<'s> {
             if heads == 1 && prefix == "refs/heads/" {
                 of_kind.retain(|(_, moved)| !is_head(moved));
             }
-            let of = |pick: fn(&Moved) -> bool| of_kind.iter().filter(move |(_, moved)| pick(moved));
-            let groups: [(&str, fn(&Moved) -> bool); 3] = [
+            let of = |pick: IsMoved| of_kind.iter().filter(move |(_, moved)| pick(moved));
+            let groups: [(&str, IsMoved); 3] = [
                 ("created", |moved| moved.0.is_none()),
                 ("moved", |moved| moved.0.is_some() && moved.1.is_some()),
                 ("deleted", |moved| moved.1.is_none()),
