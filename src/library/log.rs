@@ -131,8 +131,8 @@ impl Changes {
             PathEffect::Deleted => self.counts.deleted += 1,
             PathEffect::Temporary | PathEffect::Unaltered | PathEffect::None => return,
         }
-        let parent =
-            if record.is_git_state { git_directory(&record.path) } else { directory_above(&record.path) };
+        let git_dir = record.is_git_state.then(|| git::git_dir_of(&record.path)).flatten();
+        let parent = git_dir.unwrap_or_else(|| directory_above(&record.path));
         if !self.places.iter().any(|place| is_at_or_below(parent, &place.0)) {
             self.places.retain(|place| !is_at_or_below(&place.0, parent));
             self.places.insert(ByteText(parent.to_vec()));
@@ -146,13 +146,6 @@ impl Changes {
             self.places.insert(ByteText(above));
         }
     }
-}
-
-/// The git directory that a path of Git's own state is in, where its name tells it, or the directory above the path.
-fn git_directory(path: &[u8]) -> &[u8] {
-    let name = b"/.git";
-    let start = path.windows(name.len() + 1).position(|part| part == b"/.git/");
-    start.map_or_else(|| directory_above(path), |start| &path[..start + name.len()])
 }
 
 /// The directory above a path; of `/` itself.

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use super::super::paths::{Selection, counted, quoted};
 use serde::Serialize;
 
+use crate::git::{GitFile, git_dir_of};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::state;
@@ -56,66 +57,18 @@ pub fn git_changes(snapshot: &Snapshot) -> Vec<GitChanges> {
 
 /// The git directory that a path of Git's own state is in, and the path in it.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let mut end = git_directory(path);
-    loop {
-        let inside = path.get(end + 1..).unwrap_or_default();
-        if let Some(name) = inside.strip_prefix(b"worktrees/") {
-            end += "/worktrees/".len() + name.iter().position(|byte| *byte == b'/').unwrap_or(name.len());
-        } else if let Some(name) = inside.strip_prefix(b"modules/") {
-            // The name of a submodule may have slashes.
-            let mut length = 0;
-            for component in name.split(|byte| *byte == b'/') {
-                if ENTRIES.contains(&component) {
-                    break;
-                }
-                length += component.len() + 1;
-            }
-            end += "/modules".len() + length;
-            if length > 0 {
-                continue;
-            }
-        }
-        return (&path[..end.min(path.len())], path.get(end + 1..).unwrap_or_default());
-    }
-}
-
-/// What Git makes in a git directory, as far as it can be told from the name of a submodule.
-const ENTRIES: [&[u8]; 13] = [
-    b"HEAD",
-    b"config",
-    b"config.worktree",
-    b"hooks",
-    b"index",
-    b"info",
-    b"logs",
-    b"modules",
-    b"objects",
-    b"packed-refs",
-    b"refs",
-    b"reftable",
-    b"worktrees",
-];
-
-/// How long the name of the outermost git directory above `path` is.
-fn git_directory(path: &[u8]) -> usize {
-    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| slash).skip(1);
-    let ends: Vec<_> = ends.chain([path.len()]).collect();
-    for name in [&b"/.git"[..], b".git"] {
-        if let Some(end) = ends.iter().find(|end| path[..**end].ends_with(name)) {
-            return *end;
-        }
-    }
-    // The git directory is elsewhere, and known by what is in it.
-    let is_directory = |name: &[u8]| matches!(name, b"refs" | b"logs" | b"objects" | b"hooks" | b"worktrees");
-    let parts = ends.windows(2).find(|pair| is_directory(&path[pair[0] + 1..pair[1]]));
-    parts.map(|pair| pair[0]).or(path.iter().rposition(|byte| *byte == b'/')).unwrap_or(path.len())
+    let above = path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[..slash]);
+    let git_dir = git_dir_of(path).unwrap_or(above);
+    (git_dir, path.get(git_dir.len() + 1..).unwrap_or_default())
 }
 
 /// Whether a path of Git's own state, or a directory above it in the git directory, is selected by its name.
 pub fn names_git_state(selection: &Selection, path: &[u8]) -> bool {
-    let start = git_directory(path);
-    let ends = (start..path.len()).filter(|end| path[*end] == b'/').chain([path.len()]);
-    ends.into_iter().any(|end| selection.names(&path[..end]))
+    let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+    let git_dir = split(path).0;
+    let is_inside = |end: usize| end >= git_dir.len() || path[..end].ends_with(b"/.git");
+    let first = ends.find(|end| is_inside(*end));
+    first.into_iter().chain(ends).chain([path.len()]).any(|end| selection.names(&path[..end]))
 }
 
 /// The common directory and the name, if a git directory is that of a linked working tree.
@@ -375,13 +328,10 @@ impl<'s> GitDirectory<'s> {
 
     fn tell_objects(&self, told: &mut Vec<String>) {
         let gone = self.records.iter().filter(|(_, record)| PathEffect::of(record) == PathEffect::Deleted);
-        let gone: Vec<_> = gone.filter_map(|(inside, _)| inside.strip_prefix(b"objects/")).collect();
-        let is_loose = |name: &[u8]| {
-            let hex = |part: &[u8]| part.iter().all(u8::is_ascii_hexdigit);
-            name.get(2) == Some(&b'/') && hex(&name[..2]) && name.len() >= 41 && hex(&name[3..])
-        };
-        let objects = gone.iter().filter(|name| is_loose(name)).count();
-        let packs = gone.iter().filter(|name| name.starts_with(b"pack/") && name.ends_with(b".pack")).count();
+        let gone: Vec<_> = gone.filter(|(inside, _)| inside.starts_with(b"objects/")).collect();
+        let count = |kind| gone.iter().filter(|(_, record)| GitFile::of(&record.path) == kind).count();
+        let objects = count(GitFile::LooseObject);
+        let packs = gone.iter().filter(|(inside, _)| inside.ends_with(b".pack")).count();
         for (count, one, many) in [(objects, "object", "objects"), (packs, "pack", "packs")] {
             if count > 0 {
                 told.push(format!("{} dropped", counted(count, one, many)));
