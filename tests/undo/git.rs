@@ -307,3 +307,27 @@ fn repository_with_something_else_in_it_stays_whole() {
     assert!(run.stdout.contains("repo/.git: it holds notes that the snapshot does not know"), "{run:#?}");
     changed.expect(&changed.after);
 }
+
+#[test]
+fn branch_in_place_of_a_directory_of_branches_is_put_back() {
+    let changed = Changed::from(
+        &format!("mkdir repo; cd repo; {REPOSITORY}; git branch a"),
+        "git branch -q -D a; git branch a/b",
+    );
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+    changed.place.verb("restore", &[]).expect(0);
+    changed.expect(&changed.after);
+    changed.run("git branch a/c");
+    let left = changed.place.verb("restore", &["--before"]).expect(1);
+    assert!(left.stdout.contains("repo/.git: Git's state is left as it is"), "{left:#?}");
+    assert_eq!(changed.run("git branch --list 'a/*'"), "  a/b\n  a/c\n");
+}
+
+#[test]
+fn directory_of_branches_that_is_still_needed_stays() {
+    let changed = Changed::by("git branch feature/x");
+    changed.run("git branch feature/y");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(changed.run("git branch --list 'feature/*'"), "  feature/y\n");
+}
