@@ -71,6 +71,12 @@ pub fn is_namespace(path: &[u8]) -> bool {
     matches!(top, Some(b"refs" | b"logs" | b"objects"))
 }
 
+/// Whether `path` is that of one of `targets`, which are in order as `files` are.
+fn is_target(files: &[FileRecord], targets: &[usize], path: &[u8]) -> bool {
+    let found = files.binary_search_by(|record| record.path.as_slice().cmp(path));
+    found.is_ok_and(|index| targets.binary_search(&index).is_ok())
+}
+
 /// The lock that Git takes to change the file at `path`, if it is one that it locks.
 pub fn lock_of(path: &[u8]) -> Option<Vec<u8>> {
     let is_locked = match GitFile::of(path) {

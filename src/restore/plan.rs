@@ -438,6 +438,7 @@ impl<'a> Planner<'a> {
                     .collect();
                 if !unknown.is_empty() {
                     self.steps.remove(&index);
+                    // Where no ref is to take its place, it is in nobody's way.
                     if !goes || !self.record(index).is_git_state || !git::is_namespace(&path) {
                         self.plan.left.push((path, LeftReason::Entries(unknown)));
                     }

@@ -307,7 +307,7 @@ fn is_same_state(older: &FileRecord, side: Side, newer: &FileRecord) -> bool {
 mod tests {
     use super::*;
     use crate::snapshot::blobs::blob_key;
-    use crate::snapshot::samples::{commit, stored};
+    use crate::snapshot::samples::{commit, git, stored};
     use crate::snapshot::source::Contents;
     use crate::snapshot::{FileRecord, Operation};
 
@@ -356,6 +356,56 @@ mod tests {
         assert_eq!(breaks(&[("1", "2"), ("", "3")]), [(0, 1)]);
         // Nothing is lost by going back to where it was meanwhile.
         assert_eq!(breaks(&[("1", "2"), ("1", "3")]), []);
+    }
+
+    #[test]
+    fn an_index_with_the_same_entries_breaks_no_chain() {
+        let repository = tempfile::tempdir().unwrap();
+        let index = |commands: &[&[&str]]| {
+            commands.iter().for_each(|command| drop(git(repository.path(), command)));
+            std::fs::read(repository.path().join(".git/index")).unwrap()
+        };
+        std::fs::write(repository.path().join("f"), "one").unwrap();
+        let one = index(&[&["init", "-q"], &["add", "f"]]);
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        std::fs::File::open(repository.path().join("f")).unwrap().set_modified(time).unwrap();
+        let refreshed = index(&[&["update-index", "--refresh"]]);
+        let other = index(&[&["rm", "-q", "--cached", "f"]]);
+        assert_ne!(one, refreshed);
+        let breaks = |found: &[u8]| {
+            let parts = [[&other[..], &one[..]], [found, &other[..]]].map(|[before, after]| {
+                let directory = tempfile::tempdir().unwrap();
+                commit(directory.path(), |writer| {
+                    let mut state = |side, bytes: &[u8]| {
+                        stored(&writer.store_bytes(&blob_key(side, b"/r/.git/index"), bytes).unwrap())
+                    };
+                    let (before, after) = (state(Side::Before, before), state(Side::After, after));
+                    let record = FileRecord::new(b"/r/.git/index", before, after, Operation::Write.into());
+                    vec![FileRecord { is_git_state: true, ..record }]
+                });
+                Snapshot::open(directory.path()).unwrap()
+            });
+            net(parts.into()).unwrap().breaks.len()
+        };
+        assert_eq!([breaks(&one), breaks(&refreshed), breaks(b"something else")], [0, 0, 1]);
+    }
+
+    #[test]
+    fn objects_found_in_a_repository_that_was_made_before_were_not_there() {
+        let absent = || State::Absent { tombstone: false };
+        let there = || State::Present(Box::new(crate::snapshot::samples::directory()));
+        let record = |path: &[u8], before, after| FileRecord {
+            is_git_state: true,
+            ..FileRecord::new(path, before, after, Operation::Write.into())
+        };
+        let mut files = vec![
+            record(b"/r/.git/objects", absent(), there()),
+            record(b"/r/.git/objects/ab", there(), absent()),
+            record(b"/s/.git/objects/ab", there(), absent()),
+        ];
+        forget_objects_of_new_repositories(&mut files);
+        let before: Vec<_> = files.iter().map(|record| record.before.present().is_some()).collect();
+        assert_eq!(before, [false, false, true]);
     }
 
     #[test]

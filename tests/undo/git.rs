@@ -287,3 +287,47 @@ fn restore_killed_with_locks_held_is_completed_without_them() {
     }
     assert!(held > 0);
 }
+
+#[test]
+fn new_repository_is_removed_with_what_was_added_to_its_objects() {
+    let changed = Changed::from("mkdir repo; echo one > repo/one", "git init -q; git add one");
+    let blob = changed.run("echo added since | git hash-object -w --stdin");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    assert!(!changed.place.at("repo/.git").exists());
+    changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
+    changed.expect(&changed.after);
+    assert_eq!(changed.run(&format!("git cat-file blob {}", blob.trim())), "added since\n");
+}
+
+#[test]
+fn repository_with_something_else_in_it_stays_whole() {
+    let changed = Changed::from("mkdir repo; echo one > repo/one", "git init -q; git add one");
+    fs::write(changed.place.at("repo/.git/notes"), "own").unwrap();
+    let run = changed.place.verb("restore", &["--before"]).expect(1);
+    assert!(run.stdout.contains("repo/.git: it holds notes that the snapshot does not know"), "{run:#?}");
+    changed.expect(&changed.after);
+}
+
+#[test]
+fn branch_in_place_of_a_directory_of_branches_is_put_back() {
+    let changed = Changed::from(
+        &format!("mkdir repo; cd repo; {REPOSITORY}; git branch a"),
+        "git branch -q -D a; git branch a/b",
+    );
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+    changed.place.verb("restore", &[]).expect(0);
+    changed.expect(&changed.after);
+    changed.run("git branch a/c");
+    let left = changed.place.verb("restore", &["--before"]).expect(1);
+    assert!(left.stdout.contains("repo/.git: Git's state is left as it is"), "{left:#?}");
+    assert_eq!(changed.run("git branch --list 'a/*'"), "  a/b\n  a/c\n");
+}
+
+#[test]
+fn directory_of_branches_that_is_still_needed_stays() {
+    let changed = Changed::by("git branch feature/x");
+    changed.run("git branch feature/y");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(changed.run("git branch --list 'feature/*'"), "  feature/y\n");
+}

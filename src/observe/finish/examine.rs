@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::after::{After, AfterContent, Interim, More, Now};
 use crate::fs::FileStat;
-use crate::git::GitFacts;
+use crate::git::{GitFacts, GitFile};
 use crate::observe::capture::{Held, Source, Threat};
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
@@ -448,7 +448,10 @@ impl<'a> Examiner<'a> {
             held => {
                 let byte_store = &mut self.recording.byte_store;
                 let key = blob_key(Side::After, path);
-                let is_kept = byte_store.keeps_after(&held, git);
+                // A restore has to know what these say, whatever their bytes are by then.
+                let is_read = matches!(GitFile::of(path), GitFile::Index | GitFile::PackedRefs);
+                let is_git_state = self.recording.ledger.names.get(name).is_git_state;
+                let is_kept = byte_store.keeps_after(&held, git) || is_git_state && is_read;
                 // Where the digest is enough, no space is needed.
                 let admission =
                     if is_kept { byte_store.admit(&key, &held) } else { Err(BlobOmitted::TooLarge) };

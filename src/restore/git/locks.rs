@@ -1,8 +1,7 @@
 //! Git's locks on the files that a restore changes: as long as they are there, no Git process changes these.
 //!
-//! A lock is a file beside the one that it protects. It is made complete under a temporary name and then renamed, so
-//! that it is known as ours whenever the restore is killed. Neighbours: `journal.rs` has a record of each before it is
-//! made, `settle.rs` removes those that an interrupted restore has left.
+//! A lock is a file beside the one that it protects. It is made complete under a temporary name and then renamed, so that it is known as ours whenever the restore is killed. Neighbours: `journal.rs` has a record of each
+//! before it is made, `settle.rs` removes those that an interrupted restore has left.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,8 +10,8 @@ use std::io::{self, Read as _, Write as _};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::lock_of;
 use super::meaning::held;
+use super::{is_target, lock_of};
 use crate::restore::disk::{remove_temporary, temporary};
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::journal::{Journal, JournalRecord};
@@ -66,15 +65,14 @@ impl GitLocks {
             .filter(|step| !matches!(step.action, Action::Attributes(_)))
             .map(|step| input.files[step.record].path.as_slice())
             .collect();
-        let is_target = |path: &[u8]| {
-            let found = input.files.binary_search_by(|record| record.path.as_slice().cmp(path));
-            found.is_ok_and(|index| input.targets.contains(&index))
-        };
         self.content = content(journal.id());
         for step in &plan.steps {
             let record = &input.files[step.record];
             let Some(lock) = lock_of(&record.path).filter(|_| record.is_git_state) else { continue };
-            if is_target(&lock) || gone.binary_search(&parent(&lock)).is_ok() || self.holds(&lock) {
+            if is_target(input.files, input.targets, &lock)
+                || gone.binary_search(&parent(&lock)).is_ok()
+                || self.holds(&lock)
+            {
                 continue;
             }
             match self.take_one(&lock, root, journal).map_err(failed_at("make the lock", &lock))? {

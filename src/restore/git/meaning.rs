@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{git_directory, lock_of};
+use super::{git_directory, is_target, lock_of};
 use crate::fs;
 use crate::git::{GitFile, git_dir_of, merge_packed_refs, reference_name, same_index};
 use crate::restore::inspect::Inspection;
@@ -164,9 +164,8 @@ impl Comparison<'_> {
         let value = |side| self.recorded(record, side).map(|bytes| bytes.trim_ascii().to_vec());
         let is_file = |side| state(record, side).present().is_some_and(|at| at.file_type == FileType::File);
         if inspection.at_wanted {
-            let is_target = || self.targets.iter().any(|index| self.files[*index].path == packed_refs);
             // It would stay there.
-            if is_file(opposite(self.wanted)) && packed().is_some() && !is_target() {
+            if is_file(opposite(self.wanted)) && packed().is_some() && !self.is_target(&packed_refs) {
                 inspection.at_wanted = false;
                 inspection.note = Some("it is in packed-refs now".to_owned());
             }
@@ -198,12 +197,15 @@ impl Comparison<'_> {
     /// The lock of the file at `path`, if it is there, not ours, and not to be put back or removed itself.
     fn foreign_lock(&self, path: &[u8]) -> Option<Vec<u8>> {
         let lock = lock_of(path)?;
-        let is_target = self.targets.iter().any(|index| self.files[*index].path == lock);
-        if is_target || (self.is_own_lock)(&lock) {
+        if self.is_target(&lock) || (self.is_own_lock)(&lock) {
             return None;
         }
         self.root.dentry(&lock).ok()??.stat().ok()??;
         Some(lock)
+    }
+
+    fn is_target(&self, path: &[u8]) -> bool {
+        is_target(self.files, self.targets, path)
     }
 
     fn read(&self, path: &[u8], most: u64) -> Option<Vec<u8>> {
