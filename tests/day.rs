@@ -179,7 +179,8 @@ impl Day {
         let mut wrong = Vec::new();
         for step in &mut self.steps {
             let entry = entries[step.id()];
-            step.counts = ["created", "changed", "deleted"].iter().any(|count| entry[count] != 0);
+            step.counts = ["created", "changed", "deleted"].iter().any(|count| entry[count] != 0)
+                || entry["git"] == true;
             let altered: Vec<_> = step.altered().map(|path| printable(path).into_owned()).collect();
             if step.counts == altered.is_empty() {
                 wrong.push(format!("{}: {entry}, but the copies differ in {altered:?}", step.shown()));

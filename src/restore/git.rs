@@ -7,16 +7,19 @@
 pub mod locks;
 pub mod meaning;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 
 use super::plan::{LeftReason, PlanInput, RestorePlan};
 use super::rescue::KeptPath;
+use super::root::Root;
 use super::targets::{Choice, GitStateChoice, opposite};
-use crate::git::{GitFile, git_dir_of};
+use crate::git::{GitFile, git_dir_of, in_objects_directory};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::Contents;
-use crate::snapshot::{FileRecord, FileType};
+use crate::snapshot::{FileRecord, FileType, Operation, Present, State, live};
 
 /// What is at the top of a git directory and has more beneath it (gitrepository-layout(5)).
 const TOP: [&[u8]; 8] =
@@ -77,6 +80,64 @@ pub fn lock_of(path: &[u8]) -> Option<Vec<u8>> {
         _ => false,
     };
     is_locked.then(|| [path, b".lock"].concat())
+}
+
+/// The records, and more of the objects that have come to a repository which is to be removed: recordings leave out
+/// what they add to one that is there, and it would be in the way.
+pub fn with_added_objects<'a>(files: &'a [FileRecord], wanted: Side, root: &Root) -> Cow<'a, [FileRecord]> {
+    let mut added = Vec::new();
+    for record in files.iter().filter(|record| record.is_git_state) {
+        let was_made = state(record, opposite(wanted)).present().is_some_and(is_directory);
+        if in_objects_directory(&record.path).is_some_and(|(_, below)| below.is_empty())
+            && was_made
+            && state(record, wanted).present().is_none()
+        {
+            // What can't be listed is in the way, and will be named.
+            let _ = add_beneath(&record.path, files, wanted, root, &mut added);
+        }
+    }
+    if added.is_empty() {
+        return Cow::Borrowed(files);
+    }
+    let mut all = [files, &added].concat();
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    Cow::Owned(all)
+}
+
+fn add_beneath(
+    directory: &[u8],
+    files: &[FileRecord],
+    wanted: Side,
+    root: &Root,
+    added: &mut Vec<FileRecord>,
+) -> io::Result<()> {
+    let Some(dentry) = root.dentry(directory)? else { return Ok(()) };
+    if !dentry.present()?.as_ref().is_some_and(is_directory) {
+        return Ok(());
+    }
+    for name in live::entries(&dentry.proc_path())? {
+        let path = [directory, b"/", &name].concat();
+        let Some(present) = root.dentry(&path)?.map(|dentry| dentry.present()).transpose()?.flatten() else {
+            continue;
+        };
+        if is_directory(&present) {
+            add_beneath(&path, files, wanted, root, added)?;
+        }
+        if files.binary_search_by(|record| record.path.cmp(&path)).is_err() {
+            let (absent, there) = (State::Absent { tombstone: false }, State::Present(Box::new(present)));
+            let (before, after) = match wanted {
+                Side::Before => (absent, there),
+                Side::After => (there, absent),
+            };
+            let record = FileRecord::new(&path, before, after, Operation::Write.into());
+            added.push(FileRecord { is_git_state: true, ..record });
+        }
+    }
+    Ok(())
+}
+
+fn is_directory(present: &Present) -> bool {
+    present.file_type == FileType::Directory
 }
 
 /// Takes Git's own state out of `targets` where it was not chosen, and says of which git directories, and why.
@@ -149,7 +210,6 @@ pub fn keep_promised(
 mod tests {
     use super::*;
     use crate::snapshot::samples::{created, directory, present};
-    use crate::snapshot::{Present, State};
 
     #[test]
     fn a_repository_is_known_by_the_paths_in_it() {

@@ -47,7 +47,8 @@ pub fn run(
     let root = Root::live().map_err(failed("open /"))?;
     let interrupted = InterruptedRestores::find(snapshot, request)?;
     let begun = interrupted.settle(snapshot, &root, request)?;
-    let records = snapshot.files();
+    let records = git::with_added_objects(snapshot.files(), request.wanted, &root);
+    let records = records.as_ref();
     let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(records, side));
     let hard_links = [&hard_links[0], &hard_links[1]];
     let mut targets = select(records, hard_links, request.choice);

@@ -14,8 +14,9 @@ use super::compare::{
 };
 use super::error::Error;
 use super::manifest::{FileRecord, FileType, Present, State};
-use super::reader::{Snapshot, part_key};
+use super::reader::{Snapshot, part_key, split_part_key};
 use super::source::{ContentSource, locate};
+use crate::git::{GitFile, in_objects_directory, same_index};
 
 /// Several recordings as one.
 #[derive(Debug)]
@@ -47,10 +48,11 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
         return Ok(Net { snapshot: parts.pop().ok_or_else(none)?, breaks: Vec::new() });
     }
     let mut chains = Chains::default();
-    for (number, part) in parts.iter_mut().enumerate() {
-        let records = std::mem::take(&mut part.files);
-        chains.add(number, records.into_iter().map(|record| self_contained(record, number)).collect());
-        part.inputs = Vec::new();
+    let records: Vec<_> = parts.iter_mut().map(|part| std::mem::take(&mut part.files)).collect();
+    parts.iter_mut().for_each(|part| part.inputs = Vec::new());
+    for (number, records) in records.into_iter().enumerate() {
+        let records = records.into_iter().map(|record| self_contained(record, number)).collect();
+        chains.add(number, records, &parts);
     }
     let (oldest, newest) = (parts.first().ok_or_else(none)?, parts.last().ok_or_else(none)?);
     let mut header = newest.header().clone();
@@ -58,8 +60,26 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     header.suppressed = parts.iter().flat_map(|part| part.header().suppressed.clone()).collect();
     header.complete = parts.iter().all(|part| part.header().complete);
     let path = newest.path().to_owned();
-    let files = chains.links.into_values().map(|link| link.record).collect();
+    let mut files: Vec<FileRecord> = chains.links.into_values().map(|link| link.record).collect();
+    forget_objects_of_new_repositories(&mut files);
     Ok(Net { snapshot: Snapshot::of_parts(path, header, files, parts), breaks: chains.breaks })
+}
+
+/// Makes absent before what a later recording found among the objects of a repository that an earlier one had made: no
+/// recording has what was added to them in between.
+fn forget_objects_of_new_repositories(files: &mut [FileRecord]) {
+    let is_absent = |record: &FileRecord| record.before.present().is_none();
+    let made: HashSet<Vec<u8>> = files
+        .iter()
+        .filter(|record| record.is_git_state && is_absent(record))
+        .filter(|record| in_objects_directory(&record.path).is_some_and(|(_, below)| below.is_empty()))
+        .map(|record| record.path.clone())
+        .collect();
+    for record in files.iter_mut().filter(|record| record.is_git_state && !is_absent(record)) {
+        if in_objects_directory(&record.path).is_some_and(|(directory, _)| made.contains(directory)) {
+            record.before = State::Absent { tombstone: false };
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -81,14 +101,14 @@ struct Link {
 }
 
 impl Chains {
-    fn add(&mut self, number: usize, mut records: Vec<FileRecord>) {
+    fn add(&mut self, number: usize, mut records: Vec<FileRecord>, parts: &[Snapshot]) {
         self.share_between_hard_links(number, &mut records);
         for record in records {
             // What the shell that started the command had redirected is not the command's change.
             let is_changed = PathEffect::of(&record).is_undone() && !record.is_inherited_alone();
             match self.links.get_mut(&record.path) {
                 Some(link) if link.is_changed && is_changed => {
-                    if !link.is_continued_by(&record) {
+                    if !link.is_continued_by(&record) && !is_same_to_git(&link.record, &record, parts) {
                         let path = record.path.clone();
                         self.breaks.push(ChainBreak { path, older: link.newest, newer: number });
                     }
@@ -190,6 +210,29 @@ impl Link {
         (record.renamed_from, record.renamed_to, record.process_count) = (None, None, None);
         record.processes.clear();
         (record.after, record.git_after) = (later.after, later.git_after);
+    }
+}
+
+/// Whether `later` found what says the same to Git as what `older` had left: a prompt refreshes an index, and objects
+/// are packed.
+fn is_same_to_git(older: &FileRecord, later: &FileRecord, parts: &[Snapshot]) -> bool {
+    if !older.is_git_state {
+        return false;
+    }
+    match GitFile::of(&older.path) {
+        GitFile::LooseObject | GitFile::Pack => true,
+        GitFile::Index => {
+            let index = |state: &State| {
+                let at = state.present()?;
+                let (part, key) = split_part_key(at.blob.as_deref()?)?;
+                let mut bytes = Vec::new();
+                parts.get(part)?.read_blob(key, at.digest.as_ref(), &mut &mut bytes).ok()?;
+                Some(bytes)
+            };
+            let (left, found) = (index(&older.after), index(&later.before));
+            left.zip(found).is_some_and(|(left, found)| same_index(&left, &found))
+        }
+        _ => false,
     }
 }
 

@@ -164,7 +164,7 @@ pub(super) fn part_key(part: usize, key: &str) -> String {
     format!("{part} {key}")
 }
 
-fn split_part_key(key: &str) -> Option<(usize, &str)> {
+pub(super) fn split_part_key(key: &str) -> Option<(usize, &str)> {
     let (part, key) = key.split_once(' ')?;
     Some((part.parse().ok()?, key))
 }

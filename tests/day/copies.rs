@@ -65,13 +65,24 @@ pub enum Compare {
     States,
 }
 
-/// Copies the tree and the home directory, without what Git keeps for itself and caches that are not recorded.
+/// Copies the tree and the home directory, without Git's objects and caches that are not recorded.
 pub fn copy(place: &Place) -> TreeCopy {
-    let cache = place.home.join(".cache");
-    let is_left_out = |path: &Path| path.file_name().is_some_and(|name| name == ".git") || path == cache;
+    let git = place.work.join(".git");
+    let [cache, objects] = [place.home.join(".cache"), git.join("objects")];
+    let is_left_out = |path: &Path| path == objects || path == cache;
     let mut tree = scan_without(&place.work, is_left_out);
     tree.extend(scan_without(&place.home, is_left_out));
-    facts(&tree)
+    let mut facts = facts(&tree);
+    // Of Git's own state times don't count, and of the index nothing but its entries.
+    let in_git = |path: &Vec<u8>| path.starts_with(git.as_os_str().as_encoded_bytes());
+    facts.iter_mut().filter(|(path, _)| in_git(path)).for_each(|(_, fact)| fact.time = None);
+    if let Some(index) = facts.get_mut(git.join("index").as_os_str().as_encoded_bytes()) {
+        let entries = place.program("git").args(["ls-files", "--stage", "--debug"]).output().unwrap().stdout;
+        let is_stat = |line: &&[u8]| !line.starts_with(b"  ");
+        let entries: Vec<&[u8]> = entries.split(|byte| *byte == b'\n').filter(is_stat).collect();
+        index.content = Some((0, Digest::of(&entries.concat())));
+    }
+    facts
 }
 
 fn facts(tree: &Tree) -> TreeCopy {

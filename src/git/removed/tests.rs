@@ -226,6 +226,8 @@ facts! {
                     index[at.index(end)] = byte;
                 }
                 let Ok(pack) = open(&pack, &index) else { return Ok(()) };
+                let ids: Vec<_> = pack.ids().collect();
+                pack.size_of(&[ids.as_slice(), &ids].concat());
                 for id in pack.ids() {
                     let mut loose = Vec::new();
                     if let Ok((kind, size)) = pack.write_loose(&id, &mut loose) {
