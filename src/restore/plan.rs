@@ -438,7 +438,7 @@ impl<'a> Planner<'a> {
                     .collect();
                 if !unknown.is_empty() {
                     self.steps.remove(&index);
-                    if !self.record(index).is_git_state || !git::is_namespace(&path) {
+                    if !goes || !self.record(index).is_git_state || !git::is_namespace(&path) {
                         self.plan.left.push((path, LeftReason::Entries(unknown)));
                     }
                     continue;

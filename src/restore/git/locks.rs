@@ -1,7 +1,8 @@
 //! Git's locks on the files that a restore changes: as long as they are there, no Git process changes these.
 //!
-//! A lock is a file beside the one that it protects. It is made complete under a temporary name and then renamed, so that it is known as ours whenever the restore is killed. Neighbours: `journal.rs` has a record of each
-//! before it is made, `settle.rs` removes those that an interrupted restore has left.
+//! A lock is a file beside the one that it protects. It is made complete under a temporary name and then renamed, so
+//! that it is known as ours whenever the restore is killed. Neighbours: `journal.rs` has a record of each before it is
+//! made, `settle.rs` removes those that an interrupted restore has left.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -50,7 +51,7 @@ impl GitLocks {
     /// Takes the locks of all of Git's files that `plan` changes; returns the paths of those whose lock another process
     /// holds, and what to say of it.
     ///
-    /// One in a directory that the plan removes is not taken, since it would be in the way.
+    /// One in a directory that the plan removes or replaces is not taken, since it would be in the way.
     pub fn take(
         &mut self,
         input: &PlanInput,
@@ -59,10 +60,10 @@ impl GitLocks {
         journal: &Journal,
     ) -> Result<BTreeMap<Vec<u8>, String>, Error> {
         let mut of_others = BTreeMap::new();
-        let removed: Vec<&[u8]> = plan
+        let gone: Vec<&[u8]> = plan
             .steps
             .iter()
-            .filter(|step| step.action == Action::Remove)
+            .filter(|step| !matches!(step.action, Action::Attributes(_)))
             .map(|step| input.files[step.record].path.as_slice())
             .collect();
         let is_target = |path: &[u8]| {
@@ -73,7 +74,7 @@ impl GitLocks {
         for step in &plan.steps {
             let record = &input.files[step.record];
             let Some(lock) = lock_of(&record.path).filter(|_| record.is_git_state) else { continue };
-            if is_target(&lock) || removed.binary_search(&parent(&lock)).is_ok() || self.holds(&lock) {
+            if is_target(&lock) || gone.binary_search(&parent(&lock)).is_ok() || self.holds(&lock) {
                 continue;
             }
             match self.take_one(&lock, root, journal).map_err(failed_at("make the lock", &lock))? {
