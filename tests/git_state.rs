@@ -4,8 +4,10 @@
 //! - `accidents.rs`: the accidents, in a plain repository.
 //! - `shapes.rs`: some of them in repositories of other shapes.
 //! - `cost.rs`: what a recording costs, and what is no change.
+//! - `verbs.rs`: the other verbs.
 
 mod accidents;
 mod cost;
 mod scenario;
 mod shapes;
+mod verbs;

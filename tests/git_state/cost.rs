@@ -52,7 +52,8 @@ fn refresh_of_the_index_after_the_recording_is_no_conflict() {
     let before = accident.probe();
     accident.record(&["--keep", "undo"], "git commit -qam new");
     let after = accident.probe();
-    let refresh = "cd repo; touch -d 2001-02-03 src/*; cp .git/index ../old; git status >/dev/null; ! cmp -s .git/index ../old";
+    let refresh = "cd repo; touch -d 2001-02-03 src/*; before=$(cksum <.git/index); git status >/dev/null; \
+        test \"$before\" != \"$(cksum <.git/index)\"";
     accident.place.prepare(refresh);
     accident.place.verb("verify", &[]).expect(0);
     accident.place.verb("restore", &["--before"]).expect(0);

@@ -77,7 +77,7 @@ const PROBE: &str = r#"
         say git worktree list
         say git config --list --local
         say git bisect log
-        say git submodule status
+        [ ! -f .gitmodules ] || say git submodule status
         ls "$(git rev-parse --git-dir)" "$(git rev-parse --git-path hooks)" 2>/dev/null |
             grep -vx -e gc.pid -e 'gc.log' -e COMMIT_EDITMSG || true)
     done

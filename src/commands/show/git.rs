@@ -9,12 +9,12 @@ use std::io::{self, Write};
 use super::super::paths::{Selection, counted, quoted};
 use serde::Serialize;
 
-use crate::git::{GitFile, git_dir_of};
+use crate::git::{GitFile, below, git_dir_of};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentSource, Contents, locate};
-use crate::snapshot::{FileRecord, GitRepository, Snapshot};
+use crate::snapshot::{FileRecord, FileType, GitRepository, Snapshot};
 
 /// The most of a reference or of HEAD that is read.
 const REFERENCE_LIMIT: u64 = 4 << 10;
@@ -94,9 +94,6 @@ type Value = String;
 /// A reference that is another than before, on both sides.
 type Moved = (Option<Value>, Option<Value>);
 
-/// Tells some of those from the others.
-type IsMoved = fn(&Moved) -> bool;
-
 /// The records of one git directory, by their paths in it.
 #[derive(Default)]
 struct GitDirectory<'s> {
@@ -116,11 +113,11 @@ impl<'s> GitDirectory<'s> {
 
     /// Whether something at or below `inside` is there on this side.
     fn has_any(&self, inside: &str, side: Side) -> bool {
-        let below = |path: &[u8]| crate::git::below(path, inside.as_bytes()).is_some();
+        let is_inside = |path: &[u8]| below(path, inside.as_bytes()).is_some();
         let range = self.records.range(inside.as_bytes()..);
         range
             .take_while(|(path, _)| path.starts_with(inside.as_bytes()))
-            .any(|(path, record)| below(path) && state(record, side).present().is_some())
+            .any(|(path, record)| is_inside(path) && state(record, side).present().is_some())
     }
 
     fn text(&self, inside: &[u8], side: Side, contents: &Contents) -> Option<Vec<u8>> {
@@ -198,23 +195,23 @@ impl<'s> GitDirectory<'s> {
                 told.push(word.to_owned());
             }
         }
-        let below = |directory: &str| {
+        let changed_below = |directory: &str| {
             let changed = self.records.iter().filter(|(_, record)| PathEffect::of(record).lasts());
             let names = changed.filter_map(|(inside, _)| inside.strip_prefix(directory.as_bytes()));
             names.filter(|name| !name.is_empty()).collect::<Vec<_>>()
         };
-        let hooks = below("hooks/");
+        let hooks = changed_below("hooks/");
         if !hooks.is_empty() {
             told.push(format!("{}{}", if hooks.len() == 1 { "hook" } else { "hooks" }, named(&hooks)));
         }
-        if !below("reftable/").is_empty() {
+        if !changed_below("reftable/").is_empty() {
             told.push("references (reftable)".to_owned());
         }
         self.tell_objects(&mut told);
         if told.is_empty() {
             let is_directory = |record: &FileRecord| {
                 let present = record.after.present().or(record.before.present());
-                present.is_some_and(|at| at.file_type == crate::snapshot::FileType::Directory)
+                present.is_some_and(|at| at.file_type == FileType::Directory)
             };
             let others = self
                 .records
@@ -222,12 +219,10 @@ impl<'s> GitDirectory<'s> {
                 .filter(|(_, record)| PathEffect::of(record).lasts() && !is_directory(record));
             let others: Vec<&[u8]> =
                 others.map(|(inside, _)| if inside.is_empty() { b".git" } else { *inside }).collect();
-            match others.len() {
-                0 => {}
-                count @ 1..=NAMED => {
-                    told.extend(others.iter().take(count).map(|name| quoted(name).into_owned()))
-                }
-                count => told.push(counted(count, "file", "files")),
+            if others.len() > NAMED {
+                told.push(counted(others.len(), "file", "files"));
+            } else {
+                told.extend(others.iter().map(|name| quoted(name).into_owned()));
             }
         }
         told
@@ -295,15 +290,10 @@ impl<'s> GitDirectory<'s> {
             if heads == 1 && prefix == "refs/heads/" {
                 of_kind.retain(|(_, moved)| !is_head(moved));
             }
-            let of = |pick: IsMoved| of_kind.iter().filter(move |(_, moved)| pick(moved));
-            let groups: [(&str, IsMoved); 3] = [
-                ("created", |moved| moved.0.is_none()),
-                ("moved", |moved| moved.0.is_some() && moved.1.is_some()),
-                ("deleted", |moved| moved.1.is_none()),
-            ];
-            for (word, pick) in groups {
-                let names: Vec<_> = of(pick).map(|(name, _)| *name).collect();
-                match (names.as_slice(), of(pick).next()) {
+            for word in ["created", "moved", "deleted"] {
+                let of_word: Vec<_> = of_kind.iter().filter(|(_, moved)| fate(moved) == word).collect();
+                let names: Vec<_> = of_word.iter().map(|(name, _)| *name).collect();
+                match (names.as_slice(), of_word.first()) {
                     ([], _) => {}
                     ([name], Some((_, (Some(before), Some(after))))) => {
                         told.push(format!("{one} {} {} → {}", quoted(name), short(before), short(after)));
@@ -343,6 +333,15 @@ impl<'s> GitDirectory<'s> {
     }
 }
 
+/// What became of a reference.
+fn fate(moved: &Moved) -> &'static str {
+    match moved {
+        (None, _) => "created",
+        (Some(_), None) => "deleted",
+        (Some(_), Some(_)) => "moved",
+    }
+}
+
 /// What Git is in the middle of, and the files that say so.
 const OPERATIONS: [(&str, &[&str]); 5] = [
     ("rebase", &["rebase-merge", "rebase-apply"]),
@@ -362,7 +361,7 @@ fn references(directory: &GitDirectory, contents: &Contents) -> BTreeMap<Vec<u8>
     let packed = [packed(Side::Before), packed(Side::After)];
     let loose = directory.records.iter().filter(|(inside, record)| {
         let present = record.before.present().or(record.after.present());
-        let is_file = present.is_some_and(|at| at.file_type != crate::snapshot::FileType::Directory);
+        let is_file = present.is_some_and(|at| at.file_type != FileType::Directory);
         inside.starts_with(b"refs/") && is_file && !inside.ends_with(b".lock")
     });
     let loose: BTreeSet<Vec<u8>> = loose.map(|(inside, _)| inside.to_vec()).collect();

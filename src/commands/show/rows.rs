@@ -123,7 +123,9 @@ impl<'s> PathTable<'s> {
                 }
             }
             _ => {
-                if let Some(from) = &record.renamed_from {
+                // Git writes a file as its lock.
+                let is_lock = |from: &&Vec<u8>| record.is_git_state && from.ends_with(b".lock");
+                if let Some(from) = record.renamed_from.as_ref().filter(|from| !is_lock(from)) {
                     notes.push(format!("from {}", self.shown(from)));
                 }
                 if let Some(to) = record.renamed_to.as_ref().filter(|_| group != PathGroup::Temporary) {
