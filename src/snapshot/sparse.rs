@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::Digest;
+use crate::fs::InPieces;
 
 /// The unit of data and holes.
 pub const BLOCK: usize = 4096;
@@ -216,7 +217,7 @@ impl<'a> SparseFile<'a> {
 
 impl Sink for SparseFile<'_> {
     fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        InPieces(self.0).write_all(bytes)
     }
 
     fn hole(&mut self, len: u64) -> io::Result<()> {

@@ -24,6 +24,7 @@ use parquet::schema::types::{ColumnPath, SchemaDescPtr, Type as Schema};
 use super::super::journal::RecordingJournal;
 use super::super::layout::SnapshotDir;
 use super::super::live;
+use crate::fs::InPieces;
 
 /// The most bytes that one row holds.
 pub const CHUNK: usize = 16 << 20;
@@ -86,7 +87,7 @@ type Parquet = Box<LoggedWriter>;
 
 /// The parquet file, the journal of its groups, and how many bytes of its contents are written.
 struct LoggedWriter {
-    parquet: SerializedFileWriter<File>,
+    parquet: SerializedFileWriter<InPieces<File>>,
     log: Option<GroupLog>,
     written: Arc<AtomicU64>,
 }
@@ -206,7 +207,7 @@ impl RowGroupWriter {
         if !last.rows.is_empty() {
             write(&mut parquet, last).1.map_err(io_error)?;
         }
-        Ok(Some(parquet.parquet.into_inner().map_err(io_error)?))
+        Ok(Some(parquet.parquet.into_inner().map_err(io_error)?.0))
     }
 }
 
@@ -232,7 +233,7 @@ fn spawn() -> io::Result<(SyncSender<Parquet>, WriterThread)> {
     Ok((writers, WriterThread { groups, written, thread, returned: None }))
 }
 
-fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<File>, ParquetError> {
+fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<InPieces<File>>, ParquetError> {
     let column = |name, kind, logical, converted| {
         Schema::primitive_type_builder(name, kind)
             .with_repetition(Repetition::REQUIRED)
@@ -266,7 +267,7 @@ fn start(file: File, compression: Compression) -> Result<SerializedFileWriter<Fi
         // The size of a page is checked after each batch: pages of 1 MiB, not of 16.
         .set_write_batch_size(1)
         .build();
-    SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
+    SerializedFileWriter::new(InPieces(file), Arc::new(schema), Arc::new(properties))
 }
 
 /// Writes a row group and returns it empty, with the same buffer.
@@ -317,13 +318,13 @@ fn write(writer: &mut LoggedWriter, mut group: RowGroup) -> WriteOutcome {
 /// Puts a group on file, and says so in the journal.
 fn log_group(
     log: &GroupLog,
-    parquet: &mut SerializedFileWriter<File>,
+    parquet: &mut SerializedFileWriter<InPieces<File>>,
     group: &RowGroupMetaData,
     stored: u64,
 ) -> Result<(), ParquetError> {
     parquet.flush()?;
     if log.sync {
-        parquet.inner().sync_data()?;
+        parquet.inner().0.sync_data()?;
     }
     let footer = footer(Arc::new(parquet.schema_descr().clone()), vec![group.clone()])?;
     log.directory.remove_temporaries(&log.journal.group_written(stored, &footer));
@@ -349,14 +350,14 @@ pub fn complete(file: &File, footers: &[Vec<u8>]) -> io::Result<()> {
 }
 
 /// Copies all row groups of a file that is still being written.
-fn copy_groups(parquet: &mut SerializedFileWriter<File>, copy: &File) -> io::Result<bool> {
+fn copy_groups(parquet: &mut SerializedFileWriter<InPieces<File>>, copy: &File) -> io::Result<bool> {
     parquet.flush()?;
     let groups = parquet.flushed_row_groups().to_vec();
     if groups.is_empty() {
         return Ok(false);
     }
-    let written = parquet.inner().metadata()?.len();
-    live::copy_keeping_holes(parquet.inner(), copy, written)?;
+    let written = parquet.inner().0.metadata()?.len();
+    live::copy_keeping_holes(&parquet.inner().0, copy, written)?;
     end_file(copy, Arc::new(parquet.schema_descr().clone()), groups)?;
     Ok(true)
 }
