@@ -40,15 +40,30 @@ pub fn is_derived(below: &[u8]) -> bool {
         || below.starts_with(b"pack/") && name.starts_with(b"multi-pack-index")
 }
 
+/// Whether a path below an objects directory is that of an object, a pack, or a directory of objects.
+fn is_object(below: &[u8]) -> bool {
+    const OF_PACKS: [&[u8]; 6] = [b"pack", b"idx", b"rev", b"bitmap", b"mtimes", b"promisor"];
+    let is_hex = |name: &[u8]| name.iter().all(u8::is_ascii_hexdigit);
+    let names: Vec<&[u8]> = below.split(|byte| *byte == b'/').collect();
+    match names[..] {
+        [fan] => fan.len() == 2 && is_hex(fan),
+        [b"pack", name] => {
+            let extension = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+            name.starts_with(b"pack-") && OF_PACKS.contains(&extension)
+        }
+        [fan, name] => fan.len() == 2 && is_hex(fan) && matches!(name.len(), 38 | 62) && is_hex(name),
+        _ => false,
+    }
+}
+
 /// Whether an undo does not miss what became of `path`, in a git directory: it was added to the objects of a repository
 /// that was there before and is there now, or is made from them alone.
 ///
 /// `existed` says whether a path was there before.
 pub fn is_left_alone(path: &[u8], existed: impl Fn(&[u8]) -> bool) -> bool {
     in_objects_directory(path).is_some_and(|(directory, below)| {
-        !below.is_empty()
-            && existed(directory)
-            && (!existed(path) || is_derived(below))
+        existed(directory)
+            && (!existed(path) && is_object(below) || is_derived(below))
             && fs::lstat(directory).is_ok_and(|found| found.is_some())
     })
 }

@@ -174,6 +174,11 @@ impl RemovedPack {
         Ok(RemovedPack { pack, index })
     }
 
+    /// Whether it has an object.
+    pub fn has(&self, id: &ObjectId) -> bool {
+        self.index.lookup(id).is_some()
+    }
+
     /// Its length in bytes.
     pub fn length(&self) -> u64 {
         self.pack.data_len() as u64

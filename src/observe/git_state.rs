@@ -5,7 +5,7 @@
 //! only to refresh its stat data is as before. Neighbours: `policy.rs` says what is in a git directory, `git` knows its
 //! layout, `finish.rs` makes records of the rest.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsFd as _;
@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use gix::ObjectId;
 use rustix::fs::MemfdFlags;
 
-use super::capture::{Capture, Held, SMALL, Ticket};
+use super::capture::{Capture, Held, SMALL, Source, Threat, Ticket};
 use super::finish::after::After;
 use super::finish::put;
 use super::ledger::ids::NameId;
@@ -21,10 +21,10 @@ use super::ledger::inodes::Stat;
 use super::ledger::protect::RemovedPackFile;
 use super::policy::ignore::RuleId;
 use super::recording::Recording;
-use crate::fs;
+use crate::fs::{self, FileStat};
 use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{FileRecord, FileType, Operation, Present, State};
+use crate::snapshot::{FileRecord, FileType, Operation, Present, State, WarningKind};
 
 /// What is known of the changes in git directories.
 #[derive(Default)]
@@ -34,6 +34,10 @@ pub struct GitStateChanges {
     indexes: HashMap<NameId, Option<[u8; 32]>, foldhash::fast::RandomState>,
     /// Objects that only a removed pack had.
     pub extracted: BTreeMap<Vec<u8>, ExtractedObject>,
+    /// Loose objects of before that were removed, since a pack has them, by the objects directory.
+    packed: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
+    /// The files of packs that the tree has made and removed again: only they may have such objects.
+    made_packs: Vec<MadePackFile>,
     /// The files of those packs.
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
 }
@@ -62,6 +66,16 @@ impl ExtractedObject {
     }
 }
 
+/// A file of a pack that the tree has made and removed.
+struct MadePackFile {
+    path: Vec<u8>,
+    stat: Stat,
+    held: Held,
+}
+
+/// How many files of such packs are held.
+const MADE_PACK_FILES: usize = 256;
+
 /// The files of one pack.
 type PackFiles = Vec<(NameId, RemovedPackFile)>;
 
@@ -85,7 +99,28 @@ impl Recording {
         let directories = &mut self.git_state.directories;
         let objects =
             directories.entry(directory.to_vec()).or_insert_with(|| ObjectsDirectory::open(directory));
-        objects.has_packed(&id)
+        let is_packed = objects.has_packed(&id);
+        if is_packed {
+            self.git_state.packed.entry(directory.to_vec()).or_default().insert(id);
+        }
+        is_packed
+    }
+
+    /// Holds the bytes of a pack that the tree has made and is about to remove, if objects of before were removed
+    /// since a pack has them.
+    pub fn hold_made_pack(&mut self, path: &[u8], stat: &FileStat) {
+        let made = |name: NameId| self.ledger.names.get(name).before.is_none();
+        // It may have been renamed since.
+        if !self.git_state.packed.is_empty()
+            && git::pack_file(path).is_some()
+            && self.ledger.names.find(path).is_some_and(made)
+            && self.git_state.made_packs.len() < MADE_PACK_FILES
+        {
+            let source = Source { path, identity: (stat.st_dev, stat.st_ino), length: None };
+            let held = self.byte_store.capture.hold(source, Threat::Unlink);
+            let (path, stat) = (path.to_vec(), Stat::from(stat));
+            self.git_state.made_packs.push(MadePackFile { path, stat, held });
+        }
     }
 
     /// Notes the entries of an index that a call may replace, once.
@@ -100,7 +135,10 @@ impl Recording {
     pub(super) fn is_left_alone(&self, id: NameId) -> bool {
         let names = &self.ledger.names;
         let existed = |path: &[u8]| names.find(path).is_none_or(|name| names.get(name).before.is_some());
-        names.get(id).is_git_state && git::is_left_alone(names.path(id), existed)
+        // What was renamed is no more where it was.
+        names.get(id).is_git_state
+            && names.renamed_from(id).is_none()
+            && git::is_left_alone(names.path(id), existed)
     }
 
     /// Leaves out each index whose entries are as before, and each removed pack whose objects the repository still has.
@@ -124,6 +162,7 @@ impl Recording {
             }
         }
         let known: HashSet<NameId> = afters.iter().map(|(name, _)| *name).collect();
+        let mut stored: Vec<RemovedPack> = Vec::new();
         for ((directory, _), files) in packs {
             let names = files.iter().map(|(name, _)| *name);
             match self.needed_of(&directory, &files) {
@@ -132,14 +171,19 @@ impl Recording {
                     self.byte_store.removed_packs.extend(files.into_iter().map(|(_, file)| file));
                 }
                 Needed::Pack => {
+                    stored.extend(self.open_removed(&files));
                     for (_, file) in files {
                         self.protector().store_removed_pack(file);
                     }
                 }
                 Needed::Objects(pack, ids) => {
                     let names: Vec<NameId> = names.collect();
-                    let extracted =
-                        ids.iter().try_for_each(|id| self.extract(&directory, &pack, id, &files, &known));
+                    let Some((first, file)) = files.first() else { continue };
+                    let like = self.ledger.inodes.get(file.inode).before;
+                    let by = self.ledger.names.get(*first).processes.named();
+                    let extracted = ids
+                        .iter()
+                        .try_for_each(|id| self.extract(&directory, &pack, id, (&like, &by), &known));
                     if extracted.is_ok() {
                         self.git_state.taken_apart.extend(names);
                         continue;
@@ -150,17 +194,69 @@ impl Recording {
                 }
             }
         }
+        self.extract_from_made_packs(&stored, &known);
         let taken_apart = &self.git_state.taken_apart;
         afters.retain(|(name, _)| !left_out.contains(name) && !taken_apart.contains(name));
     }
 
-    fn needed_of(&mut self, directory: &[u8], files: &[(NameId, RemovedPackFile)]) -> Needed {
+    /// Stores the objects of before that were removed since a pack has them, where the repository has none of those
+    /// packs any more: neither one of `stored` nor a new one.
+    fn extract_from_made_packs(&mut self, stored: &[RemovedPack], known: &HashSet<NameId>) {
+        let made = std::mem::take(&mut self.git_state.made_packs);
+        let open = |pack: &MadePackFile| {
+            let index = [pack.path.strip_suffix(b".pack")?, b".idx"].concat();
+            let index = made.iter().find(|file| file.path == index)?;
+            Some((RemovedPack::open(to_file(&pack.held)?, to_file(&index.held)?).ok()?, pack.stat))
+        };
+        let mut packs: Option<Vec<(RemovedPack, Stat)>> = None;
+        for (directory, ids) in self.git_state.packed.clone() {
+            let mut objects = ObjectsDirectory::open(&directory);
+            let missing = ids.iter().filter(|id| !objects.has(id) && !stored.iter().any(|pack| pack.has(id)));
+            for id in missing {
+                let packs = packs.get_or_insert_with(|| {
+                    made.iter().filter_map(open).chain(self.renamed_packs()).collect()
+                });
+                let holder = packs.iter().find(|(pack, _)| pack.has(id));
+                let extracted =
+                    holder.map(|(pack, like)| self.extract(&directory, pack, id, (like, &[]), known));
+                let is_extracted = self.git_state.extracted.contains_key(&git::loose_path(&directory, id));
+                if !is_extracted && !matches!(extracted, Some(Ok(()))) {
+                    self.warnings.lost(WarningKind::ContentOmitted, None, || {
+                        format!(
+                            "{} had the object {id}, which was packed, and the pack is gone",
+                            String::from_utf8_lossy(&directory)
+                        )
+                    });
+                }
+            }
+        }
+        self.git_state.made_packs = made;
+    }
+
+    /// The packs that the tree has made and left where they are now.
+    fn renamed_packs(&self) -> Vec<(RemovedPack, Stat)> {
+        let names = &self.ledger.names;
+        let made = names.sorted().into_iter().filter(|name| names.get(*name).before.is_none());
+        let packs = made.map(|name| names.path(name)).filter(|path| git::pack_file(path).is_some());
+        let open = |path: &[u8]| {
+            let index = [path.strip_suffix(b".pack")?, b".idx"].concat();
+            let stat = Stat::from(&fs::lstat(path).ok()??);
+            let pack = RemovedPack::open(fs::open_regular(path).ok()?, fs::open_regular(&index).ok()?);
+            Some((pack.ok()?, stat))
+        };
+        packs.filter_map(open).collect()
+    }
+
+    fn open_removed(&self, files: &[(NameId, RemovedPackFile)]) -> Option<RemovedPack> {
         let find = |extension: &[u8]| {
             let is_it = |name: &NameId| self.ledger.names.path(*name).ends_with(extension);
             files.iter().find(|(name, _)| is_it(name)).and_then(|(_, file)| to_file(&file.held))
         };
-        let (Some(pack), Some(index)) = (find(b".pack"), find(b".idx")) else { return Needed::Pack };
-        let Ok(pack) = RemovedPack::open(pack, index) else { return Needed::Pack };
+        RemovedPack::open(find(b".pack")?, find(b".idx")?).ok()
+    }
+
+    fn needed_of(&self, directory: &[u8], files: &[(NameId, RemovedPackFile)]) -> Needed {
+        let Some(pack) = self.open_removed(files) else { return Needed::Pack };
         let mut objects = ObjectsDirectory::open(directory);
         let missing = pack.missing(&mut objects);
         if missing.is_empty() {
@@ -173,7 +269,7 @@ impl Recording {
         }
     }
 
-    /// Stores an object of a removed pack as a loose one.
+    /// Stores an object of a removed pack as a loose one, which is like the file `like`; `by` removed it.
     ///
     /// # Errors
     /// It can't be taken out of the pack.
@@ -182,7 +278,7 @@ impl Recording {
         directory: &[u8],
         pack: &RemovedPack,
         id: &ObjectId,
-        files: &[(NameId, RemovedPackFile)],
+        (like, by): (&Stat, &[u32]),
         known: &HashSet<NameId>,
     ) -> io::Result<()> {
         let path = git::loose_path(directory, id);
@@ -192,11 +288,9 @@ impl Recording {
             return Ok(());
         }
         let held = self.loose(pack, id)?;
-        let Some((name, like)) = files.first().map(|(name, file)| (name, file.inode)) else { return Ok(()) };
-        let like: &Stat = &self.ledger.inodes.get(like).before;
         let mut before = Present::of(FileType::File, like);
         (before.ino, before.nlink, before.size) = (0, 1, held.data_size());
-        let processes = self.ledger.names.get(*name).processes.named();
+        let processes = by.to_vec();
         let key = blob_key(Side::Before, &path);
         let admission = self.byte_store.admit(&key, &held);
         let ticket = self.byte_store.capture.submit(key, held, None, admission, true);

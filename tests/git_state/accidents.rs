@@ -85,6 +85,23 @@ const OBJECTS: &[Scenario] = &[
         "git tag x; git repack -adq",
     ),
     scenario("prune", "git branch -qD dropped; git reflog expire --expire=now --all", "git tag x; git prune"),
+    scenario("gc, and the repository is gone", "", "git gc -q; rm -rf .git"),
+    scenario("gc, and the repository is moved away", "", "git gc -q; mv .git ../away; rm -rf ../away"),
+    scenario(
+        "packed, and then dropped",
+        "",
+        "git gc -q; git branch -qD dropped; git stash clear; git reflog expire --expire=now --all; git gc -q --prune=now",
+    ),
+    scenario(
+        "renamed packs",
+        "git gc -q",
+        "git tag x; cd .git/objects/pack; for f in pack-*; do mv $f x$f; done",
+    ),
+    scenario(
+        "what is no object",
+        "",
+        "echo /nowhere >.git/objects/info/alternates; touch .git/objects/pack/pack-1.keep",
+    ),
     scenario("removed objects", "", "rm -rf .git/objects/??; rm -f .git/objects/pack/*"),
     scenario("removed packs", "", "rm -f .git/objects/pack/*"),
     scenario("init", "", "git init -q ../new; cd ../new; echo x >x; git add x; git commit -qm x"),

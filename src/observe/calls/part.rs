@@ -112,6 +112,9 @@ impl Recording {
         } else {
             self.classify_for_write(path.clone(), stat.as_ref())
         };
+        if let (Effect::Remove, Some(stat)) = (effect, &stat) {
+            self.hold_made_pack(&path, stat);
+        }
         let meaning = meaning(effect, stat.as_ref());
         if meaning.changes && self.is_git_state(&classification) {
             // A repository's first head is the one before any change of ours.
