@@ -331,3 +331,18 @@ fn directory_of_branches_that_is_still_needed_stays() {
     changed.place.verb("restore", &["--before"]).expect(0);
     assert_eq!(changed.run("git branch --list 'feature/*'"), "  feature/y\n");
 }
+
+#[test]
+fn objects_stay_when_the_command_that_removed_them_is_redone() {
+    let changed = Changed::from(
+        &format!("mkdir repo; cd repo; {REPOSITORY}; git stash -q"),
+        "git stash drop -q; git gc -q --prune=now",
+    );
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.run("git branch keep $(git commit-tree -p 'stash@{0}' -m own 'stash@{0}^{tree}')");
+    changed.place.verb("restore", &[]).expect(0);
+    assert_eq!(changed.run("git fsck --no-dangling --no-progress; git stash list"), "");
+    assert_eq!(changed.run("git log -1 --format=%s keep"), "own\n");
+    let again = changed.place.verb("restore", &[]).expect(0);
+    assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
+}

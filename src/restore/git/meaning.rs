@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{git_directory, is_target, lock_of};
 use crate::fs;
-use crate::git::{GitFile, git_dir_of, merge_packed_refs, reference_name, same_index};
+use crate::git::{GitFile, git_dir_of, in_objects_directory, merge_packed_refs, reference_name, same_index};
 use crate::restore::inspect::Inspection;
 use crate::restore::root::Root;
 use crate::restore::targets::opposite;
@@ -62,7 +62,9 @@ impl Comparison<'_> {
                 continue;
             };
             let is_file = inspection.live.as_ref().is_none_or(|live| live.file_type == FileType::File);
-            if is_file {
+            if self.stays_with_its_objects(index) {
+                inspection.settle();
+            } else if is_file {
                 self.refine_one(index, inspection, &mut refinement);
             }
             if !inspection.at_wanted
@@ -105,6 +107,32 @@ impl Comparison<'_> {
         } else {
             inspection.at_other = !inspection.at_wanted;
         }
+    }
+
+    /// Whether the record is of an object, a file of a pack or a directory of these that is to be absent, while the
+    /// directory of all objects stays: newer commits may need them, and Git's next `gc` removes them if none does.
+    fn stays_with_its_objects(&self, index: usize) -> bool {
+        let record = &self.files[index];
+        let is_of_objects = || {
+            let is_directory = [self.wanted, opposite(self.wanted)]
+                .into_iter()
+                .find_map(|side| state(record, side).present())
+                .is_some_and(|at| at.file_type == FileType::Directory);
+            is_directory || matches!(GitFile::of(&record.path), GitFile::LooseObject | GitFile::Pack)
+        };
+        state(record, self.wanted).present().is_none()
+            && in_objects_directory(&record.path)
+                .is_some_and(|(directory, below)| !below.is_empty() && !self.goes(directory))
+            && is_of_objects()
+    }
+
+    /// Whether the directory at `path` is to be removed.
+    fn goes(&self, path: &[u8]) -> bool {
+        let found = self.files.binary_search_by(|record| record.path.as_slice().cmp(path));
+        found.is_ok_and(|index| {
+            self.targets.binary_search(&index).is_ok()
+                && state(&self.files[index], self.wanted).present().is_none()
+        })
     }
 
     fn compare_index(&self, index: usize, inspection: &mut Inspection) {
