@@ -1,6 +1,6 @@
 //! `packed-refs`: a change of it, applied to what it is now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gix::ObjectId;
 use gix::bstr::ByteSlice as _;
@@ -72,6 +72,15 @@ pub fn merge_packed_refs(live: &[u8], from: &[u8], to: &[u8]) -> Result<Vec<u8>,
         return Ok(Vec::new());
     }
     Ok(merged.to_bytes())
+}
+
+/// The references in which two files differ, and the objects that the second one names; none where one can't be
+/// parsed.
+pub fn changed_packed_refs(from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Option<ObjectId>)> {
+    let (Some(from), Some(to)) = (PackedRefs::parse(from), PackedRefs::parse(to)) else { return Vec::new() };
+    let names: BTreeSet<_> = from.references.keys().chain(to.references.keys()).copied().collect();
+    let changed = names.into_iter().filter(|name| from.oid(name) != to.oid(name));
+    changed.map(|name| (name.to_vec(), to.oid(name))).collect()
 }
 
 impl<'a> PackedRefs<'a> {

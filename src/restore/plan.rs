@@ -44,7 +44,7 @@ pub struct PlanInput<'a> {
     pub known_conflicts: &'a BTreeMap<Vec<u8>, String>,
     /// The contents that files get instead of the recorded ones, by the index of the record.
     pub replaced: &'a BTreeMap<usize, Vec<u8>>,
-    /// Paths that another process has locked, and what to say of it.
+    /// Paths that are conflicts even by force, such as those that another process has locked, and what to say of it.
     pub locked: &'a BTreeMap<Vec<u8>, String>,
 }
 

@@ -211,6 +211,23 @@ fn packed_ref_that_moved_since_is_a_conflict() {
 }
 
 #[test]
+fn packed_ref_that_is_loose_now_is_a_conflict() {
+    let changed = Changed::from(
+        &format!("mkdir repo; cd repo; {REPOSITORY}; git tag v1; git tag v2; git pack-refs --all"),
+        "git tag -d v1",
+    );
+    changed.run("git tag v1 HEAD~1");
+    for flags in [&["--before"][..], &["--before", "--force-git"]] {
+        let refused = changed.place.verb("restore", flags).expect(1);
+        let why = "/.git/packed-refs: refs/tags/v1 moved since, and is a loose ref now";
+        assert!(refused.stderr.contains(why), "{refused:#?}");
+    }
+    changed.run("git tag -f v1 HEAD; git tag -f v2 HEAD~1");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(changed.run("git rev-parse v1 v2"), changed.run("git rev-parse HEAD HEAD~1"));
+}
+
+#[test]
 fn ref_that_was_packed_since_is_where_it_was() {
     let changed = Changed::by("git commit -qam third");
     changed.run("git gc -q");

@@ -3,6 +3,8 @@
 //!
 //! Neighbours: `inspect.rs` has compared the bytes; the plan is made of what this makes of its inspections.
 
+mod objections;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read as _};
@@ -30,7 +32,8 @@ const MOST_OF_REF: u64 = 4096;
 pub struct Refinement {
     /// The contents that files get instead of the recorded ones, by the index of the record.
     pub replaced: BTreeMap<usize, Vec<u8>>,
-    /// The paths whose locks are not ours, and what to say of it.
+    /// The paths that are not changed, even by force, since another process has locked them or Git would be misled,
+    /// and what to say of it.
     pub locked: BTreeMap<Vec<u8>, String>,
 }
 
@@ -73,6 +76,7 @@ impl Comparison<'_> {
                 refinement.locked.insert(record.path.clone(), held(&lock));
             }
         }
+        self.add_objections(inspections, &mut refinement);
         refinement
     }
 
