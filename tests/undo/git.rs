@@ -346,3 +346,23 @@ fn objects_stay_when_the_command_that_removed_them_is_redone() {
     let again = changed.place.verb("restore", &[]).expect(0);
     assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
 }
+
+#[test]
+fn damaged_object_is_put_back() {
+    for (prepare, damage) in [
+        ("true", "for f in $(find .git/objects -type f); do chmod u+w $f; : > $f; done"),
+        ("true", "for f in $(find .git/objects -type f); do chmod u+w $f; printf y 1<> $f; done"),
+        ("git gc -q", "f=$(ls .git/objects/pack/*.pack); chmod u+w $f; truncate -s 50 $f"),
+        ("git gc -q", "f=$(ls .git/objects/pack/*.idx); chmod u+w $f; printf x > $f"),
+    ] {
+        let changed = Changed::from(&format!("mkdir repo; cd repo; {REPOSITORY}; {prepare}"), damage);
+        changed.place.verb("restore", &["--before"]).expect(0);
+        changed.expect(&changed.before);
+        let again = changed.place.verb("restore", &["--before"]).expect(0);
+        assert!(again.stdout.starts_with("nothing to do"), "{damage}: {again:#?}");
+        // Damaged in another way since, which is no conflict.
+        changed.run(&format!("{damage}; chmod u+w $f; echo more >> $f"));
+        changed.place.verb("restore", &["--before"]).expect(0);
+        changed.expect(&changed.before);
+    }
+}

@@ -98,11 +98,20 @@ impl Comparison<'_> {
         }
     }
 
-    /// Objects never change, but they may have been packed since, or another time.
+    /// Objects never change, but they may have been packed since, or another time; whatever else is there is damaged.
     fn compare_object(&self, index: usize, inspection: &mut Inspection) {
         let record = &self.files[index];
-        let is_there = |side| state(record, side).present().is_some();
-        if is_there(self.wanted) && (is_there(opposite(self.wanted)) || inspection.live.is_some()) {
+        let sides = [self.wanted, opposite(self.wanted)].map(|side| state(record, side).present());
+        let is_there = match (sides, &inspection.live) {
+            ([Some(wanted), _], Some(live)) => {
+                live.size == wanted.size && (wanted.digest.is_none() || inspection.same_content)
+            }
+            ([Some(wanted), Some(other)], None) => {
+                (wanted.size, &wanted.digest) == (other.size, &other.digest)
+            }
+            _ => false,
+        };
+        if is_there {
             inspection.settle();
         } else {
             inspection.at_other = !inspection.at_wanted;
