@@ -366,3 +366,12 @@ fn damaged_object_is_put_back() {
         changed.expect(&changed.before);
     }
 }
+
+#[test]
+fn ref_that_was_packed_since_the_undo_is_where_it_was() {
+    let changed = Changed::by("git commit -qam third");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.run("git gc -q");
+    changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
+    changed.expect(&changed.after);
+}
