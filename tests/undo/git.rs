@@ -375,3 +375,16 @@ fn ref_that_was_packed_since_the_undo_is_where_it_was() {
     changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
     changed.expect(&changed.after);
 }
+
+#[test]
+fn message_of_a_later_commit_goes_with_its_new_repository() {
+    let changed = Changed::from(
+        "mkdir repo; echo one > repo/one",
+        "git init -q; git config user.name a; git config user.email a@b; git add one; git commit -qm first",
+    );
+    changed.run("git commit -q --amend -m own");
+    changed.place.verb("restore", &["--before", "--force-git"]).expect(0);
+    assert!(!changed.place.at("repo/.git").exists());
+    changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
+    assert_eq!(changed.run("git log --format=%s; git fsck --no-dangling --no-progress"), "own\n");
+}

@@ -87,13 +87,17 @@ impl Comparison<'_> {
         if inspection.at_wanted || inspection.at_other {
             return;
         }
+        let goes = || git_dir_of(path).is_some_and(|directory| self.goes(directory));
         match file {
             GitFile::Index => self.compare_index(index, inspection),
             GitFile::PackedRefs => self.merge(index, inspection, refinement),
             GitFile::Head | GitFile::PseudoRef => inspection.note = self.now_at(path),
-            GitFile::Reflog if self.force => self.extend(index, inspection, refinement),
+            GitFile::Reflog if self.force && !goes() => self.extend(index, inspection, refinement),
             // It tells only of the last command of its kind, so it may stay as it is.
-            GitFile::Other if is_message(path) => inspection.settle(),
+            GitFile::Other if is_message(path) => match goes() {
+                true => inspection.at_other = true,
+                false => inspection.settle(),
+            },
             _ => {}
         }
     }
