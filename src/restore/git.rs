@@ -195,7 +195,7 @@ pub fn held_back(
     held
 }
 
-/// Keeps the contents that indexes and packed refs get: what has become of them since can't be judged without.
+/// Keeps the contents that indexes and refs get, packed or not: what has become of them since can't be judged without.
 pub fn keep_promised(
     input: &PlanInput,
     plan: &RestorePlan,
@@ -204,7 +204,8 @@ pub fn keep_promised(
 ) {
     for step in &plan.steps {
         let record = &input.files[step.record];
-        let is_read = matches!(GitFile::of(&record.path), GitFile::Index | GitFile::PackedRefs);
+        let is_read =
+            matches!(GitFile::of(&record.path), GitFile::Index | GitFile::PackedRefs | GitFile::Ref);
         if let Some(kept) = kept.get_mut(&record.path).filter(|_| record.is_git_state && is_read) {
             let replaced = input.replaced.get(&step.record).cloned();
             kept.promised = replaced.or_else(|| meaning::recorded(contents, record, input.wanted));

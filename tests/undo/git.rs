@@ -363,3 +363,45 @@ fn objects_stay_when_the_command_that_removed_them_is_redone() {
     let again = changed.place.verb("restore", &[]).expect(0);
     assert!(again.stdout.starts_with("nothing to do"), "{again:#?}");
 }
+
+#[test]
+fn damaged_object_is_put_back() {
+    for (prepare, damage) in [
+        ("true", "for f in $(find .git/objects -type f); do chmod u+w $f; : > $f; done"),
+        ("true", "for f in $(find .git/objects -type f); do chmod u+w $f; printf y 1<> $f; done"),
+        ("git gc -q", "f=$(ls .git/objects/pack/*.pack); chmod u+w $f; truncate -s 50 $f"),
+        ("git gc -q", "f=$(ls .git/objects/pack/*.idx); chmod u+w $f; printf x > $f"),
+    ] {
+        let changed = Changed::from(&format!("mkdir repo; cd repo; {REPOSITORY}; {prepare}"), damage);
+        changed.place.verb("restore", &["--before"]).expect(0);
+        changed.expect(&changed.before);
+        let again = changed.place.verb("restore", &["--before"]).expect(0);
+        assert!(again.stdout.starts_with("nothing to do"), "{damage}: {again:#?}");
+        // Damaged in another way since, which is no conflict.
+        changed.run(&format!("{damage}; chmod u+w $f; echo more >> $f"));
+        changed.place.verb("restore", &["--before"]).expect(0);
+        changed.expect(&changed.before);
+    }
+}
+
+#[test]
+fn ref_that_was_packed_since_the_undo_is_where_it_was() {
+    let changed = Changed::by("git commit -qam third");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.run("git gc -q");
+    changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
+    changed.expect(&changed.after);
+}
+
+#[test]
+fn message_of_a_later_commit_goes_with_its_new_repository() {
+    let changed = Changed::from(
+        "mkdir repo; echo one > repo/one",
+        "git init -q; git config user.name a; git config user.email a@b; git add one; git commit -qm first",
+    );
+    changed.run("git commit -q --amend -m own");
+    changed.place.verb("restore", &["--before", "--force-git"]).expect(0);
+    assert!(!changed.place.at("repo/.git").exists());
+    changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
+    assert_eq!(changed.run("git log --format=%s; git fsck --no-dangling --no-progress"), "own\n");
+}

@@ -91,22 +91,35 @@ impl Comparison<'_> {
         if inspection.at_wanted || inspection.at_other {
             return;
         }
+        let goes = || git_dir_of(path).is_some_and(|directory| self.goes(directory));
         match file {
             GitFile::Index => self.compare_index(index, inspection),
             GitFile::PackedRefs => self.merge(index, inspection, refinement),
             GitFile::Head | GitFile::PseudoRef => inspection.note = self.now_at(path),
-            GitFile::Reflog if self.force => self.extend(index, inspection, refinement),
+            GitFile::Reflog if self.force && !goes() => self.extend(index, inspection, refinement),
             // It tells only of the last command of its kind, so it may stay as it is.
-            GitFile::Other if is_message(path) => inspection.settle(),
+            GitFile::Other if is_message(path) => match goes() {
+                true => inspection.at_other = true,
+                false => inspection.settle(),
+            },
             _ => {}
         }
     }
 
-    /// Objects never change, but they may have been packed since, or another time.
+    /// Objects never change, but they may have been packed since, or another time; whatever else is there is damaged.
     fn compare_object(&self, index: usize, inspection: &mut Inspection) {
         let record = &self.files[index];
-        let is_there = |side| state(record, side).present().is_some();
-        if is_there(self.wanted) && (is_there(opposite(self.wanted)) || inspection.live.is_some()) {
+        let sides = [self.wanted, opposite(self.wanted)].map(|side| state(record, side).present());
+        let is_there = match (sides, &inspection.live) {
+            ([Some(wanted), _], Some(live)) => {
+                live.size == wanted.size && (wanted.digest.is_none() || inspection.same_content)
+            }
+            ([Some(wanted), Some(other)], None) => {
+                (wanted.size, &wanted.digest) == (other.size, &other.digest)
+            }
+            _ => false,
+        };
+        if is_there {
             inspection.settle();
         } else {
             inspection.at_other = !inspection.at_wanted;
