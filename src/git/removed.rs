@@ -6,7 +6,7 @@
 //! and only a program that has it open can still reach it. Neighbours: `layout.rs` tells the paths of objects;
 //! `objects.rs` reads the objects of a repository that is open.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd as _;
@@ -91,6 +91,12 @@ impl ObjectsDirectory {
         self.has_packed(id) || self.has_loose(id)
     }
 
+    /// Those of the objects that it does not have.
+    pub fn lacks(&mut self, ids: &[ObjectId]) -> BTreeSet<ObjectId> {
+        self.list();
+        ids.iter().copied().filter(|id| !self.is_in_listed_pack(id) && !self.has_loose(id)).collect()
+    }
+
     /// Whether one of its packs has the object.
     pub fn has_packed(&mut self, id: &ObjectId) -> bool {
         self.list();
@@ -143,7 +149,17 @@ fn is_regular(found: &fs::FileStat) -> bool {
 
 /// Reads the index of a pack; none where it can't be parsed.
 fn read_index(file: File) -> Option<PackIndex> {
-    let bytes = files::read_open_written(file, INDEX_LIMIT, INDEX_MAGIC)?;
+    parse_index(files::read_open_written(file, INDEX_LIMIT, INDEX_MAGIC)?)
+}
+
+/// Takes the objects out of `ids` that the pack has whose index `bytes` are.
+pub fn retain_unpacked(ids: &mut BTreeSet<ObjectId>, bytes: Vec<u8>) {
+    if let Some(index) = parse_index(bytes) {
+        ids.retain(|id| index.object_hash() != id.kind() || index.lookup(id).is_none());
+    }
+}
+
+fn parse_index(bytes: Vec<u8>) -> Option<PackIndex> {
     // Its size tells the kind of hash, which it does not name.
     let fits = |hash: &Kind| index::File::from_data(bytes.as_slice(), PathBuf::new(), *hash).is_ok();
     let hash = [Kind::Sha1, Kind::Sha256].into_iter().find(fits)?;

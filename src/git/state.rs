@@ -206,9 +206,7 @@ pub fn same_index(one: &[u8], other: &[u8]) -> bool {
 /// A digest of the entries of an index, equal for two that [`same_index`] takes for the same; none if it can't be
 /// parsed.
 pub fn index_digest(bytes: &[u8]) -> Option<[u8; 32]> {
-    // The length of the checksum at the end tells the kind of hash: only with the right one can it be parsed.
-    let kinds = [gix::hash::Kind::Sha1, gix::hash::Kind::Sha256];
-    let index = kinds.into_iter().find_map(|hash| index::decode(bytes, hash))?;
+    let index = decode_index(bytes)?;
     let counted = Flags::STAGE_MASK | Flags::ASSUME_VALID | Flags::SKIP_WORKTREE | Flags::INTENT_TO_ADD;
     let mut digest = Sha256::new();
     for entry in index.entries() {
@@ -228,6 +226,19 @@ pub fn index_digest(bytes: &[u8]) -> Option<[u8; 32]> {
         digest.update(bytes);
     }
     Some(digest.finalize().into())
+}
+
+/// The objects that the entries of an index name, without the commits of submodules; none if it can't be parsed.
+pub fn index_objects(bytes: &[u8]) -> Vec<gix::ObjectId> {
+    let index = decode_index(bytes);
+    let entries = index.iter().flat_map(|index| index.entries());
+    entries.filter(|entry| entry.mode != gix::index::entry::Mode::COMMIT).map(|entry| entry.id).collect()
+}
+
+fn decode_index(bytes: &[u8]) -> Option<gix::index::State> {
+    // The length of the checksum at the end tells the kind of hash: only with the right one can it be parsed.
+    let kinds = [gix::hash::Kind::Sha1, gix::hash::Kind::Sha256];
+    kinds.into_iter().find_map(|hash| index::decode(bytes, hash))
 }
 
 #[cfg(test)]

@@ -228,6 +228,59 @@ fn packed_ref_that_is_loose_now_is_a_conflict() {
 }
 
 #[test]
+fn what_names_an_object_that_is_gone_is_a_conflict() {
+    let gone = |build: &str, script: &str, since: &str, file: &str| {
+        let changed = Changed::from(&format!("mkdir repo; cd repo; {REPOSITORY}; {build}"), script);
+        changed.run(&format!("git reflog expire --expire=now --all; {since}; git gc -q --prune=now"));
+        let now = answers(&changed.place, "repo");
+        for flags in [&["--before"][..], &["--before", "--force-git"]] {
+            let refused = changed.place.verb("restore", flags).expect(1);
+            let line = refused.stderr.lines().find(|line| line.contains(&format!("/.git/{file}: ")));
+            let why = "that it would name is not in the repository any more";
+            assert!(line.is_some_and(|line| line.contains(why)), "{file}: {refused:#?}");
+        }
+        changed.expect(&now);
+    };
+    gone("git stash -q", "git stash drop -q", "true", "refs/stash");
+    gone(
+        "git stash -q; echo more >> src/one; git stash -q",
+        "git stash drop -q stash@{1}",
+        "true",
+        "logs/refs/stash",
+    );
+    gone(
+        "git checkout -qb x; git commit -qam x; git checkout -q master",
+        "git branch -q -D x",
+        "true",
+        "refs/heads/x",
+    );
+    gone(
+        "git checkout -qb x; git commit -qam x; git checkout -q master; git pack-refs --all",
+        "git branch -q -D x",
+        "true",
+        "packed-refs",
+    );
+    gone("git add src/one", "git reset -q", "true", "index");
+}
+
+#[test]
+fn objects_that_are_put_back_too_or_are_elsewhere_are_not_gone() {
+    for (build, script) in [
+        ("git gc -q", "rm -rf .git; git init -q"),
+        ("git stash -q", "git stash drop -q; git gc -q --prune=now"),
+        (
+            "cd ..; mv repo origin; git clone -qs origin repo; cd repo; git branch x HEAD~1",
+            "git branch -q -D x",
+        ),
+        ("git add -N untracked; git worktree add -q ../linked", "git reset -q"),
+    ] {
+        let changed = Changed::from(&format!("mkdir repo; cd repo; {REPOSITORY}; {build}"), script);
+        changed.place.verb("restore", &["--before"]).expect(0);
+        changed.expect(&changed.before);
+    }
+}
+
+#[test]
 fn ref_that_was_packed_since_is_where_it_was() {
     let changed = Changed::by("git commit -qam third");
     changed.run("git gc -q");

@@ -2,15 +2,19 @@
 //!
 //! Neighbours: `meaning.rs` has compared the file with its states.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 
 use gix::ObjectId;
 
 use super::{Comparison, MOST, MOST_OF_REF, Refinement};
-use crate::git::{GitFile, changed_packed_refs, git_dir_of};
+use crate::git::{
+    GitFile, ObjectsDirectory, changed_packed_refs, git_dir_of, index_objects, loose_object, retain_unpacked,
+};
 use crate::restore::inspect::Inspection;
-use crate::snapshot::printable;
+use crate::restore::root::parent;
+use crate::snapshot::compare::state;
+use crate::snapshot::{live, printable};
 
 impl Comparison<'_> {
     /// Adds the objections to what `inspections` and `refinement` have decided so far.
@@ -31,6 +35,7 @@ impl Comparison<'_> {
                 GitFile::PackedRefs => self.shadowed(index, refinement),
                 _ => None,
             };
+            let why = why.or_else(|| self.missing_object(index, refinement));
             if let Some(why) = why {
                 refinement.locked.entry(record.path.clone()).or_insert(why);
             }
@@ -48,6 +53,73 @@ impl Comparison<'_> {
         })
     }
 
+    /// An object that the file of record `index` is to name, and that the repository does not have any more.
+    ///
+    /// Alternates and promised objects of a partial clone are elsewhere, so where there are any, nothing is said.
+    fn missing_object(&self, index: usize, refinement: &Refinement) -> Option<String> {
+        let ids = self.named_objects(index, refinement);
+        let directory = objects_of(git_dir_of(&self.files[index].path)?);
+        let is_there =
+            |below: &[u8]| self.root.dentry(&[directory.as_slice(), below].concat()).ok().flatten();
+        if ids.is_empty()
+            || is_there(b"/info/alternates").is_some_and(|found| matches!(found.stat(), Ok(Some(_))))
+        {
+            return None;
+        }
+        let mut missing: BTreeSet<ObjectId> = ObjectsDirectory::open(&directory).lacks(&ids);
+        if missing.is_empty() || has_promises(&directory) {
+            return None;
+        }
+        for target in self.targets.iter().map(|target| &self.files[*target]) {
+            if state(target, self.wanted).present().is_none() || !target.path.starts_with(&directory) {
+                continue;
+            }
+            if let Some((_, id)) = loose_object(&target.path).filter(|(other, _)| *other == directory) {
+                missing.remove(&id);
+            } else if target.path.ends_with(b".idx")
+                && let Some(bytes) = self.recorded(target, self.wanted)
+            {
+                retain_unpacked(&mut missing, bytes);
+            }
+        }
+        missing
+            .first()
+            .map(|id| format!("the object {id} that it would name is not in the repository any more"))
+    }
+
+    /// The objects that the file of record `index` is to name, and does not name now.
+    fn named_objects(&self, index: usize, refinement: &Refinement) -> Vec<ObjectId> {
+        let record = &self.files[index];
+        let new = || self.recorded(record, self.wanted).unwrap_or_default();
+        let ids = match GitFile::of(&record.path) {
+            GitFile::PackedRefs => {
+                self.packed_changes(index, refinement).into_iter().filter_map(|(_, id)| id).collect()
+            }
+            // Git lets them outlive their objects.
+            GitFile::PseudoRef
+                if record.path.ends_with(b"/ORIG_HEAD") || record.path.ends_with(b"/AUTO_MERGE") =>
+            {
+                Vec::new()
+            }
+            GitFile::Head | GitFile::PseudoRef | GitFile::Ref => ids_of_lines(&new(), 0),
+            // The entries of the stash.
+            GitFile::Reflog if record.path.ends_with(b"/logs/refs/stash") => ids_of_lines(&new(), 1),
+            GitFile::Index => {
+                let now: HashSet<_> = self
+                    .read(&record.path, MOST)
+                    .map(|bytes| index_objects(&bytes))
+                    .into_iter()
+                    .flatten()
+                    .collect();
+                index_objects(&new()).into_iter().filter(|id| !now.contains(id)).collect()
+            }
+            _ => Vec::new(),
+        };
+        // Git knows the empty ones without a file.
+        let is_kept = |id: &ObjectId| !id.is_null() && !id.is_empty_blob() && !id.is_empty_tree();
+        ids.into_iter().filter(is_kept).collect()
+    }
+
     /// The refs that change in the `packed-refs` of record `index`, and the objects that they get.
     fn packed_changes(&self, index: usize, refinement: &Refinement) -> Vec<(Vec<u8>, Option<ObjectId>)> {
         let record = &self.files[index];
@@ -56,4 +128,27 @@ impl Comparison<'_> {
         let new = new.or_else(|| self.recorded(record, self.wanted)).unwrap_or_default();
         changed_packed_refs(&now, &new)
     }
+}
+
+/// The objects directory of a git directory: a linked worktree has that of its repository.
+fn objects_of(git_directory: &[u8]) -> Vec<u8> {
+    [common_directory(git_directory), b"/objects"].concat()
+}
+
+fn common_directory(git_directory: &[u8]) -> &[u8] {
+    let above = parent(git_directory);
+    above.strip_suffix(b"/worktrees").unwrap_or(git_directory)
+}
+
+/// Whether a pack is one of a partial clone.
+fn has_promises(objects: &[u8]) -> bool {
+    let names = live::entries(&[objects, b"/pack"].concat()).unwrap_or_default();
+    names.iter().any(|name| name.ends_with(b".promisor"))
+}
+
+/// The object ids that are the word number `at` of the lines.
+fn ids_of_lines(bytes: &[u8], at: usize) -> Vec<ObjectId> {
+    let words =
+        bytes.split(|byte| *byte == b'\n').filter_map(|line| line.split(u8::is_ascii_whitespace).nth(at));
+    words.filter_map(|word| ObjectId::from_hex(word).ok()).collect()
 }
