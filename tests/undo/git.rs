@@ -281,6 +281,29 @@ fn objects_that_are_put_back_too_or_are_elsewhere_are_not_gone() {
 }
 
 #[test]
+fn branch_that_another_worktree_has_now_is_a_conflict() {
+    let changed = Changed::by("git checkout -qb x");
+    changed.run("git worktree add -q ../linked master");
+    let refused = changed.place.verb("restore", &["--before"]).expect(1);
+    let why = "/.git/HEAD: refs/heads/master is checked out in another worktree now";
+    assert!(refused.stderr.contains(why), "{refused:#?}");
+    changed.run("git worktree remove ../linked");
+    changed.place.verb("restore", &["--before"]).expect(0);
+    changed.expect(&changed.before);
+}
+
+#[test]
+fn reftable_that_changed_since_is_not_forced() {
+    let build = REPOSITORY.replace("git init -q", "git init -q --ref-format=reftable");
+    let changed = Changed::from(&format!("mkdir repo; cd repo; {build}"), "git branch x");
+    changed.run("git branch own");
+    let own = answers(&changed.place, "repo");
+    let refused = changed.place.verb("restore", &["--before", "--force-git"]).expect(1);
+    assert!(refused.stderr.contains("other refs, too, which force would drop"), "{refused:#?}");
+    changed.expect(&own);
+}
+
+#[test]
 fn ref_that_was_packed_since_is_where_it_was() {
     let changed = Changed::by("git commit -qam third");
     changed.run("git gc -q");

@@ -33,6 +33,10 @@ impl Comparison<'_> {
             }
             let why = match GitFile::of(&record.path) {
                 GitFile::PackedRefs => self.shadowed(index, refinement),
+                GitFile::Reftable if self.force && !inspection.at_other => {
+                    Some("it has changed since, and has other refs, too, which force would drop".to_owned())
+                }
+                GitFile::Head => self.checked_out_elsewhere(index),
                 _ => None,
             };
             let why = why.or_else(|| self.missing_object(index, refinement));
@@ -51,6 +55,29 @@ impl Comparison<'_> {
             let is_wanted = wanted.is_some() && ObjectId::from_hex(loose.trim_ascii()).ok() == wanted;
             (!is_wanted).then(|| format!("{} moved since, and is a loose ref now", printable(&name)))
         })
+    }
+
+    /// The branch that HEAD is to name, if another worktree has it checked out.
+    fn checked_out_elsewhere(&self, index: usize) -> Option<String> {
+        let record = &self.files[index];
+        let wanted = self.recorded(record, self.wanted)?;
+        let branch = wanted.trim_ascii().strip_prefix(b"ref: ")?;
+        let common = common_directory(git_dir_of(&record.path)?);
+        let linked = [common, b"/worktrees"].concat();
+        let names = live::entries(&linked).unwrap_or_default();
+        let linked = names.iter().map(|name| [linked.as_slice(), b"/", name, b"/HEAD"].concat());
+        // A bare repository has no working tree for its own.
+        let main = common.ends_with(b"/.git").then(|| [common, b"/HEAD"].concat());
+        let is_there = |path: Vec<u8>| {
+            path != record.path
+                && !self.is_target(&path)
+                && self.read(&path, MOST_OF_REF).is_some_and(|now| now.trim_ascii() == wanted.trim_ascii())
+        };
+        let name = printable(branch);
+        main.into_iter()
+            .chain(linked)
+            .any(is_there)
+            .then(|| format!("{name} is checked out in another worktree now"))
     }
 
     /// An object that the file of record `index` is to name, and that the repository does not have any more.
