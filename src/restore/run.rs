@@ -71,6 +71,7 @@ pub fn run(
             targets: &targets,
             wanted: request.wanted,
             force: request.force_git,
+            repositories: &snapshot.header().git_repositories,
             contents: &contents,
             root: &root,
             is_own_lock: &|path| locks.holds(path) || begun.contains(path),

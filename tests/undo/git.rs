@@ -481,3 +481,20 @@ fn message_of_a_later_commit_goes_with_its_new_repository() {
     changed.place.verb_on("restore", &changed.place.rescue(1), &["--before"]).expect(0);
     assert_eq!(changed.run("git log --format=%s; git fsck --no-dangling --no-progress"), "own\n");
 }
+
+#[test]
+fn head_to_a_branch_that_moved_since_is_a_conflict() {
+    let build = "git stash -qu; git branch -M trunk; git checkout -qb other; echo y > y; git add y; git commit -qm y; \
+        git checkout -q trunk";
+    let place = Place::new();
+    place.prepare(&format!("mkdir repo; cd repo; {REPOSITORY}; {build}"));
+    place.record("cd repo; git checkout -q other");
+    place.prepare("cd repo; git push -q . other:trunk");
+    for options in [&["--before"][..], &["--before", "--force-git"]] {
+        let refused = place.verb("restore", options).expect(1);
+        assert!(refused.stderr.contains("refs/heads/trunk moved since, and is at"), "{refused:#?}");
+    }
+    place.prepare("cd repo; git push -qf . other~1:trunk");
+    place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(place.prepare("cd repo; git status -s; git symbolic-ref HEAD"), "refs/heads/trunk\n");
+}

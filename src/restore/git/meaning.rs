@@ -19,7 +19,7 @@ use crate::restore::targets::opposite;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::Contents;
-use crate::snapshot::{Digest, FileRecord, FileType, Present, State, printable};
+use crate::snapshot::{Digest, FileRecord, FileType, GitRepository, Present, State, printable};
 
 /// The most bytes of a file that are read into memory; Git's own files are smaller.
 const MOST: u64 = 1 << 30;
@@ -47,6 +47,8 @@ pub struct Comparison<'a> {
     pub wanted: Side,
     /// Whether what has changed since is overwritten.
     pub force: bool,
+    /// The repositories as they were recorded.
+    pub repositories: &'a [GitRepository],
     /// The contents of the records.
     pub contents: &'a Contents<'a>,
     /// The live filesystem.

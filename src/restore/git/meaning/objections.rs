@@ -36,7 +36,7 @@ impl Comparison<'_> {
                 GitFile::Reftable if self.force && !inspection.at_other => {
                     Some("it has changed since, and has other refs, too, which force would drop".to_owned())
                 }
-                GitFile::Head => self.checked_out_elsewhere(index),
+                GitFile::Head => self.checked_out_elsewhere(index).or_else(|| self.moved_branch(index)),
                 _ => None,
             };
             let why = why.or_else(|| self.missing_object(index, refinement));
@@ -78,6 +78,38 @@ impl Comparison<'_> {
             .chain(linked)
             .any(is_there)
             .then(|| format!("{name} is checked out in another worktree now"))
+    }
+
+    /// The branch that HEAD is to name, if it has another commit than the recording knows: the index would be that of
+    /// the former one, and the next commit would take back what came between.
+    fn moved_branch(&self, index: usize) -> Option<String> {
+        let record = &self.files[index];
+        let wanted = self.recorded(record, self.wanted)?;
+        let branch = wanted.trim_ascii().strip_prefix(b"ref: ")?;
+        let directory = git_dir_of(&record.path)?;
+        let path = [directory, b"/", branch].concat();
+        let repository =
+            self.repositories.iter().find(|one| [&one.root, b"/.git".as_slice()].concat() == directory)?;
+        let is_it = |name: &Option<String>| {
+            name.as_ref().is_some_and(|name| branch.strip_prefix(b"refs/heads/") == Some(name.as_bytes()))
+        };
+        let (before, after) =
+            (repository.head.as_ref(), repository.head_after.as_ref().or(repository.head.as_ref()));
+        let known =
+            [before.filter(|_| is_it(&repository.branch)), after.filter(|_| is_it(&repository.branch_after))];
+        let packed = [directory, b"/packed-refs"].concat();
+        if known.iter().all(Option::is_none) || self.is_target(&path) || self.is_target(&packed) {
+            return None;
+        }
+        let now = self.read(&path, MOST_OF_REF).and_then(|bytes| ObjectId::from_hex(bytes.trim_ascii()).ok());
+        let now = now.or_else(|| {
+            let packed = self.read(&packed, MOST)?;
+            changed_packed_refs(b"", &packed).into_iter().find(|(name, _)| name == branch)?.1
+        })?;
+        let is_known =
+            known.into_iter().flatten().any(|id| ObjectId::from_hex(id.as_bytes()).is_ok_and(|id| id == now));
+        (!is_known)
+            .then(|| format!("{} moved since, and is at {} now", printable(branch), now.to_hex_with_len(7)))
     }
 
     /// An object that the file of record `index` is to name, and that the repository does not have any more.
