@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Advice, AtFlags, RenameFlags};
+use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Applier, BATCH, BATCH_BYTES, PreparedNode, needs_content_of, source};
@@ -16,9 +16,6 @@ use crate::restore::node;
 use crate::restore::plan::LeftReason;
 use crate::restore::root::{Dentry, Handle};
 use crate::snapshot::{self, FileType, live};
-
-/// A file of this size begins to be written to the disk as soon as it is complete.
-const LARGE: u64 = 1 << 20;
 
 impl Applier<'_, '_, '_> {
     pub(super) fn temporary(&self, dentry: &Dentry) -> Dentry {
@@ -71,10 +68,6 @@ impl Applier<'_, '_, '_> {
         } else {
             self.write_content(record, &mut file)
         };
-        if self.wanted(record).is_some_and(|wanted| wanted.size >= LARGE) {
-            // Starts to write it to the disk, so that less is left to wait for when it is synced (posix_fadvise(2)).
-            let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
-        }
         let handle = Handle::new(OwnedFd::from(file)).map_err(failed_at("stat", self.path(record)))?;
         let prepared = PreparedNode { record, inode: handle.inode() };
         let given = written.and_then(|()| self.give_all(record, &temporary, &handle));

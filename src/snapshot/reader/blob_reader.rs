@@ -8,7 +8,6 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Once, PoisonError};
-use std::thread;
 
 use bytes::Bytes;
 use parquet::basic::Type;
@@ -33,8 +32,6 @@ const BATCH: usize = 1024;
 const KEPT_WINDOWS: usize = 4;
 /// The most bytes of a window that is kept.
 const KEPT_BYTES: usize = 2 * CHUNK;
-/// So many bytes are hashed by a thread of their own while they are written.
-const WORTH_A_THREAD: usize = 1 << 20;
 
 /// The parquet file with an index of the keys that the manifest names.
 #[derive(Debug)]
@@ -151,7 +148,10 @@ impl BlobReader {
                 sink.hole(row.offset - position).map_err(Error::Sink)?;
             }
             position = row.offset + bytes.len() as u64;
-            pass(bytes.data(), row.offset, hasher.as_mut(), sink).map_err(Error::Sink)?;
+            if let Some(hasher) = &mut hasher {
+                hasher.update(row.offset, bytes.data());
+            }
+            sink.data(bytes.data()).map_err(Error::Sink)?;
         }
         match (hasher.map(ContentHasher::finish), expected) {
             (Some(digest), Some(expected)) if digest != *expected => {
@@ -325,30 +325,6 @@ impl BlobReader {
         cursor.next = first + contents.len();
         Ok(Window { group: cursor.group, first, contents: contents.into() })
     }
-}
-
-/// Passes bytes to `sink` and to `hasher`, at the same time where they are many.
-fn pass(
-    bytes: &[u8],
-    offset: u64,
-    mut hasher: Option<&mut ContentHasher>,
-    sink: &mut dyn Sink,
-) -> io::Result<()> {
-    let mut update = || hasher.iter_mut().for_each(|hasher| hasher.update(offset, bytes));
-    if bytes.len() >= WORTH_A_THREAD {
-        let passed = thread::scope(|scope| {
-            let hashing = thread::Builder::new().spawn_scoped(scope, &mut update).ok()?;
-            let passed = sink.data(bytes);
-            // A thread that has failed has hashed less: the digest will not be the one that is expected.
-            let _ = hashing.join();
-            Some(passed)
-        });
-        if let Some(passed) = passed {
-            return passed;
-        }
-    }
-    update();
-    sink.data(bytes)
 }
 
 impl Window {
