@@ -363,10 +363,10 @@ pub struct RestoreExtent {
     /// Leave out these paths and everything beneath them, by a pattern as in .gitignore (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<OsString>,
-    /// Leave Git's own state as it is: HEAD, branches, index, stash
+    /// Leave Git's state as it is: HEAD, branches, index, stash
     #[arg(long)]
     pub no_git: bool,
-    /// Overwrite what has been changed since of Git's own state; its reflogs keep every entry
+    /// Overwrite what has been changed since of Git's state; its reflogs keep every entry
     #[arg(long, conflicts_with = "no_git")]
     pub force_git: bool,
 }

@@ -56,10 +56,13 @@ pub use databases::ObjectDatabases;
 pub use error::Error;
 pub use layout::{in_objects_directory, is_left_alone, is_temporary_object};
 pub use objects::BlobHasher;
-pub use packed_refs::{changed_packed_refs, merge_packed_refs};
+pub use packed_refs::{changed_packed_refs, force_packed_refs, merge_packed_refs, packed_references};
 pub use paths::below;
 pub use removed::{ObjectsDirectory, RemovedPack, loose_object, loose_path, pack_file, retain_unpacked};
-pub use state::{GitFile, git_dir_of, index_digest, index_objects, reference_name, same_index};
+pub use state::{
+    GitFile, git_dir_of, index_digest_at, index_objects, linked_worktree, reference_name, repository_of,
+    same_index,
+};
 
 use crate::fs::FileStat;
 use directories::{Directories, DirectoryId, Holder};

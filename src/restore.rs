@@ -6,7 +6,7 @@
 //!
 //! - [`run`]: a restore in place; [`request`] and [`outcome`]: what goes into it and what comes of it.
 //! - [`targets`], [`inspect`], [`plan`]: which paths, what is there now, what becomes of them.
-//! - [`git`]: Git's own state, of each repository whole or not at all.
+//! - [`git`]: Git's state, of each repository whole or not at all.
 //! - [`apply`]: carries the plan out; [`node`], [`access`], [`disk`], [`times`] for its steps.
 //! - [`rescue`], [`rescue_directory`], [`journal`]: what makes it possible to undo or complete it.
 //! - [`interrupted`], [`settle`]: restores that were killed, and what they had begun.

@@ -1,4 +1,4 @@
-//! Git's own state: what real git commands change of it is recorded, undone and redone.
+//! Git's state: what real git commands change of it is recorded, undone and redone.
 //!
 //! - `scenario.rs`: one accident, and what Git says of it.
 //! - `accidents.rs`: the accidents, in a plain repository.

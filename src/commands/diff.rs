@@ -1,7 +1,7 @@
 //! `diff`: writes what the command changed as a patch for `git apply` and `patch -p1`.
 //!
-//! Git's own state is left out. `plan.rs` selects the paths, `body.rs` has their bytes, `lines.rs` and `binary.rs` compare and encode
-//! them, `patch.rs` writes one entry, `summary.rs` the shorter forms and the JSON.
+//! Git's state is left out. `plan.rs` selects the paths, `body.rs` has their bytes, `lines.rs` and `binary.rs` compare
+//! and encode them, `patch.rs` writes one entry, `summary.rs` the shorter forms and the JSON.
 
 mod binary;
 mod body;

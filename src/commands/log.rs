@@ -149,7 +149,7 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
     Ok(())
 }
 
-/// `+2 ~1 -3 git`: created, changed, deleted, and Git's own state.
+/// `+2 ~1 -3 git`: created, changed, deleted, and Git's state.
 fn changes(entry: &Entry) -> String {
     let counts = entry.changes;
     let parts = [('+', counts.created), ('~', counts.changed), ('-', counts.deleted)];

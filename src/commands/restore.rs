@@ -309,11 +309,13 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
                 lines(&of_files)
             ));
         }
+        let is_hard = |(path, _): &(Vec<u8>, String)| outcome.hard_conflicts.contains(path);
+        let why = match of_git.iter().all(is_hard) {
+            true => "Git's state can't be put back (--no-git leaves it)",
+            false => "Git's state has changed since (--force-git overwrites it, --no-git leaves it)",
+        };
         if !of_git.is_empty() {
-            console.say(format_args!(
-                "{start}: Git's state has changed since (--force-git overwrites it, --no-git leaves it):{}",
-                lines(&of_git)
-            ));
+            console.say(format_args!("{start}: {why}:{}", lines(&of_git)));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `show`: shows what a command did, as text or as JSON.
 //!
-//! `list.rs` sorts the records into groups, `fold.rs` shortens long groups, `rows.rs` writes them,
-//! `git.rs` tells what became of Git's own state, `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs` writes
-//! the JSON.
+//! `list.rs` sorts the records into groups, `fold.rs` shortens long groups, `rows.rs` writes them, `git.rs` tells what
+//! became of Git's state, `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs`
+//! writes the JSON.
 
 mod fold;
 mod git;
@@ -89,7 +89,7 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
         !matches!(group, PathGroup::GitState | PathGroup::Read | PathGroup::Existence)
     };
     if !is_asked && !groups.iter().any(is_change) {
-        let what = if git_changes.is_empty() { "Nothing" } else { "Nothing but Git's own state" };
+        let what = if git_changes.is_empty() { "Nothing" } else { "Nothing but Git's state" };
         writeln!(console, "\n{what} was changed.")?;
     }
     if has_lines && (!is_asked || args.processes) {

@@ -183,6 +183,11 @@ impl Index {
     }
 }
 
+/// The bytes of the index at `path`, which is no symlink; none if it is too large, has holes or is something else.
+pub(super) fn bytes_of(path: &[u8]) -> Option<Vec<u8>> {
+    files::read_open_written(fs::open_regular(path).ok()?, LIMIT, MAGIC)
+}
+
 pub(super) fn decode(data: &[u8], hash: gix::hash::Kind) -> Option<State> {
     // A second thread would save milliseconds only.
     let options = decode::Options { thread_limit: Some(1), ..Default::default() };

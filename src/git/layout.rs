@@ -16,9 +16,10 @@ pub fn in_objects_directory(path: &[u8]) -> Option<(&[u8], &[u8])> {
         };
         let is_branch = directory.windows(6).any(|window| window == b"/refs/" || window == b"/logs/");
         let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
-        let is_fan_out = first.len() == 2 && first.iter().all(u8::is_ascii_hexdigit);
-        let is_known =
-            first.is_empty() || is_fan_out || matches!(first, b"pack" | b"info") || is_temporary(first);
+        let is_known = first.is_empty()
+            || is_fan_out(first)
+            || matches!(first, b"pack" | b"info")
+            || is_temporary(first);
         (is_known && !is_branch).then_some((directory, below))
     })
 }
@@ -32,8 +33,22 @@ fn is_temporary(component: &[u8]) -> bool {
     [b"tmp_".as_slice(), b".tmp-", b"incoming-"].iter().any(|prefix| component.starts_with(prefix))
 }
 
+/// Whether a directory of this name holds loose objects: the first two digits of their ids.
+fn is_fan_out(name: &[u8]) -> bool {
+    name.len() == 2 && is_hex(name)
+}
+
+/// Whether `fan`/`rest` is the name of a loose object's file.
+pub(super) fn is_loose(fan: &[u8], rest: &[u8]) -> bool {
+    is_fan_out(fan) && matches!(rest.len(), 38 | 62) && is_hex(rest)
+}
+
+fn is_hex(name: &[u8]) -> bool {
+    name.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Whether a path below an objects directory is made from the objects alone: Git works without it, and makes it again.
-pub fn is_derived(below: &[u8]) -> bool {
+fn is_derived(below: &[u8]) -> bool {
     let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     below == b"info/packs"
         || below.starts_with(b"info/commit-graph")
@@ -43,15 +58,14 @@ pub fn is_derived(below: &[u8]) -> bool {
 /// Whether a path below an objects directory is that of an object, a pack, or a directory of objects.
 fn is_object(below: &[u8]) -> bool {
     const OF_PACKS: [&[u8]; 6] = [b"pack", b"idx", b"rev", b"bitmap", b"mtimes", b"promisor"];
-    let is_hex = |name: &[u8]| name.iter().all(u8::is_ascii_hexdigit);
     let names: Vec<&[u8]> = below.split(|byte| *byte == b'/').collect();
     match names[..] {
-        [fan] => fan.len() == 2 && is_hex(fan),
+        [fan] => is_fan_out(fan),
         [b"pack", name] => {
             let extension = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
             name.starts_with(b"pack-") && OF_PACKS.contains(&extension)
         }
-        [fan, name] => fan.len() == 2 && is_hex(fan) && matches!(name.len(), 38 | 62) && is_hex(name),
+        [fan, rest] => is_loose(fan, rest),
         _ => false,
     }
 }

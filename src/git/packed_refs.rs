@@ -32,6 +32,18 @@ struct PackedRef<'a> {
 /// The names of the references that are neither as in `from` nor as in `to`, or `packed-refs` where a file
 /// can't be parsed.
 pub fn merge_packed_refs(live: &[u8], from: &[u8], to: &[u8]) -> Result<Vec<u8>, Vec<Vec<u8>>> {
+    merge(live, from, to, false)
+}
+
+/// The same, and sets a reference that is neither as in `from` nor as in `to`, too.
+///
+/// # Errors
+/// `packed-refs`: a file can't be parsed.
+pub fn force_packed_refs(live: &[u8], from: &[u8], to: &[u8]) -> Result<Vec<u8>, Vec<Vec<u8>>> {
+    merge(live, from, to, true)
+}
+
+fn merge(live: &[u8], from: &[u8], to: &[u8], force: bool) -> Result<Vec<u8>, Vec<Vec<u8>>> {
     if live == from || live == to {
         return Ok(to.to_vec());
     }
@@ -46,7 +58,7 @@ pub fn merge_packed_refs(live: &[u8], from: &[u8], to: &[u8]) -> Result<Vec<u8>,
         if old == new || now == new {
             continue;
         }
-        if now != old {
+        if now != old && !force {
             conflicts.push(name.to_vec());
             continue;
         }
@@ -72,6 +84,12 @@ pub fn merge_packed_refs(live: &[u8], from: &[u8], to: &[u8]) -> Result<Vec<u8>,
         return Ok(Vec::new());
     }
     Ok(merged.to_bytes())
+}
+
+/// The references of a file, and the objects that they name; none if it can't be parsed.
+pub fn packed_references(bytes: &[u8]) -> BTreeMap<&[u8], ObjectId> {
+    let references = PackedRefs::parse(bytes).map(|file| file.references).unwrap_or_default();
+    references.into_iter().map(|(name, reference)| (name, reference.oid)).collect()
 }
 
 /// The references in which two files differ, and the objects that the second one names; none where one can't be

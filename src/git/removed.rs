@@ -22,7 +22,7 @@ use gix::zlib::stream::deflate;
 use gix::zlib::{Compression, Decompress, FlushDecompress, Inflate, Status};
 
 use super::files;
-use super::layout::in_objects_directory;
+use super::layout::{in_objects_directory, is_loose};
 use super::paths::path_of;
 use crate::fs::{self, Signature};
 
@@ -43,11 +43,8 @@ type PackIndex = Box<index::File<Vec<u8>>>;
 pub fn loose_object(path: &[u8]) -> Option<(&[u8], ObjectId)> {
     let (directory, below) = in_objects_directory(path)?;
     let (fan, rest) = below.split_once_str("/")?;
-    let is_hex = |digits: &[u8]| digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    if fan.len() != 2 || !is_hex(fan) || !is_hex(rest) {
-        return None;
-    }
-    ObjectId::from_hex(&[fan, rest].concat()).ok().map(|id| (directory, id))
+    let id = ObjectId::from_hex(&[fan, rest].concat()).ok().filter(|_| is_loose(fan, rest))?;
+    Some((directory, id))
 }
 
 /// The path of the file that the object `id` has, when it is a loose one.
@@ -92,9 +89,9 @@ impl ObjectsDirectory {
     }
 
     /// Those of the objects that it does not have.
-    pub fn lacks(&mut self, ids: &[ObjectId]) -> BTreeSet<ObjectId> {
+    pub fn lacks<C: FromIterator<ObjectId>>(&mut self, ids: impl IntoIterator<Item = ObjectId>) -> C {
         self.list();
-        ids.iter().copied().filter(|id| !self.is_in_listed_pack(id) && !self.has_loose(id)).collect()
+        ids.into_iter().filter(|id| !self.is_in_listed_pack(id) && !self.has_loose(id)).collect()
     }
 
     /// Whether one of its packs has the object.
@@ -219,8 +216,7 @@ impl RemovedPack {
 
     /// The ids of those that `directory` does not have.
     pub fn missing(&self, directory: &mut ObjectsDirectory) -> Vec<ObjectId> {
-        directory.list();
-        self.ids().filter(|id| !directory.is_in_listed_pack(id) && !directory.has_loose(id)).collect()
+        directory.lacks(self.ids())
     }
 
     /// Writes the file of the loose object `id` to `out`, and returns the kind and the size of the object. What

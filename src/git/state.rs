@@ -1,12 +1,13 @@
-//! Git's own state: what the files of a git directory are, and when two versions of one say the same.
+//! Git's state: what the files of a git directory are, and when two versions of one say the same.
 //!
-//! Everything here is decided by paths and bytes; nothing is opened. Neighbours: `removed.rs` has the objects
+//! All is decided by paths and bytes. Neighbours: `removed.rs` has the objects
 //! that were removed; `index.rs` asks the index of an open repository.
 
 use gix::index::entry::Flags;
 use sha2::{Digest as _, Sha256};
 
 use super::index;
+use super::layout::is_loose;
 use super::open::ENTRIES;
 use super::paths::components;
 
@@ -71,6 +72,36 @@ impl GitFile {
 /// be told from the path.
 pub fn git_dir_of(path: &[u8]) -> Option<&[u8]> {
     split(path).0
+}
+
+/// What is at the top of a git directory and has more beneath it (gitrepository-layout(5)).
+const TOP: [&[u8]; 8] =
+    [b"refs", b"logs", b"objects", b"hooks", b"info", b"reftable", b"worktrees", b"modules"];
+
+/// The git directory of the repository that `path` belongs to: a linked worktree and a submodule count to the one whose
+/// git directory has theirs.
+///
+/// It may be gone, so the path alone tells: it ends with `.git`, or what is beneath it has the names that Git gives.
+pub fn repository_of(path: &[u8]) -> &[u8] {
+    let slashes = path.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/').map(|(at, _)| at);
+    let ends: Vec<usize> = slashes.chain([path.len()]).collect();
+    let name = |end: usize| {
+        let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        &path[start..end]
+    };
+    let first = |is_one: &dyn Fn(&[u8]) -> bool| ends.iter().copied().find(|end| is_one(name(*end)));
+    let above = |end: usize| end.saturating_sub(name(end).len() + 1);
+    let end = first(&|name| name == b".git")
+        .or_else(|| first(&|name| name.ends_with(b".git")))
+        .or_else(|| first(&|name| TOP.contains(&name)).map(above))
+        .unwrap_or_else(|| above(path.len()));
+    &path[..end]
+}
+
+/// The git directory of the repository and the name, if `git_dir` is that of a linked worktree.
+pub fn linked_worktree(git_dir: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = git_dir.iter().rposition(|byte| *byte == b'/')?;
+    Some((git_dir[..slash].strip_suffix(b"/worktrees")?, &git_dir[slash + 1..]))
 }
 
 /// The name of the reference whose loose file is at `path`, such as `refs/heads/main` or `HEAD`.
@@ -164,12 +195,6 @@ fn is_lock(name: &[u8]) -> bool {
     name.ends_with(b".lock")
 }
 
-/// Whether `fan`/`rest` is the name of a loose object's file, in hexadecimal.
-fn is_loose(fan: &[u8], rest: &[u8]) -> bool {
-    let is_hex = |name: &[u8]| name.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    fan.len() == 2 && matches!(rest.len(), 38 | 62) && is_hex(fan) && is_hex(rest)
-}
-
 /// Whether these names, of which the first may be in any directory, are unlikely outside of a git directory.
 fn is_typical(names: &[&[u8]]) -> bool {
     match names {
@@ -205,7 +230,7 @@ pub fn same_index(one: &[u8], other: &[u8]) -> bool {
 
 /// A digest of the entries of an index, equal for two that [`same_index`] takes for the same; none if it can't be
 /// parsed.
-pub fn index_digest(bytes: &[u8]) -> Option<[u8; 32]> {
+fn index_digest(bytes: &[u8]) -> Option<[u8; 32]> {
     let index = decode_index(bytes)?;
     let counted = Flags::STAGE_MASK | Flags::ASSUME_VALID | Flags::SKIP_WORKTREE | Flags::INTENT_TO_ADD;
     let mut digest = Sha256::new();
@@ -226,6 +251,11 @@ pub fn index_digest(bytes: &[u8]) -> Option<[u8; 32]> {
         digest.update(bytes);
     }
     Some(digest.finalize().into())
+}
+
+/// The same digest of the index at `path`; none if there is no index that can be parsed.
+pub fn index_digest_at(path: &[u8]) -> Option<[u8; 32]> {
+    index_digest(&index::bytes_of(path)?)
 }
 
 /// The objects that the entries of an index name, without the commits of submodules; none if it can't be parsed.

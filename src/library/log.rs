@@ -86,14 +86,14 @@ pub enum EntryState {
     Unrecovered,
 }
 
-/// How many paths a recording changed, and whether Git's own state.
+/// How many paths a recording changed, and whether Git's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the words say it")]
 pub struct ChangeCounts {
     pub created: u64,
     pub changed: u64,
     pub deleted: u64,
-    /// Whether Git's own state was changed; it is not counted.
+    /// Whether Git's state was changed; it is not counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub git: bool,
 }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_gits_own_state_is_a_change_and_not_counted() {
+    fn a_change_of_gits_state_is_a_change_and_not_counted() {
         let refs = [("/repo/.git/refs/heads/a", true), ("/repo/.git/logs/refs/heads/a", true)];
         let entry = entry(&refs);
         assert!(entry.changes.any());

@@ -20,7 +20,7 @@ use self::after::{After, AfterContent, Interim};
 use self::examine::{Examined, Examiner};
 use self::open_files::OpenFiles;
 pub use self::records::Files;
-pub(super) use self::records::{git_state, present_before, put};
+pub(super) use self::records::{git_status, present_before, put};
 use super::ledger::ChangesSinceInterim;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;

@@ -1,4 +1,4 @@
-//! What a recording does with Git's own state: which changes in git directories an undo does not miss.
+//! What a recording does with Git's state: which changes in git directories an undo does not miss.
 //!
 //! An object that was added harms nothing. One that was removed is needed only if the repository has no other copy: a
 //! loose object is judged when it is removed, a pack at the end, when its successor is there. An index that was written
@@ -32,14 +32,14 @@ pub struct GitStateChanges {
     directories: HashMap<Vec<u8>, ObjectsDirectory, foldhash::fast::RandomState>,
     /// The digest of the entries that each index had; none where it could not be read.
     indexes: HashMap<NameId, Option<[u8; 32]>, foldhash::fast::RandomState>,
-    /// Objects that only a removed pack had.
+    /// Objects that only a removed pack had, by their paths.
     pub extracted: BTreeMap<Vec<u8>, ExtractedObject>,
-    /// Loose objects of before that were removed, since a pack has them, by the objects directory.
-    packed: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
-    /// The files of packs that the tree has made and removed again: only they may have such objects.
-    made_packs: Vec<MadePackFile>,
-    /// The files of those packs.
+    /// The files of the packs that they were taken out of, as far as these were there before.
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
+    /// Loose objects that were let go since a pack has them, by the objects directory.
+    let_go: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
+    /// The files of packs that the tree has made and removed again: only they may have what was let go.
+    made_packs: Vec<MadePackFile>,
 }
 
 /// An object of a removed pack, as the loose object that brings it back.
@@ -90,28 +90,27 @@ enum Needed {
 }
 
 impl Recording {
-    /// Whether a path is that of a loose object which a pack of its repository has, too.
-    pub fn has_another_copy(&mut self, path: &[u8]) -> bool {
+    /// Lets go of a loose object that is about to be removed, if a pack of its repository has it, too.
+    pub fn lets_go(&mut self, path: &[u8]) -> bool {
+        let Some((directory, id)) = git::loose_object(path) else { return false };
         if self.policy.covering(path) != Some(RuleId::GIT) || self.ledger.names.find(path).is_some() {
             return false;
         }
-        let Some((directory, id)) = git::loose_object(path) else { return false };
         let directories = &mut self.git_state.directories;
         let objects =
             directories.entry(directory.to_vec()).or_insert_with(|| ObjectsDirectory::open(directory));
         let is_packed = objects.has_packed(&id);
         if is_packed {
-            self.git_state.packed.entry(directory.to_vec()).or_default().insert(id);
+            self.git_state.let_go.entry(directory.to_vec()).or_default().insert(id);
         }
         is_packed
     }
 
-    /// Holds the bytes of a pack that the tree has made and is about to remove, if objects of before were removed
-    /// since a pack has them.
+    /// Holds the bytes of a pack that the tree has made and is about to remove, if objects were let go.
     pub fn hold_made_pack(&mut self, path: &[u8], stat: &FileStat) {
         let made = |name: NameId| self.ledger.names.get(name).before.is_none();
         // It may have been renamed since.
-        if !self.git_state.packed.is_empty()
+        if !self.git_state.let_go.is_empty()
             && git::pack_file(path).is_some()
             && self.ledger.names.find(path).is_some_and(made)
             && self.git_state.made_packs.len() < MADE_PACK_FILES
@@ -127,7 +126,7 @@ impl Recording {
     pub fn note_index(&mut self, name: NameId, path: &[u8]) {
         let known = self.ledger.names.get(name);
         if known.is_git_state && known.before.is_some() && GitFile::of(path) == GitFile::Index {
-            self.git_state.indexes.entry(name).or_insert_with(|| index_digest(path));
+            self.git_state.indexes.entry(name).or_insert_with(|| git::index_digest_at(path));
         }
     }
 
@@ -135,7 +134,7 @@ impl Recording {
     pub(super) fn is_left_alone(&self, id: NameId) -> bool {
         let names = &self.ledger.names;
         let existed = |path: &[u8]| names.find(path).is_none_or(|name| names.get(name).before.is_some());
-        // What was renamed is no more where it was.
+        // A renamed file is needed at its old name.
         names.get(id).is_git_state
             && names.renamed_from(id).is_none()
             && git::is_left_alone(names.path(id), existed)
@@ -147,7 +146,7 @@ impl Recording {
         let indexes = &self.git_state.indexes;
         afters.retain(|(name, _)| {
             let before = indexes.get(name).copied().flatten();
-            before.is_none() || index_digest(names.path(*name)) != before
+            before.is_none() || git::index_digest_at(names.path(*name)) != before
         });
         let mut left_out: HashSet<NameId> = HashSet::new();
         // By the objects directory and the name of the pack.
@@ -172,87 +171,81 @@ impl Recording {
                 }
                 Needed::Pack => {
                     stored.extend(self.open_removed(&files));
-                    for (_, file) in files {
-                        self.protector().store_removed_pack(file);
-                    }
+                    files.into_iter().for_each(|(_, file)| self.protector().store_removed_pack(file));
                 }
                 Needed::Objects(pack, ids) => {
                     let names: Vec<NameId> = names.collect();
                     let Some((first, file)) = files.first() else { continue };
                     let like = self.ledger.inodes.get(file.inode).before;
                     let by = self.ledger.names.get(*first).processes.named();
-                    let extracted = ids
-                        .iter()
-                        .try_for_each(|id| self.extract(&directory, &pack, id, (&like, &by), &known));
-                    if extracted.is_ok() {
+                    let mut ids = ids.iter();
+                    if ids.all(|id| self.extract(&directory, &pack, id, (&like, &by), &known).is_ok()) {
                         self.git_state.taken_apart.extend(names);
-                        continue;
-                    }
-                    for (_, file) in files {
-                        self.protector().store_removed_pack(file);
+                    } else {
+                        files.into_iter().for_each(|(_, file)| self.protector().store_removed_pack(file));
                     }
                 }
             }
         }
-        self.extract_from_made_packs(&stored, &known);
+        self.extract_what_was_let_go(&stored, &known);
         let taken_apart = &self.git_state.taken_apart;
         afters.retain(|(name, _)| !left_out.contains(name) && !taken_apart.contains(name));
     }
 
-    /// Stores the objects of before that were removed since a pack has them, where the repository has none of those
-    /// packs any more: neither one of `stored` nor a new one.
-    fn extract_from_made_packs(&mut self, stored: &[RemovedPack], known: &HashSet<NameId>) {
-        let made = std::mem::take(&mut self.git_state.made_packs);
-        let open = |pack: &MadePackFile| {
-            let index = [pack.path.strip_suffix(b".pack")?, b".idx"].concat();
-            let index = made.iter().find(|file| file.path == index)?;
-            Some((RemovedPack::open(to_file(&pack.held)?, to_file(&index.held)?).ok()?, pack.stat))
-        };
+    /// Stores the objects that were let go and that the repository has no more, neither in one of `stored` nor in a new
+    /// pack.
+    fn extract_what_was_let_go(&mut self, stored: &[RemovedPack], known: &HashSet<NameId>) {
+        let let_go = std::mem::take(&mut self.git_state.let_go);
         let mut packs: Option<Vec<(RemovedPack, Stat)>> = None;
-        for (directory, ids) in self.git_state.packed.clone() {
-            let mut objects = ObjectsDirectory::open(&directory);
-            let missing = ids.iter().filter(|id| !objects.has(id) && !stored.iter().any(|pack| pack.has(id)));
-            for id in missing {
-                let packs = packs.get_or_insert_with(|| {
-                    made.iter().filter_map(open).chain(self.renamed_packs()).collect()
-                });
+        for (directory, ids) in &let_go {
+            let missing: Vec<ObjectId> = ObjectsDirectory::open(directory).lacks(ids.iter().copied());
+            for id in missing.iter().filter(|id| !stored.iter().any(|pack| pack.has(id))) {
+                let packs = packs.get_or_insert_with(|| self.packs_of_the_tree());
                 let holder = packs.iter().find(|(pack, _)| pack.has(id));
-                let extracted =
-                    holder.map(|(pack, like)| self.extract(&directory, pack, id, (like, &[]), known));
-                let is_extracted = self.git_state.extracted.contains_key(&git::loose_path(&directory, id));
-                if !is_extracted && !matches!(extracted, Some(Ok(()))) {
+                let is_extracted = self.git_state.extracted.contains_key(&git::loose_path(directory, id))
+                    || holder.is_some_and(|(pack, like)| {
+                        self.extract(directory, pack, id, (like, &[]), known).is_ok()
+                    });
+                if !is_extracted {
                     self.warnings.lost(WarningKind::ContentOmitted, None, || {
                         format!(
                             "{} had the object {id}, which was packed, and the pack is gone",
-                            String::from_utf8_lossy(&directory)
+                            String::from_utf8_lossy(directory)
                         )
                     });
                 }
             }
         }
-        self.git_state.made_packs = made;
+        self.git_state.let_go = let_go;
     }
 
-    /// The packs that the tree has made and left where they are now.
-    fn renamed_packs(&self) -> Vec<(RemovedPack, Stat)> {
+    /// The packs that the tree has made: those that it has removed, and those that it has renamed or left.
+    fn packs_of_the_tree(&self) -> Vec<(RemovedPack, Stat)> {
+        let removed = self.git_state.made_packs.iter().filter_map(|file| {
+            let stem = file.path.strip_suffix(b".pack")?;
+            let held = |extension: &[u8]| {
+                let is_it = |file: &&MadePackFile| file.path.strip_suffix(extension) == Some(stem);
+                self.git_state.made_packs.iter().find(is_it).and_then(|file| to_file(&file.held))
+            };
+            Some((open_pack(held)?, file.stat))
+        });
         let names = &self.ledger.names;
         let made = names.sorted().into_iter().filter(|name| names.get(*name).before.is_none());
-        let packs = made.map(|name| names.path(name)).filter(|path| git::pack_file(path).is_some());
-        let open = |path: &[u8]| {
-            let index = [path.strip_suffix(b".pack")?, b".idx"].concat();
+        let paths = made.map(|name| names.path(name)).filter(|path| git::pack_file(path).is_some());
+        let left = paths.filter_map(|path| {
+            let stem = path.strip_suffix(b".pack")?;
             let stat = Stat::from(&fs::lstat(path).ok()??);
-            let pack = RemovedPack::open(fs::open_regular(path).ok()?, fs::open_regular(&index).ok()?);
-            Some((pack.ok()?, stat))
-        };
-        packs.filter_map(open).collect()
+            let file = |extension: &[u8]| fs::open_regular(&[stem, extension].concat()).ok();
+            Some((open_pack(file)?, stat))
+        });
+        removed.chain(left).collect()
     }
 
     fn open_removed(&self, files: &[(NameId, RemovedPackFile)]) -> Option<RemovedPack> {
-        let find = |extension: &[u8]| {
+        open_pack(|extension| {
             let is_it = |name: &NameId| self.ledger.names.path(*name).ends_with(extension);
             files.iter().find(|(name, _)| is_it(name)).and_then(|(_, file)| to_file(&file.held))
-        };
-        RemovedPack::open(find(b".pack")?, find(b".idx")?).ok()
+        })
     }
 
     fn needed_of(&self, directory: &[u8], files: &[(NameId, RemovedPackFile)]) -> Needed {
@@ -312,11 +305,9 @@ impl Recording {
     }
 }
 
-/// The digest of the entries of the index at `path`; none where it can't be read.
-fn index_digest(path: &[u8]) -> Option<[u8; 32]> {
-    let mut bytes = Vec::new();
-    fs::open_regular(path).ok()?.read_to_end(&mut bytes).ok()?;
-    git::index_digest(&bytes)
+/// Opens a pack by its two files, which `file` finds by their extension.
+fn open_pack(file: impl Fn(&[u8]) -> Option<File>) -> Option<RemovedPack> {
+    RemovedPack::open(file(b".pack")?, file(b".idx")?).ok()
 }
 
 /// A file with these bytes that has no name.

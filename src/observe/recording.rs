@@ -45,7 +45,7 @@ pub struct Recording {
     pub processes: ProcessTable,
     pub ledger: Ledger,
     pub byte_store: ByteStore,
-    /// What becomes of Git's own state.
+    /// What becomes of Git's state.
     pub git_state: GitStateChanges,
     pub warnings: Warnings,
     /// The file that each process may leave as its core dump.

@@ -64,7 +64,7 @@ pub struct TreePlan<'a> {
     skipped: Vec<(Vec<u8>, Skipped)>,
 }
 
-/// Selects what of `records`, sorted by path bytes, can be built: of Git's own state nothing. What has no content is
+/// Selects what of `records`, sorted by path bytes, can be built: of Git's state nothing. What has no content is
 /// skipped.
 pub fn plan<'a, 's: 'a>(
     records: impl Iterator<Item = &'s FileRecord>,
@@ -73,7 +73,7 @@ pub fn plan<'a, 's: 'a>(
     contents: &Contents,
 ) -> TreePlan<'a> {
     let mut plan = TreePlan { side, policy, records: Vec::new(), skipped: Vec::new() };
-    // Git's own state belongs to a repository that is not built.
+    // Git's state belongs to a repository that is not built.
     for record in records.filter(|record| !record.is_git_state) {
         let Some(present) = state(record, side).present() else { continue };
         let why = match present.file_type {

@@ -4,12 +4,11 @@
 //! compared by its entries.
 //! Neighbours: `snapshot::compare` makes the fingerprints, `snapshot::source` knows what Git still has.
 
-use std::io::{self, Read as _};
+use std::io;
 
 use super::parallel::{self, Tick};
 use super::root::Root;
 use super::targets::is_inherited_alone;
-use crate::fs;
 use crate::git::{self, GitFile};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint, state};
@@ -83,15 +82,9 @@ fn has_equal_index(record: &FileRecord, side: Side, root: &Root, contents: &Cont
     if GitFile::of(&record.path) != GitFile::Index || present.size > INDEX_LIMIT {
         return false;
     }
-    let live = || {
-        let dentry = root.dentry(&record.path)?.ok_or(io::ErrorKind::NotFound)?;
-        let mut bytes = Vec::new();
-        fs::open_regular(&dentry.proc_path())?.take(INDEX_LIMIT).read_to_end(&mut bytes)?;
-        io::Result::Ok(bytes)
-    };
     let mut recorded = Vec::new();
     contents.copy(record, side, &mut recorded).is_ok()
-        && live().is_ok_and(|live| git::same_index(&recorded, &live))
+        && root.read(&record.path, INDEX_LIMIT).is_some_and(|live| git::same_index(&recorded, &live))
 }
 
 /// What was done with a record.

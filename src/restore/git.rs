@@ -1,4 +1,4 @@
-//! Git's own state as the targets of a restore: what belongs to one repository, and what each file is to Git.
+//! Git's state as the targets of a restore: what belongs to one repository, and what each file is to Git.
 //!
 //! A repository is put back whole or not at all, since a ref without its reflog, or HEAD without the index, is a state
 //! that was never there. Neighbours: `plan.rs` decides by it, `run.rs` holds repositories back. Submodules:
@@ -15,40 +15,16 @@ use super::plan::{LeftReason, PlanInput, RestorePlan};
 use super::rescue::KeptPath;
 use super::root::Root;
 use super::targets::{Choice, GitStateChoice, opposite};
-use crate::git::{GitFile, git_dir_of, in_objects_directory};
+use crate::git::{GitFile, git_dir_of, in_objects_directory, repository_of};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::Contents;
 use crate::snapshot::{FileRecord, FileType, Operation, Present, State, live};
 
-/// What is at the top of a git directory and has more beneath it (gitrepository-layout(5)).
-const TOP: [&[u8]; 8] =
-    [b"refs", b"logs", b"objects", b"hooks", b"info", b"reftable", b"worktrees", b"modules"];
-
-/// The git directory that the state at `path` belongs to; a linked worktree and a submodule count to the repository
-/// whose git directory has theirs.
-///
-/// It may be gone, so the path alone tells: it ends with `.git`, or what is beneath it has the names that Git gives.
-pub fn git_directory(path: &[u8]) -> &[u8] {
-    let slashes = path.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/').map(|(at, _)| at);
-    let ends: Vec<usize> = slashes.chain([path.len()]).collect();
-    let name = |end: usize| {
-        let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        &path[start..end]
-    };
-    let first = |is_one: &dyn Fn(&[u8]) -> bool| ends.iter().copied().find(|end| is_one(name(*end)));
-    let above = |end: usize| end.saturating_sub(name(end).len() + 1);
-    let end = first(&|name| name == b".git")
-        .or_else(|| first(&|name| name.ends_with(b".git")))
-        .or_else(|| first(&|name| TOP.contains(&name)).map(above))
-        .unwrap_or_else(|| above(path.len()));
-    &path[..end]
-}
-
 /// Whether the state that `record` is to get could make Git run programs: hooks, configuration, and what leads to
 /// others' (a `.git` file, `commondir`, a symlink). From a foreign snapshot it is never taken.
 pub fn may_run_programs(record: &FileRecord, wanted: Side) -> bool {
-    let directory = git_directory(&record.path);
+    let directory = repository_of(&record.path);
     let below = &record.path[directory.len()..];
     let of_type = |side| state(record, side).present().map(|present| present.file_type);
     let is_directory = of_type(wanted).or(of_type(opposite(wanted))) == Some(FileType::Directory);
@@ -73,8 +49,7 @@ pub fn is_namespace(path: &[u8]) -> bool {
 
 /// Whether `path` is that of one of `targets`, which are in order as `files` are.
 fn is_target(files: &[FileRecord], targets: &[usize], path: &[u8]) -> bool {
-    let found = files.binary_search_by(|record| record.path.as_slice().cmp(path));
-    found.is_ok_and(|index| targets.binary_search(&index).is_ok())
+    FileRecord::find(files, path).is_some_and(|index| targets.binary_search(&index).is_ok())
 }
 
 /// The lock that Git takes to change the file at `path`, if it is one that it locks.
@@ -129,7 +104,7 @@ fn add_beneath(
         if is_directory(&present) {
             add_beneath(&path, files, wanted, root, added)?;
         }
-        if files.binary_search_by(|record| record.path.cmp(&path)).is_err() {
+        if FileRecord::find(files, &path).is_none() {
             let (absent, there) = (State::Absent { tombstone: false }, State::Present(Box::new(present)));
             let (before, after) = match wanted {
                 Side::Before => (absent, there),
@@ -146,7 +121,7 @@ fn is_directory(present: &Present) -> bool {
     present.file_type == FileType::Directory
 }
 
-/// Takes Git's own state out of `targets` where it was not chosen, and says of which git directories, and why.
+/// Takes Git's state out of `targets` where it was not chosen, and says of which git directories, and why.
 pub fn leave_unchosen(
     files: &[FileRecord],
     targets: &mut Vec<usize>,
@@ -158,7 +133,7 @@ pub fn leave_unchosen(
         if !record.is_git_state {
             return true;
         }
-        let directory = git_directory(&record.path);
+        let directory = repository_of(&record.path);
         let why = match choice.git_state(&record.path, directory) {
             GitStateChoice::Chosen => return true,
             GitStateChoice::Unwanted => LeftReason::NoGit,
@@ -180,15 +155,15 @@ pub fn held_back(
 ) -> BTreeMap<Vec<u8>, LeftReason> {
     let mut held = BTreeMap::new();
     let find = |path: &[u8]| {
-        let found = input.files.binary_search_by(|record| record.path.as_slice().cmp(path));
-        found.ok().map(|index| &input.files[index]).filter(|record| record.is_git_state)
+        let found = FileRecord::find(input.files, path);
+        found.map(|index| &input.files[index]).filter(|record| record.is_git_state)
     };
     let reasons = plan.left.iter().map(|(path, why)| (path, why.to_string()));
     let conflicts = conflicts.iter().map(|(path, why)| (path, why.clone()));
     for (path, why) in conflicts.chain(reasons) {
         let Some(record) = find(path) else { continue };
         if input.policy.git_programs || !may_run_programs(record, input.wanted) {
-            let directory = git_directory(path).to_vec();
+            let directory = repository_of(path).to_vec();
             held.entry(directory).or_insert_with(|| LeftReason::GitState { path: path.clone(), why });
         }
     }
@@ -217,24 +192,6 @@ pub fn keep_promised(
 mod tests {
     use super::*;
     use crate::snapshot::samples::{created, directory, present};
-
-    #[test]
-    fn a_repository_is_known_by_the_paths_in_it() {
-        for (path, expected) in [
-            ("/r/.git", "/r/.git"),
-            ("/r/.git/HEAD", "/r/.git"),
-            ("/r/.git/worktrees/w/HEAD", "/r/.git"),
-            ("/r/.git/modules/a/b/refs/heads/main", "/r/.git"),
-            ("/srv/x.git/HEAD", "/srv/x.git"),
-            ("/srv/x.git/refs/heads/a", "/srv/x.git"),
-            ("/srv/bare/HEAD", "/srv/bare"),
-            ("/srv/bare/refs/heads/a/b", "/srv/bare"),
-            ("/srv/bare/worktrees/w/logs/HEAD", "/srv/bare"),
-        ] {
-            let found = git_directory(path.as_bytes());
-            assert_eq!(std::str::from_utf8(found).unwrap(), expected, "{path}");
-        }
-    }
 
     #[test]
     fn what_could_run_programs_is_known_wherever_it_is() {

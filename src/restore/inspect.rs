@@ -43,15 +43,15 @@ pub struct Inspection {
     /// The entries of a directory that does not stay one.
     pub entries: Vec<Vec<u8>>,
     /// Nothing is to be done, although something else may be there than in the wanted state.
-    pub is_settled: bool,
+    pub is_accepted: bool,
     /// What has changed since, where more is known than the metadata.
     pub note: Option<String>,
 }
 
 impl Inspection {
     /// Decides that what is there is as good as the wanted state.
-    pub fn settle(&mut self) {
-        (self.at_wanted, self.is_settled) = (true, true);
+    pub fn accept(&mut self) {
+        (self.at_wanted, self.is_accepted) = (true, true);
     }
 }
 
@@ -155,7 +155,7 @@ impl Inspector<'_> {
             mount,
             pseudo,
             entries,
-            is_settled: false,
+            is_accepted: false,
             note: None,
         })
     }
@@ -173,7 +173,7 @@ impl Inspector<'_> {
             mount: false,
             pseudo: false,
             entries: Vec::new(),
-            is_settled: false,
+            is_accepted: false,
             note: None,
         }
     }

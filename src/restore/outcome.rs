@@ -48,8 +48,10 @@ pub struct RestoreOutcome {
     pub changes: Vec<(Vec<u8>, PathChange)>,
     /// Targets in neither of their recorded states, with what is there, and known conflicts, with the reason.
     pub conflicts: Vec<(Vec<u8>, String)>,
-    /// Those of them that are Git's own state.
+    /// Those of them that are Git's state.
     pub git_conflicts: BTreeSet<Vec<u8>>,
+    /// Those that no option overrides.
+    pub hard_conflicts: BTreeSet<Vec<u8>>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
     /// Paths whose content is unavailable.
@@ -113,6 +115,7 @@ pub fn outcome(
             .filter(|index| input.files[**index].is_git_state)
             .map(|index| path(*index))
             .collect(),
+        hard_conflicts: input.hard_conflicts.keys().cloned().collect(),
         has_blocking_conflicts: plan.has_blocking_conflicts(input),
         obstacles: plan.obstacles.clone(),
         unavailable,
@@ -128,7 +131,7 @@ pub fn conflicts(input: &PlanInput, indices: impl Iterator<Item = usize>) -> Vec
         let path = &input.files[index].path;
         let found = input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
         let live = found.and_then(|inspection| inspection.live.as_ref());
-        let why = input.locked.get(path).or(input.known_conflicts.get(path)).cloned();
+        let why = input.hard_conflicts.get(path).or(input.known_conflicts.get(path)).cloned();
         let note = || found.and_then(|inspection| inspection.note.clone());
         let now = || live.map_or_else(|| "nothing is there now".to_owned(), describe);
         (path.clone(), why.or_else(note).unwrap_or_else(now))

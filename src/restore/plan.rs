@@ -30,7 +30,7 @@ pub struct PlanInput<'a> {
     pub policy: &'a RestorePolicy,
     /// Whether a target that is in neither of its recorded states is overwritten.
     pub force: bool,
-    /// The same for Git's own state.
+    /// The same for Git's state.
     pub force_git: bool,
     /// The targets, in order.
     pub targets: &'a [usize],
@@ -45,7 +45,7 @@ pub struct PlanInput<'a> {
     /// The contents that files get instead of the recorded ones, by the index of the record.
     pub replaced: &'a BTreeMap<usize, Vec<u8>>,
     /// Paths that are conflicts even by force, such as those that another process has locked, and what to say of it.
-    pub locked: &'a BTreeMap<Vec<u8>, String>,
+    pub hard_conflicts: &'a BTreeMap<Vec<u8>, String>,
 }
 
 impl PlanInput<'_> {
@@ -53,7 +53,7 @@ impl PlanInput<'_> {
     pub fn is_forced(&self, index: usize) -> bool {
         let record = &self.files[index];
         if record.is_git_state {
-            self.force_git && !self.locked.contains_key(&record.path)
+            self.force_git && !self.hard_conflicts.contains_key(&record.path)
         } else {
             self.force
         }
@@ -128,7 +128,7 @@ pub enum LeftReason {
     /// The directory that it is in stays, since what was in its place can't be made.
     #[error("the directory that it is in stays")]
     ParentState,
-    /// It is in a `.git` directory, and not recorded as Git's own state.
+    /// It is in a `.git` directory, and not recorded as Git's state.
     #[error("it is inside a repository's own directory")]
     Repository,
     /// The path is a git directory, and something in it can't be put back.
@@ -279,7 +279,7 @@ impl<'a> Planner<'a> {
             return self.leave(index, LeftReason::GitProgram);
         }
         if self.input.known_conflicts.contains_key(&record.path)
-            || self.input.locked.contains_key(&record.path)
+            || self.input.hard_conflicts.contains_key(&record.path)
         {
             self.plan.conflicts.push(index);
         } else if inspection.at_wanted {
@@ -288,7 +288,7 @@ impl<'a> Planner<'a> {
             self.plan.conflicts.push(index);
         }
         let action = match (self.wanted(index), &inspection.live) {
-            _ if inspection.is_settled => None,
+            _ if inspection.is_accepted => None,
             (None, None) => None,
             (None, Some(_)) => Some(Action::Remove),
             (Some(wanted), live) => {
@@ -398,7 +398,7 @@ impl<'a> Planner<'a> {
     /// Keeps what is in a directory that can't be replaced.
     fn keep_content_of_what_stays(&mut self) {
         let stays = |(path, why): &(Vec<u8>, LeftReason)| {
-            let index = self.input.files.binary_search_by(|record| record.path.cmp(path)).ok()?;
+            let index = FileRecord::find(self.input.files, path)?;
             let is_directory = self.inspect(index)?.live.as_ref()?.file_type == FileType::Directory;
             (*why == LeftReason::Device && is_directory).then(|| [path.as_slice(), b"/"].concat())
         };

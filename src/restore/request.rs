@@ -26,7 +26,7 @@ pub struct RestoreRequest<'a> {
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
     /// Whether targets in neither of their recorded states are overwritten.
     pub force: bool,
-    /// The same for targets that are Git's own state, which `force` does not concern.
+    /// The same for targets that are Git's state, which `force` does not concern.
     pub force_git: bool,
     /// Whether such targets are left as they are, and the rest is put back.
     pub skip_conflicts: bool,

@@ -5,7 +5,7 @@
 //! on a name in an open directory, or on a descriptor. Neighbours: `snapshot::live` and
 //! `snapshot::compare` read what is at a [`Dentry`].
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use crate::fs;
 use crate::snapshot::compare::{self, Fingerprint};
 use crate::snapshot::{FileType, Present, live};
 
@@ -71,6 +72,16 @@ impl Root {
             Err(Errno::NOTDIR | Errno::LOOP) => Ok(ParentLookup::Blocked),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The bytes of the regular file at `path`; none if there is none, it can't be read, or it has more than `most`.
+    pub fn read(&self, path: &[u8], most: u64) -> Option<Vec<u8>> {
+        let file = fs::open_regular(&self.dentry(path).ok()??.proc_path()).ok()?;
+        // A sparse file may claim any size.
+        file.metadata().ok().filter(|metadata| metadata.len() <= most)?;
+        let mut bytes = Vec::new();
+        file.take(most + 1).read_to_end(&mut bytes).ok()?;
+        (bytes.len() as u64 <= most).then_some(bytes)
     }
 
     /// The dentry of `path`; none if its parent directory does not exist.

@@ -92,7 +92,7 @@ pub fn run(
                 targets.iter().copied().filter(|index| records[*index].is_git_state).collect();
             inspections.extend(inspect(request, records, hard_links, &of_git, &root, &mut access, progress));
             refinement = refine(&locks, &mut inspections);
-            refinement.locked.extend(taken);
+            refinement.hard_conflicts.extend(taken);
             files = refined(records, request.wanted, &inspections, &refinement);
             decision = decide(&common, &files, &inspections, &refinement, targets.clone());
         }
@@ -203,7 +203,7 @@ impl<'a> CommonInput<'a> {
             begun: self.begun,
             known_conflicts: self.request.conflicts,
             replaced: &refinement.replaced,
-            locked: &refinement.locked,
+            hard_conflicts: &refinement.hard_conflicts,
         }
     }
 }
@@ -241,8 +241,9 @@ fn decide(
         let of_files = conflicts(&input, of_files.into_iter());
         left.extend(of_files.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));
         // What is left out is as if it had not been chosen.
-        let is_held =
-            |record: &FileRecord| record.is_git_state && held.contains_key(git::git_directory(&record.path));
+        let is_held = |record: &FileRecord| {
+            record.is_git_state && held.contains_key(crate::git::repository_of(&record.path))
+        };
         targets.retain(|index| !skipped.contains(index) && !is_held(&files[*index]));
         left.extend(held);
     }

@@ -116,7 +116,7 @@ pub fn is_inherited_alone(record: &FileRecord) -> bool {
     record.is_inherited_alone() && is_same
 }
 
-/// Whether `path` is a `.git` directory or in one; only what is recorded as Git's own state is put back there.
+/// Whether `path` is a `.git` directory or in one; only what is recorded as Git's state is put back there.
 pub fn is_in_git_directory(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|name| name == b".git")
 }
@@ -127,11 +127,11 @@ pub trait Choice {
     fn contains(&self, path: &[u8]) -> bool;
     /// Whether the path itself was named.
     fn names(&self, path: &[u8]) -> bool;
-    /// Whether Git's own state is chosen, too, at a chosen `path` in the git directory `directory`.
+    /// Whether Git's state is chosen, too, at a chosen `path` in the git directory `directory`.
     fn git_state(&self, path: &[u8], directory: &[u8]) -> GitStateChoice;
 }
 
-/// Whether Git's own state is put back with the paths that were chosen.
+/// Whether Git's state is put back with the paths that were chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitStateChoice {
     /// It is.

@@ -102,26 +102,24 @@ pub fn times<'a>(
 
 /// The time of the directory that is put back at `path`, if one is.
 fn wanted_directory(input: &PlanInput, path: &[u8]) -> Option<(i64, u32)> {
-    let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
+    let index = FileRecord::find(input.files, path)?;
     let wanted = state(&input.files[index], input.wanted).present()?;
     (wanted.file_type == FileType::Directory).then_some((wanted.mtime, wanted.mtime_nsec))
 }
 
 /// Whether `path` is a directory in the wanted state, or is not recorded and stays as it is.
 fn stays_directory(input: &PlanInput, path: &[u8]) -> bool {
-    let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path));
-    index.is_err()
-        || index.is_ok_and(|index| {
-            let wanted = state(&input.files[index], input.wanted).present();
-            wanted.is_some_and(|wanted| wanted.file_type == FileType::Directory)
-        })
+    FileRecord::find(input.files, path).is_none_or(|index| {
+        let wanted = state(&input.files[index], input.wanted).present();
+        wanted.is_some_and(|wanted| wanted.file_type == FileType::Directory)
+    })
 }
 
 /// The time of the directory at `path` in the wanted state, if its current time is that of one of the two
 /// states.
 fn of_state(input: &PlanInput, path: &[u8], now: &Present) -> Option<(i64, u32)> {
     let time = |at: &Present| (at.mtime, at.mtime_nsec);
-    let index = input.files.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
+    let index = FileRecord::find(input.files, path)?;
     let directory = |side| {
         let present = state(&input.files[index], side).present();
         present.filter(|at| at.file_type == FileType::Directory)

@@ -117,7 +117,7 @@ pub fn state(record: &FileRecord, side: Side) -> &State {
 /// An after-state that is the before-state untouched has the content of that.
 pub fn content_id(record: &FileRecord, side: Side) -> Option<ContentId> {
     let present = state(record, side).present().filter(|present| present.file_type == FileType::File)?;
-    let pinned = |git: &Option<super::manifest::GitState>| {
+    let pinned = |git: &Option<super::manifest::GitStatus>| {
         git.as_ref().and_then(|git| git.oid.clone()).map(ContentId::Git)
     };
     let own = present.digest.map(ContentId::Digest);

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
-/// the oldest that has what the bundle needs: 2 for a sparse file, a record without states, or Git's own state.
+/// the oldest that has what the bundle needs: 2 for a sparse file, a record without states, or Git's state.
 pub const FORMAT_VERSION: u64 = 2;
 
 /// Everything that `manifest.json` says but its `files`.
@@ -319,7 +319,7 @@ impl From<Operation> for Operations {
 pub struct FileRecord {
     /// The absolute path.
     pub path: Vec<u8>,
-    /// Whether it is Git's own state: a path in a git directory, which the tree changed.
+    /// Whether it is Git's state: a path in a git directory, which the tree changed.
     pub is_git_state: bool,
     /// How it was used.
     pub operations: Operations,
@@ -340,9 +340,9 @@ pub struct FileRecord {
     /// Its state after the tree had ended.
     pub after: State,
     /// What Git knew of it when it was first observed.
-    pub git: Option<GitState>,
+    pub git: Option<GitStatus>,
     /// What Git knew of it at the end, where that differs.
-    pub git_after: Option<GitState>,
+    pub git_after: Option<GitStatus>,
 }
 
 impl FileRecord {
@@ -363,6 +363,11 @@ impl FileRecord {
             git: None,
             git_after: None,
         }
+    }
+
+    /// The index of the record of `path` among `records`, which are sorted by path bytes.
+    pub fn find(records: &[FileRecord], path: &[u8]) -> Option<usize> {
+        records.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()
     }
 
     /// Whether it tells how a path was used and nothing of its states.
@@ -556,7 +561,7 @@ impl fmt::Debug for Digest {
 
 /// What Git knows of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GitState {
+pub struct GitStatus {
     /// The root of the innermost working tree.
     pub root: Vec<u8>,
     /// The repository's commit at its first observation, none when unborn.

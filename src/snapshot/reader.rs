@@ -136,10 +136,9 @@ impl Snapshot {
 
     /// The record of `path`, with or without states.
     pub fn find(&self, path: &[u8]) -> Option<&FileRecord> {
-        [&self.files, &self.inputs].into_iter().find_map(|records| {
-            let index = records.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()?;
-            records.get(index)
-        })
+        [&self.files, &self.inputs]
+            .into_iter()
+            .find_map(|records| records.get(FileRecord::find(records, path)?))
     }
 
     /// Writes the content of the blob `key` to `sink`, a row at a time, and counts it.

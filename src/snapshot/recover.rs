@@ -418,12 +418,9 @@ impl<'a> Builder<'a> {
             .filter(|(_, record)| record.operations.contains(Operation::Metadata))
             .filter_map(|(inode, _)| *inode)
             .collect();
-        let existed_before: HashMap<Vec<u8>, bool> = files
-            .iter()
-            .filter(|(_, (_, record))| record.is_git_state)
-            .map(|(path, (_, record))| (path.clone(), record.before.present().is_some()))
-            .collect();
-        let existed = |path: &[u8]| existed_before.get(path).copied().unwrap_or(true);
+        let is_made = |record: &FileRecord| record.is_git_state && record.before.present().is_none();
+        let made = files.iter().filter(|(_, (_, record))| is_made(record));
+        let made: HashSet<Vec<u8>> = made.map(|(path, _)| path.clone()).collect();
         let mut records = Vec::with_capacity(files.len());
         for (path, (inode, mut record)) in files {
             if let Some(inode) = inode {
@@ -432,7 +429,8 @@ impl<'a> Builder<'a> {
             record.after = self.after(&path, &record)?;
             complete_operations(&mut record);
             let is_left_out = record.is_git_state
-                && (!PathEffect::of(&record).lasts() || git::is_left_alone(&path, |path| existed(path)));
+                && (!PathEffect::of(&record).lasts()
+                    || git::is_left_alone(&path, |path| !made.contains(path)));
             if !is_left_out {
                 records.push(record);
             }
@@ -651,11 +649,9 @@ impl<'a> Builder<'a> {
 
     /// Connects the records of renames that have taken place.
     fn connect_records(&self, records: &mut [FileRecord]) {
-        let place = |records: &[FileRecord], path: &[u8]| {
-            records.binary_search_by(|record| record.path.as_slice().cmp(path)).ok()
-        };
         for (from, to) in &self.journaled.moves {
-            let (Some(old), Some(new)) = (place(records, from), place(records, to)) else { continue };
+            let [old, new] = [from, to].map(|path| FileRecord::find(records, path));
+            let (Some(old), Some(new)) = (old, new) else { continue };
             let identity = |present: &Present| (present.dev, present.ino);
             let before = records[old].before.present().map(identity);
             if before.is_some() && before == records[new].after.present().map(identity) {
@@ -722,7 +718,7 @@ fn rows(journaled: &mut Journaled, directory: &SnapshotDir) -> Option<BlobReader
     if wanted.is_empty() { None } else { BlobReader::open(file, wanted).ok() }
 }
 
-fn has_blob_in_git(git: &Option<GitState>) -> bool {
+fn has_blob_in_git(git: &Option<GitStatus>) -> bool {
     git.as_ref().is_some_and(|git| git.oid.is_some())
 }
 

@@ -12,7 +12,7 @@ use super::compare::{is_untouched, state};
 use super::digest::{ContentHasher, STEP, digest_file_like, read_at};
 use super::error::Error;
 pub use super::error::Unavailable;
-use super::manifest::{Digest, FileRecord, FileType, GitState, Present, State};
+use super::manifest::{Digest, FileRecord, FileType, GitStatus, Present, State};
 use super::reader::Snapshot;
 use super::sparse::{Extents, Nowhere, Sink, SparseFile, runs};
 use crate::fs;
@@ -86,7 +86,7 @@ pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unav
     }
 }
 
-fn pinned<'a>(git: &'a Option<GitState>, digest: Option<&'a Digest>) -> Option<ContentSource<'a>> {
+fn pinned<'a>(git: &'a Option<GitStatus>, digest: Option<&'a Digest>) -> Option<ContentSource<'a>> {
     let git = git.as_ref()?;
     Some(ContentSource::Git { root: &git.root, oid: git.oid.as_ref()?, digest })
 }

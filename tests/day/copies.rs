@@ -73,7 +73,7 @@ pub fn copy(place: &Place) -> TreeCopy {
     let mut tree = scan_without(&place.work, is_left_out);
     tree.extend(scan_without(&place.home, is_left_out));
     let mut facts = facts(&tree);
-    // Of Git's own state times don't count, and of the index nothing but its entries.
+    // Of Git's state times don't count, and of the index nothing but its entries.
     let in_git = |path: &Vec<u8>| path.starts_with(git.as_os_str().as_encoded_bytes());
     facts.iter_mut().filter(|(path, _)| in_git(path)).for_each(|(_, fact)| fact.time = None);
     if let Some(index) = facts.get_mut(git.join("index").as_os_str().as_encoded_bytes()) {

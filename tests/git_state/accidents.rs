@@ -157,14 +157,12 @@ const STOPS: &[&str] = &["--keep", "undo", "--mechanism", "stops"];
 
 #[test]
 fn everyday_accidents_are_undone_and_redone() {
-    if has("git") {
-        run_all(&PLAIN, EVERYDAY, &[UNDO], User::Current);
-    }
+    run_all(&PLAIN, EVERYDAY, &[UNDO], User::Current);
 }
 
 #[test]
 fn an_ordinary_users_accidents_are_undone_and_redone() {
-    if has("git") && needs_root("another user") {
+    if needs_root("another user") {
         run_all(&PLAIN, &EVERYDAY[..3], &[UNDO], User::Nobody);
     }
 }
@@ -172,42 +170,32 @@ fn an_ordinary_users_accidents_are_undone_and_redone() {
 #[test]
 #[ignore = "slow: the same with other options"]
 fn everyday_accidents_are_undone_and_redone_however_they_are_recorded() {
-    if has("git") {
-        run_all(&PLAIN, EVERYDAY, &[ALL, CHANGES, STOPS], User::Current);
-        if needs_root("another user") {
-            run_all(&PLAIN, &EVERYDAY[3..], &[UNDO], User::Nobody);
-        }
+    run_all(&PLAIN, EVERYDAY, &[ALL, CHANGES, STOPS], User::Current);
+    if needs_root("another user") {
+        run_all(&PLAIN, &EVERYDAY[3..], &[UNDO], User::Nobody);
     }
 }
 
 #[test]
 #[ignore = "slow: many repositories"]
 fn changes_of_history_are_undone_and_redone() {
-    if has("git") {
-        run_all(&PLAIN, HISTORY, &[UNDO], User::Current);
-    }
+    run_all(&PLAIN, HISTORY, &[UNDO], User::Current);
 }
 
 #[test]
 #[ignore = "slow: many repositories"]
 fn changes_of_references_are_undone_and_redone() {
-    if has("git") {
-        run_all(&PLAIN, REFERENCES, &[UNDO], User::Current);
-    }
+    run_all(&PLAIN, REFERENCES, &[UNDO], User::Current);
 }
 
 #[test]
 #[ignore = "slow: many repositories"]
 fn removed_objects_and_new_repositories_are_undone_and_redone() {
-    if has("git") {
-        run_all(&PLAIN, OBJECTS, &[UNDO], User::Current);
-    }
+    run_all(&PLAIN, OBJECTS, &[UNDO], User::Current);
 }
 
 #[test]
 #[ignore = "slow: many repositories"]
 fn changes_of_several_repositories_are_undone_and_redone() {
-    if has("git") {
-        run_all(&PLAIN, SEVERAL, &[UNDO], User::Current);
-    }
+    run_all(&PLAIN, SEVERAL, &[UNDO], User::Current);
 }

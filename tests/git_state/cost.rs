@@ -1,4 +1,4 @@
-//! What a recording of Git's own state costs, and when it costs nothing.
+//! What a recording of Git's state costs, and when it costs nothing.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn git_files(snapshot: &Snapshot) -> Vec<String> {
 }
 
 #[test]
-fn commands_that_only_read_change_nothing_of_gits_own_state() {
+fn commands_that_only_read_change_nothing_of_gits_state() {
     if !has("git") {
         return;
     }

@@ -179,6 +179,9 @@ pub fn run_all<'a>(
     runs: &[&[&str]],
     user: User,
 ) {
+    if !has("git") {
+        return;
+    }
     let mut failures = Vec::new();
     for scenario in scenarios {
         let result = catch_unwind(AssertUnwindSafe(|| {

@@ -1,10 +1,10 @@
-//! Git's own state in the verbs that don't restore it in place.
+//! Git's state in the verbs that don't restore it in place.
 
 use super::scenario::*;
 use crate::support::*;
 
 #[test]
-fn command_that_changed_only_gits_own_state_is_listed_undone_and_redone() {
+fn command_that_changed_only_gits_state_is_listed_undone_and_redone() {
     if !has("git") {
         return;
     }
@@ -31,7 +31,7 @@ fn command_that_changed_only_gits_own_state_is_listed_undone_and_redone() {
 }
 
 #[test]
-fn a_tree_is_built_without_gits_own_state() {
+fn a_tree_is_built_without_gits_state() {
     if !has("git") {
         return;
     }

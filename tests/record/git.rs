@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 
-use agent_snapshot::snapshot::{GitState, Snapshot};
+use agent_snapshot::snapshot::{GitStatus, Snapshot};
 
 use crate::support::{BINARY, Place, bytes, has, json, lost};
 
@@ -148,7 +148,7 @@ fn git_state_at_the_end_covers_unchanged_files() {
     );
     let known = |script: &str, names: &[&str]| -> Vec<_> {
         let snapshot = place.record(script);
-        let of = |git: &Option<GitState>| git.as_ref().map(|git| (git.tracked, git.ignored));
+        let of = |git: &Option<GitStatus>| git.as_ref().map(|git| (git.tracked, git.ignored));
         let file = |name: &&str| {
             let file = place.file(&snapshot, name);
             (of(&file.git), of(&file.git_after))
@@ -176,7 +176,7 @@ fn git_state_at_the_end_covers_unchanged_files() {
     // As long as before, and with its time put back.
     let snapshot = place.record("touch -r kept t; printf K 1<> kept; touch -r t kept");
     let file = place.file(&snapshot, "kept");
-    let dirty = |git: &Option<GitState>| git.as_ref().map(|git| git.dirty);
+    let dirty = |git: &Option<GitStatus>| git.as_ref().map(|git| git.dirty);
     assert_eq!((dirty(&file.git), dirty(&file.git_after)), (Some(false), Some(true)));
 }
 

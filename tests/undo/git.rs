@@ -1,4 +1,4 @@
-//! Git's own commands undone, with Git's own state: conflicts, locks, and the options that concern it.
+//! Git's own commands undone, with Git's state: conflicts, locks, and the options that concern it.
 
 use std::fs;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use agent_snapshot::snapshot::{GitState, Operation};
+use agent_snapshot::snapshot::{GitStatus, Operation};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -95,7 +95,7 @@ fn pinned_read_does_not_drift_and_needs_its_object() {
         present.digest = None;
         let state = agent_snapshot::snapshot::State::Present(Box::new(present));
         let mut record = file_record(&path, state.clone(), state, Operation::Read.into());
-        record.git = Some(GitState {
+        record.git = Some(GitStatus {
             root: place.work.clone().into_os_string().into_encoded_bytes(),
             head: Some(head.clone()),
             relative_path: b"pinned".to_vec(),

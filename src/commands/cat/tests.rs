@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::commands::testing::{BundleTrees, Ran, run};
-use crate::snapshot::{BlobOmitted, FileRecord, GitState, State, samples::git};
+use crate::snapshot::{BlobOmitted, FileRecord, GitStatus, State, samples::git};
 
 fn cat(trees: &BundleTrees, more: &[&str]) -> Ran {
     let snap = trees.snap();
@@ -60,7 +60,7 @@ fn pin(record: &mut FileRecord, root: &Path, oid: &str) {
         let present = present(state);
         (present.blob, present.ino) = (None, 5);
     }
-    record.git = Some(GitState {
+    record.git = Some(GitStatus {
         root: root.as_os_str().as_encoded_bytes().to_vec(),
         head: None,
         relative_path: b"f".to_vec(),
@@ -124,7 +124,7 @@ fn cat_of_a_bad_snapshot_is_status_3() {
 }
 
 #[test]
-fn cat_gives_gits_own_state() {
+fn cat_gives_gits_state() {
     let trees = BundleTrees::new();
     BundleTrees::write(&trees.before(), ".git/HEAD", "ref: refs/heads/main\n");
     BundleTrees::write(&trees.after(), ".git/HEAD", "ref: refs/heads/foo\n");

@@ -309,7 +309,7 @@ fn object_ids_are_those_of_the_repository() {
     BundleTrees::write(&trees.after(), "f", "two\n");
     BundleTrees::write(&trees.after(), "b", "\0");
     let pin = |record: &mut FileRecord| {
-        record.git = Some(crate::snapshot::GitState {
+        record.git = Some(crate::snapshot::GitStatus {
             root: b"/nowhere/work".to_vec(),
             head: Some("0".repeat(64)),
             relative_path: b"f".to_vec(),
@@ -567,7 +567,7 @@ proptest! {
 }
 
 #[test]
-fn gits_own_state_is_not_in_a_diff() {
+fn gits_state_is_not_in_a_diff() {
     let trees = BundleTrees::new();
     BundleTrees::write(&trees.before(), ".git/HEAD", "ref: refs/heads/main\n");
     BundleTrees::write(&trees.after(), ".git/HEAD", "ref: refs/heads/foo\n");

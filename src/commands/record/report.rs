@@ -25,7 +25,7 @@ pub struct RecordCounts {
     created: u64,
     changed: u64,
     deleted: u64,
-    /// Git's own state that is not as before.
+    /// Git's state that is not as before.
     git: u64,
     /// Written only through a descriptor from before the command, and none of the above.
     inherited: u64,

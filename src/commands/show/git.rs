@@ -1,4 +1,4 @@
-//! What became of Git's own state, in a few words for each repository.
+//! What became of Git's state, in a few words for each repository.
 //!
 //! Taken from the records of `git_files` and their stored contents alone: HEAD and references as they were on both
 //! sides, and reflogs, which also tell where a reference was that no record has the old value of.
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use super::super::paths::{Selection, counted, quoted};
 use serde::Serialize;
 
-use crate::git::{GitFile, below, git_dir_of};
+use crate::git::{GitFile, below, git_dir_of, linked_worktree, packed_references};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::state;
@@ -32,7 +32,7 @@ pub struct GitChanges {
     pub changes: Vec<String>,
 }
 
-/// What became of Git's own state, by repository.
+/// What became of Git's state, by repository.
 pub fn git_changes(snapshot: &Snapshot) -> Vec<GitChanges> {
     let contents = Contents::new(snapshot);
     let mut directories: BTreeMap<&[u8], GitDirectory> = BTreeMap::new();
@@ -44,25 +44,26 @@ pub fn git_changes(snapshot: &Snapshot) -> Vec<GitChanges> {
         directory.references = references(directory, &contents);
     }
     let changes = directories.iter().filter_map(|(git_dir, directory)| {
-        let common = worktree_of(git_dir).map_or(*git_dir, |(common, _)| common);
+        let common = linked_worktree(git_dir).map_or(*git_dir, |(common, _)| common);
         let references = directories.get(common).map_or(&directory.references, |common| &common.references);
         let root = git_dir.strip_suffix(b"/.git");
         let mut repositories = snapshot.header().git_repositories.iter();
         let repository = repositories.find(|repository| Some(repository.root.as_slice()) == root);
-        let changes = directory.changes(references, repository, worktree_of(git_dir).is_some(), &contents);
+        let changes =
+            directory.changes(references, repository, linked_worktree(git_dir).is_some(), &contents);
         (!changes.is_empty()).then(|| GitChanges { repository: label(git_dir), changes })
     });
     changes.collect()
 }
 
-/// The git directory that a path of Git's own state is in, and the path in it.
+/// The git directory that a path of Git's state is in, and the path in it.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let above = path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[..slash]);
     let git_dir = git_dir_of(path).unwrap_or(above);
     (git_dir, path.get(git_dir.len() + 1..).unwrap_or_default())
 }
 
-/// Whether a path of Git's own state, or a directory above it in the git directory, is selected by its name.
+/// Whether a path of Git's state, or a directory above it in the git directory, is selected by its name.
 pub fn names_git_state(selection: &Selection, path: &[u8]) -> bool {
     let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
     let git_dir = split(path).0;
@@ -71,14 +72,8 @@ pub fn names_git_state(selection: &Selection, path: &[u8]) -> bool {
     first.into_iter().chain(ends).chain([path.len()]).any(|end| selection.names(&path[..end]))
 }
 
-/// The common directory and the name, if a git directory is that of a linked working tree.
-fn worktree_of(git_dir: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = git_dir.iter().rposition(|byte| *byte == b'/')?;
-    Some((git_dir[..slash].strip_suffix(b"/worktrees")?, &git_dir[slash + 1..]))
-}
-
 fn label(git_dir: &[u8]) -> String {
-    if let Some((common, name)) = worktree_of(git_dir) {
+    if let Some((common, name)) = linked_worktree(git_dir) {
         return format!("{}, worktree {}", label(common), quoted(name));
     }
     if let Some(at) = git_dir.windows(b"/modules/".len()).rposition(|part| part == b"/modules/") {
@@ -356,7 +351,8 @@ fn references(directory: &GitDirectory, contents: &Contents) -> BTreeMap<Vec<u8>
     let packed = directory.get(b"packed-refs");
     let packed = |side| {
         let list = packed.and_then(|record| content(record, side, LIST_LIMIT, contents)).unwrap_or_default();
-        packed_references(&list)
+        let named = packed_references(&list).into_iter();
+        named.map(|(name, id)| (name.to_vec(), id.to_string())).collect::<BTreeMap<_, Value>>()
     };
     let packed = [packed(Side::Before), packed(Side::After)];
     let loose = directory.records.iter().filter(|(inside, record)| {
@@ -387,16 +383,6 @@ fn references(directory: &GitDirectory, contents: &Contents) -> BTreeMap<Vec<u8>
         }
     }
     moved
-}
-
-fn packed_references(list: &[u8]) -> BTreeMap<Vec<u8>, Value> {
-    let lines =
-        list.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#") && !line.starts_with(b"^"));
-    let lines = lines.filter_map(|line| {
-        let space = line.iter().position(|byte| *byte == b' ')?;
-        Some((line[space + 1..].to_vec(), value(&line[..space])?))
-    });
-    lines.collect()
 }
 
 /// The value in a file of a reference; a symlink is an old form of a symbolic one.

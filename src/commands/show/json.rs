@@ -20,10 +20,10 @@ pub struct ShowJson<'s> {
     counts: Map<String, Value>,
     #[serde(serialize_with = "each")]
     files: Vec<&'s FileRecord>,
-    /// The records of Git's own state.
+    /// The records of Git's state.
     #[serde(serialize_with = "each")]
     git_files: Vec<&'s FileRecord>,
-    /// What became of Git's own state, in words.
+    /// What became of Git's state, in words.
     git_changes: Vec<GitChanges>,
 }
 

@@ -104,14 +104,14 @@ impl<'a> Filter<'a> {
         self.selection.is_explicit() || self.args.process.is_some()
     }
 
-    /// Whether `record` is listed: Git's own state is only with `--long`, or if it is named.
+    /// Whether `record` is listed: Git's state is only with `--long`, or if it is named.
     pub fn takes(&self, record: &FileRecord) -> bool {
         let is_listed =
             !record.is_git_state || self.args.long || names_git_state(&self.selection, &record.path);
         is_listed && self.selects(record)
     }
 
-    /// Whether `record` is one of those that the options select, Git's own state included.
+    /// Whether `record` is one of those that the options select, Git's state included.
     pub fn selects(&self, record: &FileRecord) -> bool {
         let by_status = |status| match status {
             ShownStatus::Changed => self.args.changed,

@@ -190,7 +190,7 @@ fn title(group: PathGroup) -> (&'static str, Style) {
         PathGroup::Temporary => ("Made and removed again", Style::new()),
         PathGroup::Unaltered => ("Written or touched, but unchanged", Style::new()),
         PathGroup::Inherited => ("Written through an inherited descriptor", Style::new()),
-        PathGroup::GitState => ("Git's own state", Style::new()),
+        PathGroup::GitState => ("Git's state", Style::new()),
         PathGroup::Read => ("Only read", Style::new()),
         PathGroup::Existence => ("Only looked up", Style::new()),
     }

@@ -35,9 +35,9 @@ fn process(id: u32, parent: Option<u32>, argv: &[&str]) -> ProcessRecord {
     }
 }
 
-fn git(tracked: bool, dirty: bool, ignored: bool) -> Option<GitState> {
+fn git(tracked: bool, dirty: bool, ignored: bool) -> Option<GitStatus> {
     let (root, relative_path) = (b"/nowhere/work".to_vec(), b"x".to_vec());
-    Some(GitState { root, head: None, relative_path, oid: None, tracked, dirty, ignored })
+    Some(GitStatus { root, head: None, relative_path, oid: None, tracked, dirty, ignored })
 }
 
 fn edit<'r>(records: &'r mut [FileRecord], name: &str) -> &'r mut FileRecord {
@@ -424,7 +424,7 @@ fn git_bundle(setup: &str, script: &str) -> BundleTrees {
     trees
 }
 
-/// The lines of Git's own state, with the ids of commits cut out.
+/// The lines of Git's state, with the ids of commits cut out.
 fn git_lines(setup: &str, script: &str) -> Vec<String> {
     let ran = show(&git_bundle(setup, script), &[]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{script}");
@@ -444,7 +444,7 @@ const COMMITS: &str =
     "for n in 1 2 3; do echo $n >f; git add f; git commit -qm $n; done; git branch old HEAD~1";
 
 #[test]
-fn what_became_of_gits_own_state_is_one_line() {
+fn what_became_of_gits_state_is_one_line() {
     let cases: &[(&str, &str, &[&str])] = &[
         (COMMITS, "cd repo; echo x >f; git commit -qam x", &["/repo: HEAD ID → ID, index"]),
         (
@@ -507,11 +507,11 @@ fn what_became_of_gits_own_state_is_one_line() {
 }
 
 #[test]
-fn the_records_of_gits_own_state_are_listed_on_request() {
+fn the_records_of_gits_state_are_listed_on_request() {
     let trees = git_bundle(COMMITS, "cd repo; echo x >f; git commit -qam x");
     let paths = |flags: &[&str]| {
         let text = show(&trees, flags).text().to_owned();
-        let lines = text.lines().skip_while(|line| !line.starts_with("Git's own state: "));
+        let lines = text.lines().skip_while(|line| !line.starts_with("Git's state: "));
         let names =
             lines.skip(1).filter_map(|line| line.split_whitespace().find(|word| word.contains(".git/")));
         names.map(str::to_owned).collect::<Vec<_>>()
@@ -536,7 +536,7 @@ fn the_records_of_gits_own_state_are_listed_on_request() {
 }
 
 #[test]
-fn a_command_that_changed_only_gits_own_state_changed_something() {
+fn a_command_that_changed_only_gits_state_changed_something() {
     let ran = show(&git_bundle(COMMITS, "cd repo; git tag t"), &[]);
-    assert!(ran.text().contains("\nNothing but Git's own state was changed.\n"), "{}", ran.text());
+    assert!(ran.text().contains("\nNothing but Git's state was changed.\n"), "{}", ran.text());
 }

@@ -60,6 +60,29 @@ fn references_that_moved_since_are_named() {
 }
 
 #[test]
+fn references_that_moved_since_are_forced_with_their_peeled_objects_and_others_stay() {
+    for (live, from, to, expected) in [
+        ("a3 b1 x9^", "a1 b1", "a2^ b1", "a2^ b1 x9^"),
+        ("a3^ c3", "a1", "", "c3"),
+        ("a3^ x9", "", "a1", "a1 x9"),
+        ("x9", "a1^", "a2", "a2 x9"),
+    ] {
+        let forced = force_packed_refs(&file(live), &file(from), &file(to)).unwrap();
+        assert_eq!(forced, file(expected), "{live} | {from} | {to}");
+    }
+}
+
+#[test]
+fn reference_is_found_by_its_whole_name() {
+    let bytes = format!("{}{} refs/heads/x/a\n", String::from_utf8(file("a1^ b2")).unwrap(), "3".repeat(40));
+    let references = packed_references(bytes.as_bytes());
+    assert_eq!(references[b"refs/heads/a".as_slice()].to_string(), "1".repeat(40));
+    assert_eq!(references.get(b"heads/a".as_slice()), None);
+    assert_eq!(references.get(b"refs/heads/c".as_slice()), None);
+    assert!(packed_references(b"nonsense").is_empty());
+}
+
+#[test]
 fn an_absent_file_is_an_empty_one() {
     let merge = |live: &[u8], from: &[u8], to: &[u8]| merge_packed_refs(live, from, to).unwrap();
     assert_eq!(merge(b"", b"", &file("a1")), file("a1"));

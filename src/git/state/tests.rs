@@ -11,6 +11,24 @@ fn of(path: &str) -> (GitFile, &str) {
 }
 
 #[test]
+fn a_repository_is_known_by_the_paths_in_it() {
+    for (path, expected) in [
+        ("/r/.git", "/r/.git"),
+        ("/r/.git/HEAD", "/r/.git"),
+        ("/r/.git/worktrees/w/HEAD", "/r/.git"),
+        ("/r/.git/modules/a/b/refs/heads/main", "/r/.git"),
+        ("/srv/x.git/HEAD", "/srv/x.git"),
+        ("/srv/x.git/refs/heads/a", "/srv/x.git"),
+        ("/srv/bare/HEAD", "/srv/bare"),
+        ("/srv/bare/refs/heads/a/b", "/srv/bare"),
+        ("/srv/bare/worktrees/w/logs/HEAD", "/srv/bare"),
+    ] {
+        let found = repository_of(path.as_bytes());
+        assert_eq!(std::str::from_utf8(found).unwrap(), expected, "{path}");
+    }
+}
+
+#[test]
 fn a_git_file_is_told_from_its_path() {
     let expected = [
         ("/w/.git", GitFile::DotGit, "/w/.git"),

@@ -104,7 +104,7 @@ impl Recording {
         }
         record.inherited = name.inherited;
         record.is_git_state = name.is_git_state;
-        record.git = name.git.as_ref().map(|facts| finish::git_state(&self.repositories, facts, path));
+        record.git = name.git.as_ref().map(|facts| finish::git_status(&self.repositories, facts, path));
         journal.file(name.before, &record);
     }
 

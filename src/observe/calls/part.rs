@@ -107,7 +107,7 @@ impl Recording {
     /// Protects what a call may destroy at one place; `on_loss` says whether the call can still be refused.
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved, on_loss: OnLoss) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
-        let classification = if effect == Effect::Remove && self.has_another_copy(&path) {
+        let classification = if effect == Effect::Remove && self.lets_go(&path) {
             Classification::Suppressed(RuleId::GIT, path.clone())
         } else {
             self.classify_for_write(path.clone(), stat.as_ref())

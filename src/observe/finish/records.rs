@@ -13,7 +13,7 @@ use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Inode, Stat};
 use crate::observe::ledger::names::Name;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitState, Present, State};
+use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitStatus, Present, State};
 
 /// The records of a recording, made one by one.
 pub struct Files<'a> {
@@ -54,13 +54,13 @@ impl Files<'_> {
             renamed_to: path_of(names.renamed_to(id)),
             before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },
             after: self.after(id, name, after),
-            git: name.git.as_ref().map(|facts| git_state(self.repositories, facts, &path)),
+            git: name.git.as_ref().map(|facts| git_status(self.repositories, facts, &path)),
             git_after: match after {
                 After::AsBefore(_) | After::Absent | After::NotKept => None,
                 After::Now(now) => now
                     .git()
                     .filter(|facts| name.git.as_ref() != Some(facts))
-                    .map(|facts| git_state(self.repositories, facts, &path)),
+                    .map(|facts| git_status(self.repositories, facts, &path)),
             },
             path,
         }
@@ -160,9 +160,13 @@ fn present(stat: &Stat) -> Present {
     Present::of(FileType::from_mode(stat.mode).unwrap_or(FileType::File), stat)
 }
 
-pub(in crate::observe) fn git_state(repositories: &Repositories, facts: &GitFacts, path: &[u8]) -> GitState {
+pub(in crate::observe) fn git_status(
+    repositories: &Repositories,
+    facts: &GitFacts,
+    path: &[u8],
+) -> GitStatus {
     let (root, head) = repositories.working_tree(facts);
-    GitState {
+    GitStatus {
         root: root.to_vec(),
         head: head.map(|id| id.to_string()),
         relative_path: git::below(path, root).unwrap_or_default().to_vec(),

@@ -146,7 +146,7 @@ impl Environment {
 pub struct RuleId(u32);
 
 impl RuleId {
-    /// Components named `.git`, and git directories elsewhere: what is changed there is Git's own state.
+    /// Components named `.git`, and git directories elsewhere: what is changed there is Git's state.
     pub const GIT: RuleId = RuleId(0);
     /// Files of another owner that the user can't write.
     pub const FOREIGN_OWNER: RuleId = RuleId(1);

@@ -1,7 +1,8 @@
 //! Git's locks on the files that a restore changes: as long as they are there, no Git process changes these.
 //!
-//! A lock is a file beside the one that it protects. It is made complete under a temporary name and then renamed, so that it is known as ours whenever the restore is killed. Neighbours: `journal.rs` has a record of each
-//! before it is made, `settle.rs` removes those that an interrupted restore has left.
+//! A lock is a file beside the one that it protects. It is made complete under a temporary name and then renamed, so
+//! that it is known as ours whenever the restore is killed. Neighbours: `journal.rs` has a record of each before it is
+//! made, `settle.rs` removes those that an interrupted restore has left.
 
 use std::collections::BTreeMap;
 use std::fs::File;

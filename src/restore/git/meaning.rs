@@ -1,4 +1,4 @@
-//! What files of Git's own state say, where their bytes are those of neither state: an index that was refreshed is as
+//! What files of Git's state say, where their bytes are those of neither state: an index that was refreshed is as
 //! recorded, and of packed refs only those count that the command changed.
 //!
 //! Neighbours: `inspect.rs` has compared the bytes; the plan is made of what this makes of its inspections.
@@ -7,12 +7,16 @@ mod objections;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Read as _};
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{git_directory, is_target, lock_of};
-use crate::fs;
-use crate::git::{GitFile, git_dir_of, in_objects_directory, merge_packed_refs, reference_name, same_index};
+use gix::ObjectId;
+
+use super::{is_target, lock_of};
+use crate::git::{
+    GitFile, force_packed_refs, git_dir_of, in_objects_directory, merge_packed_refs, packed_references,
+    reference_name, repository_of, same_index,
+};
 use crate::restore::inspect::Inspection;
 use crate::restore::root::Root;
 use crate::restore::targets::opposite;
@@ -34,7 +38,7 @@ pub struct Refinement {
     pub replaced: BTreeMap<usize, Vec<u8>>,
     /// The paths that are not changed, even by force, since another process has locked them or Git would be misled,
     /// and what to say of it.
-    pub locked: BTreeMap<Vec<u8>, String>,
+    pub hard_conflicts: BTreeMap<Vec<u8>, String>,
 }
 
 /// Compares Git's files with their states.
@@ -68,14 +72,14 @@ impl Comparison<'_> {
             };
             let is_file = inspection.live.as_ref().is_none_or(|live| live.file_type == FileType::File);
             if self.stays_with_its_objects(index) {
-                inspection.settle();
+                inspection.accept();
             } else if is_file {
                 self.refine_one(index, inspection, &mut refinement);
             }
             if !inspection.at_wanted
                 && let Some(lock) = self.foreign_lock(&record.path)
             {
-                refinement.locked.insert(record.path.clone(), held(&lock));
+                refinement.hard_conflicts.insert(record.path.clone(), held(&lock));
             }
         }
         self.add_objections(inspections, &mut refinement);
@@ -102,7 +106,7 @@ impl Comparison<'_> {
             // It tells only of the last command of its kind, so it may stay as it is.
             GitFile::Other if is_message(path) => match goes() {
                 true => inspection.at_other = true,
-                false => inspection.settle(),
+                false => inspection.accept(),
             },
             _ => {}
         }
@@ -122,7 +126,7 @@ impl Comparison<'_> {
             _ => false,
         };
         if is_there {
-            inspection.settle();
+            inspection.accept();
         } else {
             inspection.at_other = !inspection.at_wanted;
         }
@@ -147,16 +151,14 @@ impl Comparison<'_> {
 
     /// Whether the directory at `path` is to be removed.
     fn goes(&self, path: &[u8]) -> bool {
-        let found = self.files.binary_search_by(|record| record.path.as_slice().cmp(path));
-        found.is_ok_and(|index| {
-            self.targets.binary_search(&index).is_ok()
-                && state(&self.files[index], self.wanted).present().is_none()
-        })
+        self.is_target(path)
+            && FileRecord::find(self.files, path)
+                .is_some_and(|index| state(&self.files[index], self.wanted).present().is_none())
     }
 
     fn compare_index(&self, index: usize, inspection: &mut Inspection) {
         let record = &self.files[index];
-        let Some(live) = self.read(&record.path, MOST) else { return };
+        let Some(live) = self.root.read(&record.path, MOST) else { return };
         let mode = |at: &Present| at.mode & 0o7777;
         let live_mode = inspection.live.as_ref().map(mode);
         let is_same = |side| {
@@ -164,7 +166,7 @@ impl Comparison<'_> {
                 && self.recorded(record, side).is_some_and(|bytes| same_index(&live, &bytes))
         };
         if is_same(self.wanted) {
-            inspection.settle();
+            inspection.accept();
         } else {
             inspection.at_other = is_same(opposite(self.wanted));
         }
@@ -172,18 +174,16 @@ impl Comparison<'_> {
 
     fn merge(&self, index: usize, inspection: &mut Inspection, refinement: &mut Refinement) {
         let record = &self.files[index];
-        let now = if inspection.live.is_some() { self.read(&record.path, MOST) } else { Some(Vec::new()) };
+        let now =
+            if inspection.live.is_some() { self.root.read(&record.path, MOST) } else { Some(Vec::new()) };
         let sides = [opposite(self.wanted), self.wanted].map(|side| match state(record, side) {
             State::Absent { .. } => Some(Vec::new()),
             _ => self.recorded(record, side),
         });
         let (Some(now), [Some(from), Some(to)]) = (now, sides) else { return };
-        let merged = merge_packed_refs(&now, &from, &to).or_else(|names| match self.force {
-            true => merge_packed_refs(&now, &with_lines_of(&from, &now, &names), &to),
-            false => Err(names),
-        });
-        match merged {
-            Ok(merged) if merged == now => inspection.settle(),
+        let merge = if self.force { force_packed_refs } else { merge_packed_refs };
+        match merge(&now, &from, &to) {
+            Ok(merged) if merged == now => inspection.accept(),
             Ok(merged) => {
                 inspection.at_other = true;
                 refinement.replaced.insert(index, merged);
@@ -207,8 +207,8 @@ impl Comparison<'_> {
         }
         let (Some(directory), Some(name)) = (git_dir_of(path), reference_name(path)) else { return };
         let packed_refs = [directory, b"/packed-refs"].concat();
-        let packed = || self.read(&packed_refs, MOST).and_then(|bytes| packed_value(&bytes, name));
-        let value = |side| self.recorded(record, side).map(|bytes| bytes.trim_ascii().to_vec());
+        let packed = || packed_references(&self.root.read(&packed_refs, MOST)?).get(name).copied();
+        let value = |side| ObjectId::from_hex(self.recorded(record, side)?.trim_ascii()).ok();
         let is_file = |side| state(record, side).present().is_some_and(|at| at.file_type == FileType::File);
         if inspection.at_wanted {
             // It would stay there.
@@ -226,13 +226,13 @@ impl Comparison<'_> {
     /// Keeps the entries of a reflog that were added since, and adds one of what is done now.
     fn extend(&self, index: usize, inspection: &mut Inspection, refinement: &mut Refinement) {
         let record = &self.files[index];
-        let Some(live) = self.read(&record.path, MOST) else { return };
+        let Some(live) = self.root.read(&record.path, MOST) else { return };
         let wanted = self.recorded(record, self.wanted).unwrap_or_default();
         let Some(last) = ReflogEntry::last_of(&live) else { return };
         let zeros = vec![b'0'; last.new.len()];
         let new = ReflogEntry::last_of(&wanted).map_or(zeros.as_slice(), |entry| entry.new);
         if last.new == new {
-            inspection.settle();
+            inspection.accept();
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -255,20 +255,13 @@ impl Comparison<'_> {
         is_target(self.files, self.targets, path)
     }
 
-    fn read(&self, path: &[u8], most: u64) -> Option<Vec<u8>> {
-        let dentry = self.root.dentry(path).ok()??;
-        let mut bytes = Vec::new();
-        fs::open_regular(&dentry.proc_path()).ok()?.take(most + 1).read_to_end(&mut bytes).ok()?;
-        (bytes.len() as u64 <= most).then_some(bytes)
-    }
-
     fn recorded(&self, record: &FileRecord, side: Side) -> Option<Vec<u8>> {
         recorded(self.contents, record, side)
     }
 
     /// Where a ref or HEAD is now, in words.
     fn now_at(&self, path: &[u8]) -> Option<String> {
-        let bytes = self.read(path, MOST_OF_REF)?;
+        let bytes = self.root.read(path, MOST_OF_REF)?;
         let text = std::str::from_utf8(bytes.trim_ascii()).ok()?;
         let is_oid = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match text.strip_prefix("ref: ") {
@@ -325,7 +318,7 @@ pub fn refined<'a>(
 
 /// Says that another process holds a lock.
 pub fn held(lock: &[u8]) -> String {
-    let below = lock.strip_prefix(git_directory(lock)).unwrap_or(lock);
+    let below = lock.strip_prefix(repository_of(lock)).unwrap_or(lock);
     let name = printable(below.strip_prefix(b"/").unwrap_or(below));
     format!("another Git process holds {name}, or has left it there")
 }
@@ -334,33 +327,6 @@ pub fn held(lock: &[u8]) -> String {
 fn is_message(path: &[u8]) -> bool {
     let below = path.strip_prefix(git_dir_of(path).unwrap_or_default()).unwrap_or_default();
     matches!(below, b"/COMMIT_EDITMSG" | b"/TAG_EDITMSG" | b"/FETCH_HEAD" | b"/gc.log")
-}
-
-/// `packed`, with the lines that `live` has of the refs `names`.
-fn with_lines_of(packed: &[u8], live: &[u8], names: &[Vec<u8>]) -> Vec<u8> {
-    let lines = |bytes: &[u8], are_named: bool| {
-        let mut is_kept = false;
-        let mut kept = Vec::new();
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            // A peeled object id follows the line of its tag.
-            if !line.starts_with(b"^") {
-                let name = line.trim_ascii_end().splitn(2, |byte| *byte == b' ').nth(1);
-                let is_named = name.is_some_and(|name| names.iter().any(|one| one == name));
-                is_kept = is_named == are_named;
-            }
-            if is_kept {
-                kept.extend_from_slice(line);
-            }
-        }
-        kept
-    };
-    [lines(packed, false), lines(live, true)].concat()
-}
-
-/// The object id that the ref `name` has in packed refs.
-fn packed_value(packed: &[u8], name: &[u8]) -> Option<Vec<u8>> {
-    let mut lines = packed.split(|byte| *byte == b'\n');
-    lines.find_map(|line| Some(line.strip_suffix(name)?.strip_suffix(b" ")?.to_vec()))
 }
 
 /// An entry of a reflog.
@@ -386,22 +352,6 @@ impl ReflogEntry<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_the_named_lines_of_packed_refs_are_taken_over() {
-        let packed = b"# pack-refs with: sorted \n1 refs/a\n^9\n2 refs/b\n";
-        let live = b"# pack-refs with: sorted \n3 refs/a\n^8\n4 refs/b\n5 refs/c\n^7\n";
-        let taken = with_lines_of(packed, live, &[b"refs/a".to_vec(), b"refs/c".to_vec()]);
-        assert_eq!(taken, b"# pack-refs with: sorted \n2 refs/b\n3 refs/a\n^8\n5 refs/c\n^7\n");
-    }
-
-    #[test]
-    fn ref_is_found_among_packed_ones_by_its_whole_name() {
-        let packed = b"# pack-refs with: sorted \n11 refs/heads/a\n22 refs/heads/x/a\n^33\n";
-        assert_eq!(packed_value(packed, b"refs/heads/a").as_deref(), Some(b"11".as_slice()));
-        assert_eq!(packed_value(packed, b"heads/a"), None);
-        assert_eq!(packed_value(packed, b"refs/heads/b"), None);
-    }
 
     #[test]
     fn last_entry_of_a_reflog_has_its_object_id_and_who_made_it() {

@@ -4,6 +4,7 @@ use super::{Action, Obstacle, Planner};
 use crate::restore::flags;
 use crate::restore::inspect::{Inspection, NameAccess, ParentState};
 use crate::restore::root::parent;
+use crate::snapshot::FileRecord;
 use crate::snapshot::FileType;
 
 impl Planner<'_> {
@@ -30,7 +31,7 @@ impl Planner<'_> {
 
     fn make_parent(&mut self, directory: Vec<u8>) {
         let files = self.input.files;
-        let found = files.binary_search_by(|record| record.path.cmp(&directory)).ok();
+        let found = FileRecord::find(files, &directory);
         match found {
             Some(index) if matches!(self.steps.get(&index), Some(Action::Node)) => {}
             // The command did not remove it, but it was there.
@@ -49,9 +50,7 @@ impl Planner<'_> {
         let path = &self.record(index).path;
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         slashes.skip(1).any(|slash| {
-            let above =
-                self.input.files.binary_search_by(|record| record.path.as_slice().cmp(&path[..slash]));
-            above.is_ok_and(|above| {
+            FileRecord::find(self.input.files, &path[..slash]).is_some_and(|above| {
                 self.steps.get(&above) == Some(&Action::Node)
                     && self.wanted(above).is_some_and(|wanted| wanted.file_type == FileType::Directory)
             })
@@ -106,8 +105,8 @@ impl Planner<'_> {
             }
             ParentState::Exists { access: NameAccess::LockedByFlags, .. } => {
                 let parent = parent(&self.record(index).path);
-                let found = self.input.files.binary_search_by(|record| record.path.as_slice().cmp(parent));
-                if !found.is_ok_and(|parent| self.may_unlock(parent)) {
+                let found = FileRecord::find(self.input.files, parent);
+                if !found.is_some_and(|parent| self.may_unlock(parent)) {
                     return Some(Obstacle::Directory(
                         "the directory is immutable or append-only (chattr)".to_owned(),
                     ));

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use serde_json::json;
 
-use super::super::manifest::GitState;
+use super::super::manifest::GitStatus;
 use super::super::samples::created;
 use super::*;
 
@@ -41,8 +41,8 @@ fn is_at(record: &FileRecord, side: Side) -> bool {
     compares(record, side, Entries::Ignore)
 }
 
-fn git(oid: Option<&str>) -> Option<GitState> {
-    Some(GitState {
+fn git(oid: Option<&str>) -> Option<GitStatus> {
+    Some(GitStatus {
         root: b"/".to_vec(),
         head: None,
         relative_path: b"x".to_vec(),

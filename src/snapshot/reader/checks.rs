@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::super::error::{Error, printable};
-use super::super::manifest::{FileRecord, FileType, GitState, Keep, Manifest, Operations, Present, State};
+use super::super::manifest::{FileRecord, FileType, GitStatus, Keep, Manifest, Operations, Present, State};
 
 /// The kernel takes a path of 4 KiB, relative to a directory whose own path can be as long.
 const MAX_PATH: usize = 32 << 10;
@@ -99,7 +99,7 @@ fn check_components(relative: &[u8], path: &[u8], what: &str) -> Result<(), Erro
     Ok(())
 }
 
-fn check_git(git: &GitState) -> Result<(), Error> {
+fn check_git(git: &GitStatus) -> Result<(), Error> {
     check_absolute(&git.root, "the root of a repository")?;
     let is_id =
         |oid: &String| matches!(oid.len(), 40 | 64) && oid.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -176,8 +176,7 @@ fn check_parents(files: &[FileRecord], state: fn(&FileRecord) -> &State) -> Resu
             if path == checked {
                 break;
             }
-            let parent = files.binary_search_by(|other| other.path.as_slice().cmp(path));
-            let parent = parent.ok().and_then(|index| state(&files[index]).present());
+            let parent = FileRecord::find(files, path).and_then(|index| state(&files[index]).present());
             if parent.is_some_and(|parent| parent.file_type != FileType::Directory) {
                 return Err(unsafe_path("path", &record.path, "is beneath one that is not a directory"));
             }

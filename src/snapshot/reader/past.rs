@@ -19,7 +19,7 @@ const CONTENTS: [(&[u8], &[u8]); 3] =
 
 /// What is in the bundle of format 1.
 fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
-    let git = |relative_path: &[u8], oid: Option<&str>| GitState {
+    let git = |relative_path: &[u8], oid: Option<&str>| GitStatus {
         root: b"/repo".to_vec(),
         head: Some("1f".repeat(20)),
         relative_path: relative_path.to_vec(),

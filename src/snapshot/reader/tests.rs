@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::super::blobs::{BlobWriter, CHUNK, StoreLimit};
 use super::super::digest::digest_file_like;
 use super::super::manifest::{
-    FileType, GitRepository, GitState, InodeFlag, Keep, Operation, Present, State, Warning, WarningKind,
+    FileType, GitRepository, GitStatus, InodeFlag, Keep, Operation, Present, State, Warning, WarningKind,
 };
 use super::super::samples::{commit, commit_into, created, directory, header, present, stored};
 use super::super::sparse::{BLOCK, Nowhere, SPARSE_ABOVE, SparseFile};
@@ -190,7 +190,7 @@ fn paths_that_could_lead_elsewhere_are_unsafe() {
 
 #[test]
 fn what_git_says_of_a_path_can_not_lead_elsewhere() {
-    let git = |root: &[u8], relative_path: &[u8]| GitState {
+    let git = |root: &[u8], relative_path: &[u8]| GitStatus {
         root: root.to_vec(),
         head: None,
         relative_path: relative_path.to_vec(),
@@ -199,7 +199,7 @@ fn what_git_says_of_a_path_can_not_lead_elsewhere() {
         dirty: false,
         ignored: false,
     };
-    let open = |git: GitState| {
+    let open = |git: GitStatus| {
         let first = FileRecord { git: Some(git.clone()), ..created(b"/x", ABSENT) };
         let last = FileRecord { git_after: Some(git), ..created(b"/x", ABSENT) };
         let (first, last) = (open_files(&[first]), open_files(&[last]));

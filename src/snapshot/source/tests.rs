@@ -22,7 +22,7 @@ fn pinned_record(root: &Path, content: &[u8]) -> FileRecord {
     FileRecord {
         operations: Operation::Read.into(),
         before: state.clone(),
-        git: Some(GitState {
+        git: Some(GitStatus {
             root: root.as_os_str().as_encoded_bytes().to_vec(),
             head: Some(git(root, &["rev-parse", "HEAD"])),
             relative_path: b"file".to_vec(),

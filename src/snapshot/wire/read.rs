@@ -62,7 +62,7 @@ through!(Exec, ExecWire);
 through!(ProcessRecord, ProcessWire);
 through!(FileRecord, FileWire);
 through!(State, StateWire);
-through!(GitState, GitWire);
+through!(GitStatus, GitWire);
 
 /// A version that this build reads. Any other is rejected before a key can be missing.
 struct SupportedVersion(u64);
@@ -306,8 +306,8 @@ struct FileWire {
     renamed_to_bytes: Option<Exact>,
     before: Option<State>,
     after: Option<State>,
-    git: Option<GitState>,
-    git_after: Option<GitState>,
+    git: Option<GitStatus>,
+    git_after: Option<GitStatus>,
 }
 
 impl FileWire {
@@ -444,11 +444,11 @@ struct GitWire {
 }
 
 impl GitWire {
-    fn checked(self) -> Result<GitState, String> {
+    fn checked(self) -> Result<GitStatus, String> {
         if !self.in_repo {
             return Err("`git` of a path that is in no repository".to_owned());
         }
-        Ok(GitState {
+        Ok(GitStatus {
             root: bytes("root", self.root, self.root_bytes)?,
             head: self.head,
             relative_path: bytes("relative_path", self.relative_path, self.relative_path_bytes)?,

@@ -23,7 +23,7 @@ fn everything() -> Manifest {
         argv: vec![exe.to_vec(), b"-\xfe".to_vec()],
         argv_truncated: true,
     };
-    let git = GitState {
+    let git = GitStatus {
         root: odd.clone(),
         head: None,
         relative_path: b"dir/\xff".to_vec(),
@@ -125,7 +125,7 @@ fn a_record_of_a_deleted_file_has_the_keys_of_the_format() {
 
 #[test]
 fn a_created_file_in_an_unborn_repository_has_a_null_head() {
-    let git = GitState {
+    let git = GitStatus {
         root: b"/repo".to_vec(),
         head: None,
         relative_path: b"new.txt".to_vec(),
@@ -186,16 +186,13 @@ fn the_lists_are_there_when_empty_and_each_record_is_a_line() {
     assert!(empty.contains("\n\"files\":[],\n\"git_files\":[]}\n"), "{empty}");
 }
 
+fn repository(dirty: bool) -> GitRepository {
+    let root = b"/r".to_vec();
+    GitRepository { root, head: None, branch: None, dirty, head_after: None, branch_after: None }
+}
+
 #[test]
 fn a_repository_is_called_dirty_or_nothing_is_said() {
-    let repository = |dirty| GitRepository {
-        branch: None,
-        branch_after: None,
-        root: b"/r".to_vec(),
-        head: None,
-        dirty,
-        head_after: None,
-    };
     for (dirty, expected) in [
         (false, json!([{ "root": "/r", "head": null }])),
         (true, json!([{ "root": "/r", "head": null, "dirty": true }])),
@@ -352,14 +349,6 @@ fn the_level_is_always_written_and_an_absent_one_means_all() {
 
 #[test]
 fn a_repository_is_dirty_or_nothing_is_said_of_it() {
-    let repository = |dirty| GitRepository {
-        branch: None,
-        branch_after: None,
-        root: b"/r".to_vec(),
-        head: None,
-        dirty,
-        head_after: None,
-    };
     assert_eq!(value(&repository(true)), json!({ "root": "/r", "head": null, "dirty": true }));
     assert_eq!(value(&repository(false)), json!({ "root": "/r", "head": null }));
 }
@@ -422,8 +411,8 @@ prop_compose! {
     fn any_git()(
         root in path_bytes(), head in maybe("[0-9a-f]{40}"), relative_path in path_bytes(),
         oid in maybe("[0-9a-f]{40}"), (tracked, dirty, ignored) in any::<(bool, bool, bool)>(),
-    ) -> GitState {
-        GitState { root, head, relative_path, oid, tracked, dirty, ignored }
+    ) -> GitStatus {
+        GitStatus { root, head, relative_path, oid, tracked, dirty, ignored }
     }
 }
 

@@ -37,7 +37,7 @@ where
     if document.needs_version_2.get() {
         out.seek(SeekFrom::Start(start + VERSION_AT))?;
         // An older reader would not know the digest of a sparse file, what the gaps in its rows mean, a record
-        // without states, nor Git's own state.
+        // without states, nor Git's state.
         out.write_all(b"2")?;
         out.seek(SeekFrom::End(0))?;
     }
@@ -48,7 +48,7 @@ struct ManifestDocument<'a, I> {
     header: &'a Header,
     /// serde borrows a value to write it, and an iterator can be used only once.
     files: RefCell<Option<I>>,
-    /// Those of Git's own state that came among them.
+    /// Those of Git's state that came among them.
     git_files: RefCell<Vec<FileRecord>>,
     /// Whether a file that was written is sparse, has no states, or is Git's.
     needs_version_2: Cell<bool>,
@@ -194,7 +194,7 @@ object!(Exec, exec);
 object!(ProcessRecord, process);
 object!(FileRecord, file);
 object!(State, state);
-object!(GitState, git);
+object!(GitStatus, git);
 
 fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Result<(), M::Error> {
     object.put("id", &header.id)?;
@@ -347,7 +347,7 @@ fn xattrs<M: SerializeMap>(object: &mut JsonObject<M>, there: &Present) -> Resul
     Ok(())
 }
 
-fn git<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitState) -> Result<(), M::Error> {
+fn git<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitStatus) -> Result<(), M::Error> {
     object.put("in_repo", &true)?;
     object.text("root", &git.root)?;
     object.put("head", &git.head)?;

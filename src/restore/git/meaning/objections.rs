@@ -9,10 +9,10 @@ use gix::ObjectId;
 
 use super::{Comparison, MOST, MOST_OF_REF, Refinement};
 use crate::git::{
-    GitFile, ObjectsDirectory, changed_packed_refs, git_dir_of, index_objects, loose_object, retain_unpacked,
+    GitFile, ObjectsDirectory, changed_packed_refs, git_dir_of, index_objects, linked_worktree, loose_object,
+    packed_references, retain_unpacked,
 };
 use crate::restore::inspect::Inspection;
-use crate::restore::root::parent;
 use crate::snapshot::compare::state;
 use crate::snapshot::{live, printable};
 
@@ -23,6 +23,7 @@ impl Comparison<'_> {
         inspections: &mut HashMap<usize, io::Result<Inspection>>,
         refinement: &mut Refinement,
     ) {
+        let mut named: Vec<(usize, Vec<u8>, Vec<ObjectId>)> = Vec::new();
         for &index in self.targets {
             let record = &self.files[index];
             let Some(Ok(inspection)) = inspections.get_mut(&index).filter(|_| record.is_git_state) else {
@@ -39,9 +40,25 @@ impl Comparison<'_> {
                 GitFile::Head => self.checked_out_elsewhere(index).or_else(|| self.moved_branch(index)),
                 _ => None,
             };
-            let why = why.or_else(|| self.missing_object(index, refinement));
-            if let Some(why) = why {
-                refinement.locked.entry(record.path.clone()).or_insert(why);
+            let objects = self.named_objects(index, refinement);
+            match (why, git_dir_of(&record.path)) {
+                (Some(why), _) => drop(refinement.hard_conflicts.entry(record.path.clone()).or_insert(why)),
+                (None, Some(directory)) if !objects.is_empty() => {
+                    named.push((index, objects_of(directory), objects));
+                }
+                (None, _) => {}
+            }
+        }
+        let directories: BTreeSet<&Vec<u8>> = named.iter().map(|(_, directory, _)| directory).collect();
+        for directory in directories {
+            let of_directory = || named.iter().filter(|(_, other, _)| other == directory);
+            let ids = of_directory().flat_map(|(_, _, ids)| ids.iter().copied()).collect();
+            let missing = self.missing_objects(directory, ids);
+            for (index, _, ids) in of_directory() {
+                if let Some(id) = ids.iter().filter(|id| missing.contains(*id)).min() {
+                    let why = format!("the object {id} that it would name is not in the repository any more");
+                    refinement.hard_conflicts.entry(self.files[*index].path.clone()).or_insert(why);
+                }
             }
         }
     }
@@ -51,17 +68,21 @@ impl Comparison<'_> {
         let directory = git_dir_of(&self.files[index].path)?;
         self.packed_changes(index, refinement).into_iter().find_map(|(name, wanted)| {
             let path = [directory, b"/", &name].concat();
-            let loose = self.read(&path, MOST_OF_REF).filter(|_| !self.is_target(&path))?;
+            let loose = self.root.read(&path, MOST_OF_REF).filter(|_| !self.is_target(&path))?;
             let is_wanted = wanted.is_some() && ObjectId::from_hex(loose.trim_ascii()).ok() == wanted;
             (!is_wanted).then(|| format!("{} moved since, and is a loose ref now", printable(&name)))
         })
     }
 
+    /// The branch that the HEAD of record `index` is to name.
+    fn wanted_branch(&self, index: usize) -> Option<Vec<u8>> {
+        branch_of(&self.recorded(&self.files[index], self.wanted)?).map(<[u8]>::to_vec)
+    }
+
     /// The branch that HEAD is to name, if another worktree has it checked out.
     fn checked_out_elsewhere(&self, index: usize) -> Option<String> {
         let record = &self.files[index];
-        let wanted = self.recorded(record, self.wanted)?;
-        let branch = wanted.trim_ascii().strip_prefix(b"ref: ")?;
+        let branch = self.wanted_branch(index)?;
         let common = common_directory(git_dir_of(&record.path)?);
         let linked = [common, b"/worktrees"].concat();
         let names = live::entries(&linked).unwrap_or_default();
@@ -71,9 +92,9 @@ impl Comparison<'_> {
         let is_there = |path: Vec<u8>| {
             path != record.path
                 && !self.is_target(&path)
-                && self.read(&path, MOST_OF_REF).is_some_and(|now| now.trim_ascii() == wanted.trim_ascii())
+                && self.root.read(&path, MOST_OF_REF).is_some_and(|now| branch_of(&now) == Some(&branch))
         };
-        let name = printable(branch);
+        let name = printable(&branch);
         main.into_iter()
             .chain(linked)
             .any(is_there)
@@ -83,54 +104,45 @@ impl Comparison<'_> {
     /// The branch that HEAD is to name, if it has another commit than the recording knows: the index would be that of
     /// the former one, and the next commit would take back what came between.
     fn moved_branch(&self, index: usize) -> Option<String> {
-        let record = &self.files[index];
-        let wanted = self.recorded(record, self.wanted)?;
-        let branch = wanted.trim_ascii().strip_prefix(b"ref: ")?;
-        let directory = git_dir_of(&record.path)?;
-        let path = [directory, b"/", branch].concat();
-        let repository =
-            self.repositories.iter().find(|one| [&one.root, b"/.git".as_slice()].concat() == directory)?;
-        let is_it = |name: &Option<String>| {
-            name.as_ref().is_some_and(|name| branch.strip_prefix(b"refs/heads/") == Some(name.as_bytes()))
-        };
-        let (before, after) =
-            (repository.head.as_ref(), repository.head_after.as_ref().or(repository.head.as_ref()));
-        let known =
-            [before.filter(|_| is_it(&repository.branch)), after.filter(|_| is_it(&repository.branch_after))];
+        let branch = self.wanted_branch(index)?;
+        let directory = git_dir_of(&self.files[index].path)?;
+        let path = [directory, b"/", branch.as_slice()].concat();
+        let root = directory.strip_suffix(b"/.git")?;
+        let repository = self.repositories.iter().find(|repository| repository.root == root)?;
+        let head_after = repository.head_after.as_ref().or(repository.head.as_ref());
+        let sides = [(&repository.branch, repository.head.as_ref()), (&repository.branch_after, head_after)];
+        let short = branch.strip_prefix(b"refs/heads/")?;
+        let of_branch =
+            sides.into_iter().filter(|(name, _)| name.as_ref().is_some_and(|name| name.as_bytes() == short));
+        let known: Vec<_> =
+            of_branch.filter_map(|(_, commit)| ObjectId::from_hex(commit?.as_bytes()).ok()).collect();
         let packed = [directory, b"/packed-refs"].concat();
-        if known.iter().all(Option::is_none) || self.is_target(&path) || self.is_target(&packed) {
+        if known.is_empty() || self.is_target(&path) || self.is_target(&packed) {
             return None;
         }
-        let now = self.read(&path, MOST_OF_REF).and_then(|bytes| ObjectId::from_hex(bytes.trim_ascii()).ok());
-        let now = now.or_else(|| {
-            let packed = self.read(&packed, MOST)?;
-            changed_packed_refs(b"", &packed).into_iter().find(|(name, _)| name == branch)?.1
-        })?;
-        let is_known =
-            known.into_iter().flatten().any(|id| ObjectId::from_hex(id.as_bytes()).is_ok_and(|id| id == now));
-        (!is_known)
-            .then(|| format!("{} moved since, and is at {} now", printable(branch), now.to_hex_with_len(7)))
+        let now =
+            self.root.read(&path, MOST_OF_REF).and_then(|bytes| ObjectId::from_hex(bytes.trim_ascii()).ok());
+        let now = now
+            .or_else(|| packed_references(&self.root.read(&packed, MOST)?).get(branch.as_slice()).copied())?;
+        (!known.contains(&now))
+            .then(|| format!("{} moved since, and is at {} now", printable(&branch), now.to_hex_with_len(7)))
     }
 
-    /// An object that the file of record `index` is to name, and that the repository does not have any more.
+    /// Those of the objects that the repository does not have in the objects directory `directory` any more, and that
+    /// are not put back either.
     ///
-    /// Alternates and promised objects of a partial clone are elsewhere, so where there are any, nothing is said.
-    fn missing_object(&self, index: usize, refinement: &Refinement) -> Option<String> {
-        let ids = self.named_objects(index, refinement);
-        let directory = objects_of(git_dir_of(&self.files[index].path)?);
-        let is_there =
-            |below: &[u8]| self.root.dentry(&[directory.as_slice(), below].concat()).ok().flatten();
-        if ids.is_empty()
-            || is_there(b"/info/alternates").is_some_and(|found| matches!(found.stat(), Ok(Some(_))))
-        {
-            return None;
+    /// Alternates and promised objects of a partial clone are elsewhere, so where there are any, nothing is missing.
+    fn missing_objects(&self, directory: &[u8], ids: BTreeSet<ObjectId>) -> BTreeSet<ObjectId> {
+        let alternates = self.root.dentry(&[directory, b"/info/alternates"].concat()).ok().flatten();
+        if alternates.is_some_and(|found| matches!(found.stat(), Ok(Some(_)))) {
+            return BTreeSet::new();
         }
-        let mut missing: BTreeSet<ObjectId> = ObjectsDirectory::open(&directory).lacks(&ids);
-        if missing.is_empty() || has_promises(&directory) {
-            return None;
+        let mut missing: BTreeSet<ObjectId> = ObjectsDirectory::open(directory).lacks(ids);
+        if missing.is_empty() || has_promises(directory) {
+            return BTreeSet::new();
         }
         for target in self.targets.iter().map(|target| &self.files[*target]) {
-            if state(target, self.wanted).present().is_none() || !target.path.starts_with(&directory) {
+            if state(target, self.wanted).present().is_none() || !target.path.starts_with(directory) {
                 continue;
             }
             if let Some((_, id)) = loose_object(&target.path).filter(|(other, _)| *other == directory) {
@@ -142,8 +154,6 @@ impl Comparison<'_> {
             }
         }
         missing
-            .first()
-            .map(|id| format!("the object {id} that it would name is not in the repository any more"))
     }
 
     /// The objects that the file of record `index` is to name, and does not name now.
@@ -165,6 +175,7 @@ impl Comparison<'_> {
             GitFile::Reflog if record.path.ends_with(b"/logs/refs/stash") => ids_of_lines(&new(), 1),
             GitFile::Index => {
                 let now: HashSet<_> = self
+                    .root
                     .read(&record.path, MOST)
                     .map(|bytes| index_objects(&bytes))
                     .into_iter()
@@ -182,11 +193,16 @@ impl Comparison<'_> {
     /// The refs that change in the `packed-refs` of record `index`, and the objects that they get.
     fn packed_changes(&self, index: usize, refinement: &Refinement) -> Vec<(Vec<u8>, Option<ObjectId>)> {
         let record = &self.files[index];
-        let now = self.read(&record.path, MOST).unwrap_or_default();
+        let now = self.root.read(&record.path, MOST).unwrap_or_default();
         let new = refinement.replaced.get(&index).cloned();
         let new = new.or_else(|| self.recorded(record, self.wanted)).unwrap_or_default();
         changed_packed_refs(&now, &new)
     }
+}
+
+/// The branch that a symbolic HEAD names.
+fn branch_of(head: &[u8]) -> Option<&[u8]> {
+    head.trim_ascii().strip_prefix(b"ref: ")
 }
 
 /// The objects directory of a git directory: a linked worktree has that of its repository.
@@ -194,9 +210,8 @@ fn objects_of(git_directory: &[u8]) -> Vec<u8> {
     [common_directory(git_directory), b"/objects"].concat()
 }
 
-fn common_directory(git_directory: &[u8]) -> &[u8] {
-    let above = parent(git_directory);
-    above.strip_suffix(b"/worktrees").unwrap_or(git_directory)
+fn common_directory(git_dir: &[u8]) -> &[u8] {
+    linked_worktree(git_dir).map_or(git_dir, |(repository, _)| repository)
 }
 
 /// Whether a pack is one of a partial clone.
