@@ -208,9 +208,25 @@ impl Recording {
                 None => Classification::Record(name),
             };
         }
+        self.follow_git_file(&path, stat);
         match self.policy.exclusion(&path, stat) {
             Some(exclusion) => Classification::of(exclusion, path),
             None => Classification::Record(self.add_record(path, stat, None)),
+        }
+    }
+
+    /// Leaves out the git directory that a `.git` names which is no directory itself.
+    fn follow_git_file(&mut self, path: &[u8], stat: Option<&FileStat>) {
+        if path.ends_with(b"/.git") && stat.is_some_and(|stat| !resolve::is_directory(stat)) {
+            self.repositories.observe(path);
+            self.leave_out_git_dirs();
+        }
+    }
+
+    /// Leaves out what is not changed in the git directories that were found.
+    fn leave_out_git_dirs(&mut self) {
+        for directory in self.repositories.take_git_dirs() {
+            self.policy.add_git_dir(&directory);
         }
     }
 
@@ -220,6 +236,7 @@ impl Recording {
         if let Some(name) = self.ledger.names.find(&path) {
             return Classification::Record(name);
         }
+        self.follow_git_file(&path, stat);
         match self.policy.exclusion(&path, stat) {
             Some(Exclusion::UnlessChanged(rule)) => {
                 Classification::Record(self.add_record(path, stat, Some(rule)))
@@ -242,9 +259,7 @@ impl Recording {
             self.repositories.observe(&path);
             None
         };
-        for directory in self.repositories.take_git_dirs() {
-            self.policy.add_git_dir(&directory);
-        }
+        self.leave_out_git_dirs();
         let (stat, target) = with_target(&path, stat);
         let before = stat.as_ref().map(|stat| self.ledger.inodes.meet(stat));
         let git_epoch = self.repositories.epoch();

@@ -21,8 +21,8 @@ use super::journal::Journal;
 use super::node::RestorePolicy;
 use super::plan::{Action, PlanInput, Step, is_unchanged};
 use super::root::{Dentry, Root};
-use super::targets::is_in_git_directory;
 use crate::fs;
+use crate::git::{below, repository_of};
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
@@ -83,10 +83,13 @@ pub fn kept(
     directories: &BTreeMap<Vec<u8>, Present>,
 ) -> BTreeMap<Vec<u8>, KeptPath> {
     let mut kept: BTreeMap<Vec<u8>, KeptPath> = BTreeMap::new();
+    let of_git = steps.iter().map(|step| &input.files[step.record]).filter(|record| record.is_git_state);
+    let repositories: HashSet<&[u8]> = of_git.map(|record| repository_of(&record.path)).collect();
+    let is_git_state = |path: &[u8]| repositories.iter().any(|repository| below(path, repository).is_some());
     for (path, present) in directories {
         let at = State::Present(Box::new(present.clone()));
         let record = FileRecord {
-            is_git_state: is_in_git_directory(path),
+            is_git_state: is_git_state(path),
             ..FileRecord::new(path, at.clone(), at, Operation::Directory.into())
         };
         kept.insert(path.clone(), KeptPath { record, content: false, promised: None });
@@ -96,7 +99,7 @@ pub fn kept(
         let made = State::Present(Box::new(new_directory()));
         let operations = Operations::from(Operation::Directory).with(Operation::Write);
         let record = FileRecord {
-            is_git_state: is_in_git_directory(&path),
+            is_git_state: is_git_state(&path),
             ..FileRecord::new(&path, absent, made, operations)
         };
         kept.insert(path, KeptPath { record, content: false, promised: None });

@@ -498,3 +498,34 @@ fn head_to_a_branch_that_moved_since_is_a_conflict() {
     place.verb("restore", &["--before"]).expect(0);
     assert_eq!(place.prepare("cd repo; git status -s; git symbolic-ref HEAD"), "refs/heads/trunk\n");
 }
+
+#[test]
+fn directories_of_objects_that_an_undo_makes_stay_with_them() {
+    let place = Place::new();
+    place.prepare(&format!(
+        "mkdir repo; cd repo; {REPOSITORY}; git stash -qu; git init -q --separate-git-dir ../store.git; \
+         head -c 100000 /dev/urandom > large; git add large; git commit -qm large; git branch -M trunk; \
+         git checkout -qb x; echo dropped > dropped; git add dropped; git commit -qm dropped; \
+         git checkout -q trunk; git gc -q --prune=now"
+    ));
+    let drop = "git branch -qD x; git reflog expire --expire=now --all; git gc -q --prune=now";
+    place.record(&format!("cd repo; {drop}"));
+    place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(place.prepare("cd repo; git log -1 --format=%s x"), "dropped\n");
+    place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+    assert_eq!(place.prepare("cd repo; git branch; git fsck --no-dangling --no-progress"), "* trunk\n");
+}
+
+#[test]
+fn git_directory_elsewhere_is_known_by_the_file_that_names_it() {
+    let place = Place::new();
+    place.prepare(&format!("mkdir repo; cd repo; {REPOSITORY}; git init -q --separate-git-dir ../store.git"));
+    // The working tree itself is not used.
+    let snapshot = place.record("git --git-dir=repo/.git branch made");
+    let store = place.path("store.git");
+    let of_store: Vec<_> = snapshot.files().iter().filter(|record| record.path.starts_with(&store)).collect();
+    assert!(of_store.iter().any(|record| record.path.ends_with(b"refs/heads/made")));
+    assert!(of_store.iter().all(|record| record.is_git_state));
+    place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(place.prepare("git --git-dir=repo/.git for-each-ref refs/heads/made"), "");
+}
