@@ -6,6 +6,7 @@
 //! new nodes, `rescue.rs` has kept what is overwritten.
 
 mod attributes;
+mod files;
 mod nodes;
 mod write;
 
@@ -14,6 +15,7 @@ use std::io;
 
 use rustix::fs::Mode;
 
+use self::files::NewFile;
 use super::access::TemporaryAccess;
 use super::disk::Unsynced;
 use super::error::{Error, failed, failed_at};
@@ -29,7 +31,7 @@ use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentSource, Contents, locate};
 use crate::snapshot::{FileRecord, FileType, Present};
 
-/// How many new files are flushed to the disk together.
+/// How many new files are made and flushed to the disk together.
 const BATCH: usize = 4096;
 /// How many bytes they may have.
 const BATCH_BYTES: u64 = 1 << 30;
@@ -82,10 +84,13 @@ pub fn apply(
         access,
         done,
         tick,
+        new_files: Vec::new(),
+        new_bytes: 0,
         prepared: VecDeque::new(),
-        prepared_bytes: 0,
         waiting: BTreeMap::new(),
-        unsynced: Unsynced::default(),
+        unsynced: Unsynced::of(
+            context.plan.steps.iter().filter(|step| matches!(step.action, Action::File { .. })).count(),
+        ),
         own_changes: HashSet::new(),
     };
     applier.make()?;
@@ -106,8 +111,10 @@ struct Applier<'a, 'b, 'l> {
     access: &'b mut TemporaryAccess<'l>,
     done: &'b mut Applied,
     tick: Tick<'a>,
+    /// Regular files that are still to be made.
+    new_files: Vec<NewFile>,
+    new_bytes: u64,
     prepared: VecDeque<PreparedNode>,
-    prepared_bytes: u64,
     /// What takes the place of a directory; it is made before anything in that directory is removed.
     waiting: BTreeMap<usize, PreparedNode>,
     unsynced: Unsynced,
@@ -173,18 +180,18 @@ impl Applier<'_, '_, '_> {
         // Before another name of the same file is written in place.
         for step in &context.plan.steps {
             if step.action == (Action::File { in_place: false, own_content: true }) {
-                let prepared = self.new_file(step.record, true)?;
-                self.enqueue(prepared, self.waits(step.record))?;
+                let waits = self.waits(step.record);
+                self.add_file(NewFile { record: step.record, own_content: true, waits })?;
             }
         }
+        self.make_files()?;
         for step in &context.plan.steps {
             let waits = self.waits(step.record);
             match &step.action {
                 Action::File { in_place: true, .. } => self.write_in_place(step.record)?,
                 Action::File { own_content: true, .. } => {}
                 Action::File { own_content: false, .. } => {
-                    let prepared = self.new_file(step.record, false)?;
-                    self.enqueue(prepared, waits)?;
+                    self.add_file(NewFile { record: step.record, own_content: false, waits })?;
                 }
                 Action::Node
                     if self.is_wanted_directory(step.record) && self.inspected(step.record).is_none() =>
@@ -197,7 +204,7 @@ impl Applier<'_, '_, '_> {
                         // The next step may be in it.
                         self.put(prepared)?;
                     } else {
-                        self.enqueue(prepared, waits)?;
+                        self.enqueue(prepared, waits);
                     }
                 }
                 Action::Attributes(_) | Action::HardLink { .. } | Action::Remove => {}
@@ -239,10 +246,7 @@ impl Applier<'_, '_, '_> {
     }
 
     fn dentry(&self, record: usize) -> Result<Dentry, Error> {
-        let path = self.path(record);
-        // Directories that are missing and recorded were made by steps of their own.
-        let dentry = self.context.root.with_parents(path, Mode::from_raw_mode(0o755), &mut |_| {});
-        dentry.map_err(failed_at("open the directory of", path))
+        dentry(self.context.root, self.path(record))
     }
 
     fn changed_meanwhile(&self, record: usize) -> Error {
@@ -305,6 +309,13 @@ impl Applier<'_, '_, '_> {
         }
         Ok(())
     }
+}
+
+/// The dentry of the path of a record.
+fn dentry(root: &Root, path: &[u8]) -> Result<Dentry, Error> {
+    // Directories that are missing and recorded were made by steps of their own.
+    let dentry = root.with_parents(path, Mode::from_raw_mode(0o755), &mut |_| {});
+    dentry.map_err(failed_at("open the directory of", path))
 }
 
 /// The record that has the content of the file of record `index`: its own, or that of another name of the

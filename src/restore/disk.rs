@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
@@ -84,36 +85,37 @@ pub fn lock_exclusively(file: &File, tries: u32) -> bool {
     })
 }
 
-/// What is still to be flushed to the disk: few files one by one, of many files each filesystem once.
-#[derive(Debug, Default)]
+/// New files that have to reach the disk: few are flushed one by one, of many each filesystem once.
+#[derive(Debug)]
 pub struct Unsynced {
-    few: Vec<File>,
-    many: BTreeMap<u64, File>,
-    count: usize,
+    are_few: bool,
+    /// A file on each filesystem that is still to be flushed, by its device number.
+    filesystems: Mutex<BTreeMap<u64, File>>,
 }
 
 /// As many files are flushed one by one; each costs a commit of the filesystem's journal.
 const FEW: usize = 64;
 
 impl Unsynced {
-    /// Adds a file or directory.
-    pub fn add(&mut self, file: File) -> io::Result<()> {
-        self.count += 1;
-        if self.count <= FEW {
-            self.few.push(file);
-            return Ok(());
+    /// For `count` files.
+    pub fn of(count: usize) -> Unsynced {
+        Unsynced { are_few: count <= FEW, filesystems: Mutex::default() }
+    }
+
+    /// Adds a file; one of few is flushed at once.
+    pub fn add(&self, file: File) -> io::Result<()> {
+        if self.are_few {
+            return sync(rustix::fs::fsync(file));
         }
-        for file in self.few.drain(..).chain([file]) {
-            self.many.entry(file.metadata()?.dev()).or_insert(file);
-        }
+        let device = file.metadata()?.dev();
+        self.filesystems.lock().unwrap_or_else(PoisonError::into_inner).entry(device).or_insert(file);
         Ok(())
     }
 
     /// Flushes everything that was added.
     pub fn flush(&mut self) -> io::Result<()> {
-        let Unsynced { few, many, .. } = std::mem::take(self);
-        few.iter().try_for_each(|file| sync(rustix::fs::fsync(file)))?;
-        many.values().try_for_each(|file| sync(rustix::fs::syncfs(file)))
+        let filesystems = self.filesystems.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(filesystems).values().try_for_each(|file| sync(rustix::fs::syncfs(file)))
     }
 }
 
@@ -142,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_files_are_kept_open_to_be_flushed_and_of_many_one_a_filesystem() {
-        for (count, few, many) in [(1, 1, 0), (FEW, FEW, 0), (FEW + 1, 0, 1), (1000, 0, 1)] {
-            let mut unsynced = Unsynced::default();
+    fn few_files_are_flushed_at_once_and_of_many_each_filesystem() {
+        for (count, left) in [(1, 0), (FEW, 0), (FEW + 1, 1), (1000, 1)] {
+            let mut unsynced = Unsynced::of(count);
             (0..count).for_each(|_| unsynced.add(tempfile::tempfile().unwrap()).unwrap());
-            assert_eq!((unsynced.few.len(), unsynced.many.len()), (few, many));
+            assert_eq!(unsynced.filesystems.lock().unwrap().len(), left);
             unsynced.flush().unwrap();
-            assert_eq!(unsynced.count, 0);
+            assert!(unsynced.filesystems.lock().unwrap().is_empty());
         }
     }
 }

@@ -238,11 +238,19 @@ pub fn new_node(dentry: &Dentry, wanted: &Present) -> io::Result<()> {
     Ok(())
 }
 
-/// What a new file inherits from its directory and does not have in its record: default access control
-/// lists.
-pub fn inherited_lists(dentry: &Dentry, wanted: &Present) -> io::Result<XattrChanges> {
-    let names = live::xattrs(&dentry.proc_path())?.into_keys();
-    let is_list = |name: &Vec<u8>| name.starts_with(b"system.posix_acl_");
-    let foreign = names.filter(|name| is_list(name) && !wanted.xattrs.contains_key(name));
-    Ok(foreign.map(|name| (name, None)).collect())
+/// All attributes that make the new node at `dentry` what `wanted` is: without the access control lists that it
+/// inherited from its directory.
+pub fn attributes_of_new(
+    wanted: &Present,
+    policy: &RestorePolicy,
+    dentry: &Dentry,
+) -> io::Result<AttributeChanges> {
+    let mut attributes = AttributeChanges::all(wanted, policy);
+    if policy.ownership && wanted.file_type != FileType::Symlink {
+        let names = live::xattrs(&dentry.proc_path())?.into_keys();
+        let is_list = |name: &Vec<u8>| name.starts_with(b"system.posix_acl_");
+        let inherited = names.filter(|name| is_list(name) && !wanted.xattrs.contains_key(name));
+        attributes.xattrs.extend(inherited.map(|name| (name, None)));
+    }
+    Ok(attributes)
 }

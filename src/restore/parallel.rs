@@ -4,38 +4,51 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// How many items a thread takes at once: few, since one large file weighs as much as many small ones.
+/// How many items a thread takes at once, where each is little work.
 const BATCH: usize = 16;
+
+/// How many threads work on contents: one of them may wait for the disk, and each has up to a row of the bundle in
+/// memory.
+const CONTENT_THREADS: usize = 3;
 
 /// A function that is called when an item is done, from any thread.
 pub type Tick<'a> = &'a (dyn Fn() + Sync);
 
 /// Calls `work` with each item once, on all processors, and returns the results in the order of the items.
 pub fn map<'a, T: Sync, R: Send>(items: &'a [T], tick: Tick<'_>, work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
-    map_on(usize::MAX, items, tick, work)
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    map_on(processors, BATCH, items, tick, work)
 }
 
-/// The same on at most `threads` processors, where the work takes much memory.
-pub fn map_on<'a, T: Sync, R: Send>(
-    threads: usize,
+/// The same where the work is to read or write contents: a large one weighs as much as many small ones.
+pub fn map_contents<'a, T: Sync, R: Send>(
     items: &'a [T],
     tick: Tick<'_>,
     work: impl Fn(&'a T) -> R + Sync,
 ) -> Vec<R> {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.min(processors).min(items.len().div_ceil(BATCH));
+    map_on(CONTENT_THREADS, 1, items, tick, work)
+}
+
+fn map_on<'a, T: Sync, R: Send>(
+    threads: usize,
+    batch: usize,
+    items: &'a [T],
+    tick: Tick<'_>,
+    work: impl Fn(&'a T) -> R + Sync,
+) -> Vec<R> {
+    let threads = threads.min(items.len().div_ceil(batch));
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let take = || {
         let mut results = Vec::new();
         loop {
-            let start = next.fetch_add(BATCH, Ordering::Relaxed);
-            let Some(batch) =
-                items.get(start..items.len().min(start + BATCH)).filter(|some| !some.is_empty())
+            let start = next.fetch_add(batch, Ordering::Relaxed);
+            let Some(items) =
+                items.get(start..items.len().min(start + batch)).filter(|some| !some.is_empty())
             else {
                 break;
             };
-            for (index, item) in (start..).zip(batch) {
+            for (index, item) in (start..).zip(items) {
                 results.push((index, work(item)));
                 tick();
             }

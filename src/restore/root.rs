@@ -104,8 +104,12 @@ impl Root {
             end += component.len() + 1;
             let down = match rustix::fs::openat(&at, component, DIRECTORY, Mode::empty()) {
                 Err(Errno::NOENT) => {
-                    rustix::fs::mkdirat(&at, component, mode)?;
-                    made(&path[..end]);
+                    match rustix::fs::mkdirat(&at, component, mode) {
+                        Ok(()) => made(&path[..end]),
+                        // By another thread or process.
+                        Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
                     rustix::fs::openat(&at, component, DIRECTORY, Mode::empty())?
                 }
                 other => other?,

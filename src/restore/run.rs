@@ -31,9 +31,6 @@ use crate::snapshot::layout::MANIFEST;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 
-/// How many contents are in memory at once, each with up to a row of the bundle.
-const CONTENT_THREADS: usize = 4;
-
 /// How often a locked snapshot is tried.
 const LOCK_TRIES: u32 = 50;
 
@@ -315,9 +312,8 @@ fn check_contents(
         .map(|step| apply::source(input, step.record))
         .collect();
     progress.start("check", needed.len());
-    let checked = parallel::map_on(CONTENT_THREADS, &needed, &|| progress.tick(), |record| {
-        contents.prove(record, input.wanted)
-    });
+    let checked =
+        parallel::map_contents(&needed, &|| progress.tick(), |record| contents.prove(record, input.wanted));
     progress.end();
     let mut unavailable = Vec::new();
     for (record, checked) in needed.into_iter().zip(checked) {

@@ -12,20 +12,14 @@ use crate::restore::node::{self, AttributeChanges, Shortfall, XattrChanges};
 use crate::restore::plan::{Action, Step, touched};
 use crate::restore::root::{Dentry, Handle};
 use crate::restore::targets::opposite;
-use crate::snapshot::FileType;
 use crate::snapshot::compare::state;
 
 impl Applier<'_, '_, '_> {
     /// Gives a new node all attributes of the wanted state.
     pub(super) fn give_all(&mut self, record: usize, at: &Dentry, handle: &Handle) -> Result<(), Error> {
-        let policy = self.context.input.policy;
         let Some(wanted) = self.wanted(record) else { return Ok(()) };
-        let mut attributes = AttributeChanges::all(wanted, policy);
-        if policy.ownership && wanted.file_type != FileType::Symlink {
-            let lists = node::inherited_lists(at, wanted)
-                .map_err(failed_at("read the attributes of", self.path(record)));
-            attributes.xattrs.extend(lists?);
-        }
+        let attributes = node::attributes_of_new(wanted, self.context.input.policy, at)
+            .map_err(failed_at("read the attributes of", self.path(record)))?;
         self.give_to(record, &attributes, handle)
     }
 

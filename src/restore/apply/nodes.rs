@@ -1,21 +1,19 @@
 //! New nodes: made under temporary names, put into their places, and what was there removed.
 
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
+use std::io;
 
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::{Applier, BATCH, BATCH_BYTES, PreparedNode, needs_content_of, source};
-use crate::fs;
+use super::files::NewFile;
+use super::{Applier, PreparedNode, needs_content_of};
 use crate::restore::disk::{self, remove_temporary, temporary};
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::journal::JournalRecord;
 use crate::restore::node;
 use crate::restore::plan::LeftReason;
-use crate::restore::root::{Dentry, Handle};
-use crate::snapshot::{self, FileType, live};
+use crate::restore::root::Dentry;
+use crate::snapshot::FileType;
 
 impl Applier<'_, '_, '_> {
     pub(super) fn temporary(&self, dentry: &Dentry) -> Dentry {
@@ -30,17 +28,12 @@ impl Applier<'_, '_, '_> {
     }
 
     /// Queues a new node to be put into its place, or to wait until the directory there is empty.
-    pub(super) fn enqueue(&mut self, prepared: PreparedNode, waits: bool) -> Result<(), Error> {
+    pub(super) fn enqueue(&mut self, prepared: PreparedNode, waits: bool) {
         if waits {
             self.waiting.insert(prepared.record, prepared);
-            return Ok(());
+        } else {
+            self.prepared.push_back(prepared);
         }
-        self.prepared_bytes += self.wanted(prepared.record).map_or(0, |wanted| wanted.size);
-        self.prepared.push_back(prepared);
-        if self.prepared.len() >= BATCH || self.prepared_bytes >= BATCH_BYTES {
-            self.place_prepared()?;
-        }
-        Ok(())
     }
 
     /// Removes the node with the temporary name, if it is still the one that was made.
@@ -53,53 +46,10 @@ impl Applier<'_, '_, '_> {
         }
     }
 
-    /// Makes a regular file under its temporary name, with content and attributes.
-    pub(super) fn new_file(&mut self, record: usize, own_content: bool) -> Result<PreparedNode, Error> {
-        let (dentry, temporary) = self.dentries(record)?;
-        let path = self.path(record);
-        self.log(&JournalRecord::Temporary { path: path.to_vec() })?;
-        let mut file = node::new_file(&temporary).map_err(failed_at("create a file beside", path))?;
-        let written = if own_content {
-            let copied = fs::open_regular(&dentry.proc_path()).and_then(|from| {
-                let size = from.metadata()?.len();
-                live::copy_keeping_holes(&from, &file, size)
-            });
-            copied.map(drop).map_err(failed_at("copy", path))
-        } else {
-            self.write_content(record, &mut file)
-        };
-        let handle = Handle::new(OwnedFd::from(file)).map_err(failed_at("stat", self.path(record)))?;
-        let prepared = PreparedNode { record, inode: handle.inode() };
-        let given = written.and_then(|()| self.give_all(record, &temporary, &handle));
-        let kept = given.and_then(|()| {
-            self.unsynced.add(File::from(handle.into_fd())).map_err(failed_at("stat", self.path(record)))
-        });
-        kept.inspect_err(|_| self.discard(prepared))?;
-        Ok(prepared)
-    }
-
-    pub(super) fn write_content(&self, record: usize, file: &mut File) -> Result<(), Error> {
-        let input = self.context.input;
-        if self.wanted(record).is_none_or(|wanted| wanted.size == 0) {
-            return Ok(());
-        }
-        if let Some(content) = input.replaced.get(&record) {
-            return file.write_all(content).map_err(failed_at("write", self.path(record)));
-        }
-        let source = source(input, record);
-        let path = self.path(record);
-        let written = self.context.contents.copy_to_file(source, input.wanted, file);
-        written.map_err(|error| match error {
-            snapshot::Error::Sink(error) => failed_at("write", path)(error),
-            error => failed_at("get the content of", path)(io::Error::other(error)),
-        })?;
-        file.flush().map_err(failed_at("write", path))
-    }
-
-    /// Flushes the prepared files to the disk and puts them into their places.
+    /// Makes the queued files, flushes them to the disk, and puts all that is prepared into its place.
     pub(super) fn place_prepared(&mut self) -> Result<(), Error> {
+        self.make_files()?;
         self.unsynced.flush().map_err(failed("sync new files"))?;
-        self.prepared_bytes = 0;
         while let Some(prepared) = self.prepared.pop_front() {
             self.put(prepared)?;
         }
@@ -266,19 +216,18 @@ impl Applier<'_, '_, '_> {
         let flags = AtFlags::empty();
         let made =
             rustix::fs::linkat(leader.parent(), leader.name(), temporary.parent(), temporary.name(), flags);
-        let prepared = match made {
+        match made {
             Ok(()) => {
                 let handle = self.handle(record, &temporary)?;
-                return self.put(PreparedNode { record, inode: handle.inode() });
+                self.put(PreparedNode { record, inode: handle.inode() })
             }
             // Another filesystem by now, too many hard links, or not permitted: a file of its own has the
             // same content.
             Err(Errno::XDEV | Errno::MLINK | Errno::PERM) => {
                 let own_content = !needs_content_of(self.context.input, record);
-                self.new_file(record, own_content)?
+                self.add_file(NewFile { record, own_content, waits: false })
             }
-            Err(error) => return Err(failed_at("make a hard link at", path)(error.into())),
-        };
-        self.enqueue(prepared, false)
+            Err(error) => Err(failed_at("make a hard link at", path)(error.into())),
+        }
     }
 }

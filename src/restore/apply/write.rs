@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Applier;
+use super::files::write_content;
 use crate::restore::disk::stage_name;
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::in_place;
@@ -67,7 +68,7 @@ impl Applier<'_, '_, '_> {
             Ok(File::from(rustix::fs::open(name, flags, Mode::RUSR | Mode::WUSR)?))
         });
         let mut file = staged.map_err(failed_at("stage the content of", path))?;
-        self.write_content(record, &mut file)?;
+        write_content(self.context.input, self.context.contents, record, &mut file)?;
         file.sync_all().map_err(failed_at("stage the content of", path))?;
         Ok(file)
     }

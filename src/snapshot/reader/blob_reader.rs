@@ -5,9 +5,10 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use parquet::basic::Type;
@@ -30,8 +31,13 @@ const MAX_PAGE: u64 = 64 << 20;
 const BATCH: usize = 1024;
 /// How many decoded windows are kept, and how many readers that can continue behind one.
 const KEPT_WINDOWS: usize = 4;
-/// The most bytes of a window that is kept.
+/// The most bytes of all windows that are kept, and of one.
 const KEPT_BYTES: usize = 2 * CHUNK;
+/// How many groups are decoded at once, at most: each takes twice its size in memory.
+const DECODERS: usize = 2;
+/// How long a file must have been unchanged before its change time tells a later change: it is that of the kernel's
+/// last tick (CONFIG_HZ is 100 or more).
+const TICK: Duration = Duration::from_millis(50);
 
 /// The parquet file with an index of the keys that the manifest names.
 #[derive(Debug)]
@@ -42,6 +48,8 @@ pub struct BlobReader {
     /// What was decoded last: after one small content its neighbours are often read, and a page is
     /// decompressed as a whole in any case.
     decoded: Mutex<DecodedRows>,
+    /// One is taken while a group is decoded, by its number: a thread that wants its neighbour waits for that.
+    decoders: [Mutex<()>; DECODERS],
 }
 
 /// The latest first.
@@ -80,6 +88,15 @@ struct Blob {
     sparse: bool,
     first: Option<RowLocation>,
     more: Vec<RowLocation>,
+    /// The digest that the content was found to have, and the version of the file in which.
+    proven: OnceLock<(Digest, FileVersion)>,
+}
+
+/// What changes with each write to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileVersion {
+    size: u64,
+    changed: (i64, i64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -117,11 +134,13 @@ impl BlobReader {
             let blobs = wanted
                 .into_iter()
                 .map(|(key, Wanted { size, sparse })| {
-                    (key, Blob { size, sparse, first: None, more: Vec::new() })
+                    let (first, more, proven) = (None, Vec::new(), OnceLock::new());
+                    (key, Blob { size, sparse, first, more, proven })
                 })
                 .collect();
             let file = Arc::new(BlobFile { pages: true, ..source });
-            let mut content = BlobReader { file, metadata, blobs, decoded: Mutex::default() };
+            let (decoded, decoders) = (Mutex::default(), Default::default());
+            let mut content = BlobReader { file, metadata, blobs, decoded, decoders };
             content.check_shape()?;
             for group in 0..content.metadata.num_row_groups() {
                 content.index(group)?;
@@ -132,10 +151,16 @@ impl BlobReader {
     }
 
     /// Writes the content of `key` to `sink`, a gap between the rows of a sparse one as a hole.
+    ///
+    /// It is hashed the first time, and again only if the file was changed since.
     pub fn read(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
         let blob = self.blobs.get(key).ok_or_else(|| missing(key))?;
         let broken = |why: &str| corrupt(format!("the content of {} {why}", printable(key.as_bytes())));
-        let mut hasher = expected.map(|expected| ContentHasher::like(expected, blob.size));
+        let version = self.file.version()?;
+        let is_proven =
+            |expected: &Digest| blob.proven.get().is_some_and(|proven| *proven == (*expected, version));
+        let unproven = expected.filter(|expected| !is_proven(expected));
+        let mut hasher = unproven.map(|expected| ContentHasher::like(expected, blob.size));
         let mut position = 0;
         let mut rows = blob.rows().peekable();
         while let Some(row) = rows.next() {
@@ -153,12 +178,22 @@ impl BlobReader {
             }
             sink.data(bytes.data()).map_err(Error::Sink)?;
         }
-        match (hasher.map(ContentHasher::finish), expected) {
-            (Some(digest), Some(expected)) if digest != *expected => {
-                Err(broken("does not have the digest that the manifest says"))
+        let is_same_version = self.file.version()? == version;
+        match hasher.map(ContentHasher::finish) {
+            Some(digest) if Some(&digest) != expected => {
+                return Err(broken("does not have the digest that the manifest says"));
             }
-            _ => Ok(blob.size),
+            Some(digest) if is_same_version && version.is_settled() => {
+                // Another thread may have been quicker.
+                let _ = blob.proven.set((digest, version));
+            }
+            Some(_) => {}
+            None if expected.is_some() && !is_same_version => {
+                return Err(broken("was changed while it was read"));
+            }
+            None => {}
         }
+        Ok(blob.size)
     }
 
     /// How many bytes of pages were asked for so far, and how many pages of contents have.
@@ -166,6 +201,12 @@ impl BlobReader {
     pub fn asked(&self) -> (u64, u64) {
         let contents = self.metadata.row_groups().iter().map(|group| group.column(2).byte_range().1);
         (self.file.asked.load(std::sync::atomic::Ordering::Relaxed), contents.sum())
+    }
+
+    /// Whether the content of `key` was found to have its digest, in the file as it is.
+    #[cfg(test)]
+    pub fn is_proven(&self, key: &str) -> bool {
+        self.blobs[key].proven.get().is_some_and(|(_, version)| *version == self.file.version().unwrap())
     }
 
     fn check_shape(&self) -> Result<(), Error> {
@@ -267,6 +308,8 @@ impl BlobReader {
     /// The content of one row.
     fn row(&self, row: RowLocation) -> Result<ByteArray, Error> {
         let index = row.row as usize;
+        let decoder = &self.decoders[row.group as usize % DECODERS];
+        let _decoder = decoder.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         let (window, cursor) = {
             let mut decoded = lock();
@@ -297,7 +340,7 @@ impl BlobReader {
         }
         if window.contents.len() > 1 {
             decoded.windows.insert(0, window);
-            decoded.windows.truncate(KEPT_WINDOWS);
+            decoded.forget_windows();
         }
         content
     }
@@ -324,6 +367,31 @@ impl BlobReader {
         }
         cursor.next = first + contents.len();
         Ok(Window { group: cursor.group, first, contents: contents.into() })
+    }
+}
+
+impl DecodedRows {
+    /// Forgets the oldest windows that are too many or too large together.
+    fn forget_windows(&mut self) {
+        let mut bytes = 0;
+        let kept = self.windows.iter().take(KEPT_WINDOWS).take_while(|window| {
+            bytes += window.contents.iter().map(ByteArray::len).sum::<usize>();
+            bytes <= KEPT_BYTES
+        });
+        let kept = kept.count();
+        self.windows.truncate(kept);
+    }
+}
+
+impl FileVersion {
+    /// Whether a write from now on makes another version.
+    fn is_settled(self) -> bool {
+        let (seconds, nanoseconds) = self.changed;
+        let since_epoch = u64::try_from(seconds).ok().zip(u32::try_from(nanoseconds).ok());
+        let at = since_epoch.map(|(seconds, nanoseconds)| UNIX_EPOCH + Duration::new(seconds, nanoseconds));
+        let age = at.and_then(|at| SystemTime::now().duration_since(at).ok());
+        // A filesystem may keep whole seconds only.
+        nanoseconds != 0 && age.is_some_and(|age| age > TICK)
     }
 }
 
@@ -433,6 +501,13 @@ impl Read for Tail {
         self.checked = true;
         self.position += read as u64;
         Ok(read)
+    }
+}
+
+impl BlobFile {
+    fn version(&self) -> Result<FileVersion, Error> {
+        let stat = self.file.metadata().map_err(Error::io("stat", "blobs.parquet"))?;
+        Ok(FileVersion { size: stat.len(), changed: (stat.ctime(), stat.ctime_nsec()) })
     }
 }
 

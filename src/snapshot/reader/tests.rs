@@ -587,6 +587,27 @@ fn rows_need_not_follow_each_other() {
 }
 
 #[test]
+fn content_is_hashed_again_if_the_file_was_changed_since() {
+    let dir = one_blob(11);
+    let (content, digest) = (b"abcdefghijk", Digest::of(b"abcdefghijk"));
+    write_rows(dir.path(), &[("k", 0, content)]);
+    let snapshot = Snapshot::open(dir.path()).unwrap();
+    let blobs = snapshot.blobs.as_ref().unwrap();
+    // Not as long as a change would leave the same change time.
+    while !blobs.is_proven("k") {
+        snapshot.read_blob("k", Some(&digest), &mut io::sink()).unwrap();
+    }
+    snapshot.read_blob("k", Some(&digest), &mut io::sink()).unwrap();
+    let path = dir.path().join(BLOBS);
+    let at = fs::read(&path).unwrap().windows(11).position(|window| window == content).unwrap();
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"X", at as u64).unwrap();
+    file.set_modified(modified).unwrap();
+    assert!(corrupt_message(snapshot.read_blob("k", Some(&digest), &mut io::sink())).contains("digest"));
+}
+
+#[test]
 fn content_of_another_length_is_corrupt_before_it_is_written() {
     for content in [b"ab".as_slice(), b"abcd", b""] {
         let dir = one_blob(3);
