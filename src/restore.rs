@@ -6,6 +6,7 @@
 //!
 //! - [`run`]: a restore in place; [`request`] and [`outcome`]: what goes into it and what comes of it.
 //! - [`targets`], [`inspect`], [`plan`]: which paths, what is there now, what becomes of them.
+//! - `since.rs`: what has happened to a path since, for those that are conflicts.
 //! - [`git`]: Git's state, of each repository whole or not at all.
 //! - [`apply`]: carries the plan out; [`node`], [`access`], [`disk`], [`times`] for its steps.
 //! - [`rescue`], [`rescue_directory`], [`journal`]: what makes it possible to undo or complete it.
@@ -37,6 +38,7 @@ pub mod rescue_directory;
 pub mod root;
 pub mod run;
 pub mod settle;
+mod since;
 pub mod targets;
 pub mod times;
 

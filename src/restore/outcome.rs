@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use super::node::Shortfall;
 use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan};
+use super::since::Since;
 use crate::snapshot::source::Unavailable;
-use crate::snapshot::{FileType, Present, printable};
 
 /// What becomes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,8 @@ impl PathChange {
 pub struct RestoreOutcome {
     /// The changes that are to be made or were made, sorted by path.
     pub changes: Vec<(Vec<u8>, PathChange)>,
-    /// Targets in neither of their recorded states, with what is there, and known conflicts, with the reason.
+    /// Targets in neither of their recorded states, with what has happened to them, and known conflicts, with the
+    /// reason.
     pub conflicts: Vec<(Vec<u8>, String)>,
     /// Those of them that are Git's state.
     pub git_conflicts: BTreeSet<Vec<u8>>,
@@ -86,6 +87,7 @@ pub fn outcome(
     input: &PlanInput,
     plan: &RestorePlan,
     unavailable: Vec<(Vec<u8>, Unavailable)>,
+    since: &Since,
 ) -> RestoreOutcome {
     let inspected =
         |index: usize| input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
@@ -108,7 +110,7 @@ pub fn outcome(
             .iter()
             .map(|step| (path(step.record), change(step.record, &step.action)))
             .collect(),
-        conflicts: conflicts(input, plan.conflicts.iter().copied()),
+        conflicts: conflicts(input, plan.conflicts.iter().copied(), since),
         git_conflicts: plan
             .conflicts
             .iter()
@@ -125,27 +127,18 @@ pub fn outcome(
     }
 }
 
-/// The paths of the records `indices`, which are conflicts, each with what is there or who changed it.
-pub fn conflicts(input: &PlanInput, indices: impl Iterator<Item = usize>) -> Vec<(Vec<u8>, String)> {
+/// The paths of the records `indices`, which are conflicts, each with what has happened to it or who changed it.
+pub fn conflicts(
+    input: &PlanInput,
+    indices: impl Iterator<Item = usize>,
+    since: &Since,
+) -> Vec<(Vec<u8>, String)> {
     let reason = |index: usize| {
         let path = &input.files[index].path;
         let found = input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
-        let live = found.and_then(|inspection| inspection.live.as_ref());
         let why = input.hard_conflicts.get(path).or(input.known_conflicts.get(path)).cloned();
         let note = || found.and_then(|inspection| inspection.note.clone());
-        let now = || live.map_or_else(|| "nothing is there now".to_owned(), describe);
-        (path.clone(), why.or_else(note).unwrap_or_else(now))
+        (path.clone(), why.or_else(note).unwrap_or_else(|| since.happened(input, index)))
     };
     indices.map(reason).collect()
-}
-
-/// What is there, in a few words.
-fn describe(live: &Present) -> String {
-    let name = live.file_type.name().replace('_', " ");
-    let bits = live.mode & 0o7777;
-    match (&live.target, live.file_type) {
-        (Some(target), _) => format!("a symlink to {} is there now", printable(target)),
-        (_, FileType::File) => format!("a file of {} bytes with mode {bits:04o} is there now", live.size),
-        _ => format!("a {name} with mode {bits:04o} is there now"),
-    }
 }

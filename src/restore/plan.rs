@@ -149,7 +149,7 @@ pub enum LeftReason {
     #[error("from another machine or user, nothing is taken that could make Git run programs")]
     GitProgram,
     /// It is in neither of its recorded states, and such paths are to be skipped.
-    #[error("it has changed since: {0}")]
+    #[error("{0}")]
     Conflict(String),
     /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]

@@ -24,6 +24,7 @@ use super::request::{RestoreProgress, RestoreRequest};
 use super::rescue::{self, KeptPath};
 use super::rescue_directory;
 use super::root::Root;
+use super::since::Since;
 use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
@@ -77,7 +78,8 @@ pub fn run(
     };
     let mut refinement = refine(&locks, &mut inspections);
     let mut files = refined(records, request.wanted, &inspections, &refinement);
-    let common = CommonInput { request, hard_links, begun: &begun };
+    let since = Since::new(&root);
+    let common = CommonInput { request, hard_links, begun: &begun, since: &since };
     let mut decision = decide(&common, &files, &inspections, &refinement, targets.clone());
     let input = common.input(&files, &inspections, &refinement, &decision.targets);
     if !request.dry_run && decision.plan.obstacles.is_empty() && !decision.plan.has_blocking_conflicts(&input)
@@ -98,7 +100,7 @@ pub fn run(
     let input = common.input(&files, &inspections, &refinement, &targets);
     plan.left.extend(unchosen.into_iter().chain(left));
     plan.left.sort_by(|one, other| one.0.cmp(&other.0));
-    let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents));
+    let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents), &since);
     outcome.is_refused =
         outcome.has_blocking_conflicts || !plan.obstacles.is_empty() || !outcome.unavailable.is_empty();
     if request.dry_run || outcome.is_refused {
@@ -178,6 +180,7 @@ struct CommonInput<'a> {
     request: &'a RestoreRequest<'a>,
     hard_links: [&'a HardLinks; 2],
     begun: &'a BTreeSet<Vec<u8>>,
+    since: &'a Since<'a>,
 }
 
 impl<'a> CommonInput<'a> {
@@ -231,11 +234,11 @@ fn decide(
         let in_order = plan.conflicts.iter().copied().filter(|index| skipped.contains(index));
         let (of_git, of_files): (Vec<_>, Vec<_>) =
             in_order.partition(|index: &usize| files[*index].is_git_state);
-        let held = git::held_back(&input, &plan, &conflicts(&input, of_git.into_iter()));
+        let held = git::held_back(&input, &plan, &conflicts(&input, of_git.into_iter(), common.since));
         if skipped.is_empty() && held.is_empty() {
             return Decision { targets, plan, left };
         }
-        let of_files = conflicts(&input, of_files.into_iter());
+        let of_files = conflicts(&input, of_files.into_iter(), common.since);
         left.extend(of_files.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));
         // What is left out is as if it had not been chosen.
         let is_held = |record: &FileRecord| {

@@ -301,7 +301,7 @@ fn what_one_command_left_unread_is_known_by_the_next() {
     // By hand, of the same size: the newest command has not read it.
     place.write("g", "9222");
     let refused = verb(&place, &["undo", "-n", "3"]).expect(1);
-    assert!(refused.stderr.contains("/g: a file of 4 bytes"), "{refused:?}");
+    assert!(refused.stderr.contains("/g: edited since: a file of 4 bytes"), "{refused:?}");
     assert_eq!(fs::read_to_string(place.at("g")).unwrap(), "9222");
 }
 
@@ -417,7 +417,7 @@ fn conflicts_are_skipped_and_paths_excluded_if_that_is_wanted() {
     assert!(refused.stderr.contains("--skip-conflicts leaves them"), "{refused:?}");
     let said =
         verb(&place, &["undo", "--skip-conflicts", "--exclude", "*.log", "--exclude", "d/de*/"]).expect(1);
-    assert!(said.stdout.contains("d/f: it has changed since: a file of 7 bytes"), "{said:?}");
+    assert!(said.stdout.contains("d/f: edited since: a file of 7 bytes"), "{said:?}");
     assert_eq!([text("d/f"), text("made/x")], ["by hand", "by hand"]);
     assert_eq!([text("d/deep/g"), text("h.log")], ["1\n", "1\n"]);
     assert!(!place.at("made/y").exists());

@@ -101,7 +101,7 @@ fn edit_during_staging_is_a_conflict() {
     assert!(edited && status != Some(0), "{status:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "my own work");
     let run = place.verb("restore", &["--before"]).expect(1);
-    assert!(run.stderr.contains("/work/file: a file of 11 bytes"), "{run:#?}");
+    assert!(run.stderr.contains("/work/file: edited since: a file of 11 bytes"), "{run:#?}");
 }
 
 /// A tree of an ordinary user with a directory that may not be entered.

@@ -390,7 +390,7 @@ fn planted_rescue_is_not_trusted() {
         records(writer, &tree, &tree, |other| other == path)
     });
     let run = place.verb("restore", &["--before"]).expect(1);
-    assert!(run.stderr.contains("dir/edited: a file of 4 bytes"), "{}", run.stderr);
+    assert!(run.stderr.contains("dir/edited: edited since: a file of 4 bytes"), "{}", run.stderr);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn edit_in_place_after_a_killed_restore_is_a_conflict() {
         kill_before_changes(&place, &["--before"]);
         overwrite(&place.at(name), b"my own work");
         let run = place.verb("restore", &["--before"]).expect(1);
-        assert!(run.stderr.contains(&format!("/work/{name}: a file of 11 bytes")), "{run:#?}");
+        assert!(run.stderr.contains(&format!("/work/{name}: edited since: a file of 11 bytes")), "{run:#?}");
         place.verb("restore", &["--before", "--dry-run"]).expect(1);
         assert_eq!(fs::read_to_string(place.at(name)).unwrap(), "my own work");
 
@@ -142,7 +142,7 @@ fn edit_of_a_half_written_file_is_a_conflict() {
     let (place, _, _) = torn(2, 20_000, 20_000);
     overwrite(&place.at("one"), b"mine");
     let run = place.verb("restore", &["--before"]).expect(1);
-    assert!(run.stderr.contains("/work/one: a file of 20000 bytes"), "{run:#?}");
+    assert!(run.stderr.contains("/work/one: edited since: a file of 20000 bytes"), "{run:#?}");
     assert!(fs::read(place.at("two")).unwrap().starts_with(b"mine"));
 }
 
