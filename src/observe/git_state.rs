@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use gix::ObjectId;
 use rustix::fs::MemfdFlags;
 
-use super::capture::{Capture, Held, SMALL, Source, Threat, Ticket};
+use super::capture::{Capture, Captured, SMALL, Source, Threat, Ticket};
 use super::finish::after::After;
 use super::finish::put;
 use super::ledger::ids::NameId;
@@ -70,10 +70,10 @@ impl ExtractedObject {
 struct MadePackFile {
     path: Vec<u8>,
     stat: Stat,
-    held: Held,
+    captured: Captured,
 }
 
-/// How many files of such packs are held.
+/// How many files of such packs are kept open.
 const MADE_PACK_FILES: usize = 256;
 
 /// The files of one pack.
@@ -106,7 +106,7 @@ impl Recording {
         is_packed
     }
 
-    /// Holds the bytes of a pack that the tree has made and is about to remove, if objects were let go.
+    /// Protects the bytes of a pack that the tree has made and is about to remove, if objects were let go.
     pub fn hold_made_pack(&mut self, path: &[u8], stat: &FileStat) {
         let made = |name: NameId| self.ledger.names.get(name).before.is_none();
         // It may have been renamed since.
@@ -116,9 +116,9 @@ impl Recording {
             && self.git_state.made_packs.len() < MADE_PACK_FILES
         {
             let source = Source { path, identity: (stat.st_dev, stat.st_ino), length: None };
-            let held = self.byte_store.capture.hold(source, Threat::Unlink);
+            let captured = self.byte_store.capture.protect(source, Threat::Unlink);
             let (path, stat) = (path.to_vec(), Stat::from(stat));
-            self.git_state.made_packs.push(MadePackFile { path, stat, held });
+            self.git_state.made_packs.push(MadePackFile { path, stat, captured });
         }
     }
 
@@ -223,11 +223,11 @@ impl Recording {
     fn packs_of_the_tree(&self) -> Vec<(RemovedPack, Stat)> {
         let removed = self.git_state.made_packs.iter().filter_map(|file| {
             let stem = file.path.strip_suffix(b".pack")?;
-            let held = |extension: &[u8]| {
+            let captured = |extension: &[u8]| {
                 let is_it = |file: &&MadePackFile| file.path.strip_suffix(extension) == Some(stem);
-                self.git_state.made_packs.iter().find(is_it).and_then(|file| to_file(&file.held))
+                self.git_state.made_packs.iter().find(is_it).and_then(|file| to_file(&file.captured))
             };
-            Some((open_pack(held)?, file.stat))
+            Some((open_pack(captured)?, file.stat))
         });
         let names = &self.ledger.names;
         let made = names.sorted().into_iter().filter(|name| names.get(*name).before.is_none());
@@ -244,7 +244,7 @@ impl Recording {
     fn open_removed(&self, files: &[(NameId, RemovedPackFile)]) -> Option<RemovedPack> {
         open_pack(|extension| {
             let is_it = |name: &NameId| self.ledger.names.path(*name).ends_with(extension);
-            files.iter().find(|(name, _)| is_it(name)).and_then(|(_, file)| to_file(&file.held))
+            files.iter().find(|(name, _)| is_it(name)).and_then(|(_, file)| to_file(&file.captured))
         })
     }
 
@@ -280,28 +280,28 @@ impl Recording {
         {
             return Ok(());
         }
-        let held = self.loose(pack, id)?;
+        let captured = self.loose(pack, id)?;
         let mut before = Present::of(FileType::File, like);
-        (before.ino, before.nlink, before.size) = (0, 1, held.data_size());
+        (before.ino, before.nlink, before.size) = (0, 1, captured.data_size());
         let processes = by.to_vec();
         let key = blob_key(Side::Before, &path);
-        let admission = self.byte_store.admit(&key, &held);
-        let ticket = self.byte_store.capture.submit(key, held, None, admission, true);
+        let admission = self.byte_store.admit(&key, &captured);
+        let ticket = self.byte_store.capture.submit(key, captured, None, admission, true);
         self.git_state.extracted.insert(path.clone(), ExtractedObject { path, ticket, before, processes });
         Ok(())
     }
 
     /// The bytes of the loose object that has the same content as one of a pack.
-    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> io::Result<Held> {
+    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> io::Result<Captured> {
         let mut file = self.byte_store.capture.unnamed_file()?;
         pack.write_loose(id, &file)?;
         if file.metadata()?.len() > SMALL {
-            return Ok(Held::File(file));
+            return Ok(Captured::File(file));
         }
         let mut bytes = Vec::new();
         file.rewind()?;
         file.read_to_end(&mut bytes)?;
-        Ok(Held::Bytes(bytes))
+        Ok(Captured::Bytes(bytes))
     }
 }
 
@@ -311,14 +311,14 @@ fn open_pack(file: impl Fn(&[u8]) -> Option<File>) -> Option<RemovedPack> {
 }
 
 /// A file with these bytes that has no name.
-fn to_file(held: &Held) -> Option<File> {
-    match held {
-        Held::File(file) => file.try_clone().ok(),
-        Held::Bytes(bytes) => {
+fn to_file(captured: &Captured) -> Option<File> {
+    match captured {
+        Captured::File(file) => file.try_clone().ok(),
+        Captured::Bytes(bytes) => {
             let memory = rustix::fs::memfd_create("pack", MemfdFlags::CLOEXEC).ok()?;
             rustix::io::write(memory.as_fd(), bytes).ok().filter(|written| *written == bytes.len())?;
             Some(memory.into())
         }
-        Held::Omitted(_) => None,
+        Captured::Omitted(_) => None,
     }
 }
