@@ -15,7 +15,7 @@ use super::capture::Captured;
 use super::ledger::ids::{InodeId, ProcessId};
 use crate::snapshot::journal::{Frames, RecordingJournal};
 use crate::snapshot::layout::SnapshotDir;
-use crate::snapshot::{BlobOmitted, FileRecord, ProcessRecord};
+use crate::snapshot::{BlobOmitted, FileRecord, RecordedProcess};
 
 /// Frames that nobody waits for are written after this many bytes.
 const FLUSH_BYTES: usize = 64 << 10;
@@ -127,7 +127,7 @@ impl ChangeJournal {
     }
 
     /// Adds a process that has started or executes another program.
-    pub fn process(&mut self, process: &ProcessRecord) {
+    pub fn process(&mut self, process: &RecordedProcess) {
         self.frames.process(process);
         self.write_beyond(FLUSH_BYTES);
     }

@@ -20,7 +20,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, ProcessRecord};
+use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, RecordedProcess};
 use super::wire::write_manifest;
 
 /// The first bytes of every journal, up to its version.
@@ -106,7 +106,7 @@ pub enum Frame {
     /// What the manifest says apart from its lists, as far as it is known at the start.
     Header(Box<Header>),
     /// A process has started, or executes another program.
-    Process(Box<ProcessRecord>),
+    Process(Box<RecordedProcess>),
     /// A process has ended: its number and its status.
     Ended(u32, i32),
     /// A path may be changed: its before-state, without content, and the inode that it stood for.
@@ -181,7 +181,7 @@ impl Frames {
     }
 
     /// Adds a process as it is now.
-    pub fn process(&mut self, process: &ProcessRecord) {
+    pub fn process(&mut self, process: &RecordedProcess) {
         self.json(kind::PROCESS, &[], process);
     }
 
@@ -571,7 +571,7 @@ mod tests {
         let journal =
             RecordingJournal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
         let mut frames = Frames::default();
-        let process = ProcessRecord {
+        let process = RecordedProcess {
             id: 1,
             pid: 2,
             parent: None,

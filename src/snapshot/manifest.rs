@@ -63,7 +63,7 @@ pub struct Header {
     /// The repositories that were observed.
     pub git_repositories: Vec<GitRepository>,
     /// The processes of the tree, in order of their start.
-    pub processes: Vec<ProcessRecord>,
+    pub processes: Vec<RecordedProcess>,
 }
 
 /// A whole manifest in memory.
@@ -207,7 +207,7 @@ pub struct Exec {
 
 /// A process of the recorded tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessRecord {
+pub struct RecordedProcess {
     /// Its number in this snapshot, from 1.
     pub id: u32,
     /// Its process id while it lived.

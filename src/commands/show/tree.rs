@@ -6,7 +6,7 @@ use anstyle::Style;
 
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{number_of_paths, quoted, shell_line};
-use crate::snapshot::{Exec, ProcessRecord, Snapshot};
+use crate::snapshot::{Exec, RecordedProcess, Snapshot};
 
 /// The most levels that are drawn.
 const DEPTH: usize = 16;
@@ -62,7 +62,7 @@ fn branch(levels: &[bool]) -> String {
 }
 
 fn line(
-    process: &ProcessRecord,
+    process: &RecordedProcess,
     used: usize,
     (digits, branch): (usize, &str),
     in_full: bool,

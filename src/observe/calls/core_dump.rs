@@ -38,7 +38,7 @@ impl Recording {
         // If it has no name in our mount namespace, the dump counts as unexpected.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let classification = self.classify_for_write(path.clone(), stat.as_ref());
-        if let Classification::Record(name) = classification {
+        if let Classification::Recorded(name) = classification {
             self.ask_git(name, &path, stat.as_ref());
         }
         let protected = match &stat {
@@ -47,7 +47,7 @@ impl Recording {
             }
             _ => None,
         };
-        if let Classification::Record(name) = classification {
+        if let Classification::Recorded(name) = classification {
             let process = self.processes.id(caller.tgid);
             self.journal_written(name, process);
         }
@@ -73,7 +73,7 @@ impl Recording {
                     self.protector().keep(protected);
                 }
                 let name = match classification {
-                    Classification::Record(name) => Some(name),
+                    Classification::Recorded(name) => Some(name),
                     Classification::Suppressed(rule, topmost) => {
                         self.policy.suppressed.write(rule, &topmost);
                         None
