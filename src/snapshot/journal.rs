@@ -330,7 +330,7 @@ impl RecordingJournal {
     /// Writes frames by one write(2), behind what is there.
     ///
     /// # Errors
-    /// They, or earlier ones, could not be written. Nothing is written after that: a journal has no gap.
+    /// They, or earlier ones, could not be written. Nothing is written after that: no frame is missing before another.
     pub fn write(&self, frames: &Frames) -> io::Result<()> {
         let mut state = self.lock();
         self.append(&mut state, frames)

@@ -476,7 +476,7 @@ impl Present {
         }
     }
 
-    /// Whether it is a sparse file, whose stored content leaves gaps for its holes.
+    /// Whether it is a sparse file, whose stored content leaves out its holes.
     pub fn is_sparse(&self) -> bool {
         matches!(self.digest, Some(Digest::Sparse(_)))
     }

@@ -162,16 +162,16 @@ impl<'s> PathTable<'s> {
                 let TableLine { size, git, name, notes, long } = line;
                 let git_style =
                     if matches!(*git, "tracked" | "ignored") { style::FAINT } else { style::CHANGED };
-                let gap = if marks > 0 { "  " } else { "" };
+                let separator = if marks > 0 { "  " } else { "" };
                 let git = console.paint(git_style, format_args!("{git:marks$}")).to_string();
-                write!(console, "  {size:>sizes$}{gap}{git}  {name}")?;
+                write!(console, "  {size:>sizes$}{separator}{git}  {name}")?;
                 if !notes.is_empty() {
                     let notes = console.paint(style::FAINT, notes.join(", ")).to_string();
                     write!(console, "  {notes}")?;
                 }
                 writeln!(console)?;
                 if !long.is_empty() {
-                    let indent = sizes + gap.len() + marks + 6;
+                    let indent = sizes + separator.len() + marks + 6;
                     let long = console.paint(style::FAINT, long).to_string();
                     writeln!(console, "{:indent$}{long}", "")?;
                 }

@@ -36,7 +36,7 @@ where
     out.write_all(b"\n")?;
     if document.needs_version_2.get() {
         out.seek(SeekFrom::Start(start + VERSION_AT))?;
-        // An older reader would not know the digest of a sparse file, what the gaps in its rows mean, a record
+        // An older reader would not know the digest of a sparse file, what the holes between its rows mean, a record
         // without states, nor Git's state.
         out.write_all(b"2")?;
         out.seek(SeekFrom::End(0))?;
