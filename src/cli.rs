@@ -155,7 +155,7 @@ pub struct RecordingOptions {
 /// What to do with processes that outlive the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Survivors {
-    /// Wait for the whole tree
+    /// Wait until all have ended
     Wait,
     /// Return when the command ends; the recording goes on until the last process ends
     Background,

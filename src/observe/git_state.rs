@@ -38,7 +38,7 @@ pub struct GitStateChanges {
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
     /// Loose objects that were let go since a pack has them, by the objects directory.
     let_go: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
-    /// The files of packs that the tree has made and removed again: only they may have what was let go.
+    /// The files of packs that the command has made and removed again: only they may have what was let go.
     made_packs: Vec<MadePackFile>,
 }
 
@@ -66,7 +66,7 @@ impl ExtractedObject {
     }
 }
 
-/// A file of a pack that the tree has made and removed.
+/// A file of a pack that the command has made and removed.
 struct MadePackFile {
     path: Vec<u8>,
     stat: Stat,
@@ -106,7 +106,7 @@ impl Recording {
         is_packed
     }
 
-    /// Protects the bytes of a pack that the tree has made and is about to remove, if objects were let go.
+    /// Protects the bytes of a pack that the command has made and is about to remove, if objects were let go.
     pub fn hold_made_pack(&mut self, path: &[u8], stat: &FileStat) {
         let made = |name: NameId| self.ledger.names.get(name).before.is_none();
         // It may have been renamed since.
@@ -219,7 +219,7 @@ impl Recording {
         self.git_state.let_go = let_go;
     }
 
-    /// The packs that the tree has made: those that it has removed, and those that it has renamed or left.
+    /// The packs that the command has made: those that it has removed, and those that it has renamed or left.
     fn packs_of_the_tree(&self) -> Vec<(RemovedPack, Stat)> {
         let removed = self.git_state.made_packs.iter().filter_map(|file| {
             let stem = file.path.strip_suffix(b".pack")?;

@@ -433,7 +433,7 @@ fn check_unchanged(file: &File, before: &Signature, digest: &Digest) -> Result<(
     if (now.size, now.mtime) != (before.size, before.mtime) {
         return Err(Error::Changed);
     }
-    // The change time alone moves at an unlink, a rename or a chmod, too, which the tree may do
+    // The change time alone moves at an unlink, a rename or a chmod, too, which the command may do
     // during the read; but also when a writer resets the modification time. The bytes decide.
     match digest_file_like(file, digest) {
         Ok((again, size)) if again == *digest && size == before.size => Ok(()),

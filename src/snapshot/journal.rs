@@ -1,4 +1,4 @@
-//! The journal of a recording: what the tree is about to change, on file before it does.
+//! The journal of a recording: what the command is about to change, on file before it does.
 //!
 //! Everything that the recorder has learned and not yet committed would be gone with its process. So the
 //! before-state of each path that a call may change is appended to one file before that call continues, with
@@ -47,7 +47,7 @@ pub struct Begin {
     pub front: ProcessMark,
     /// The name of the unfinished `blobs.parquet`, in the same directory.
     pub blobs: String,
-    /// Bytes that the tree destroyed or wrote are stored up to this size.
+    /// Bytes that the command destroyed or wrote are stored up to this size.
     pub max_blob_bytes: Option<u64>,
 }
 

@@ -36,7 +36,7 @@ pub enum Ending {
     Recorded(CommandEnd, RecordingOutcome),
     /// The command has ended; the recording continues without the front.
     Detached(CommandEnd),
-    /// `--timeout` ended the tree.
+    /// `--timeout` ended the process tree.
     TimedOut(RecordingOutcome),
     /// Nothing was run: tracing is impossible.
     Denied(String),
@@ -44,7 +44,7 @@ pub enum Ending {
     Failed(String),
     /// The kernel did not execute the command.
     NotExecuted(i32),
-    /// The tracing process was killed, and the tree with it; with what only a descriptor holds.
+    /// The tracing process was killed, and the process tree with it; with what only a descriptor holds.
     Lost(HashMap<u32, File>),
 }
 

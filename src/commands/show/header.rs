@@ -9,7 +9,7 @@ use super::super::level::what_is_kept;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{quoted, shell_line, shown};
 use super::git::GitChanges;
-use super::tree::{cut, ended};
+use super::processes::{cut, ended};
 use crate::git::below;
 use crate::restore::interrupted;
 use crate::snapshot::{GitRepository, Header, Snapshot, SnapshotKind};
@@ -95,7 +95,7 @@ fn status_style(header: &Header) -> Style {
     if header.exit_status == 0 { Style::new() } else { style::REMOVED }
 }
 
-/// How the command ended, and how long its tree took.
+/// How the command ended, and how long all its processes took.
 fn status(header: &Header) -> String {
     let mut text = ended(header.exit_status, header.exit_signal.as_deref());
     if header.timed_out {
@@ -112,7 +112,7 @@ fn status(header: &Header) -> String {
     text
 }
 
-/// The seconds from the start to the end of the tree, if both are recorded.
+/// The seconds from the start of the command to the end of its last process, if both are recorded.
 pub fn seconds(header: &Header) -> Option<f64> {
     let [start, end] = [&header.started_at, &header.finished_at].map(|time| time.parse::<jiff::Timestamp>());
     let seconds = end.ok()?.duration_since(start.ok()?).as_secs_f64();

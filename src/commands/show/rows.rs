@@ -11,7 +11,7 @@ use super::super::out::{Console, OutputError, style};
 use super::super::paths::{number_of_paths, quoted, shown};
 use super::fold::{FoldedPart, FoldedRow, fold};
 use super::list::{ListedPath, PathGroup, ShownStatus};
-use super::tree::heading;
+use super::processes::heading;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, has_same_content};
 use crate::snapshot::compare::{content_id, state};

@@ -162,7 +162,7 @@ impl RuleId {
 pub struct Ignore {
     /// The rules as written; their index is their id.
     names: Vec<Vec<u8>>,
-    /// A tree of components; the first node is `/`.
+    /// A trie of components; the first node is `/`.
     nodes: Vec<Node>,
     notes: Vec<String>,
 }
