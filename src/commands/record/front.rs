@@ -190,7 +190,7 @@ impl<'m> Front<'m> {
             let has_group = self.witness.has_received(signal);
             if self.ended.is_none() {
                 let is_forwarded = match (is_from_kernel, has_group) {
-                    // A key: the command receives it, too, if it would without us.
+                    // Typed at the terminal: the command receives it, too, if it would without us.
                     (true, true) => false,
                     // The hangup of a terminal reaches the leader of its session alone (tty_ioctl(4)).
                     (true, false) => {

@@ -42,9 +42,9 @@ pub fn write(
     for GitChanges { repository, changes } in git_changes {
         lines.line("Git state", style::CHANGED, &format!("{repository}: {}", changes.join(", ")))?;
     }
-    for (key, value) in [("Name", &header.name), ("Session", &header.session)] {
+    for (label, value) in [("Name", &header.name), ("Session", &header.session)] {
         if let Some(value) = value {
-            lines.line(key, Style::new(), &visible(value.as_bytes()))?;
+            lines.line(label, Style::new(), &visible(value.as_bytes()))?;
         }
     }
     let whole = if header.complete { "complete" } else { "incomplete" };
@@ -64,10 +64,10 @@ pub fn write(
         lines.line("Kept", Style::new(), kept)?;
     }
     for warning in &header.warnings {
-        let (key, style) = if warning.lost { ("Gap", style::CHANGED) } else { ("Note", Style::new()) };
+        let (label, style) = if warning.lost { ("Gap", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
-        lines.line(key, style, &text)?;
+        lines.line(label, style, &text)?;
     }
     for rescue in interrupted::interrupted(snapshot) {
         let text = format!(
@@ -84,10 +84,10 @@ struct HeaderLines<'a, 'c> {
 }
 
 impl HeaderLines<'_, '_> {
-    fn line(&mut self, key: &str, style: Style, value: &str) -> Result<(), OutputError> {
+    fn line(&mut self, label: &str, style: Style, value: &str) -> Result<(), OutputError> {
         let value = self.console.paint(style, value).to_string();
-        let key = self.console.paint(style::FAINT, format_args!("{key:11}")).to_string();
-        writeln!(self.console, "{key} {value}")
+        let label = self.console.paint(style::FAINT, format_args!("{label:11}")).to_string();
+        writeln!(self.console, "{label} {value}")
     }
 }
 

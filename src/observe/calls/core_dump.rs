@@ -65,8 +65,8 @@ impl Recording {
         let id = self.processes.id(process);
         if let Some(ExpectedCoreDump { path, stat, classification, protected }) = expected {
             let now = fs::lstat(&path).ok().flatten();
-            let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
-            if now.as_ref().map(key) == stat.as_ref().map(key) {
+            let version = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
+            if now.as_ref().map(version) == stat.as_ref().map(version) {
                 self.protector().release(protected);
             } else {
                 if let Some(protected) = protected {

@@ -65,7 +65,7 @@ impl Footprint {
     /// Adds the working directory that the threads of a process share, or several processes: one may change
     /// it while another's call starts from it.
     pub fn add_working_directory(&mut self, caller: Caller, traits: ProcessTraits, access: &Access) {
-        // No absolute path equals these keys. All processes that share a working directory get the same one.
+        // No absolute path equals these names. All processes that share a working directory get the same one.
         let shared = || match traits {
             ProcessTraits { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
             _ => format!("working directory of {}", caller.tgid).into_bytes(),
