@@ -36,9 +36,9 @@ pub struct GitStateChanges {
     pub extracted: BTreeMap<Vec<u8>, ExtractedObject>,
     /// The files of the packs that they were taken out of, as far as these were there before.
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
-    /// Loose objects that were let go since a pack has them, by the objects directory.
-    let_go: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
-    /// The files of packs that the command has made and removed again: only they may have what was let go.
+    /// Loose objects whose bytes were not kept when they were removed, since a pack has them, by the objects directory.
+    removed_loose: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
+    /// The files of packs that the command has made and removed again: only they may have the bytes of `removed_loose`.
     made_packs: Vec<MadePackFile>,
 }
 
@@ -101,16 +101,17 @@ impl Recording {
             directories.entry(directory.to_vec()).or_insert_with(|| ObjectsDirectory::open(directory));
         let is_packed = objects.has_packed(&id);
         if is_packed {
-            self.git_state.let_go.entry(directory.to_vec()).or_default().insert(id);
+            self.git_state.removed_loose.entry(directory.to_vec()).or_default().insert(id);
         }
         is_packed
     }
 
-    /// Protects the bytes of a pack that the command has made and is about to remove, if objects were let go.
+    /// Protects the bytes of a pack that the command has made and is about to remove, if it may be the last to have a removed
+    /// loose object.
     pub fn hold_made_pack(&mut self, path: &[u8], stat: &FileStat) {
         let made = |name: NameId| self.ledger.names.get(name).before.is_none();
         // It may have been renamed since.
-        if !self.git_state.let_go.is_empty()
+        if !self.git_state.removed_loose.is_empty()
             && git::pack_file(path).is_some()
             && self.ledger.names.find(path).is_some_and(made)
             && self.git_state.made_packs.len() < MADE_PACK_FILES
@@ -187,17 +188,17 @@ impl Recording {
                 }
             }
         }
-        self.extract_what_was_let_go(&stored, &known);
+        self.extract_removed_loose(&stored, &known);
         let taken_apart = &self.git_state.taken_apart;
         afters.retain(|(name, _)| !left_out.contains(name) && !taken_apart.contains(name));
     }
 
-    /// Stores the objects that were let go and that the repository has no more, neither in one of `stored` nor in a new
+    /// Stores the removed loose objects that the repository no longer has, neither in one of `stored` nor in a new
     /// pack.
-    fn extract_what_was_let_go(&mut self, stored: &[RemovedPack], known: &HashSet<NameId>) {
-        let let_go = std::mem::take(&mut self.git_state.let_go);
+    fn extract_removed_loose(&mut self, stored: &[RemovedPack], known: &HashSet<NameId>) {
+        let removed_loose = std::mem::take(&mut self.git_state.removed_loose);
         let mut packs: Option<Vec<(RemovedPack, Stat)>> = None;
-        for (directory, ids) in &let_go {
+        for (directory, ids) in &removed_loose {
             let missing: Vec<ObjectId> = ObjectsDirectory::open(directory).lacks(ids.iter().copied());
             for id in missing.iter().filter(|id| !stored.iter().any(|pack| pack.has(id))) {
                 let packs = packs.get_or_insert_with(|| self.packs_of_the_tree());
@@ -216,7 +217,7 @@ impl Recording {
                 }
             }
         }
-        self.git_state.let_go = let_go;
+        self.git_state.removed_loose = removed_loose;
     }
 
     /// The packs that the command has made: those that it has removed, and those that it has renamed or left.
