@@ -36,9 +36,11 @@ pub struct GitStateChanges {
     pub extracted: BTreeMap<Vec<u8>, ExtractedObject>,
     /// The files of the packs that they were taken out of, as far as these were there before.
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
-    /// Loose objects whose bytes were not kept when they were removed, since a pack has them, by the objects directory.
+    /// Loose objects whose bytes were not kept when they were removed, since a pack has them, by the objects
+    /// directory.
     removed_loose: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
-    /// The files of packs that the command has made and removed again: only they may have the bytes of `removed_loose`.
+    /// The files of packs that the command has made and removed again: only they may have the bytes of
+    /// `removed_loose`.
     made_packs: Vec<MadePackFile>,
 }
 
@@ -106,8 +108,8 @@ impl Recording {
         is_packed
     }
 
-    /// Protects the bytes of a pack that the command has made and is about to remove, if it may be the last to have a removed
-    /// loose object.
+    /// Protects the bytes of a pack that the command has made and is about to remove, if it may be the last to
+    /// have a removed loose object.
     pub fn hold_made_pack(&mut self, path: &[u8], stat: &FileStat) {
         let made = |name: NameId| self.ledger.names.get(name).before.is_none();
         // It may have been renamed since.
