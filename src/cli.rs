@@ -155,7 +155,7 @@ pub struct RecordingOptions {
 /// What to do with processes that outlive the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Survivors {
-    /// Wait for the whole tree
+    /// Wait until all have ended
     Wait,
     /// Return when the command ends; the recording goes on until the last process ends
     Background,
@@ -263,7 +263,6 @@ pub enum Verb {
         shell: clap_complete::Shell,
     },
     /// Write the man pages, agent-snapshot.1 and one for each verb, into a directory
-    #[command(hide = true)]
     Man {
         /// The directory
         dir: PathBuf,

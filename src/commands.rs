@@ -15,6 +15,7 @@ pub mod init;
 mod json;
 mod level;
 pub mod log;
+pub mod man;
 mod open;
 pub mod out;
 pub mod paths;
@@ -29,6 +30,7 @@ pub mod show;
 #[cfg(test)]
 mod testing;
 pub mod undo;
+mod usage;
 pub mod verify;
 
 use crate::cli::{Cli, Verb};
@@ -40,15 +42,7 @@ use record::Destination;
 pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return match error.use_stderr() {
-                // Help and version are no errors.
-                false => Exit::Success,
-                true if is_verb(std::env::args_os().nth(1)) => Exit::Usage,
-                true => Exit::Failure,
-            };
-        }
+        Err(error) => return usage::report(&error, &mut Console::standard()),
     };
     match cli.verb {
         None => {
@@ -57,14 +51,6 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
         }
         Some(verb) => run_verb(verb, &mut Console::standard()),
     }
-}
-
-/// Whether the first argument is the name of a verb.
-fn is_verb(first: Option<std::ffi::OsString>) -> bool {
-    use clap::CommandFactory;
-    first
-        .and_then(|first| first.into_string().ok())
-        .is_some_and(|first| Cli::command().get_subcommands().any(|verb| verb.get_name() == first))
 }
 
 /// Runs a verb and reports its error.
@@ -98,8 +84,8 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),
-        Verb::Completions { shell } => completions::completions(shell, console),
-        Verb::Man { dir } => completions::man(&dir),
+        Verb::Completions { shell } => completions::run(shell, console),
+        Verb::Man { dir } => man::run(&dir),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Init(args) => init::run(&args, console),

@@ -9,7 +9,7 @@
 //! Where more than one answer would be right:
 //!
 //! - The root directory of a working tree belongs to that tree, with an empty relative path. The root of a
-//!   submodule belongs to the outer tree, as a tracked entry, which is dirty if another commit is checked out
+//!   submodule belongs to the outer working tree, as a tracked entry, which is dirty if another commit is checked out
 //!   (its own content does not count).
 //! - What is below `.git`, or in the directory of a bare repository, is in no working tree.
 //! - A `.git` that is no repository does not count, as it does not for Git: the next one outside of it does.
@@ -19,7 +19,7 @@
 //! - References in a reftable can't be read: `head` is then unknown, nothing is pinned, and dirty means
 //!   different from the index.
 //! - Exclude rules, attributes and configuration are read once, and again when a traced change affects them.
-//!   Those that the tree has changed, and the index, are compared with their files at each question.
+//!   Those that the command has changed, and the index, are compared with their files at each question.
 //! - `assume-unchanged` and `skip-worktree` are not trusted.
 //!
 //! Neighbours: `observe` asks, reports every change of a path, excludes the git directories that are found
@@ -82,7 +82,7 @@ pub struct Repositories {
     directories: Directories,
     /// Files outside of any repository whose change affects the answers of all repositories.
     watched: HashSet<Vec<u8>>,
-    /// The files with rules and settings that the tree has changed.
+    /// The files with rules and settings that the command has changed.
     edited: Edited,
     /// Git directories without a component `.git`, until [`Repositories::take_git_dirs`]; and whether there
     /// were any.

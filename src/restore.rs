@@ -1,4 +1,4 @@
-//! Puts recorded states back: in place, or as a tree of their own under a new directory.
+//! Puts recorded states back: in place, or as a directory tree of their own under a new directory.
 //!
 //! A restore in place settles what an interrupted restore had begun, inspects the targets, makes a plan,
 //! writes a rescue of what will be overwritten, and applies the plan (see [`run`]). This module knows
@@ -11,7 +11,7 @@
 //! - [`apply`]: carries the plan out; [`node`], [`access`], [`disk`], [`times`] for its steps.
 //! - [`rescue`], [`rescue_directory`], [`journal`]: what makes it possible to undo or complete it.
 //! - [`interrupted`], [`settle`]: restores that were killed, and what they had begun.
-//! - [`build`]: a recorded state as a tree under a new directory.
+//! - [`build`]: a recorded state as a directory tree under a new directory.
 //! - [`drift`]: where the live files are no longer as recorded.
 //! - [`root`]: recorded paths beneath a root directory, reached without following a symlink.
 //! - [`parallel`]: the same work on many items.

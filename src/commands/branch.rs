@@ -82,7 +82,7 @@ pub fn build<'s>(
     Ok(if is_missing { Exit::Finding } else { Exit::Success })
 }
 
-/// Where the tree is built: in the named directory, or, if that has entries and is named with a slash at the end, in a
+/// Where the state is built: in the named directory, or, if that has entries and is named with a slash at the end, in a
 /// new directory inside it.
 fn place(dir: &Path, header: &Header) -> PathBuf {
     let is_parent = dir.as_os_str().as_bytes().ends_with(b"/")

@@ -134,8 +134,8 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
         let marks = console.paint(style::CHANGED, marks).to_string();
         writeln!(console, "{head}{command}{marks}")?;
         if args.long {
-            for (key, value) in details(entry) {
-                writeln!(console, "          {key:9} {value}")?;
+            for (label, value) in details(entry) {
+                writeln!(console, "          {label:9} {value}")?;
             }
         }
     }
@@ -172,9 +172,9 @@ fn marks(entry: &Entry, is_undone: bool) -> Vec<&'static str> {
 fn details(entry: &Entry) -> BTreeMap<&'static str, String> {
     let text = |bytes: &[u8]| printable(bytes).into_owned();
     let mut details = BTreeMap::from([("Directory", text(&entry.cwd.0)), ("Started", entry.time.clone())]);
-    for (key, value) in [("Name", &entry.name), ("Session", &entry.session)] {
+    for (label, value) in [("Name", &entry.name), ("Session", &entry.session)] {
         if let Some(value) = value {
-            details.insert(key, text(value.as_bytes()));
+            details.insert(label, text(value.as_bytes()));
         }
     }
     details

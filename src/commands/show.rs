@@ -1,7 +1,7 @@
 //! `show`: shows what a command did, as text or as JSON.
 //!
 //! `list.rs` sorts the records into groups, `fold.rs` shortens long groups, `rows.rs` writes them, `git.rs` tells what
-//! became of Git's state, `header.rs` says what was recorded and what was not, `tree.rs` draws the processes, `json.rs`
+//! became of Git's state, `header.rs` says what was recorded and what was not, `processes.rs` draws the processes, `json.rs`
 //! writes the JSON.
 
 mod fold;
@@ -9,8 +9,8 @@ mod git;
 mod header;
 mod json;
 mod list;
+mod processes;
 mod rows;
-mod tree;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
@@ -68,7 +68,7 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
         if !is_asked {
             writeln!(console)?;
         }
-        tree::write(snapshot, args.long, console)?;
+        processes::write(snapshot, args.long, console)?;
         if !is_asked {
             return Ok(());
         }

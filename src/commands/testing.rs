@@ -50,7 +50,7 @@ pub fn run_on<A: Into<OsString> + Clone>(format: OutputFormat, args: &[A]) -> Ra
     Ran { status, out, err: String::from_utf8(err).unwrap() }
 }
 
-/// A place with a tree before, a tree after, and a bundle that says how the one became the other.
+/// A place with a directory tree before, one after, and a bundle that says how the one became the other.
 pub struct BundleTrees {
     pub dir: tempfile::TempDir,
     pub header: Header,

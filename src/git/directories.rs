@@ -1,7 +1,7 @@
 //! The directories above paths that were classified: which working tree has their entries, and which patterns
 //! apply.
 //!
-//! A tree by path components, so that a directory that is renamed or removed is forgotten with everything
+//! A trie of path components, so that a directory that is renamed or removed is forgotten with everything
 //! below it.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub(super) type DirectoryId = usize;
 /// The working tree that has the entries of a directory: its index in the list of repositories.
 pub(super) type Holder = Option<u32>;
 
-/// The tree of directories.
+/// The trie of directories.
 #[derive(Default)]
 pub(super) struct Directories {
     nodes: Vec<DirectoryNode>,

@@ -1,4 +1,4 @@
-//! The files with rules and settings that the traced tree has changed, compared again at each question
+//! The files with rules and settings that the traced command has changed, compared again at each question
 //! that depends on them.
 //!
 //! A change is reported once, when a file is opened for writing; the bytes may be written later. So each file

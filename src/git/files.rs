@@ -1,6 +1,6 @@
 //! Regular files, read without blocking, with a limit, and with changes during the read detected.
 //!
-//! What is in a repository may have been put there by the traced tree: a FIFO in the place of `.git/HEAD`
+//! What is in a repository may have been put there by the traced command: a FIFO in the place of `.git/HEAD`
 //! must not block the recorder, nor a sparse index of gigabytes fill its memory.
 
 use std::fs::File;

@@ -23,7 +23,7 @@ const MAGIC: &[u8] = b"DIRC";
 pub(super) struct Index {
     state: State,
     signature: Option<Signature>,
-    /// The tree that equals the whole index, where the index says so.
+    /// The tree object that equals the whole index, where the index says so.
     tree: Option<ObjectId>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// The entry of a path in a tree of a sparse index, without stat data.
+    /// The entry of a path in a tree object of a sparse index, without stat data.
     pub(super) fn of_tree(mode: Mode, oid: ObjectId) -> IndexEntry {
         IndexEntry { mode, oid, intent_to_add: false, stat: Stat::default() }
     }
@@ -88,7 +88,7 @@ impl Index {
         path.metadata().ok().as_ref().map(Signature::from)
     }
 
-    /// The tree that has the same entries, where the index names one.
+    /// The tree object that has the same entries, where the index names one.
     pub(super) fn tree(&self) -> Option<ObjectId> {
         self.tree
     }

@@ -59,7 +59,7 @@ pub(super) struct OpenRepository {
 pub(super) enum GitHead {
     /// There is no commit yet.
     Unborn,
-    /// A commit and its tree, where that can be read.
+    /// A commit and its tree object, where that can be read.
     Commit(ObjectId, Option<ObjectId>),
     /// It can't be understood.
     Unknown,

@@ -1,8 +1,8 @@
 //! Attributes and exclude rules, per directory, read once and kept.
 //!
-//! As gitattributes(5) and gitignore(5) have it: the files in the tree are never followed when they
+//! As gitattributes(5) and gitignore(5) have it: the files in the working tree are never followed when they
 //! are symlinks, what is nearer to a path outweighs what is farther, `info/attributes` outweighs all
-//! attributes and `info/exclude` none of the rules in the tree.
+//! attributes and `info/exclude` none of the rules in the working tree.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) struct Global {
     outcome: Outcome,
 }
 
-/// Fetches the content of a pattern file that is in the index and not in the tree; of those that a
+/// Fetches the content of a pattern file that is in the index and not in the working tree; of those that a
 /// sparse checkout left out only, if the second argument is true.
 pub(super) type FromIndex<'a> = dyn FnMut(&[u8], bool) -> Option<Vec<u8>> + 'a;
 

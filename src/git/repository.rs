@@ -39,7 +39,7 @@ pub(super) struct Query<'a> {
 /// A repository with a working tree.
 pub(super) struct Repository {
     pub(super) opened: OpenRepository,
-    /// The commit at the first observation, and what its tree holds.
+    /// The commit at the first observation, and what its tree object has.
     pub(super) head: GitHead,
     /// The branch at the first observation.
     pub(super) branch: HeadBranch,
@@ -49,7 +49,7 @@ pub(super) struct Repository {
     pub(super) dirty: bool,
     /// Counts what invalidates the patterns of its directories.
     pub(super) generation: u32,
-    /// Whether the tree has changed the rules of conversion: blobs in the index may have been made by other
+    /// Whether the command has changed the rules of conversion: blobs in the index may have been made by other
     /// rules.
     pub(super) converted_otherwise: bool,
     /// Whether it must be opened again before the next question.
@@ -181,7 +181,7 @@ impl Repository {
                 let oid = query.stat.and_then(|stat| self.pin(head, &self.content(query, stat), false));
                 PathStatus { tracked: true, dirty: true, oid, ..PathStatus::default() }
             }
-            // What was untracked, or lies below a tree of a sparse index that does not have it.
+            // What was untracked, or lies below a tree object of a sparse index that does not have it.
             Lookup::Absent | Lookup::Sparse { .. } => {
                 let head = self.at_head(query.relative, None);
                 let left_head = matches!(head, HeadEntry::Something(mode, _) if !mode.is_sparse());

@@ -1,4 +1,4 @@
-//! Paths looked up in trees of the object database, which are kept once read.
+//! Paths looked up in Git's tree objects, which are kept once read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use gix::objs::TreeRefIter;
 use super::error::Error;
 use super::objects;
 
-/// The trees that were needed so far, by their ids.
+/// The tree objects that were needed so far, by their ids.
 #[derive(Default)]
 pub(super) struct TreeCache {
     read: HashMap<ObjectId, Option<Arc<GitTree>>>,
 }
 
-/// The entries of one tree, sorted by name; Git's own order depends on what an entry is.
+/// The entries of one tree object, sorted by name; Git's own order depends on what an entry is.
 struct GitTree {
     names: Vec<u8>,
     entries: Vec<TreeEntry>,
@@ -30,7 +30,7 @@ struct TreeEntry {
 }
 
 impl TreeCache {
-    /// What is at `path` below the tree `root`. An error where a tree on the way can't be read.
+    /// What is at `path` below the tree object `root`. An error where one on the way can't be read.
     pub(super) fn lookup(
         &mut self,
         repository: &gix::Repository,
@@ -58,7 +58,7 @@ impl TreeCache {
         self.read.entry(id).or_insert_with(|| read().map(Arc::new)).clone().ok_or(Error::Missing)
     }
 
-    /// Forgets the trees that could not be read: their objects may have come.
+    /// Forgets the tree objects that could not be read: their objects may have come.
     pub(super) fn retry(&mut self) {
         self.read.retain(|_, tree| tree.is_some());
     }

@@ -1,7 +1,7 @@
-//! Bytes on their way into the bundle: held until a call is over, stored on a worker thread.
+//! Bytes on their way into the bundle: kept until a call is over, stored on a worker thread.
 //!
 //! A small file is read at once. A large one keeps a descriptor and is read later, since a
-//! deletion or a rename destroys no bytes while it is held; before a change in place, its bytes
+//! deletion or a rename destroys no bytes while that is open; before a change in place, its bytes
 //! are cloned or copied to an unnamed file of ours. Memory and descriptors in the queue are
 //! bounded: whoever adds too much waits for the worker. Small contents go there in batches, since
 //! waking the worker costs more than storing one.
@@ -89,7 +89,7 @@ pub struct Source<'a> {
 
 /// Bytes that are safe but not handed in yet.
 #[derive(Debug)]
-pub enum Held {
+pub enum Captured {
     /// In memory.
     Bytes(Vec<u8>),
     /// In a file that nobody changes before the worker has read it.
@@ -98,13 +98,13 @@ pub enum Held {
     Omitted(BlobOmitted),
 }
 
-impl Held {
+impl Captured {
     /// How many bytes of data there are, holes apart.
     pub fn data_size(&self) -> u64 {
         match self {
-            Held::Bytes(bytes) => bytes.len() as u64,
-            Held::File(file) => live::data_size(file).unwrap_or(0),
-            Held::Omitted(_) => 0,
+            Captured::Bytes(bytes) => bytes.len() as u64,
+            Captured::File(file) => live::data_size(file).unwrap_or(0),
+            Captured::Omitted(_) => 0,
         }
     }
 
@@ -113,7 +113,7 @@ impl Held {
         let size = self.data_size();
         let rows = match self {
             // Each run of blocks of a sparse file may be a row.
-            Held::File(file) if file.metadata().is_ok_and(|metadata| metadata.len() > size) => {
+            Captured::File(file) if file.metadata().is_ok_and(|metadata| metadata.len() > size) => {
                 size / sparse::BLOCK as u64
             }
             _ => size / CHUNK as u64,
@@ -139,7 +139,7 @@ pub struct Origin {
 struct Job {
     ticket: Ticket,
     key: String,
-    held: Held,
+    captured: Captured,
     /// The space that it was promised; or why its digest alone is taken, unless it is stored already.
     admission: Admission,
     /// Whether a call may have destroyed the bytes.
@@ -159,7 +159,7 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, job: Job) {
-        let (bytes, files) = weight(&job.held);
+        let (bytes, files) = weight(&job.captured);
         self.bytes += bytes;
         self.files += files;
         self.urgent |= job.destroyed && job.admission.is_err();
@@ -288,12 +288,12 @@ impl Capture {
         &self.losses
     }
 
-    /// Promises held bytes the space that storing them under `key` takes.
+    /// Promises captured bytes the space that storing them under `key` takes.
     ///
     /// # Errors
     /// There is too little.
-    pub fn reserve(&mut self, key: &str, held: &Held) -> Admission {
-        self.space.reserve(held.bound(key))
+    pub fn reserve(&mut self, key: &str, captured: &Captured) -> Admission {
+        self.space.reserve(captured.bound(key))
     }
 
     /// Takes back space that was promised.
@@ -328,7 +328,7 @@ impl Capture {
     }
 
     /// Makes the bytes of a file safe from a call that is about to be made.
-    pub fn hold(&self, source: Source<'_>, threat: Threat) -> Held {
+    pub fn protect(&self, source: Source<'_>, threat: Threat) -> Captured {
         let mut opened = fs::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
@@ -338,16 +338,16 @@ impl Capture {
         let file = match opened {
             Ok(file) => file,
             // Something else is there by now, or nothing.
-            Err(_) if !is_there(source) => return Held::Omitted(BlobOmitted::ChangedWhileReading),
-            Err(_) => return Held::Omitted(BlobOmitted::Unreadable),
+            Err(_) if !is_there(source) => return Captured::Omitted(BlobOmitted::ChangedWhileReading),
+            Err(_) => return Captured::Omitted(BlobOmitted::Unreadable),
         };
-        self.hold_file(file, source, threat).unwrap_or(Held::Omitted(BlobOmitted::Unreadable))
+        self.protect_file(file, source, threat).unwrap_or(Captured::Omitted(BlobOmitted::Unreadable))
     }
 
-    fn hold_file(&self, mut file: File, source: Source<'_>, threat: Threat) -> io::Result<Held> {
+    fn protect_file(&self, mut file: File, source: Source<'_>, threat: Threat) -> io::Result<Captured> {
         let metadata = file.metadata()?;
         if (metadata.dev(), metadata.ino()) != source.identity {
-            return Ok(Held::Omitted(BlobOmitted::ChangedWhileReading));
+            return Ok(Captured::Omitted(BlobOmitted::ChangedWhileReading));
         }
         let size = source.length.unwrap_or(metadata.len());
         let small = if threat == Threat::Overwrite { SMALL_IN_PLACE } else { SMALL };
@@ -357,39 +357,39 @@ impl Capture {
             let most = source.length.unwrap_or(size + 1);
             (&mut file).take(most).read_to_end(&mut bytes)?;
             return Ok(if bytes.len() as u64 == size {
-                Held::Bytes(bytes)
+                Captured::Bytes(bytes)
             } else {
-                Held::Omitted(BlobOmitted::ChangedWhileReading)
+                Captured::Omitted(BlobOmitted::ChangedWhileReading)
             });
         }
         // The worker reads whole files.
         if threat == Threat::Unlink && source.length.is_none() {
-            return Ok(Held::File(file));
+            return Ok(Captured::File(file));
         }
         self.copy(&file, size)
     }
 
     /// A copy of bytes that are safe from the loss of a name alone, before they are changed in place; none
     /// where they are safe from that, too.
-    pub fn copy_held(&self, held: &Held) -> Option<Held> {
-        let Held::File(file) = held else { return None };
+    pub fn copy_captured(&self, captured: &Captured) -> Option<Captured> {
+        let Captured::File(file) = captured else { return None };
         let copied = file.metadata().and_then(|metadata| self.copy(file, metadata.len()));
-        Some(copied.unwrap_or(Held::Omitted(BlobOmitted::Unreadable)))
+        Some(copied.unwrap_or(Captured::Omitted(BlobOmitted::Unreadable)))
     }
 
     /// Copies the first `size` bytes of a file to one of our own.
-    fn copy(&self, file: &File, size: u64) -> io::Result<Held> {
+    fn copy(&self, file: &File, size: u64) -> io::Result<Captured> {
         if !self.space.has_room(live::data_size(file)?) {
-            return Ok(Held::Omitted(BlobOmitted::NoSpace));
+            return Ok(Captured::Omitted(BlobOmitted::NoSpace));
         }
         let spool = self.directory.unnamed_file()?;
         match live::copy_keeping_holes(file, &spool, size) {
-            Ok(copied) if copied == size => Ok(Held::File(spool)),
-            Ok(_) => Ok(Held::Omitted(BlobOmitted::ChangedWhileReading)),
+            Ok(copied) if copied == size => Ok(Captured::File(spool)),
+            Ok(_) => Ok(Captured::Omitted(BlobOmitted::ChangedWhileReading)),
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge) =>
             {
-                Ok(Held::Omitted(BlobOmitted::NoSpace))
+                Ok(Captured::Omitted(BlobOmitted::NoSpace))
             }
             Err(error) => Err(error),
         }
@@ -398,21 +398,21 @@ impl Capture {
     /// Hands bytes in under `key`. `destroyed` says that a call may have destroyed them, so that the user is
     /// told if they are not stored.
     ///
-    /// `origin` is the file itself where `held` may still be its own descriptor.
+    /// `origin` is the file itself where `captured` may still be its own descriptor.
     pub fn submit(
         &mut self,
         key: String,
-        held: Held,
+        captured: Captured,
         origin: Option<Origin>,
         admission: Admission,
         destroyed: bool,
     ) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
-        if let (Held::File(_), Some(Origin { identity, .. })) = (&held, origin) {
+        if let (Captured::File(_), Some(Origin { identity, .. })) = (&captured, origin) {
             self.deferred.insert(identity, ticket);
         }
-        self.batch.add(Job { ticket, key, held, admission, destroyed, origin });
+        self.batch.add(Job { ticket, key, captured, admission, destroyed, origin });
         if self.batch.is_due() {
             self.hand_over();
         }
@@ -447,7 +447,7 @@ impl Capture {
         }
     }
 
-    /// Waits until no descriptor of a file is held any more: it would keep a filesystem from being unmounted.
+    /// Waits until no descriptor of a file is open any more: it would keep a filesystem from being unmounted.
     pub fn release_files(&mut self) {
         if let (Some(journal), Some(last)) = (self.journal.clone(), self.next.checked_sub(1)) {
             self.put_on_file(Ticket(last));
@@ -563,11 +563,11 @@ fn is_there(source: Source<'_>) -> bool {
     found.is_some_and(|stat| (stat.st_dev, stat.st_ino) == source.identity)
 }
 
-fn weight(held: &Held) -> (u64, u64) {
-    match held {
-        Held::Bytes(bytes) => (bytes.len() as u64, 0),
-        Held::File(_) => (0, 1),
-        Held::Omitted(_) => (0, 0),
+fn weight(captured: &Captured) -> (u64, u64) {
+    match captured {
+        Captured::Bytes(bytes) => (bytes.len() as u64, 0),
+        Captured::File(_) => (0, 1),
+        Captured::Omitted(_) => (0, 0),
     }
 }
 
@@ -687,10 +687,10 @@ impl Store {
 
     fn take_all(&mut self, jobs: Vec<Job>, progress: &Progress) {
         for job in jobs {
-            let Job { ticket, key, held, admission, destroyed, origin } = job;
+            let Job { ticket, key, captured, admission, destroyed, origin } = job;
             // The journal itself has what is in memory.
-            let origin = origin.filter(|_| matches!(held, Held::File(_)));
-            let outcome = self.take(&key, held, admission);
+            let origin = origin.filter(|_| matches!(captured, Captured::File(_)));
+            let outcome = self.take(&key, captured, admission);
             if let Some(origin) = origin {
                 self.note(origin, &outcome);
             }
@@ -708,8 +708,8 @@ impl Store {
         }
     }
 
-    fn take(&mut self, key: &str, held: Held, admission: Admission) -> Outcome {
-        if let Held::Omitted(reason) = held {
+    fn take(&mut self, key: &str, captured: Captured, admission: Admission) -> Outcome {
+        if let Captured::Omitted(reason) = captured {
             return Outcome::omitted(reason);
         }
         let (reserved, reason) = match admission {
@@ -717,7 +717,8 @@ impl Store {
             Err(reason) => (None, reason),
         };
         let store = reserved.is_some() && self.failure.is_none();
-        let stored = if store { put(&mut self.writer, key, &held) } else { digest(&self.writer, &held) };
+        let stored =
+            if store { put(&mut self.writer, key, &captured) } else { digest(&self.writer, &captured) };
         if let Some(reserved) = reserved {
             self.usage.take(reserved, self.writer.length());
         }
@@ -739,20 +740,20 @@ impl Store {
     }
 }
 
-fn put(writer: &mut BlobWriter, key: &str, held: &Held) -> Result<Stored, Error> {
-    match held {
-        Held::Bytes(bytes) => writer.store_bytes(key, bytes),
-        Held::File(file) => writer.store_file(key, file, StoreLimit::NONE),
-        Held::Omitted(_) => Err(Error::Changed),
+fn put(writer: &mut BlobWriter, key: &str, captured: &Captured) -> Result<Stored, Error> {
+    match captured {
+        Captured::Bytes(bytes) => writer.store_bytes(key, bytes),
+        Captured::File(file) => writer.store_file(key, file, StoreLimit::NONE),
+        Captured::Omitted(_) => Err(Error::Changed),
     }
 }
 
 /// The digest alone; stored all the same where the content is stored already.
-fn digest(writer: &BlobWriter, held: &Held) -> Result<Stored, Error> {
-    let (digest, size) = match held {
-        Held::Bytes(bytes) => (Digest::of(bytes), bytes.len() as u64),
-        Held::File(file) => digest_file(file).map_err(Error::Read)?,
-        Held::Omitted(_) => return Err(Error::Changed),
+fn digest(writer: &BlobWriter, captured: &Captured) -> Result<Stored, Error> {
+    let (digest, size) = match captured {
+        Captured::Bytes(bytes) => (Digest::of(bytes), bytes.len() as u64),
+        Captured::File(file) => digest_file(file).map_err(Error::Read)?,
+        Captured::Omitted(_) => return Err(Error::Changed),
     };
     Ok(Stored { digest, size, blob: writer.key_of(&digest) })
 }

@@ -27,7 +27,7 @@ use super::ledger::inodes::Content;
 use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::git::{HeadBranch, ObservedRepository};
-use crate::snapshot::{BlobOmitted, GitRepository, Keep, ProcessRecord, Suppressed, Warning, WarningKind};
+use crate::snapshot::{BlobOmitted, GitRepository, Keep, RecordedProcess, Suppressed, Warning, WarningKind};
 
 /// What a recording has come to.
 pub struct Recorded<'a> {
@@ -42,7 +42,7 @@ pub struct Recorded<'a> {
     /// The repositories that were observed.
     pub repositories: Vec<GitRepository>,
     /// The processes of the tree.
-    pub processes: Vec<ProcessRecord>,
+    pub processes: Vec<RecordedProcess>,
     /// The finished blobs.parquet, if it has a row; or why it could not be written.
     pub blobs: io::Result<Option<File>>,
     /// The records.
@@ -159,7 +159,7 @@ impl Recording {
             warnings: warnings.into_vec(),
             suppressed: self.policy.suppressed(),
             repositories,
-            processes: self.processes.records(),
+            processes: self.processes.all_recorded(),
             blobs,
             files: Files {
                 ledger,

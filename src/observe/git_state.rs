@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use gix::ObjectId;
 use rustix::fs::MemfdFlags;
 
-use super::capture::{Capture, Held, SMALL, Source, Threat, Ticket};
+use super::capture::{Capture, Captured, SMALL, Source, Threat, Ticket};
 use super::finish::after::After;
 use super::finish::put;
 use super::ledger::ids::NameId;
@@ -36,9 +36,11 @@ pub struct GitStateChanges {
     pub extracted: BTreeMap<Vec<u8>, ExtractedObject>,
     /// The files of the packs that they were taken out of, as far as these were there before.
     taken_apart: HashSet<NameId, foldhash::fast::RandomState>,
-    /// Loose objects that were let go since a pack has them, by the objects directory.
-    let_go: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
-    /// The files of packs that the tree has made and removed again: only they may have what was let go.
+    /// Loose objects whose bytes were not kept when they were removed, since a pack has them, by the objects
+    /// directory.
+    removed_loose: BTreeMap<Vec<u8>, BTreeSet<ObjectId>>,
+    /// The files of packs that the command has made and removed again: only they may have the bytes of
+    /// `removed_loose`.
     made_packs: Vec<MadePackFile>,
 }
 
@@ -66,14 +68,14 @@ impl ExtractedObject {
     }
 }
 
-/// A file of a pack that the tree has made and removed.
+/// A file of a pack that the command has made and removed.
 struct MadePackFile {
     path: Vec<u8>,
     stat: Stat,
-    held: Held,
+    captured: Captured,
 }
 
-/// How many files of such packs are held.
+/// How many files of such packs are kept open.
 const MADE_PACK_FILES: usize = 256;
 
 /// The files of one pack.
@@ -101,24 +103,25 @@ impl Recording {
             directories.entry(directory.to_vec()).or_insert_with(|| ObjectsDirectory::open(directory));
         let is_packed = objects.has_packed(&id);
         if is_packed {
-            self.git_state.let_go.entry(directory.to_vec()).or_default().insert(id);
+            self.git_state.removed_loose.entry(directory.to_vec()).or_default().insert(id);
         }
         is_packed
     }
 
-    /// Holds the bytes of a pack that the tree has made and is about to remove, if objects were let go.
+    /// Protects the bytes of a pack that the command has made and is about to remove, if it may be the last to
+    /// have a removed loose object.
     pub fn hold_made_pack(&mut self, path: &[u8], stat: &FileStat) {
         let made = |name: NameId| self.ledger.names.get(name).before.is_none();
         // It may have been renamed since.
-        if !self.git_state.let_go.is_empty()
+        if !self.git_state.removed_loose.is_empty()
             && git::pack_file(path).is_some()
             && self.ledger.names.find(path).is_some_and(made)
             && self.git_state.made_packs.len() < MADE_PACK_FILES
         {
             let source = Source { path, identity: (stat.st_dev, stat.st_ino), length: None };
-            let held = self.byte_store.capture.hold(source, Threat::Unlink);
+            let captured = self.byte_store.capture.protect(source, Threat::Unlink);
             let (path, stat) = (path.to_vec(), Stat::from(stat));
-            self.git_state.made_packs.push(MadePackFile { path, stat, held });
+            self.git_state.made_packs.push(MadePackFile { path, stat, captured });
         }
     }
 
@@ -187,17 +190,17 @@ impl Recording {
                 }
             }
         }
-        self.extract_what_was_let_go(&stored, &known);
+        self.extract_removed_loose(&stored, &known);
         let taken_apart = &self.git_state.taken_apart;
         afters.retain(|(name, _)| !left_out.contains(name) && !taken_apart.contains(name));
     }
 
-    /// Stores the objects that were let go and that the repository has no more, neither in one of `stored` nor in a new
+    /// Stores the removed loose objects that the repository no longer has, neither in one of `stored` nor in a new
     /// pack.
-    fn extract_what_was_let_go(&mut self, stored: &[RemovedPack], known: &HashSet<NameId>) {
-        let let_go = std::mem::take(&mut self.git_state.let_go);
+    fn extract_removed_loose(&mut self, stored: &[RemovedPack], known: &HashSet<NameId>) {
+        let removed_loose = std::mem::take(&mut self.git_state.removed_loose);
         let mut packs: Option<Vec<(RemovedPack, Stat)>> = None;
-        for (directory, ids) in &let_go {
+        for (directory, ids) in &removed_loose {
             let missing: Vec<ObjectId> = ObjectsDirectory::open(directory).lacks(ids.iter().copied());
             for id in missing.iter().filter(|id| !stored.iter().any(|pack| pack.has(id))) {
                 let packs = packs.get_or_insert_with(|| self.packs_of_the_tree());
@@ -216,18 +219,18 @@ impl Recording {
                 }
             }
         }
-        self.git_state.let_go = let_go;
+        self.git_state.removed_loose = removed_loose;
     }
 
-    /// The packs that the tree has made: those that it has removed, and those that it has renamed or left.
+    /// The packs that the command has made: those that it has removed, and those that it has renamed or left.
     fn packs_of_the_tree(&self) -> Vec<(RemovedPack, Stat)> {
         let removed = self.git_state.made_packs.iter().filter_map(|file| {
             let stem = file.path.strip_suffix(b".pack")?;
-            let held = |extension: &[u8]| {
+            let captured = |extension: &[u8]| {
                 let is_it = |file: &&MadePackFile| file.path.strip_suffix(extension) == Some(stem);
-                self.git_state.made_packs.iter().find(is_it).and_then(|file| to_file(&file.held))
+                self.git_state.made_packs.iter().find(is_it).and_then(|file| to_file(&file.captured))
             };
-            Some((open_pack(held)?, file.stat))
+            Some((open_pack(captured)?, file.stat))
         });
         let names = &self.ledger.names;
         let made = names.sorted().into_iter().filter(|name| names.get(*name).before.is_none());
@@ -244,7 +247,7 @@ impl Recording {
     fn open_removed(&self, files: &[(NameId, RemovedPackFile)]) -> Option<RemovedPack> {
         open_pack(|extension| {
             let is_it = |name: &NameId| self.ledger.names.path(*name).ends_with(extension);
-            files.iter().find(|(name, _)| is_it(name)).and_then(|(_, file)| to_file(&file.held))
+            files.iter().find(|(name, _)| is_it(name)).and_then(|(_, file)| to_file(&file.captured))
         })
     }
 
@@ -280,28 +283,28 @@ impl Recording {
         {
             return Ok(());
         }
-        let held = self.loose(pack, id)?;
+        let captured = self.loose(pack, id)?;
         let mut before = Present::of(FileType::File, like);
-        (before.ino, before.nlink, before.size) = (0, 1, held.data_size());
+        (before.ino, before.nlink, before.size) = (0, 1, captured.data_size());
         let processes = by.to_vec();
         let key = blob_key(Side::Before, &path);
-        let admission = self.byte_store.admit(&key, &held);
-        let ticket = self.byte_store.capture.submit(key, held, None, admission, true);
+        let admission = self.byte_store.admit(&key, &captured);
+        let ticket = self.byte_store.capture.submit(key, captured, None, admission, true);
         self.git_state.extracted.insert(path.clone(), ExtractedObject { path, ticket, before, processes });
         Ok(())
     }
 
     /// The bytes of the loose object that has the same content as one of a pack.
-    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> io::Result<Held> {
+    fn loose(&self, pack: &RemovedPack, id: &ObjectId) -> io::Result<Captured> {
         let mut file = self.byte_store.capture.unnamed_file()?;
         pack.write_loose(id, &file)?;
         if file.metadata()?.len() > SMALL {
-            return Ok(Held::File(file));
+            return Ok(Captured::File(file));
         }
         let mut bytes = Vec::new();
         file.rewind()?;
         file.read_to_end(&mut bytes)?;
-        Ok(Held::Bytes(bytes))
+        Ok(Captured::Bytes(bytes))
     }
 }
 
@@ -311,14 +314,14 @@ fn open_pack(file: impl Fn(&[u8]) -> Option<File>) -> Option<RemovedPack> {
 }
 
 /// A file with these bytes that has no name.
-fn to_file(held: &Held) -> Option<File> {
-    match held {
-        Held::File(file) => file.try_clone().ok(),
-        Held::Bytes(bytes) => {
+fn to_file(captured: &Captured) -> Option<File> {
+    match captured {
+        Captured::File(file) => file.try_clone().ok(),
+        Captured::Bytes(bytes) => {
             let memory = rustix::fs::memfd_create("pack", MemfdFlags::CLOEXEC).ok()?;
             rustix::io::write(memory.as_fd(), bytes).ok().filter(|written| *written == bytes.len())?;
             Some(memory.into())
         }
-        Held::Omitted(_) => None,
+        Captured::Omitted(_) => None,
     }
 }

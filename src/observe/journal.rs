@@ -11,11 +11,11 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use super::capture::Held;
+use super::capture::Captured;
 use super::ledger::ids::{InodeId, ProcessId};
 use crate::snapshot::journal::{Frames, RecordingJournal};
 use crate::snapshot::layout::SnapshotDir;
-use crate::snapshot::{BlobOmitted, FileRecord, ProcessRecord};
+use crate::snapshot::{BlobOmitted, FileRecord, RecordedProcess};
 
 /// Frames that nobody waits for are written after this many bytes.
 const FLUSH_BYTES: usize = 64 << 10;
@@ -54,13 +54,13 @@ impl ChangeJournal {
 
     /// Adds the bytes of an inode that a call may destroy, or where they are; `identity` is that of the file
     /// itself, and `stores` says whether its bytes are stored at all.
-    pub fn hold(&mut self, id: InodeId, held: &Held, identity: (u64, u64), stores: bool) {
+    pub fn protect(&mut self, id: InodeId, captured: &Captured, identity: (u64, u64), stores: bool) {
         if self.failed {
             return;
         }
         let inode = id.number();
-        match held {
-            Held::Bytes(bytes) => {
+        match captured {
+            Captured::Bytes(bytes) => {
                 if !self.inodes.insert(id) {
                     return;
                 }
@@ -72,14 +72,14 @@ impl ChangeJournal {
                     self.frames.omitted(inode, BlobOmitted::NoSpace);
                 }
             }
-            Held::File(file) if is_same(file, identity) => {
+            Captured::File(file) if is_same(file, identity) => {
                 if !self.inodes.insert(id) {
                     return;
                 }
                 self.journal.hold(inode, file.as_fd());
                 self.frames.held(inode);
             }
-            Held::File(copy) => {
+            Captured::File(copy) => {
                 self.inodes.insert(id);
                 let synced = if self.journal.syncs() { copy.sync_all() } else { Ok(()) };
                 match synced.and_then(|()| self.directory.name_temporarily(copy)) {
@@ -94,14 +94,14 @@ impl ChangeJournal {
                     }
                 }
             }
-            Held::Omitted(reason) => self.frames.omitted(inode, *reason),
+            Captured::Omitted(reason) => self.frames.omitted(inode, *reason),
         }
         self.due = true;
     }
 
     /// Notes that the bytes of an inode, held by a descriptor or copied, were not destroyed.
-    pub fn release(&mut self, id: InodeId, held: &Held) {
-        if let Held::File(_) = held {
+    pub fn release(&mut self, id: InodeId, captured: &Captured) {
+        if let Captured::File(_) = captured {
             self.inodes.remove(&id);
             self.directory.remove_temporaries(self.journal.release(id.number()).as_slice());
         }
@@ -111,7 +111,7 @@ impl ChangeJournal {
     pub fn file(&mut self, before: Option<InodeId>, record: &FileRecord) {
         self.frames.file(before.map(InodeId::number), record);
         self.due = true;
-        // A directory that moves may hold any number of names.
+        // A directory that moves may have any number of names.
         self.write_beyond(MAX_PENDING_BYTES);
     }
 
@@ -127,7 +127,7 @@ impl ChangeJournal {
     }
 
     /// Adds a process that has started or executes another program.
-    pub fn process(&mut self, process: &ProcessRecord) {
+    pub fn process(&mut self, process: &RecordedProcess) {
         self.frames.process(process);
         self.write_beyond(FLUSH_BYTES);
     }

@@ -3,7 +3,7 @@
 //!
 //! The whole cache is invalidated by a traced call that moves, makes or removes a symlink or moves a
 //! directory, since any path may lead through it; and by one that removes a directory, if a path with `..` is
-//! cached. An entry is invalidated by a traced change of its record (the record's `changes` differ) and, if
+//! cached. An entry is invalidated by a traced change of its name (the name's `changes` differ) and, if
 //! the path was absent when it was opened, by its presence now. Threads with another root, other mounts or
 //! other rights never use the cache.
 
@@ -25,8 +25,8 @@ const LIMIT: usize = 200_000;
 /// What a read-only access came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// These operations on this record.
-    Record(NameId, Operations),
+    /// These operations on this name.
+    Recorded(NameId, Operations),
     /// Left out by this rule.
     Suppressed(RuleId),
 }
@@ -112,12 +112,12 @@ impl Lookups {
     /// What an access to `place` came to, if that can't have changed: the symlinks on the way and the end.
     pub fn find(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&[Known]> {
         let entry = self.paths.get(&place.start)?.get(place.path)?;
-        if let Some(Known::Record(record, _)) = entry.known.last() {
-            if ledger.changes(*record) != entry.changes {
+        if let Some(Known::Recorded(name, _)) = entry.known.last() {
+            if ledger.changes(*name) != entry.changes {
                 return None;
             }
             // An untraced program may have made it; then this open reads it.
-            if entry.absent_open && !matches!(fs::lstat(ledger.names.path(*record)), Ok(None)) {
+            if entry.absent_open && !matches!(fs::lstat(ledger.names.path(*name)), Ok(None)) {
                 return None;
             }
         }
@@ -130,8 +130,8 @@ impl Lookups {
             self.forget();
         }
         let (changes, opened_nothing) = match known.last() {
-            Some(Known::Record(record, operations)) => {
-                (ledger.changes(*record), *operations == Operation::Existence.into())
+            Some(Known::Recorded(name, operations)) => {
+                (ledger.changes(*name), *operations == Operation::Existence.into())
             }
             _ => (0, false),
         };

@@ -35,7 +35,7 @@ pub(super) struct Mounts {
     outside: Vec<Device>,
     /// The mount points of what is served, by mount namespace; of our own, too.
     served: HashMap<u64, Vec<Vec<u8>>>,
-    /// Where the tree mounted (1) or unmounted (-1) something, in order, each with the first record after it.
+    /// Where the tree mounted (1) or unmounted (-1) something, in order, each with the first name after it.
     events: Vec<(Vec<u8>, NameId, i32)>,
     /// The mount points of calls under way, and whether they are of our own namespace.
     pending: Vec<(Vec<u8>, bool)>,
@@ -130,7 +130,7 @@ impl Mounts {
         Changed { came, went: went.map(|mount| mount.point).collect(), overlays }
     }
 
-    /// Keeps what a call has changed, for [`is_displaced`](Mounts::is_displaced); `next` is the record that
+    /// Keeps what a call has changed, for [`is_displaced`](Mounts::is_displaced); `next` is the name that
     /// the table gets next.
     pub fn note(&mut self, changed: &Changed, next: NameId) {
         let events = |points: &[Vec<u8>], step| {
@@ -140,12 +140,12 @@ impl Mounts {
         self.events.extend(events(&changed.came, 1));
     }
 
-    /// Whether what was first seen at `path`, which is that of `record`, is not what can be seen there now:
+    /// Whether what was first seen at `path`, which is that of `name`, is not what can be seen there now:
     /// it was on a mount that is gone, or is hidden by one that came later.
-    pub fn is_displaced(&self, record: NameId, path: &[u8]) -> bool {
+    pub fn is_displaced(&self, name: NameId, path: &[u8]) -> bool {
         let above = |point: &[u8]| resolve::inside(path, point.strip_suffix(b"/").unwrap_or(point)).is_some();
         let later: Vec<_> =
-            self.events.iter().filter(|(point, next, _)| record < *next && above(point)).collect();
+            self.events.iter().filter(|(point, next, _)| name < *next && above(point)).collect();
         let differs = |at: &Vec<u8>| {
             // How many mounts there are at the point, less those that there were at first sight.
             let mut depth = 0;
@@ -225,16 +225,16 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Finds regular files that two records name though only one name of each is known to the kernel: by a bind
+/// Finds regular files that have two names here though only one name of each is known to the kernel: by a bind
 /// mount, or on a filesystem that takes several spellings for one name. Each file comes with its device and
 /// inode.
 pub(super) fn named_twice(files: impl Iterator<Item = (NameId, (u64, u64))>) -> Vec<(NameId, NameId)> {
     let mut names: HashMap<(u64, u64), NameId> = HashMap::new();
     let mut found = Vec::new();
-    for (record, identity) in files {
-        let first = *names.entry(identity).or_insert(record);
-        if first != record {
-            found.push((first, record));
+    for (name, identity) in files {
+        let first = *names.entry(identity).or_insert(name);
+        if first != name {
+            found.push((first, name));
         }
     }
     found
@@ -291,32 +291,32 @@ mod tests {
     #[test]
     fn what_was_on_a_mount_that_is_gone_is_displaced_and_what_is_uncovered_is_not() {
         let mut names = Names::default();
-        let mut record = |path: &str| names.add(path.into(), Name::default());
+        let mut add = |path: &str| names.add(path.into(), Name::default());
         let mut mounts = Mounts::default();
         let points = |points: &[&str]| points.iter().map(|point| point.as_bytes().to_vec()).collect();
-        let before = record("/d/before");
-        let first = record("/d/first");
+        let before = add("/d/before");
+        let first = add("/d/first");
         mounts.note(&Changed { came: points(&["/d"]), went: Vec::new(), ..Changed::default() }, first);
         assert!(mounts.is_displaced(before, b"/d/before"), "hidden");
         assert!(!mounts.is_displaced(first, b"/d/first") && !mounts.is_displaced(before, b"/dx"));
-        let later = record("/d/later");
+        let later = add("/d/later");
         mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, later);
         assert!(!mounts.is_displaced(before, b"/d/before"), "uncovered again");
         assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(first, b"/d"));
         assert!(!mounts.is_displaced(later, b"/d/later"));
         // Another mount in the place of the one before.
-        let last = record("/d/last");
+        let last = add("/d/last");
         mounts.note(&Changed { came: points(&["/d"]), went: Vec::new(), ..Changed::default() }, last);
         assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(before, b"/d/before"));
         assert!(!mounts.is_displaced(last, b"/d/last"));
         // One that was there before the launch.
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, record("/x"));
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, record("/y"));
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, add("/x"));
+        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, add("/y"));
         assert!(mounts.is_displaced(before, b"/d/before"));
     }
 
     #[test]
-    fn a_file_of_two_records_is_named_twice() {
+    fn a_file_with_two_names_is_found() {
         let mut names = Names::default();
         let [a, b, c] = ["/a", "/b", "/c"].map(|path| names.add(path.into(), Name::default()));
         assert_eq!(named_twice([(a, (1, 1)), (b, (1, 2)), (c, (1, 1))].into_iter()), [(a, c)]);

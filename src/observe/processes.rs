@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::ledger::ids::ProcessId;
-use crate::snapshot::{Exec, ProcessRecord};
+use crate::snapshot::{Exec, RecordedProcess};
 use crate::trace::sys::Tid;
 use crate::trace::wait_status::End;
 
@@ -26,9 +26,9 @@ struct Process {
 }
 
 impl Process {
-    fn record(&self, id: u32) -> ProcessRecord {
+    fn recorded(&self, id: u32) -> RecordedProcess {
         let last = (!self.former.is_empty()).then_some(&self.image);
-        ProcessRecord {
+        RecordedProcess {
             id,
             pid: self.pid.0.unsigned_abs(),
             parent: self.parent.map(|parent| parent.0),
@@ -52,7 +52,7 @@ pub enum OwnProgram {
     Changes,
 }
 
-/// What a living process means for name resolution, rights and the record.
+/// What a living process means for name resolution, rights and the manifest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessTraits {
     /// Its root or mount namespace may not be ours.
@@ -174,12 +174,12 @@ impl ProcessTable {
         }
     }
 
-    /// The record of a process as it is now. Until it executes a program, its image is its parent's, and is
+    /// What the manifest says of a process as it is now. Until it executes a program, its image is its parent's, and is
     /// left out.
-    pub fn record(&self, id: ProcessId) -> ProcessRecord {
+    pub fn recorded(&self, id: ProcessId) -> RecordedProcess {
         let process = &self.all[index(id)];
         let image = if process.executed { Arc::clone(&process.image) } else { Arc::default() };
-        ProcessRecord { image, ..process.record(id.0) }
+        RecordedProcess { image, ..process.recorded(id.0) }
     }
 
     /// The processes that still live.
@@ -187,9 +187,9 @@ impl ProcessTable {
         self.living.keys().copied()
     }
 
-    /// The records of the manifest, in order of their start.
-    pub fn records(&self) -> Vec<ProcessRecord> {
-        self.all.iter().zip(1..).map(|(process, id)| process.record(id)).collect()
+    /// What the manifest says of all, in order of their start.
+    pub fn all_recorded(&self) -> Vec<RecordedProcess> {
+        self.all.iter().zip(1..).map(|(process, id)| process.recorded(id)).collect()
     }
 }
 
@@ -221,11 +221,11 @@ mod tests {
         table.start(Tid(-101), Tid(0));
         table.start(Tid(-101), own);
         table.execute(Tid(-1), Exec { exe: b"/bin/y".to_vec(), ..Exec::default() });
-        let records = table.records();
+        let processes = table.all_recorded();
         drop(table);
-        let image = &records[0].image;
+        let image = &processes[0].image;
         assert_eq!(image.argv.len(), 12_000);
-        assert_eq!(records.iter().filter(|record| Arc::ptr_eq(&record.image, image)).count(), 101);
+        assert_eq!(processes.iter().filter(|process| Arc::ptr_eq(&process.image, image)).count(), 101);
         assert_eq!(Arc::strong_count(image), 101);
     }
 }

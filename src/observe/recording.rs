@@ -69,7 +69,7 @@ pub struct ExpectedCoreDump {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Classification {
     /// It is recorded.
-    Record(NameId),
+    Recorded(NameId),
     /// A rule leaves it out; the topmost path that the rule covers.
     Suppressed(RuleId, Vec<u8>),
     /// It is the snapshot's own, or the library's.
@@ -146,7 +146,7 @@ impl Recording {
             Unseen::Unresolved(Unresolved::Denied(directory, crossed)) => {
                 self.cross(process, &crossed);
                 let stat = fs::lstat(&directory).ok().flatten();
-                if let Classification::Record(record) = self.classify(directory, stat.as_ref()) {
+                if let Classification::Recorded(record) = self.classify(directory, stat.as_ref()) {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
             }
@@ -186,9 +186,9 @@ impl Recording {
         let mut known = Vec::new();
         for link in crossed {
             match self.classify(link.path.clone(), Some(&link.stat)) {
-                Classification::Record(record) => {
+                Classification::Recorded(record) => {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
-                    known.push(Known::Record(record, Operation::Existence.into()));
+                    known.push(Known::Recorded(record, Operation::Existence.into()));
                 }
                 Classification::Suppressed(rule, _) => {
                     self.policy.suppressed.read(rule);
@@ -205,13 +205,13 @@ impl Recording {
         if let Some(name) = self.ledger.names.find(&path) {
             return match self.left_out_by(name) {
                 Some(rule) => Classification::Suppressed(rule, path),
-                None => Classification::Record(name),
+                None => Classification::Recorded(name),
             };
         }
         self.follow_git_file(&path, stat);
         match self.policy.exclusion(&path, stat) {
             Some(exclusion) => Classification::of(exclusion, path),
-            None => Classification::Record(self.add_record(path, stat, None)),
+            None => Classification::Recorded(self.add_name(path, stat, None)),
         }
     }
 
@@ -234,20 +234,20 @@ impl Recording {
     /// record, too, which counts once the call has changed it.
     pub fn classify_for_write(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
         if let Some(name) = self.ledger.names.find(&path) {
-            return Classification::Record(name);
+            return Classification::Recorded(name);
         }
         self.follow_git_file(&path, stat);
         match self.policy.exclusion(&path, stat) {
             Some(Exclusion::UnlessChanged(rule)) => {
-                Classification::Record(self.add_record(path, stat, Some(rule)))
+                Classification::Recorded(self.add_name(path, stat, Some(rule)))
             }
             Some(exclusion) => Classification::of(exclusion, path),
-            None => Classification::Record(self.add_record(path, stat, None)),
+            None => Classification::Recorded(self.add_name(path, stat, None)),
         }
     }
 
     /// The record of a path that has none. If `unless_changed` is given, that rule leaves it out until it is changed.
-    pub fn add_record(
+    pub fn add_name(
         &mut self,
         path: Vec<u8>,
         stat: Option<&FileStat>,
@@ -300,7 +300,7 @@ impl Recording {
     /// Whether what was classified is in a git directory.
     pub fn is_git_state(&self, classification: &Classification) -> bool {
         match classification {
-            Classification::Record(name) => self.ledger.names.get(*name).is_git_state,
+            Classification::Recorded(name) => self.ledger.names.get(*name).is_git_state,
             Classification::Suppressed(rule, _) => *rule == RuleId::GIT,
             Classification::Own => false,
         }

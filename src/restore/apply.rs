@@ -20,7 +20,7 @@ use super::access::TemporaryAccess;
 use super::disk::Unsynced;
 use super::error::{Error, failed, failed_at};
 use super::git::locks::GitLocks;
-use super::journal::{Journal, JournalRecord};
+use super::journal::{Journal, JournalEntry};
 use super::node::Shortfall;
 use super::parallel::Tick;
 use super::plan::{Action, LeftReason, PlanInput, RestorePlan, is_unchanged, needs_content};
@@ -98,7 +98,7 @@ pub fn apply(
     applier.make_hard_links()?;
     // While the directories are still accessible.
     applier.check()?;
-    applier.log(&JournalRecord::Placed)?;
+    applier.log(&JournalEntry::Placed)?;
     // Before directories get their times.
     locks.release()?;
     applier.finish_directories()?;
@@ -159,9 +159,9 @@ impl Applier<'_, '_, '_> {
         self.wanted(record).is_some_and(|wanted| wanted.file_type == FileType::Directory)
     }
 
-    /// Writes a record to the journal.
-    fn log(&self, record: &JournalRecord) -> Result<(), Error> {
-        self.context.journal.write(record).map_err(failed("write the journal of the restore"))
+    /// Writes an entry to the journal.
+    fn log(&self, entry: &JournalEntry) -> Result<(), Error> {
+        self.context.journal.write(entry).map_err(failed("write the journal of the restore"))
     }
 
     fn changed(&mut self) {

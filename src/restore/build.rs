@@ -1,4 +1,4 @@
-//! Builds a recorded state as a tree of its own: each path under a new or empty directory.
+//! Builds a recorded state as a directory tree of its own: each path under a new or empty directory.
 //!
 //! Files are independent copies, never hard links to live ones, and no live file is touched. Neighbours:
 //! `node.rs` makes the nodes, `snapshot::source` has the contents.
@@ -21,7 +21,7 @@ use crate::snapshot::compare::state;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, FileType, Present, printable};
 
-/// Why a path of the state is not in the tree.
+/// Why a path of the state is not built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skipped {
     /// The command did not use its content, so it was not recorded.
@@ -49,7 +49,7 @@ pub struct BuiltTree {
     pub others: usize,
     /// Bytes of content.
     pub bytes: u64,
-    /// Paths of the state that are not in the tree.
+    /// Paths of the state that are not built.
     pub skipped: Vec<(Vec<u8>, Skipped)>,
     /// What could not be given to a path.
     pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
@@ -105,7 +105,7 @@ impl TreePlan<'_> {
         self.records.is_empty()
     }
 
-    /// Builds the tree under `dir`, which is created with its parents if it does not exist.
+    /// Builds the state under `dir`, which is created with its parents if it does not exist.
     pub fn build(self, dir: &Path, contents: &Contents, tick: Tick<'_>) -> Result<BuiltTree, Error> {
         let name = dir.as_os_str().as_bytes();
         std::fs::create_dir_all(dir).map_err(failed_at("create", name))?;

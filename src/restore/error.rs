@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use crate::snapshot::{self, printable};
 
-/// Why a restore failed, or the building of a tree.
+/// Why a restore failed, or the building of a state under a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another process is using the snapshot.
     #[error("{0} is being used by another restore or recording")]
     Busy(String),
-    /// The directory to build a tree under has entries.
+    /// The directory to build under has entries.
     #[error("{0} is not empty: name a new or an empty directory")]
     NotEmpty(String),
     /// The snapshot is invalid.

@@ -1,7 +1,7 @@
 //! Git's state as the targets of a restore: what belongs to one repository, and what each file is to Git.
 //!
 //! A repository is put back whole or not at all, since a ref without its reflog, or HEAD without the index, is a state
-//! that was never there. Neighbours: `plan.rs` decides by it, `run.rs` holds repositories back. Submodules:
+//! that was never there. Neighbours: `plan.rs` decides by it, `run.rs` leaves whole repositories as they are. Submodules:
 //! [`meaning`] compares what files say and not their bytes, [`locks`] keeps Git out meanwhile.
 
 pub mod locks;
@@ -148,12 +148,12 @@ pub fn leave_unchosen(
 /// The git directories of which something can't be put back, and what that is: nothing of these is put back.
 ///
 /// Conflicts count if they are to be skipped; otherwise they are reported as such.
-pub fn held_back(
+pub fn unrestorable(
     input: &PlanInput,
     plan: &RestorePlan,
     conflicts: &[(Vec<u8>, String)],
 ) -> BTreeMap<Vec<u8>, LeftReason> {
-    let mut held = BTreeMap::new();
+    let mut unrestorable = BTreeMap::new();
     let find = |path: &[u8]| {
         let found = FileRecord::find(input.files, path);
         found.map(|index| &input.files[index]).filter(|record| record.is_git_state)
@@ -164,10 +164,10 @@ pub fn held_back(
         let Some(record) = find(path) else { continue };
         if input.policy.git_programs || !may_run_programs(record, input.wanted) {
             let directory = repository_of(path).to_vec();
-            held.entry(directory).or_insert_with(|| LeftReason::GitState { path: path.clone(), why });
+            unrestorable.entry(directory).or_insert_with(|| LeftReason::GitState { path: path.clone(), why });
         }
     }
-    held
+    unrestorable
 }
 
 /// Keeps the contents that indexes and refs get, packed or not: what has become of them since can't be judged without.

@@ -1,8 +1,8 @@
 //! The journal of a restore: what each step that takes more than one system call is about to do.
 //!
 //! An append-only file in the directory of the rescue. The first line identifies it; every further line
-//! is a record: the first half of the SHA-256 digest of its JSON in hexadecimal, a space, the JSON. If
-//! the last record is torn, its step had not begun. Neighbours: `apply.rs` and `access.rs` write it,
+//! is an entry: the first half of the SHA-256 digest of its JSON in hexadecimal, a space, the JSON. If
+//! the last entry is torn, its step had not begun. Neighbours: `apply.rs` and `access.rs` write it,
 //! `settle.rs` reads that of an interrupted restore.
 
 use std::cell::OnceCell;
@@ -33,7 +33,7 @@ const MOST: u64 = 1 << 30;
 /// What a restore is about to do, or has done. Files are identified by device and inode, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub enum JournalRecord {
+pub enum JournalEntry {
     /// The owner gets more permissions for a while.
     #[serde(rename = "opened")]
     ModeWidened {
@@ -149,7 +149,7 @@ mod text {
     }
 }
 
-/// The journal of a running restore; it is made, with its directory, when the first record is written.
+/// The journal of a running restore; it is made, with its directory, when the first entry is written.
 #[derive(Debug)]
 pub struct Journal<'a> {
     snap: &'a Path,
@@ -194,12 +194,12 @@ impl<'a> Journal<'a> {
         Ok(self.file.get_or_init(|| (directory, file)))
     }
 
-    /// Appends a record.
-    pub fn write(&self, record: &JournalRecord) -> io::Result<()> {
-        append(&self.open()?.1, record)
+    /// Appends an entry.
+    pub fn write(&self, entry: &JournalEntry) -> io::Result<()> {
+        append(&self.open()?.1, entry)
     }
 
-    /// Flushes the records to the disk.
+    /// Flushes the entries to the disk.
     pub fn sync(&self) -> io::Result<()> {
         self.open()?.1.sync_data()
     }
@@ -226,8 +226,8 @@ fn head(id: &str) -> String {
     format!("{MAGIC} {VERSION} {id} {}\n", checksum(id.as_bytes()))
 }
 
-fn append(mut file: &File, record: &JournalRecord) -> io::Result<()> {
-    let json = serde_json::to_string(record)?;
+fn append(mut file: &File, entry: &JournalEntry) -> io::Result<()> {
+    let json = serde_json::to_string(entry)?;
     file.write_all(format!("{} {json}\n", checksum(json.as_bytes())).as_bytes())
 }
 
@@ -253,12 +253,12 @@ fn create(directory: &Path) -> io::Result<Option<File>> {
 #[derive(Debug)]
 pub struct InterruptedJournal {
     file: File,
-    /// The length of its complete records.
+    /// The length of its complete entries.
     length: u64,
     /// The identifier in the names of the temporary files of that restore.
     pub id: String,
-    /// Its records.
-    pub records: Vec<JournalRecord>,
+    /// Its entries.
+    pub entries: Vec<JournalEntry>,
 }
 
 /// The state of the restore of a directory.
@@ -294,19 +294,19 @@ pub fn find(directory: &Path) -> Result<JournalState, Error> {
     }
     let mut bytes = Vec::new();
     (&file).take(MOST).read_to_end(&mut bytes).map_err(failed)?;
-    let (id, records, length) = parse(&bytes).map_err(|fault| match fault {
+    let (id, entries, length) = parse(&bytes).map_err(|fault| match fault {
         JournalDamage::Version => Error::JournalVersion(name()),
         JournalDamage::Record(number) => Error::JournalDamaged(name(), number),
     })?;
-    Ok(JournalState::Interrupted(InterruptedJournal { file, length: length as u64, id, records }))
+    Ok(JournalState::Interrupted(InterruptedJournal { file, length: length as u64, id, entries }))
 }
 
 impl InterruptedJournal {
     /// Records that everything that was begun is completed or taken back.
     pub fn settled(&self) -> io::Result<()> {
-        // A new record must not follow a torn one.
+        // A new entry must not follow a torn one.
         self.file.set_len(self.length)?;
-        append(&self.file, &JournalRecord::Settled)
+        append(&self.file, &JournalEntry::Settled)
     }
 }
 
@@ -316,9 +316,9 @@ enum JournalDamage {
     Record(usize),
 }
 
-/// The identifier of a journal, its records, and their length.
-fn parse(bytes: &[u8]) -> Result<(String, Vec<JournalRecord>, usize), JournalDamage> {
-    let (mut id, mut records, mut length) = (String::new(), Vec::new(), 0);
+/// The identifier of a journal, its entries, and their length.
+fn parse(bytes: &[u8]) -> Result<(String, Vec<JournalEntry>, usize), JournalDamage> {
+    let (mut id, mut entries, mut length) = (String::new(), Vec::new(), 0);
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let Some(whole) = line.strip_suffix(b"\n") else { break };
         let text = std::str::from_utf8(whole).unwrap_or_default();
@@ -332,28 +332,28 @@ fn parse(bytes: &[u8]) -> Result<(String, Vec<JournalRecord>, usize), JournalDam
                 _ => return Err(JournalDamage::Record(0)),
             }
         } else {
-            let record = text.split_once(' ').filter(|(sum, json)| checksum(json.as_bytes()) == *sum);
-            match record.and_then(|(_, json)| serde_json::from_str(json).ok()) {
-                Some(record) => records.push(record),
+            let entry = text.split_once(' ').filter(|(sum, json)| checksum(json.as_bytes()) == *sum);
+            match entry.and_then(|(_, json)| serde_json::from_str(json).ok()) {
+                Some(entry) => entries.push(entry),
                 None => return Err(JournalDamage::Record(number)),
             }
         }
         length += line.len();
     }
-    Ok((id, records, length))
+    Ok((id, entries, length))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn some() -> Vec<JournalRecord> {
+    fn some() -> Vec<JournalEntry> {
         let path = b"/a b\n\xff".to_vec();
         vec![
-            JournalRecord::ModeWidened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
-            JournalRecord::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },
-            JournalRecord::Done { path },
-            JournalRecord::Placed,
+            JournalEntry::ModeWidened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
+            JournalEntry::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },
+            JournalEntry::Done { path },
+            JournalEntry::Placed,
         ]
     }
 
@@ -361,7 +361,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = create(directory.path()).unwrap().unwrap();
         (&file).write_all(head("0123").as_bytes()).unwrap();
-        some().iter().for_each(|record| append(&file, record).unwrap());
+        some().iter().for_each(|entry| append(&file, entry).unwrap());
         std::fs::read(directory.path().join(RESTORE_JOURNAL)).unwrap()
     }
 
@@ -369,9 +369,9 @@ mod tests {
     fn a_journal_that_is_cut_anywhere_has_the_records_before_the_cut() {
         let bytes = written();
         for cut in 0..=bytes.len() {
-            let (_, records, length) = parse(&bytes[..cut]).unwrap();
+            let (_, entries, length) = parse(&bytes[..cut]).unwrap();
             let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
-            assert_eq!(records, some()[..whole.saturating_sub(1)], "cut at {cut}");
+            assert_eq!(entries, some()[..whole.saturating_sub(1)], "cut at {cut}");
             assert_eq!(length, bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
         }
     }

@@ -51,7 +51,7 @@ impl Root {
         Root::at(Path::new("/"))
     }
 
-    /// The tree under the directory `root`.
+    /// The directory tree under `root`.
     pub fn at(root: &Path) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Root { directory: Arc::new(rustix::fs::open(root, flags, Mode::empty())?) })

@@ -234,18 +234,19 @@ fn decide(
         let in_order = plan.conflicts.iter().copied().filter(|index| skipped.contains(index));
         let (of_git, of_files): (Vec<_>, Vec<_>) =
             in_order.partition(|index: &usize| files[*index].is_git_state);
-        let held = git::held_back(&input, &plan, &conflicts(&input, of_git.into_iter(), common.since));
-        if skipped.is_empty() && held.is_empty() {
+        let conflicts_of_git = conflicts(&input, of_git.into_iter(), common.since);
+        let unrestorable = git::unrestorable(&input, &plan, &conflicts_of_git);
+        if skipped.is_empty() && unrestorable.is_empty() {
             return Decision { targets, plan, left };
         }
         let of_files = conflicts(&input, of_files.into_iter(), common.since);
         left.extend(of_files.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));
         // What is left out is as if it had not been chosen.
-        let is_held = |record: &FileRecord| {
-            record.is_git_state && held.contains_key(crate::git::repository_of(&record.path))
+        let is_unrestorable = |record: &FileRecord| {
+            record.is_git_state && unrestorable.contains_key(crate::git::repository_of(&record.path))
         };
-        targets.retain(|index| !skipped.contains(index) && !is_held(&files[*index]));
-        left.extend(held);
+        targets.retain(|index| !skipped.contains(index) && !is_unrestorable(&files[*index]));
+        left.extend(unrestorable);
     }
 }
 

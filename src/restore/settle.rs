@@ -3,7 +3,7 @@
 //!
 //! Afterwards every path is as before that restore or in the state that it wanted; what somebody else has
 //! changed meanwhile is left alone and becomes a conflict of the plan. It may be interrupted itself: each
-//! step does nothing the second time. Neighbours: `journal.rs` has the records, `rescue.rs` the states
+//! step does nothing the second time. Neighbours: `journal.rs` has the entries, `rescue.rs` the states
 //! that they refer to.
 
 use std::collections::{BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use super::error::{Error, failed_at};
 use super::flags;
 use super::git::locks;
 use super::in_place;
-use super::journal::{InterruptedJournal, JournalRecord};
+use super::journal::{InterruptedJournal, JournalEntry};
 use super::node::{AttributeChanges, RestorePolicy};
 use super::plan::is_unchanged;
 use super::root::{Dentry, Handle, Root};
@@ -48,46 +48,46 @@ enum PendingKind {
     Lock,
 }
 
-/// The records whose steps are not known to be done, the latest first.
-fn pending(records: &[JournalRecord]) -> Vec<&JournalRecord> {
+/// The entries whose steps are not known to be done, the latest first.
+fn pending(entries: &[JournalEntry]) -> Vec<&JournalEntry> {
     let mut latest: HashMap<(PendingKind, &[u8]), usize> = HashMap::new();
-    for (number, record) in records.iter().enumerate() {
-        match record {
-            JournalRecord::ModeWidened { path, .. } => {
+    for (number, entry) in entries.iter().enumerate() {
+        match entry {
+            JournalEntry::ModeWidened { path, .. } => {
                 latest.insert((PendingKind::Mode, path), number);
             }
-            JournalRecord::ModeRestored { path } => {
+            JournalEntry::ModeRestored { path } => {
                 latest.remove(&(PendingKind::Mode, path.as_slice()));
             }
-            JournalRecord::FlagsCleared { path, .. } => {
+            JournalEntry::FlagsCleared { path, .. } => {
                 latest.insert((PendingKind::Flags, path), number);
             }
-            JournalRecord::FlagsRestored { path } => {
+            JournalEntry::FlagsRestored { path } => {
                 latest.remove(&(PendingKind::Flags, path.as_slice()));
             }
-            JournalRecord::Temporary { path }
-            | JournalRecord::Placing { path, .. }
-            | JournalRecord::Removing { path } => {
+            JournalEntry::Temporary { path }
+            | JournalEntry::Placing { path, .. }
+            | JournalEntry::Removing { path } => {
                 latest.insert((PendingKind::Name, path), number);
             }
-            JournalRecord::Writing { path, .. }
-            | JournalRecord::Attributes { path, .. }
-            | JournalRecord::Directory { path } => {
+            JournalEntry::Writing { path, .. }
+            | JournalEntry::Attributes { path, .. }
+            | JournalEntry::Directory { path } => {
                 latest.insert((PendingKind::File, path), number);
             }
-            JournalRecord::Locking { path } => {
+            JournalEntry::Locking { path } => {
                 latest.insert((PendingKind::Lock, path), number);
             }
-            JournalRecord::Done { path } => {
+            JournalEntry::Done { path } => {
                 latest.remove(&(PendingKind::File, path.as_slice()));
             }
-            JournalRecord::Placed => latest.retain(|(kind, _), _| *kind != PendingKind::Name),
-            JournalRecord::Settled => latest.clear(),
+            JournalEntry::Placed => latest.retain(|(kind, _), _| *kind != PendingKind::Name),
+            JournalEntry::Settled => latest.clear(),
         }
     }
     let mut numbers: Vec<_> = latest.into_values().collect();
     numbers.sort_unstable_by(|one, other| other.cmp(one));
-    numbers.into_iter().map(|number| &records[number]).collect()
+    numbers.into_iter().map(|number| &entries[number]).collect()
 }
 
 fn inode(at: &Present) -> (u64, u64) {
@@ -99,39 +99,37 @@ impl Settler<'_> {
     /// half done and would be settled.
     pub fn settle(&self, journal: &InterruptedJournal, directory: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
         let mut found = BTreeSet::new();
-        let pending = pending(&journal.records);
-        for record in &pending {
-            let (path, settled) = match record {
-                JournalRecord::ModeWidened { path, inode, from, to } => {
+        let pending = pending(&journal.entries);
+        for entry in &pending {
+            let (path, settled) = match entry {
+                JournalEntry::ModeWidened { path, inode, from, to } => {
                     (path, self.opened(path, *inode, *from, *to))
                 }
-                JournalRecord::FlagsCleared { path, inode, flags } => {
+                JournalEntry::FlagsCleared { path, inode, flags } => {
                     (path, self.unlocked(path, *inode, *flags))
                 }
-                JournalRecord::Temporary { path } => (path, self.name(path, &journal.id, None, false)),
-                JournalRecord::Placing { path, inode, cleared } => {
+                JournalEntry::Temporary { path } => (path, self.name(path, &journal.id, None, false)),
+                JournalEntry::Placing { path, inode, cleared } => {
                     (path, self.name(path, &journal.id, Some(*inode), *cleared))
                 }
-                JournalRecord::Locking { path } => (path, self.locked(path, &journal.id)),
-                JournalRecord::Removing { path } => (path, self.removed(path, &journal.id)),
-                JournalRecord::Writing { path, inode } => {
+                JournalEntry::Locking { path } => (path, self.locked(path, &journal.id)),
+                JournalEntry::Removing { path } => (path, self.removed(path, &journal.id)),
+                JournalEntry::Writing { path, inode } => {
                     (path, self.written(path, *inode, directory, &journal.id))
                 }
-                JournalRecord::Attributes { path, inode } => (path, self.attributes(path, *inode)),
-                JournalRecord::Directory { path } => (path, self.directory(path)),
-                JournalRecord::ModeRestored { .. }
-                | JournalRecord::FlagsRestored { .. }
-                | JournalRecord::Done { .. }
-                | JournalRecord::Placed
-                | JournalRecord::Settled => continue,
+                JournalEntry::Attributes { path, inode } => (path, self.attributes(path, *inode)),
+                JournalEntry::Directory { path } => (path, self.directory(path)),
+                JournalEntry::ModeRestored { .. }
+                | JournalEntry::FlagsRestored { .. }
+                | JournalEntry::Done { .. }
+                | JournalEntry::Placed
+                | JournalEntry::Settled => continue,
             };
             let is_begun =
                 settled.map_err(failed_at("settle what an interrupted restore had begun at", path))?;
             let is_name = matches!(
-                record,
-                JournalRecord::Temporary { .. }
-                    | JournalRecord::Placing { .. }
-                    | JournalRecord::Removing { .. }
+                entry,
+                JournalEntry::Temporary { .. } | JournalEntry::Placing { .. } | JournalEntry::Removing { .. }
             );
             if self.dry_run && is_begun && !is_name {
                 found.insert(path.clone());

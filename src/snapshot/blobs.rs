@@ -1,7 +1,7 @@
 //! Writes `blobs.parquet` while a recording runs, in memory that does not grow with the content.
 //!
 //! Rows are `key`, `offset`, `content`; a content longer than [`CHUNK`] continues in further rows of
-//! its key. Those of a sparse file are its runs of blocks that are not all zero, with gaps between them;
+//! its key. Those of a sparse file are its runs of blocks that are not all zero, with holes between them;
 //! if it ends in a hole, an empty row marks the end. Identical content is stored once. A buffer of [`CHUNK`]
 //! bytes has all pending rows; while a thread compresses and writes it, a second one is filled and hashed.
 //! Both are reused: fresh pages would cost more than the copying (measured: 0.77 against 2.8 GB/s).
@@ -117,7 +117,7 @@ pub struct Stored {
 /// Stores contents in a parquet file, each once.
 pub struct BlobWriter {
     groups: RowGroupWriter,
-    /// The rows that are pending; their contents fill the buffer without gaps.
+    /// The rows that are pending; their contents follow one another in the buffer.
     group: RowGroup,
     filled: usize,
     /// An upper bound of the length of the file, with all rows and its end.
@@ -433,7 +433,7 @@ fn check_unchanged(file: &File, before: &Signature, digest: &Digest) -> Result<(
     if (now.size, now.mtime) != (before.size, before.mtime) {
         return Err(Error::Changed);
     }
-    // The change time alone moves at an unlink, a rename or a chmod, too, which the tree may do
+    // The change time alone moves at an unlink, a rename or a chmod, too, which the command may do
     // during the read; but also when a writer resets the modification time. The bytes decide.
     match digest_file_like(file, digest) {
         Ok((again, size)) if again == *digest && size == before.size => Ok(()),

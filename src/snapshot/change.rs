@@ -90,7 +90,7 @@ impl Differences {
                 && !is_untouched(before, after)
                 && !has_same_content((before.size, &ids().0), (after.size, &ids().1)),
             target: same_type && (&before.target, before.rdev) != (&after.target, after.rdev),
-            // They are recorded only of paths that the tree changes.
+            // They are recorded only of paths that the command changes.
             xattrs: acted && before.xattrs != after.xattrs,
             inode_flags: acted && before.inode_flags != after.inode_flags,
         }

@@ -1,4 +1,4 @@
-//! The journal of a recording: what the tree is about to change, on file before it does.
+//! The journal of a recording: what the command is about to change, on file before it does.
 //!
 //! Everything that the recorder has learned and not yet committed would be gone with its process. So the
 //! before-state of each path that a call may change is appended to one file before that call continues, with
@@ -20,7 +20,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, ProcessRecord};
+use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, RecordedProcess};
 use super::wire::write_manifest;
 
 /// The first bytes of every journal, up to its version.
@@ -47,7 +47,7 @@ pub struct Begin {
     pub front: ProcessMark,
     /// The name of the unfinished `blobs.parquet`, in the same directory.
     pub blobs: String,
-    /// Bytes that the tree destroyed or wrote are stored up to this size.
+    /// Bytes that the command destroyed or wrote are stored up to this size.
     pub max_blob_bytes: Option<u64>,
 }
 
@@ -106,7 +106,7 @@ pub enum Frame {
     /// What the manifest says apart from its lists, as far as it is known at the start.
     Header(Box<Header>),
     /// A process has started, or executes another program.
-    Process(Box<ProcessRecord>),
+    Process(Box<RecordedProcess>),
     /// A process has ended: its number and its status.
     Ended(u32, i32),
     /// A path may be changed: its before-state, without content, and the inode that it stood for.
@@ -181,7 +181,7 @@ impl Frames {
     }
 
     /// Adds a process as it is now.
-    pub fn process(&mut self, process: &ProcessRecord) {
+    pub fn process(&mut self, process: &RecordedProcess) {
         self.json(kind::PROCESS, &[], process);
     }
 
@@ -330,7 +330,7 @@ impl RecordingJournal {
     /// Writes frames by one write(2), behind what is there.
     ///
     /// # Errors
-    /// They, or earlier ones, could not be written. Nothing is written after that: a journal has no gap.
+    /// They, or earlier ones, could not be written. Nothing is written after that: no frame is missing before another.
     pub fn write(&self, frames: &Frames) -> io::Result<()> {
         let mut state = self.lock();
         self.append(&mut state, frames)
@@ -571,7 +571,7 @@ mod tests {
         let journal =
             RecordingJournal::start(file.reopen().unwrap(), false, &begin, &header, Box::new(())).unwrap();
         let mut frames = Frames::default();
-        let process = ProcessRecord {
+        let process = RecordedProcess {
             id: 1,
             pid: 2,
             parent: None,

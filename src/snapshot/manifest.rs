@@ -42,7 +42,7 @@ pub struct Header {
     pub gid: u32,
     /// When the command was started, RFC 3339.
     pub started_at: String,
-    /// When the last process of its tree ended, RFC 3339.
+    /// When the last process of its process tree ended, RFC 3339.
     pub finished_at: String,
     /// Which bytes and states were to be kept.
     pub keep: Keep,
@@ -50,7 +50,7 @@ pub struct Header {
     pub existence_only: Option<u64>,
     /// Whether the process that the user waited for was killed, and the recording went on to its end.
     pub killed: bool,
-    /// Whether processes of the tree lived on: a later snapshot replaces this one.
+    /// Whether processes of the command lived on: a later snapshot replaces this one.
     pub running: bool,
     /// Whether the recorder was killed, and the snapshot made from its journal.
     pub recovered: bool,
@@ -62,8 +62,8 @@ pub struct Header {
     pub suppressed: Vec<Suppressed>,
     /// The repositories that were observed.
     pub git_repositories: Vec<GitRepository>,
-    /// The processes of the tree, in order of their start.
-    pub processes: Vec<ProcessRecord>,
+    /// The command and the processes that it started, in order of their start.
+    pub processes: Vec<RecordedProcess>,
 }
 
 /// A whole manifest in memory.
@@ -205,9 +205,9 @@ pub struct Exec {
     pub argv_truncated: bool,
 }
 
-/// A process of the recorded tree.
+/// A process of the recorded process tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessRecord {
+pub struct RecordedProcess {
     /// Its number in this snapshot, from 1.
     pub id: u32,
     /// Its process id while it lived.
@@ -319,7 +319,7 @@ impl From<Operation> for Operations {
 pub struct FileRecord {
     /// The absolute path.
     pub path: Vec<u8>,
-    /// Whether it is Git's state: a path in a git directory, which the tree changed.
+    /// Whether it is Git's state: a path in a git directory, which the command changed.
     pub is_git_state: bool,
     /// How it was used.
     pub operations: Operations,
@@ -337,7 +337,7 @@ pub struct FileRecord {
     pub renamed_to: Option<Vec<u8>>,
     /// Its state before the first observation.
     pub before: State,
-    /// Its state after the tree had ended.
+    /// Its state after the last process had ended.
     pub after: State,
     /// What Git knew of it when it was first observed.
     pub git: Option<GitStatus>,
@@ -391,7 +391,7 @@ impl FileRecord {
 pub enum State {
     /// Nothing was there.
     Absent {
-        /// Whether the tree deleted it or renamed it away.
+        /// Whether the command deleted it or renamed it away.
         tombstone: bool,
     },
     /// Something was there.
@@ -439,9 +439,9 @@ pub struct Present {
     pub rdev: Option<u64>,
     /// The digest over the sorted names of a listed directory.
     pub entries_digest: Option<Digest>,
-    /// Extended attributes, of a path that the tree changes.
+    /// Extended attributes, of a path that the command changes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Inode flags, of a path that the tree changes.
+    /// Inode flags, of a path that the command changes.
     pub inode_flags: BTreeSet<InodeFlag>,
     /// The digest of the content, where it was read.
     pub digest: Option<Digest>,
@@ -476,7 +476,7 @@ impl Present {
         }
     }
 
-    /// Whether it is a sparse file, whose stored content leaves gaps for its holes.
+    /// Whether it is a sparse file, whose stored content leaves out its holes.
     pub fn is_sparse(&self) -> bool {
         matches!(self.digest, Some(Digest::Sparse(_)))
     }

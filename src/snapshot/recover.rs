@@ -242,7 +242,7 @@ struct Journaled {
     file: File,
     begin: Begin,
     header: Header,
-    processes: BTreeMap<u32, ProcessRecord>,
+    processes: BTreeMap<u32, RecordedProcess>,
     /// Each path with the number of the inode that it stood for.
     files: BTreeMap<Vec<u8>, (Option<u32>, FileRecord)>,
     moves: Vec<(Vec<u8>, Vec<u8>)>,
@@ -754,7 +754,7 @@ fn complete_operations(record: &mut FileRecord) {
 
 /// The header of a recovered snapshot.
 fn header(journaled: Journaled, records: &[FileRecord], warnings: Vec<Warning>) -> Header {
-    let mut processes: Vec<ProcessRecord> = journaled.processes.into_values().collect();
+    let mut processes: Vec<RecordedProcess> = journaled.processes.into_values().collect();
     for index in 0..processes.len() {
         // A process that has executed nothing has the image of its parent, which is before it.
         if processes[index].image.exe.is_empty()

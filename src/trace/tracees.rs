@@ -66,7 +66,7 @@ impl<P> Tracees<P> {
         self.threads.get(&tid).is_some_and(|thread| thread.in_syscall)
     }
 
-    /// The record of a thread; made, as that of a leader, if there is none.
+    /// What is kept of a thread; made, as for a leader, if there is nothing.
     pub fn get(&mut self, tid: Tid) -> &mut Tracee<P> {
         self.threads.entry(tid).or_insert_with(|| Tracee::new(tid))
     }

@@ -1,7 +1,7 @@
 //! The end of a recording: writes its manifest, commits the snapshot and makes the report.
 //!
-//! Neighbours: `tracing.rs` calls it when the tree has ended, `process_tree.rs` when the command has and others
-//! of its tree live on, `report.rs` formats the report.
+//! Neighbours: `tracing.rs` calls it when the process tree has ended, `process_tree.rs` when the command has and others
+//! of its processes live on, `report.rs` formats the report.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -32,7 +32,7 @@ pub struct WrittenBundle {
     pub report: String,
 }
 
-/// How the tree ended, or for a first snapshot, the command.
+/// How the process tree ended, or for a first snapshot, the command.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordingEnd {
     /// How the command ended.
@@ -75,7 +75,7 @@ impl BundleWriter {
         BundleWriter { header, directory, library, sync: setup.options.sync, first: Mutex::default() }
     }
 
-    /// Writes a first snapshot: the command has ended, and others of its tree live on.
+    /// Writes a first snapshot: the command has ended, and other processes of it live on.
     ///
     /// # Errors
     /// Why there is no first snapshot; the recording goes on all the same.

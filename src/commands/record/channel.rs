@@ -87,7 +87,7 @@ impl CommandEnd {
 pub struct RecordingOutcome {
     /// Why there is no manifest.
     pub error: Option<String>,
-    /// Whether `--timeout` ended the tree.
+    /// Whether `--timeout` ended the process tree.
     pub timed_out: bool,
     /// Whether the manifest is complete.
     pub complete: bool,
@@ -115,7 +115,7 @@ impl RecordingOutcome {
 pub enum ToTracer {
     /// The front has reaped the command.
     Reaped,
-    /// End every process of the tree.
+    /// End every process of the process tree.
     EndTree,
     /// Continue without the front.
     Detach,

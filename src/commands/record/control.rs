@@ -28,7 +28,7 @@ pub struct ControlThread {
 }
 
 impl ControlThread {
-    /// Prepares the thread, which ends the tree after `timeout` if there is one.
+    /// Prepares the thread, which ends the process tree after `timeout` if there is one.
     pub fn new(
         tree: Arc<ProcessTree>,
         channel: Arc<Channel>,

@@ -36,7 +36,7 @@ pub enum Ending {
     Recorded(CommandEnd, RecordingOutcome),
     /// The command has ended; the recording continues without the front.
     Detached(CommandEnd),
-    /// `--timeout` ended the tree.
+    /// `--timeout` ended the process tree.
     TimedOut(RecordingOutcome),
     /// Nothing was run: tracing is impossible.
     Denied(String),
@@ -44,7 +44,7 @@ pub enum Ending {
     Failed(String),
     /// The kernel did not execute the command.
     NotExecuted(i32),
-    /// The tracing process was killed, and the tree with it; with what only a descriptor holds.
+    /// The tracing process was killed, and the process tree with it; with what only a descriptor holds.
     Lost(HashMap<u32, File>),
 }
 
@@ -190,7 +190,7 @@ impl<'m> Front<'m> {
             let has_group = self.witness.has_received(signal);
             if self.ended.is_none() {
                 let is_forwarded = match (is_from_kernel, has_group) {
-                    // A key: the command receives it, too, if it would without us.
+                    // Typed at the terminal: the command receives it, too, if it would without us.
                     (true, true) => false,
                     // The hangup of a terminal reaches the leader of its session alone (tty_ioctl(4)).
                     (true, false) => {

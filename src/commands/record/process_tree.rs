@@ -1,6 +1,6 @@
 //! The living processes of the recorded tree, for the threads that signal them.
 //!
-//! Neighbours: the recorder of `observe` reports each start and end, `control.rs` ends the tree.
+//! Neighbours: the recorder of `observe` reports each start and end, `control.rs` ends them.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -39,7 +39,7 @@ pub struct ProcessTree {
     pub detached: AtomicBool,
 }
 
-/// The part of a tree that is behind its lock.
+/// The part of a process tree that is behind its lock.
 #[derive(Default)]
 pub struct ProcessTreeState {
     living: BTreeSet<Tid>,
@@ -54,7 +54,7 @@ pub struct ProcessTreeState {
 }
 
 impl ProcessTree {
-    /// A tree for the process `root`, which has not been reported yet.
+    /// A process tree with `root` alone, which has not been reported yet.
     pub fn new(root: Tid, survivors: Survivors) -> ProcessTree {
         ProcessTree {
             root,
@@ -83,7 +83,7 @@ impl ProcessTree {
         })
     }
 
-    /// Kills the command, since the front was killed, which stands for it. What is left of the tree is ended,
+    /// Kills the command, since the front was killed, which stands for it. What is left of the process tree is ended,
     /// or recorded on with [`Survivors::Background`].
     pub fn front_died(self: &Arc<Self>) {
         let mut state = self.lock();
@@ -174,7 +174,7 @@ impl ProcessTree {
     }
 }
 
-/// Reports what happens to the tree to the front and to the other threads.
+/// Reports what happens to the process tree to the front and to the other threads.
 pub struct TreeEvents {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,

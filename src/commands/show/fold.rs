@@ -69,7 +69,7 @@ struct NameGroup {
 }
 
 impl NameGroup {
-    /// A node of the names that share `prefix`, as deep in the tree as they all are.
+    /// A node of the names that share `prefix`, as deep in the directory tree as they all are.
     fn new(names: &[&[u8]], prefix: usize, members: Vec<usize>, part: FoldedPart) -> Option<NameGroup> {
         let mut node = NameGroup { prefix, members, part };
         // A directory whose only entry is a directory is not worth a line of its own.

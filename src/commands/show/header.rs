@@ -9,7 +9,7 @@ use super::super::level::what_is_kept;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{quoted, shell_line, shown};
 use super::git::GitChanges;
-use super::tree::{cut, ended};
+use super::processes::{cut, ended};
 use crate::git::below;
 use crate::restore::interrupted;
 use crate::snapshot::{GitRepository, Header, Snapshot, SnapshotKind};
@@ -42,9 +42,9 @@ pub fn write(
     for GitChanges { repository, changes } in git_changes {
         lines.line("Git state", style::CHANGED, &format!("{repository}: {}", changes.join(", ")))?;
     }
-    for (key, value) in [("Name", &header.name), ("Session", &header.session)] {
+    for (label, value) in [("Name", &header.name), ("Session", &header.session)] {
         if let Some(value) = value {
-            lines.line(key, Style::new(), &visible(value.as_bytes()))?;
+            lines.line(label, Style::new(), &visible(value.as_bytes()))?;
         }
     }
     let whole = if header.complete { "complete" } else { "incomplete" };
@@ -64,10 +64,10 @@ pub fn write(
         lines.line("Kept", Style::new(), kept)?;
     }
     for warning in &header.warnings {
-        let (key, style) = if warning.lost { ("Gap", style::CHANGED) } else { ("Note", Style::new()) };
+        let (label, style) = if warning.lost { ("Gap", style::CHANGED) } else { ("Note", Style::new()) };
         let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
-        lines.line(key, style, &text)?;
+        lines.line(label, style, &text)?;
     }
     for rescue in interrupted::interrupted(snapshot) {
         let text = format!(
@@ -84,10 +84,10 @@ struct HeaderLines<'a, 'c> {
 }
 
 impl HeaderLines<'_, '_> {
-    fn line(&mut self, key: &str, style: Style, value: &str) -> Result<(), OutputError> {
+    fn line(&mut self, label: &str, style: Style, value: &str) -> Result<(), OutputError> {
         let value = self.console.paint(style, value).to_string();
-        let key = self.console.paint(style::FAINT, format_args!("{key:11}")).to_string();
-        writeln!(self.console, "{key} {value}")
+        let label = self.console.paint(style::FAINT, format_args!("{label:11}")).to_string();
+        writeln!(self.console, "{label} {value}")
     }
 }
 
@@ -95,7 +95,7 @@ fn status_style(header: &Header) -> Style {
     if header.exit_status == 0 { Style::new() } else { style::REMOVED }
 }
 
-/// How the command ended, and how long its tree took.
+/// How the command ended, and how long all its processes took.
 fn status(header: &Header) -> String {
     let mut text = ended(header.exit_status, header.exit_signal.as_deref());
     if header.timed_out {
@@ -112,7 +112,7 @@ fn status(header: &Header) -> String {
     text
 }
 
-/// The seconds from the start to the end of the tree, if both are recorded.
+/// The seconds from the start of the command to the end of its last process, if both are recorded.
 pub fn seconds(header: &Header) -> Option<f64> {
     let [start, end] = [&header.started_at, &header.finished_at].map(|time| time.parse::<jiff::Timestamp>());
     let seconds = end.ok()?.duration_since(start.ok()?).as_secs_f64();

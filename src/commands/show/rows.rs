@@ -11,7 +11,7 @@ use super::super::out::{Console, OutputError, style};
 use super::super::paths::{number_of_paths, quoted, shown};
 use super::fold::{FoldedPart, FoldedRow, fold};
 use super::list::{ListedPath, PathGroup, ShownStatus};
-use super::tree::heading;
+use super::processes::heading;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, has_same_content};
 use crate::snapshot::compare::{content_id, state};
@@ -162,16 +162,16 @@ impl<'s> PathTable<'s> {
                 let TableLine { size, git, name, notes, long } = line;
                 let git_style =
                     if matches!(*git, "tracked" | "ignored") { style::FAINT } else { style::CHANGED };
-                let gap = if marks > 0 { "  " } else { "" };
+                let separator = if marks > 0 { "  " } else { "" };
                 let git = console.paint(git_style, format_args!("{git:marks$}")).to_string();
-                write!(console, "  {size:>sizes$}{gap}{git}  {name}")?;
+                write!(console, "  {size:>sizes$}{separator}{git}  {name}")?;
                 if !notes.is_empty() {
                     let notes = console.paint(style::FAINT, notes.join(", ")).to_string();
                     write!(console, "  {notes}")?;
                 }
                 writeln!(console)?;
                 if !long.is_empty() {
-                    let indent = sizes + gap.len() + marks + 6;
+                    let indent = sizes + separator.len() + marks + 6;
                     let long = console.paint(style::FAINT, long).to_string();
                     writeln!(console, "{:indent$}{long}", "")?;
                 }

@@ -22,9 +22,9 @@ fn list(text: &str) -> Vec<&str> {
     lines.filter(|line| !line.is_empty()).map(str::trim).collect()
 }
 
-fn process(id: u32, parent: Option<u32>, argv: &[&str]) -> ProcessRecord {
+fn process(id: u32, parent: Option<u32>, argv: &[&str]) -> RecordedProcess {
     let argv: Vec<Vec<u8>> = argv.iter().map(|arg| arg.as_bytes().to_vec()).collect();
-    ProcessRecord {
+    RecordedProcess {
         id,
         pid: 1000 + id,
         parent,

@@ -192,7 +192,7 @@ END
             let said = super::ask(&mut repositories, &fixture.path("r").join(name)).unwrap().0;
             assert_eq!((said.dirty, said.oid.is_some()), (dirty, pinned), "{name}");
         }
-        // A pointer in the tree, as without the program: its bytes are the blob's.
+        // A pointer in the working tree, as without the program: its bytes are the blob's.
         let pointer = super::ask(&mut repositories, &fixture.path("r/b.bin")).unwrap().0;
         assert!(pointer.oid.is_some());
     }

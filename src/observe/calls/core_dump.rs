@@ -38,7 +38,7 @@ impl Recording {
         // If it has no name in our mount namespace, the dump counts as unexpected.
         let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
         let classification = self.classify_for_write(path.clone(), stat.as_ref());
-        if let Classification::Record(name) = classification {
+        if let Classification::Recorded(name) = classification {
             self.ask_git(name, &path, stat.as_ref());
         }
         let protected = match &stat {
@@ -47,7 +47,7 @@ impl Recording {
             }
             _ => None,
         };
-        if let Classification::Record(name) = classification {
+        if let Classification::Recorded(name) = classification {
             let process = self.processes.id(caller.tgid);
             self.journal_written(name, process);
         }
@@ -65,15 +65,15 @@ impl Recording {
         let id = self.processes.id(process);
         if let Some(ExpectedCoreDump { path, stat, classification, protected }) = expected {
             let now = fs::lstat(&path).ok().flatten();
-            let key = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
-            if now.as_ref().map(key) == stat.as_ref().map(key) {
+            let version = |stat: &FileStat| (stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
+            if now.as_ref().map(version) == stat.as_ref().map(version) {
                 self.protector().release(protected);
             } else {
                 if let Some(protected) = protected {
                     self.protector().keep(protected);
                 }
                 let name = match classification {
-                    Classification::Record(name) => Some(name),
+                    Classification::Recorded(name) => Some(name),
                     Classification::Suppressed(rule, topmost) => {
                         self.policy.suppressed.write(rule, &topmost);
                         None

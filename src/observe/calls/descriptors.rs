@@ -148,7 +148,7 @@ impl Recording {
         let mut part = self.prepare_part(Effect::Open(open), resolved, OnLoss::Warn);
         // What is left out has no before-state, and nothing that is not a file on a disk has bytes.
         let has_bytes = match (&part.classification, &part.stat) {
-            (Classification::Record(_), Some(stat)) => {
+            (Classification::Recorded(_), Some(stat)) => {
                 resolve::is_regular(stat) && !self.byte_store.filesystems.is_pseudo(stat.st_dev, &part.path)
             }
             _ => false,

@@ -132,7 +132,7 @@ impl Recording {
         for interpreter in interpreters {
             self.cross(process, &interpreter.crossed);
             match self.classify(interpreter.path, interpreter.stat.as_ref()) {
-                Classification::Record(record) => {
+                Classification::Recorded(record) => {
                     self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
                 }
                 Classification::Suppressed(rule, _) => self.policy.suppressed.read(rule),
@@ -150,7 +150,7 @@ impl Recording {
     ) {
         let operations = Operations::from(Operation::Read).with(Operation::Execute);
         match classification {
-            Classification::Record(name) => {
+            Classification::Recorded(name) => {
                 if let Some(rule) = self.left_out_by(*name) {
                     return self.policy.suppressed.read(rule);
                 }

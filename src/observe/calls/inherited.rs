@@ -76,7 +76,7 @@ impl Recording {
             self.repositories.note_change(&file.path);
         }
         let name = match classification {
-            Classification::Record(name) => name,
+            Classification::Recorded(name) => name,
             Classification::Suppressed(rule, topmost) if file.writes => {
                 return self.policy.suppressed.write(rule, &topmost);
             }

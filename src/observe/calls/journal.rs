@@ -42,7 +42,7 @@ impl Recording {
             }
             _ => meaning.operations,
         };
-        if let Classification::Record(name) = part.classification {
+        if let Classification::Recorded(name) = part.classification {
             self.journal_name(name, process, operations);
         }
         // What happens to an inode in place happens at the name by which it was first met, too.
@@ -59,14 +59,15 @@ impl Recording {
 
     /// Adds where a rename moves what is at `from` and beneath it.
     fn journal_renames(&mut self, process: ProcessId, from: &Part, to: &Part) {
-        let recorded = |classification: &Classification| matches!(classification, Classification::Record(_));
+        let recorded =
+            |classification: &Classification| matches!(classification, Classification::Recorded(_));
         if recorded(&from.classification) && recorded(&to.classification) {
             self.journal_move(&from.path, &to.path);
         }
         for moved in &from.moved {
             let ends = [(&moved.classification, Operation::Delete), (&moved.target, Operation::Write)];
             for (classification, operation) in ends {
-                if let Classification::Record(name) = classification {
+                if let Classification::Recorded(name) = classification {
                     self.journal_name(*name, process, operation.into());
                 }
             }
@@ -117,7 +118,7 @@ impl Recording {
     /// Adds a process that has started or executes another program.
     pub fn journal_process(&mut self, process: ProcessId) {
         if let Some(journal) = &mut self.byte_store.journal {
-            journal.process(&self.processes.record(process));
+            journal.process(&self.processes.recorded(process));
         }
     }
 

@@ -65,7 +65,7 @@ impl Footprint {
     /// Adds the working directory that the threads of a process share, or several processes: one may change
     /// it while another's call starts from it.
     pub fn add_working_directory(&mut self, caller: Caller, traits: ProcessTraits, access: &Access) {
-        // No absolute path equals these keys. All processes that share a working directory get the same one.
+        // No absolute path equals these names. All processes that share a working directory get the same one.
         let shared = || match traits {
             ProcessTraits { shares_working_directory: true, .. } => b"working directory of several".to_vec(),
             _ => format!("working directory of {}", caller.tgid).into_bytes(),
@@ -121,7 +121,7 @@ impl Recording {
             self.repositories.note_change(&path);
         }
         let (mut protected, mut loss, mut sets_times) = (None, None, None);
-        if let (Classification::Record(name), true) = (&classification, meaning.changes) {
+        if let (Classification::Recorded(name), true) = (&classification, meaning.changes) {
             if let Some(stat) = &stat {
                 self.protector().meet_again(*name, stat);
             }
@@ -129,7 +129,7 @@ impl Recording {
             self.note_index(*name, &path);
         }
         if let (Some(stat), true) = (&stat, classification != Classification::Own) {
-            if let Classification::Record(name) = classification
+            if let Classification::Recorded(name) = classification
                 && (meaning.threat.is_some() || matches!(effect, Effect::RenameFrom { .. }))
             {
                 self.protector().pin(name, &path, stat);
@@ -173,7 +173,7 @@ impl Recording {
     /// A change that was refused tells whether something exists, no more.
     pub fn refused(&mut self, process: ProcessId, part: &Part) {
         match &part.classification {
-            Classification::Record(record) => {
+            Classification::Recorded(record) => {
                 if let Some(rule) = self.left_out_by(*record) {
                     self.policy.suppressed.read(rule);
                 } else {
@@ -192,7 +192,7 @@ impl Recording {
         let Meaning { operations, kind, copy_up, .. } = part.meaning();
         self.forget_if_led_on(part);
         let name = match &part.classification {
-            Classification::Record(name) => Some(*name),
+            Classification::Recorded(name) => Some(*name),
             Classification::Suppressed(rule, topmost) if kind != Kind::Used => {
                 self.policy.suppressed.write(*rule, topmost);
                 None

@@ -99,7 +99,7 @@ impl Recording {
         {
             for known in known {
                 match known {
-                    Known::Record(name, operations) => {
+                    Known::Recorded(name, operations) => {
                         self.ledger.names.get_mut(*name).merge(*operations, process);
                         if traits.shares_paths() {
                             footprint.walked.push(self.ledger.names.path(*name).to_vec());
@@ -139,12 +139,12 @@ impl Recording {
         let Some(operations) = self.read_only_operations(access.effect, &resolved) else { return outcome };
         let stat = resolved.stat.as_ref();
         match self.classify(resolved.path.clone(), stat) {
-            Classification::Record(name) => {
+            Classification::Recorded(name) => {
                 if let Some(stat) = stat {
                     self.capture_what_is_read(name, access.effect, operations, &resolved.path, stat);
                 }
                 self.ledger.names.get_mut(name).merge(operations, process);
-                known.push(Known::Record(name, operations));
+                known.push(Known::Recorded(name, operations));
             }
             Classification::Suppressed(rule, _) => {
                 self.policy.suppressed.read(rule);

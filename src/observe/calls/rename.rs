@@ -70,7 +70,7 @@ impl Recording {
             // exchanged was seen just now.
             let path = [path, &moved.relative].concat();
             moved.target = self.classify_for_write(path.clone(), None);
-            if let Classification::Record(name) = moved.target {
+            if let Classification::Recorded(name) = moved.target {
                 self.ask_git(name, &path, None);
             }
         }
@@ -114,7 +114,7 @@ impl Recording {
             let name = [part.path.as_slice(), &relative].concat();
             let classification = self.classify_for_write(name.clone(), Some(&stat));
             match &classification {
-                Classification::Record(known) => {
+                Classification::Recorded(known) => {
                     self.ask_git(*known, &name, Some(&stat));
                     self.protector().pin(*known, path, &stat);
                 }
@@ -145,7 +145,7 @@ impl Recording {
         {
             // Two names of one file: rename(2) does nothing.
             for part in [from, to] {
-                if let Classification::Record(name) = part.classification {
+                if let Classification::Recorded(name) = part.classification {
                     self.ledger.names.get_mut(name).merge(Operation::Existence.into(), process);
                 }
             }
@@ -191,7 +191,7 @@ impl Recording {
 
     fn moved_part(&mut self, process: ProcessId, part: &mut Part, kind: Kind, operations: Operations) {
         let name = match &part.classification {
-            Classification::Record(name) => Some(*name),
+            Classification::Recorded(name) => Some(*name),
             Classification::Suppressed(rule, topmost) => {
                 self.policy.suppressed.write(*rule, topmost);
                 None
@@ -202,7 +202,7 @@ impl Recording {
     }
 
     fn connect_records(&mut self, from: &Classification, to: &Classification, exchange: bool) {
-        if let (Classification::Record(from), Classification::Record(to)) = (from, to) {
+        if let (Classification::Recorded(from), Classification::Recorded(to)) = (from, to) {
             self.ledger.names.note_renamed(*from, *to);
             if exchange {
                 self.ledger.names.note_renamed(*to, *from);
@@ -226,7 +226,7 @@ impl Recording {
             ];
             for (classification, kind, operation, stat) in ends {
                 let name = match classification {
-                    Classification::Record(name) => Some(*name),
+                    Classification::Recorded(name) => Some(*name),
                     Classification::Suppressed(rule, topmost) => {
                         self.policy.suppressed.write(*rule, topmost);
                         None
@@ -242,7 +242,7 @@ impl Recording {
 }
 
 fn is_recorded(classification: &Classification) -> bool {
-    matches!(classification, Classification::Record(_))
+    matches!(classification, Classification::Recorded(_))
 }
 
 /// What an exchange does to a name whose inode goes where `other` is.

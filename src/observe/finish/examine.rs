@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::after::{After, AfterContent, Interim, More, Now};
 use crate::fs::FileStat;
 use crate::git::{GitFacts, GitFile};
-use crate::observe::capture::{Held, Source, Threat};
+use crate::observe::capture::{Captured, Source, Threat};
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Stat};
@@ -303,7 +303,7 @@ impl<'a> Examiner<'a> {
                 Some(facts)
             }
             Some(_) => self.recording.repositories.classify_again(&path, found.as_ref(), pin),
-            // A working tree may have come to hold it since, or nobody asked at first sight.
+            // A working tree may have come to contain it since, or nobody asked at first sight.
             None if known.git_epoch != self.git_epoch && self.recording.repositories.may_hold(&path)
                 || !has_inputs && self.is_changed(name) =>
             {
@@ -443,19 +443,19 @@ impl<'a> Examiner<'a> {
             return AfterContent::None;
         }
         let source = Source { path, identity: stat.identity(), length: None };
-        match self.recording.byte_store.capture.hold(source, Threat::Unlink) {
-            Held::Omitted(reason) => AfterContent::Omitted(reason),
-            held => {
+        match self.recording.byte_store.capture.protect(source, Threat::Unlink) {
+            Captured::Omitted(reason) => AfterContent::Omitted(reason),
+            captured => {
                 let byte_store = &mut self.recording.byte_store;
                 let key = blob_key(Side::After, path);
                 // A restore has to know what these say, whatever their bytes are by then.
                 let is_read = matches!(GitFile::of(path), GitFile::Index | GitFile::PackedRefs);
                 let is_git_state = self.recording.ledger.names.get(name).is_git_state;
-                let is_kept = byte_store.keeps_after(&held, git) || is_git_state && is_read;
+                let is_kept = byte_store.keeps_after(&captured, git) || is_git_state && is_read;
                 // Where the digest is enough, no space is needed.
                 let admission =
-                    if is_kept { byte_store.admit(&key, &held) } else { Err(BlobOmitted::TooLarge) };
-                let ticket = byte_store.capture.submit(key, held, None, admission, false);
+                    if is_kept { byte_store.admit(&key, &captured) } else { Err(BlobOmitted::TooLarge) };
+                let ticket = byte_store.capture.submit(key, captured, None, admission, false);
                 if is_kept { AfterContent::Taken(ticket) } else { AfterContent::Digested(ticket) }
             }
         }

@@ -11,7 +11,7 @@ use super::ids::{InodeId, NameId, ProcessId};
 use crate::git::GitFacts;
 use crate::snapshot::{Digest, Operations};
 
-/// How many processes a record names.
+/// How many processes are kept for a name.
 const NAMED_PROCESSES: usize = 16;
 
 /// The processes that used a path: the first 16 by name, all by number.
@@ -132,7 +132,7 @@ pub struct Names {
     bytes: Arena,
     /// The names by the hash of their paths.
     index: hashbrown::HashTable<NameId>,
-    /// Which record a rename moved to each, and to which one it moved each.
+    /// Which name a rename moved to each, and to which one it moved each.
     renamed_from: HashMap<NameId, NameId, foldhash::fast::RandomState>,
     renamed_to: HashMap<NameId, NameId, foldhash::fast::RandomState>,
     hasher: foldhash::fast::RandomState,
@@ -188,19 +188,19 @@ impl Names {
         self.renamed_from.insert(to, from);
     }
 
-    /// The record that a rename moved here.
-    pub fn renamed_from(&self, record: NameId) -> Option<NameId> {
-        self.renamed_from.get(&record).copied()
+    /// The name that a rename moved here.
+    pub fn renamed_from(&self, name: NameId) -> Option<NameId> {
+        self.renamed_from.get(&name).copied()
     }
 
-    /// The record that a rename moved this to.
-    pub fn renamed_to(&self, record: NameId) -> Option<NameId> {
-        self.renamed_to.get(&record).copied()
+    /// The name that a rename moved this to.
+    pub fn renamed_to(&self, name: NameId) -> Option<NameId> {
+        self.renamed_to.get(&name).copied()
     }
 
-    /// The record of `path`, if there is one.
+    /// The name `path`, if it is known.
     pub fn find(&self, path: &[u8]) -> Option<NameId> {
-        self.index.find(self.hasher.hash_one(path), |record| self.path(*record) == path).copied()
+        self.index.find(self.hasher.hash_one(path), |name| self.path(*name) == path).copied()
     }
 
     /// How many names there are.
@@ -213,44 +213,43 @@ impl Names {
         id(self.index.len())
     }
 
-    /// Adds a record for a path that has none.
+    /// Adds the name of a path that has none.
     pub fn add(&mut self, path: Vec<u8>, name: Name) -> NameId {
         if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
             self.blocks.push(Vec::with_capacity(BLOCK));
         }
         let full = self.blocks.len() - 1;
-        let record = id(full * BLOCK + self.blocks[full].len());
+        let id = id(full * BLOCK + self.blocks[full].len());
         let span = self.bytes.add(&path);
         self.blocks[full].push(NameEntry { path: span, name });
         let hash = self.hasher.hash_one(path.as_slice());
         let (blocks, bytes, hasher) = (&self.blocks, &self.bytes, &self.hasher);
-        self.index.insert_unique(hash, record, |record| {
-            hasher.hash_one(bytes.get(blocks[record.block()][record.place()].path))
-        });
-        record
+        self.index
+            .insert_unique(hash, id, |id| hasher.hash_one(bytes.get(blocks[id.block()][id.place()].path)));
+        id
     }
 
-    /// A record.
-    pub fn get(&self, record: NameId) -> &Name {
-        &self.blocks[record.block()][record.place()].name
+    /// What is known of a name.
+    pub fn get(&self, name: NameId) -> &Name {
+        &self.blocks[name.block()][name.place()].name
     }
 
-    /// A record, to change.
-    pub fn get_mut(&mut self, record: NameId) -> &mut Name {
-        &mut self.blocks[record.block()][record.place()].name
+    /// The same, to change.
+    pub fn get_mut(&mut self, name: NameId) -> &mut Name {
+        &mut self.blocks[name.block()][name.place()].name
     }
 
-    /// The path of a record.
-    pub fn path(&self, record: NameId) -> &[u8] {
-        self.bytes.get(self.blocks[record.block()][record.place()].path)
+    /// The path of a name.
+    pub fn path(&self, name: NameId) -> &[u8] {
+        self.bytes.get(self.blocks[name.block()][name.place()].path)
     }
 
-    /// The records with an operation, sorted by path bytes.
+    /// The names with an operation, sorted by path bytes.
     pub fn sorted(&self) -> Vec<NameId> {
         let count = self.index.len();
         let mut found: Vec<NameId> =
-            (0..count).map(id).filter(|record| !self.get(*record).operations.is_empty()).collect();
-        found.sort_unstable_by_key(|record| self.path(*record));
+            (0..count).map(id).filter(|name| !self.get(*name).operations.is_empty()).collect();
+        found.sort_unstable_by_key(|name| self.path(*name));
         found
     }
 }
@@ -272,7 +271,7 @@ impl std::fmt::Debug for Names {
 }
 
 fn id(index: usize) -> NameId {
-    NameId(u32::try_from(index).expect("four billion records do not fit into memory"))
+    NameId(u32::try_from(index).expect("four billion names do not fit into memory"))
 }
 
 #[cfg(test)]
@@ -281,14 +280,14 @@ mod tests {
     use crate::snapshot::Operation;
 
     #[test]
-    fn a_record_names_sixteen_processes_and_counts_the_rest_once() {
-        let mut record = Name::default();
+    fn a_name_keeps_sixteen_processes_and_counts_the_rest_once() {
+        let mut name = Name::default();
         for round in 0..2 {
             for process in 1..=20 {
-                record.merge(Operation::Read.into(), ProcessId(process));
+                name.merge(Operation::Read.into(), ProcessId(process));
             }
-            assert_eq!(record.processes.named(), (1..=16).collect::<Vec<_>>(), "round {round}");
-            assert_eq!(record.processes.count_beyond_named(), Some(20));
+            assert_eq!(name.processes.named(), (1..=16).collect::<Vec<_>>(), "round {round}");
+            assert_eq!(name.processes.count_beyond_named(), Some(20));
         }
     }
 
@@ -296,24 +295,24 @@ mod tests {
     fn every_path_is_found_again_whatever_its_length() {
         let mut names = Names::default();
         let path = |number: usize| format!("/{}{number}", "x".repeat(number * number % 70_000)).into_bytes();
-        let records: Vec<_> = (0..300).map(|number| names.add(path(number), Name::default())).collect();
-        for (number, record) in records.into_iter().enumerate() {
-            assert_eq!(names.find(&path(number)), Some(record));
-            assert_eq!(names.path(record), path(number));
+        let added: Vec<_> = (0..300).map(|number| names.add(path(number), Name::default())).collect();
+        for (number, name) in added.into_iter().enumerate() {
+            assert_eq!(names.find(&path(number)), Some(name));
+            assert_eq!(names.path(name), path(number));
         }
         assert_eq!(names.find(b"/nowhere"), None);
     }
 
     #[test]
-    fn records_sort_by_path_bytes_and_unused_ones_are_left_out() {
+    fn names_sort_by_path_bytes_and_unused_ones_are_left_out() {
         let mut names = Names::default();
         for path in ["/b", "/a/b", "/a.b", "/unused"] {
-            let record = names.add(path.into(), Name::default());
+            let name = names.add(path.into(), Name::default());
             if path != "/unused" {
-                names.get_mut(record).merge(Operation::Existence.into(), ProcessId(1));
+                names.get_mut(name).merge(Operation::Existence.into(), ProcessId(1));
             }
         }
-        let paths: Vec<_> = names.sorted().into_iter().map(|record| names.path(record)).collect();
+        let paths: Vec<_> = names.sorted().into_iter().map(|name| names.path(name)).collect();
         assert_eq!(paths, [&b"/a.b"[..], b"/a/b", b"/b"]);
     }
 }

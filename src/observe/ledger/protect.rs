@@ -1,7 +1,7 @@
 //! Protects the bytes and attributes of an inode before a call may change them.
 //!
 //! Bytes belong to the inode, not to a name: whichever name a call uses, they are captured once. They are
-//! held until it is known whether the call succeeds, and calls in flight share them. Neighbours: `effects.rs`
+//! kept until it is known whether the call succeeds, and calls in flight share them. Neighbours: `effects.rs`
 //! says which call threatens what, `capture.rs` stores the bytes.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::inodes::{Attributes, Content};
 use crate::fs::{self, FileStat};
 use crate::git::{self, GitFacts, Repositories};
 use crate::observe::capture::{
-    Admission, Capture, Held, OnLoss, Origin, Reserved, SMALL, Source, Threat, Ticket,
+    Admission, Capture, Captured, OnLoss, Origin, Reserved, SMALL, Source, Threat, Ticket,
 };
 use crate::observe::journal::ChangeJournal;
 use crate::observe::resolve;
@@ -31,9 +31,9 @@ const RECORD_BYTES: u64 = 1536;
 
 /// Bytes of an inode that are safe from calls in flight.
 #[derive(Debug)]
-struct Hold {
+struct ProtectedBytes {
     serial: u64,
-    held: Held,
+    captured: Captured,
     /// The space that they were promised, if the call would have been refused without.
     reserved: Option<Reserved>,
     /// Whether they are safe from a change in place, too.
@@ -87,26 +87,26 @@ pub struct ByteStore {
     /// Bytes that the tree destroyed or wrote are stored up to this size.
     max_blob_bytes: Option<u64>,
     /// The bytes that calls in flight may destroy.
-    holds: HashMap<InodeId, Hold, foldhash::fast::RandomState>,
-    /// How many times bytes were held.
-    next_hold: u64,
+    protected: HashMap<InodeId, ProtectedBytes, foldhash::fast::RandomState>,
+    /// How many times bytes were protected.
+    next_serial: u64,
     /// What is put on file before a call continues.
     pub journal: Option<ChangeJournal>,
     /// Files of Git's packs that were removed: whether their bytes are needed is known at the end.
     pub removed_packs: Vec<RemovedPackFile>,
 }
 
-/// A file of a removed pack, whose bytes are held until it is known which objects the repository has no more.
+/// A file of a removed pack, whose bytes are kept until it is known which objects the repository no longer has.
 #[derive(Debug)]
 pub struct RemovedPackFile {
     /// Its inode.
     pub inode: InodeId,
     /// Its bytes.
-    pub held: Held,
+    pub captured: Captured,
     reserved: Option<Reserved>,
 }
 
-/// How many files of removed packs are held.
+/// How many files of removed packs are kept open.
 const REMOVED_PACK_FILES: usize = 64;
 
 impl ByteStore {
@@ -120,38 +120,38 @@ impl ByteStore {
             keep,
             max_read_bytes,
             max_blob_bytes,
-            holds: HashMap::default(),
-            next_hold: 0,
+            protected: HashMap::default(),
+            next_serial: 0,
             journal,
             removed_packs: Vec::new(),
         }
     }
 
     /// Tells the journal of bytes that a call may destroy, of the file that is `now`.
-    fn journal_held(&mut self, id: InodeId, held: &Held, now: &FileStat) {
+    fn journal_captured(&mut self, id: InodeId, captured: &Captured, now: &FileStat) {
         // Only bytes in memory go into the journal itself.
-        let stores = !matches!(held, Held::Bytes(_)) || self.is_within_limit(held);
+        let stores = !matches!(captured, Captured::Bytes(_)) || self.is_within_limit(captured);
         if let Some(journal) = &mut self.journal {
-            journal.hold(id, held, (now.st_dev, now.st_ino), stores);
+            journal.protect(id, captured, (now.st_dev, now.st_ino), stores);
         }
     }
 
     /// Whether the level of the recording asks for bytes of an after-state, and not for their digest alone.
-    pub fn keeps_after(&self, held: &Held, git: Option<&GitFacts>) -> bool {
+    pub fn keeps_after(&self, captured: &Captured, git: Option<&GitFacts>) -> bool {
         let is_ignored = git.is_some_and(GitFacts::ignored);
-        self.keep != Keep::Undo || !is_ignored && held.data_size() <= MAX_AFTER_OF_UNDO
+        self.keep != Keep::Undo || !is_ignored && captured.data_size() <= MAX_AFTER_OF_UNDO
     }
 
     /// Decides whether bytes that the tree destroyed or wrote are stored under `key`.
-    pub fn admit(&mut self, key: &str, held: &Held) -> Admission {
-        if !self.is_within_limit(held) {
+    pub fn admit(&mut self, key: &str, captured: &Captured) -> Admission {
+        if !self.is_within_limit(captured) {
             return Err(BlobOmitted::TooLarge);
         }
-        self.capture.reserve(key, held)
+        self.capture.reserve(key, captured)
     }
 
-    fn is_within_limit(&self, held: &Held) -> bool {
-        self.max_blob_bytes.is_none_or(|limit| held.data_size() <= limit)
+    fn is_within_limit(&self, captured: &Captured) -> bool {
+        self.max_blob_bytes.is_none_or(|limit| captured.data_size() <= limit)
     }
 }
 
@@ -178,7 +178,7 @@ impl Protector<'_> {
     /// The same, for a call that does not happen if the bytes can't be kept and `on_loss` is to refuse it.
     ///
     /// # Errors
-    /// They can't be kept, for this reason. Nothing is held then.
+    /// They can't be kept, for this reason. Nothing is protected then.
     pub fn try_protect(
         &mut self,
         path: &[u8],
@@ -209,29 +209,29 @@ impl Protector<'_> {
             | Content::Pinned
             | Content::Omitted(_) => {}
         }
-        if let Some(hold) = self.byte_store.holds.get_mut(&id) {
-            if let (OnLoss::Refuse, Held::Omitted(reason)) = (on_loss, &hold.held) {
+        if let Some(bytes) = self.byte_store.protected.get_mut(&id) {
+            if let (OnLoss::Refuse, Captured::Omitted(reason)) = (on_loss, &bytes.captured) {
                 return Err(*reason);
             }
-            hold.calls += 1;
-            return Ok(Some(Protected { inode: id, serial: hold.serial }));
+            bytes.calls += 1;
+            return Ok(Some(Protected { inode: id, serial: bytes.serial }));
         }
-        let Some(held) = self.hold(id, path, now, threat) else { return Ok(None) };
-        let reserved = match (on_loss, &held) {
+        let Some(captured) = self.protect_bytes(id, path, now, threat) else { return Ok(None) };
+        let reserved = match (on_loss, &captured) {
             (OnLoss::Warn, _) => None,
-            (OnLoss::Refuse, Held::Omitted(reason)) => return Err(*reason),
-            (OnLoss::Refuse, held) => {
+            (OnLoss::Refuse, Captured::Omitted(reason)) => return Err(*reason),
+            (OnLoss::Refuse, captured) => {
                 let names = u64::try_from(self.ledger.names.count()).unwrap_or(u64::MAX);
                 self.byte_store.capture.expect_manifest(MANIFEST_BYTES + names.saturating_mul(RECORD_BYTES));
-                Some(self.byte_store.admit(&blob_key(Side::Before, self.path_of(id)), held)?)
+                Some(self.byte_store.admit(&blob_key(Side::Before, self.path_of(id)), captured)?)
             }
         };
-        self.byte_store.journal_held(id, &held, now);
-        self.byte_store.next_hold += 1;
-        let serial = self.byte_store.next_hold;
+        self.byte_store.journal_captured(id, &captured, now);
+        self.byte_store.next_serial += 1;
+        let serial = self.byte_store.next_serial;
         let copied = self.ledger.inodes.get(id).threatened;
-        let hold = Hold { serial, held, reserved, copied, calls: 1, needed: false };
-        self.byte_store.holds.insert(id, hold);
+        let bytes = ProtectedBytes { serial, captured, reserved, copied, calls: 1, needed: false };
+        self.byte_store.protected.insert(id, bytes);
         Ok(Some(Protected { inode: id, serial }))
     }
 
@@ -243,13 +243,19 @@ impl Protector<'_> {
         if fs::size(now) > SMALL {
             return self.byte_store.capture.put_on_file(ticket);
         }
-        let held = self.byte_store.capture.hold(self.source(id, path, now), Threat::Overwrite);
-        self.byte_store.journal_held(id, &held, now);
+        let captured = self.byte_store.capture.protect(self.source(id, path, now), Threat::Overwrite);
+        self.byte_store.journal_captured(id, &captured, now);
     }
 
-    /// Holds the bytes of the file at `path`, and warns if they are not those of the before-state; none where
+    /// Protects the bytes of the file at `path`, and warns if they are not those of the before-state; none where
     /// the filesystem has no files with bytes of their own.
-    fn hold(&mut self, id: InodeId, path: &[u8], now: &FileStat, threat: Threat) -> Option<Held> {
+    fn protect_bytes(
+        &mut self,
+        id: InodeId,
+        path: &[u8],
+        now: &FileStat,
+        threat: Threat,
+    ) -> Option<Captured> {
         if self.byte_store.filesystems.is_pseudo(now.st_dev, path) {
             return None;
         }
@@ -257,7 +263,7 @@ impl Protector<'_> {
         // A call in flight may change it while it is read.
         let threatened = self.ledger.inodes.get(id).threatened;
         let threat = if threatened { Threat::Overwrite } else { threat };
-        Some(self.byte_store.capture.hold(self.source(id, path, now), threat))
+        Some(self.byte_store.capture.protect(self.source(id, path, now), threat))
     }
 
     /// Where the bytes of the before-state of an inode are to be read.
@@ -269,14 +275,14 @@ impl Protector<'_> {
 
     /// Stores the bytes that a call may have destroyed, now that it has succeeded.
     pub fn keep(&mut self, Protected { inode, serial }: Protected) {
-        if self.byte_store.holds.get(&inode).is_some_and(|hold| hold.serial == serial)
-            && let Some(hold) = self.byte_store.holds.remove(&inode)
+        if self.byte_store.protected.get(&inode).is_some_and(|bytes| bytes.serial == serial)
+            && let Some(bytes) = self.byte_store.protected.remove(&inode)
         {
             if self.is_removed_pack(inode) {
-                let Hold { held, reserved, .. } = hold;
-                self.byte_store.removed_packs.push(RemovedPackFile { inode, held, reserved });
+                let ProtectedBytes { captured, reserved, .. } = bytes;
+                self.byte_store.removed_packs.push(RemovedPackFile { inode, captured, reserved });
             } else {
-                self.store(inode, hold.held, hold.reserved, true);
+                self.store(inode, bytes.captured, bytes.reserved, true);
             }
         }
     }
@@ -290,39 +296,40 @@ impl Protector<'_> {
     }
 
     /// Stores the bytes of a removed pack.
-    pub fn store_removed_pack(&mut self, RemovedPackFile { inode, held, reserved }: RemovedPackFile) {
-        self.store(inode, held, reserved, true);
+    pub fn store_removed_pack(&mut self, RemovedPackFile { inode, captured, reserved }: RemovedPackFile) {
+        self.store(inode, captured, reserved, true);
     }
 
     /// Drops the bytes that a call was to destroy which has changed nothing, unless others rely on them.
     pub fn release(&mut self, protected: impl IntoIterator<Item = Protected>) {
         for Protected { inode, serial } in protected {
-            let Some(hold) = self.byte_store.holds.get_mut(&inode).filter(|hold| hold.serial == serial)
+            let Some(bytes) =
+                self.byte_store.protected.get_mut(&inode).filter(|bytes| bytes.serial == serial)
             else {
                 continue;
             };
-            hold.calls -= 1;
-            if hold.calls == 0
-                && let Some(hold) = self.byte_store.holds.remove(&inode)
+            bytes.calls -= 1;
+            if bytes.calls == 0
+                && let Some(bytes) = self.byte_store.protected.remove(&inode)
             {
-                if hold.needed {
-                    self.store(inode, hold.held, hold.reserved, false);
+                if bytes.needed {
+                    self.store(inode, bytes.captured, bytes.reserved, false);
                     continue;
                 }
-                if let Some(reserved) = hold.reserved {
+                if let Some(reserved) = bytes.reserved {
                     self.byte_store.capture.release(reserved);
                 }
                 if let Some(journal) = &mut self.byte_store.journal {
-                    journal.release(inode, &hold.held);
+                    journal.release(inode, &bytes.captured);
                 }
             }
         }
     }
 
     /// Hands in the bytes of an inode, which a call may have destroyed.
-    fn store(&mut self, id: InodeId, held: Held, reserved: Option<Reserved>, destroyed: bool) {
-        let content = match held {
-            Held::Omitted(reason) => {
+    fn store(&mut self, id: InodeId, captured: Captured, reserved: Option<Reserved>, destroyed: bool) {
+        let content = match captured {
+            Captured::Omitted(reason) => {
                 if destroyed {
                     self.byte_store.capture.losses().lost(self.path_of(id), reason);
                 }
@@ -335,13 +342,13 @@ impl Protector<'_> {
                     }
                 }
             }
-            held => {
+            captured => {
                 let key = blob_key(Side::Before, self.path_of(id));
                 let admission = match reserved {
                     Some(reserved) => Ok(reserved),
-                    None => self.byte_store.admit(&key, &held),
+                    None => self.byte_store.admit(&key, &captured),
                 };
-                Content::Kept(self.submit(id, key, held, admission, true, destroyed))
+                Content::Kept(self.submit(id, key, captured, admission, true, destroyed))
             }
         };
         self.ledger.inodes.get_mut(id).content = content;
@@ -351,14 +358,14 @@ impl Protector<'_> {
         &mut self,
         id: InodeId,
         key: String,
-        held: Held,
+        captured: Captured,
         admission: Admission,
         threatened: bool,
         destroyed: bool,
     ) -> Ticket {
         let identity = self.ledger.inodes.get(id).before.identity();
         let origin = Origin { identity, inode: id, threatened };
-        self.byte_store.capture.submit(key, held, Some(origin), admission, destroyed)
+        self.byte_store.capture.submit(key, captured, Some(origin), admission, destroyed)
     }
 
     /// Sees to the bytes of the file at `path`, which is `now`, as it is read or executed by `name`.
@@ -379,22 +386,24 @@ impl Protector<'_> {
             self.ledger.inodes.get_mut(id).content = Content::Pinned;
             return;
         }
-        if let Some(hold) = self.byte_store.holds.get_mut(&id) {
-            hold.needed = true;
+        if let Some(bytes) = self.byte_store.protected.get_mut(&id) {
+            bytes.needed = true;
             return;
         }
-        let Some(held) = self.hold(id, path, now, Threat::Unlink) else { return };
+        let Some(captured) = self.protect_bytes(id, path, now, Threat::Unlink) else { return };
         let key = blob_key(Side::Before, self.path_of(id));
-        let content = match held {
-            Held::Omitted(reason) => {
+        let content = match captured {
+            Captured::Omitted(reason) => {
                 self.warn_omitted(id, reason);
                 Content::Omitted(reason)
             }
-            held if held.data_size() <= self.byte_store.max_read_bytes => {
-                let admission = self.byte_store.capture.reserve(&key, &held);
-                Content::Read(self.submit(id, key, held, admission, false, false))
+            captured if captured.data_size() <= self.byte_store.max_read_bytes => {
+                let admission = self.byte_store.capture.reserve(&key, &captured);
+                Content::Read(self.submit(id, key, captured, admission, false, false))
             }
-            held => Content::Digested(self.submit(id, key, held, Err(BlobOmitted::TooLarge), false, false)),
+            captured => {
+                Content::Digested(self.submit(id, key, captured, Err(BlobOmitted::TooLarge), false, false))
+            }
         };
         self.ledger.inodes.get_mut(id).content = content;
     }
@@ -406,8 +415,8 @@ impl Protector<'_> {
             && inode.before.is_regular()
             && !self.byte_store.filesystems.is_pseudo(now.st_dev, path)
         {
-            let held = self.byte_store.capture.hold(self.source(id, path, now), Threat::Unlink);
-            self.store(id, held, None, false);
+            let captured = self.byte_store.capture.protect(self.source(id, path, now), Threat::Unlink);
+            self.store(id, captured, None, false);
         }
     }
 
@@ -444,7 +453,7 @@ impl Protector<'_> {
     /// The same, for a call that does not happen if the bytes can't be kept and `on_loss` is to refuse it.
     ///
     /// # Errors
-    /// They can't be copied, for this reason, and are held as they were.
+    /// They can't be copied, for this reason, and stay protected as they were.
     pub fn try_threaten(&mut self, now: &FileStat, on_loss: OnLoss) -> Result<(), BlobOmitted> {
         // By its numbers: what has lost all names that are recorded may still wait to be read.
         self.byte_store.capture.wait_for((now.st_dev, now.st_ino));
@@ -452,20 +461,22 @@ impl Protector<'_> {
         let inode = self.ledger.inodes.get_mut(id);
         inode.threatened = true;
         self.byte_store.capture.wait_for(inode.before.identity());
-        if let Some(hold) = self.byte_store.holds.get_mut(&id)
-            && !hold.copied
+        if let Some(bytes) = self.byte_store.protected.get_mut(&id)
+            && !bytes.copied
         {
-            match self.byte_store.capture.copy_held(&hold.held) {
-                Some(Held::Omitted(reason)) if on_loss == OnLoss::Refuse => return Err(reason),
+            match self.byte_store.capture.copy_captured(&bytes.captured) {
+                Some(Captured::Omitted(reason)) if on_loss == OnLoss::Refuse => return Err(reason),
                 Some(copy) => {
-                    hold.held = copy;
-                    if let (Some(journal), Held::File(_)) = (&mut self.byte_store.journal, &hold.held) {
-                        journal.hold(id, &hold.held, (now.st_dev, now.st_ino), true);
+                    bytes.captured = copy;
+                    if let (Some(journal), Captured::File(_)) =
+                        (&mut self.byte_store.journal, &bytes.captured)
+                    {
+                        journal.protect(id, &bytes.captured, (now.st_dev, now.st_ino), true);
                     }
                 }
                 None => {}
             }
-            hold.copied = true;
+            bytes.copied = true;
         }
         Ok(())
     }

@@ -151,7 +151,7 @@ impl RuleId {
     /// Files of another owner that the user can't write.
     pub const FOREIGN_OWNER: RuleId = RuleId(1);
 
-    /// The number, from 0 and without gaps: an index of counters.
+    /// Its number, consecutive from 0: an index of counters.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -162,7 +162,7 @@ impl RuleId {
 pub struct Ignore {
     /// The rules as written; their index is their id.
     names: Vec<Vec<u8>>,
-    /// A tree of components; the first node is `/`.
+    /// A trie of components; the first node is `/`.
     nodes: Vec<Node>,
     notes: Vec<String>,
 }

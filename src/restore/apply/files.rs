@@ -10,7 +10,7 @@ use super::{Applier, ApplyContext, BATCH, BATCH_BYTES, PreparedNode, dentry, sou
 use crate::fs;
 use crate::restore::disk::{Unsynced, remove_temporary, temporary};
 use crate::restore::error::{Error, failed_at};
-use crate::restore::journal::JournalRecord;
+use crate::restore::journal::JournalEntry;
 use crate::restore::node::{self, Shortfall};
 use crate::restore::parallel;
 use crate::restore::plan::PlanInput;
@@ -55,7 +55,7 @@ impl Applier<'_, '_, '_> {
         self.new_bytes = 0;
         let files = std::mem::take(&mut self.new_files);
         for file in &files {
-            self.log(&JournalRecord::Temporary { path: self.path(file.record).to_vec() })?;
+            self.log(&JournalEntry::Temporary { path: self.path(file.record).to_vec() })?;
         }
         let context = self.context;
         let ApplyContext { input, root, contents, journal, .. } = context;

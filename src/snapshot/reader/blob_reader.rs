@@ -150,7 +150,7 @@ impl BlobReader {
         })
     }
 
-    /// Writes the content of `key` to `sink`, a gap between the rows of a sparse one as a hole.
+    /// Writes the content of `key` to `sink`, what is between the rows of a sparse one as a hole.
     ///
     /// It is hashed the first time, and again only if the file was changed since.
     pub fn read(&self, key: &str, expected: Option<&Digest>, sink: &mut dyn Sink) -> Result<u64, Error> {
@@ -277,19 +277,19 @@ impl BlobReader {
         Ok(())
     }
 
-    /// Every wanted blob starts at 0 and goes on in order, with gaps of whole blocks where it is sparse; no
+    /// Every wanted blob starts at 0 and goes on in order, with holes of whole blocks where it is sparse; no
     /// other row can be longer than one may be.
     fn check_rows(&self) -> Result<(), Error> {
         for (key, blob) in &self.blobs {
             let mut rows = blob.rows().peekable();
             match rows.peek() {
                 None => return Err(missing(key)),
-                Some(first) if first.offset != 0 && !blob.sparse => return Err(gap(key)),
+                Some(first) if first.offset != 0 && !blob.sparse => return Err(misplaced_rows(key)),
                 Some(_) => {}
             }
             while let Some(row) = rows.next() {
                 let end = rows.peek().map_or(blob.size, |next| next.offset);
-                let len = end.checked_sub(row.offset).ok_or_else(|| gap(key))?;
+                let len = end.checked_sub(row.offset).ok_or_else(|| misplaced_rows(key))?;
                 let fits = if blob.sparse {
                     // The last row of a content that ends in a hole is empty, and says where that is.
                     let is_end = row.offset == blob.size && rows.peek().is_none();
@@ -298,7 +298,7 @@ impl BlobReader {
                     len <= CHUNK as u64 && (len > 0 || blob.more.is_empty())
                 };
                 if !fits {
-                    return Err(gap(key));
+                    return Err(misplaced_rows(key));
                 }
             }
         }
@@ -425,8 +425,8 @@ fn few_rows() -> Error {
     corrupt("a row group has fewer rows than it says")
 }
 
-fn gap(key: &str) -> Error {
-    corrupt(format!("the rows of {} have gaps or overlap", printable(key.as_bytes())))
+fn misplaced_rows(key: &str) -> Error {
+    corrupt(format!("the rows of {} do not follow one another", printable(key.as_bytes())))
 }
 
 impl From<ParquetError> for Error {

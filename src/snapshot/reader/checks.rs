@@ -20,7 +20,7 @@ const MAX_XATTR: usize = 64 << 10;
 pub struct Wanted {
     /// Its length.
     pub size: u64,
-    /// Whether its rows leave gaps for holes.
+    /// Whether its rows leave out holes.
     pub sparse: bool,
 }
 

@@ -116,7 +116,7 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
             dirty: true,
             head_after: Some("1f".repeat(20)),
         }],
-        processes: vec![ProcessRecord {
+        processes: vec![RecordedProcess {
             id: 1,
             pid: 4711,
             parent: None,

@@ -59,7 +59,7 @@ through!(Warning, WarningWire);
 through!(Suppressed, SuppressedWire);
 through!(GitRepository, GitRepositoryWire);
 through!(Exec, ExecWire);
-through!(ProcessRecord, ProcessWire);
+through!(RecordedProcess, ProcessWire);
 through!(FileRecord, FileWire);
 through!(State, StateWire);
 through!(GitStatus, GitWire);
@@ -113,7 +113,7 @@ struct ManifestWire {
     warnings: Vec<Warning>,
     suppressed: Vec<Suppressed>,
     git_repositories: Vec<GitRepository>,
-    processes: Vec<ProcessRecord>,
+    processes: Vec<RecordedProcess>,
     files: Vec<FileRecord>,
     #[serde(default)]
     git_files: Vec<FileRecord>,
@@ -268,7 +268,7 @@ struct ProcessWire {
 }
 
 impl ProcessWire {
-    fn checked(self) -> Result<ProcessRecord, String> {
+    fn checked(self) -> Result<RecordedProcess, String> {
         let image = ExecWire {
             exe: self.exe,
             exe_bytes: self.exe_bytes,
@@ -276,7 +276,7 @@ impl ProcessWire {
             argv_bytes: self.argv_bytes,
             argv_truncated: self.argv_truncated,
         };
-        Ok(ProcessRecord {
+        Ok(RecordedProcess {
             id: self.id,
             pid: self.pid,
             parent: self.parent,

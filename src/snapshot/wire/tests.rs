@@ -73,7 +73,7 @@ fn everything() -> Manifest {
             dirty: true,
             head_after: Some("abc".to_owned()),
         }],
-        processes: vec![ProcessRecord {
+        processes: vec![RecordedProcess {
             id: 1,
             pid: 100,
             parent: Some(1),
@@ -466,7 +466,7 @@ prop_compose! {
                 root, head_after: head.clone(), head, dirty,
             }).collect(),
             processes: processes.into_iter().map(|((id, pid, parent, exit_status), image, cwd, execs)| {
-                ProcessRecord { id, pid, parent, image: image.into(), cwd, exit_status, execs }
+                RecordedProcess { id, pid, parent, image: image.into(), cwd, exit_status, execs }
             }).collect(),
             ..header()
         }

@@ -31,12 +31,12 @@ where
         git_files: RefCell::default(),
         needs_version_2: Cell::new(false),
     };
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, LinePerRecord::default());
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, LinePerElement::default());
     document.serialize(&mut serializer)?;
     out.write_all(b"\n")?;
     if document.needs_version_2.get() {
         out.seek(SeekFrom::Start(start + VERSION_AT))?;
-        // An older reader would not know the digest of a sparse file, what the gaps in its rows mean, a record
+        // An older reader would not know the digest of a sparse file, what the holes between its rows mean, a record
         // without states, nor Git's state.
         out.write_all(b"2")?;
         out.seek(SeekFrom::End(0))?;
@@ -92,13 +92,13 @@ impl<I: Iterator<Item: Borrow<FileRecord>>> Serialize for Records<'_, I> {
     }
 }
 
-/// Compact JSON with each key of the top level and each record in a list of it on its own line.
+/// Compact JSON with each key of the top level and each element of a list in it on its own line.
 #[derive(Default)]
-struct LinePerRecord {
+struct LinePerElement {
     depth: usize,
 }
 
-impl Formatter for LinePerRecord {
+impl Formatter for LinePerElement {
     fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         if self.depth == 2 {
             out.write_all(b"\n")?;
@@ -191,7 +191,7 @@ object!(Warning, warning);
 object!(Suppressed, suppressed);
 object!(GitRepository, repository);
 object!(Exec, exec);
-object!(ProcessRecord, process);
+object!(RecordedProcess, process);
 object!(FileRecord, file);
 object!(State, state);
 object!(GitStatus, git);
@@ -265,7 +265,7 @@ fn exec<M: SerializeMap>(object: &mut JsonObject<M>, exec: &Exec) -> Result<(), 
     object.put_true("argv_truncated", exec.argv_truncated)
 }
 
-fn process<M: SerializeMap>(object: &mut JsonObject<M>, process: &ProcessRecord) -> Result<(), M::Error> {
+fn process<M: SerializeMap>(object: &mut JsonObject<M>, process: &RecordedProcess) -> Result<(), M::Error> {
     object.put("id", &process.id)?;
     object.put("pid", &process.pid)?;
     object.put_some("parent", &process.parent)?;

@@ -6,7 +6,7 @@ use anstyle::Style;
 
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{number_of_paths, quoted, shell_line};
-use crate::snapshot::{Exec, ProcessRecord, Snapshot};
+use crate::snapshot::{Exec, RecordedProcess, Snapshot};
 
 /// The most levels that are drawn.
 const DEPTH: usize = 16;
@@ -62,7 +62,7 @@ fn branch(levels: &[bool]) -> String {
 }
 
 fn line(
-    process: &ProcessRecord,
+    process: &RecordedProcess,
     used: usize,
     (digits, branch): (usize, &str),
     in_full: bool,
@@ -84,9 +84,9 @@ fn line(
     let is_bad = process.exit_status.is_some_and(|status| status != 0);
     let id = console.paint(style::HUNK, format_args!("{:digits$}", process.id)).to_string();
     let branch_text = console.paint(style::FAINT, branch).to_string();
-    let gap = if end.is_empty() { "" } else { "  " };
+    let separator = if end.is_empty() { "" } else { "  " };
     let end = console.paint(if is_bad { style::REMOVED } else { style::FAINT }, end).to_string();
-    writeln!(console, "{id} {branch_text} {command}{gap}{end}")?;
+    writeln!(console, "{id} {branch_text} {command}{separator}{end}")?;
     if in_full {
         let indent = " ".repeat(digits + 2 + branch.chars().count());
         let told = |exec: &Exec| quoted(&exec.exe).into_owned();
