@@ -29,12 +29,30 @@ const SHAPES: &[Shape] = &[
         setup: "cd repo; git config core.untrackedCache true; git update-index --untracked-cache; git status",
         ..PLAIN
     },
+    Shape { name: "fsmonitor", setup: FSMONITOR, ..PLAIN },
     Shape {
         name: "git directory elsewhere",
         setup: "cd repo; git init -q --separate-git-dir ../elsewhere.git",
         ..PLAIN
     },
 ];
+
+/// Git on Linux has no fsmonitor daemon, and asks a hook. This one names what has changed since a tick of the clock
+/// before the last answer.
+const FSMONITOR: &str = r#"
+    cd repo; cat >.git/hooks/query <<'HOOK'; chmod +x .git/hooks/query
+#!/bin/sh
+date -d '0.1 seconds ago' '+%s.%N' | tr '\n' '\0'
+case $2 in
+[0-9]*)
+    find . -maxdepth 0 -newerct "@$2" -printf '/\0'
+    find . -mindepth 1 -path ./.git -prune -o -newerct "@$2" -printf '%P\0' ;;
+*) printf '/\0' ;;
+esac
+HOOK
+    git config core.fsmonitor .git/hooks/query; git update-index --fsmonitor; git status
+    grep -q FSMN .git/index
+"#;
 
 /// What is tried in each shape; what removes the repository is another thing in each.
 const SCENARIOS: &[Scenario] = &[
@@ -102,6 +120,12 @@ fn accidents_with_a_split_index_are_undone_and_redone() {
 #[ignore = "slow: many repositories"]
 fn accidents_with_an_untracked_cache_are_undone_and_redone() {
     run("untracked cache");
+}
+
+#[test]
+#[ignore = "slow: many repositories"]
+fn accidents_with_an_fsmonitor_are_undone_and_redone() {
+    run("fsmonitor");
 }
 
 #[test]
