@@ -238,6 +238,8 @@ pub enum Verb {
     Undo(Undo),
     /// Redo what was undone last
     Redo(Redo),
+    /// List the recordings that changed a path, the newest first
+    History(History),
     /// Show what the command did
     Show(Show),
     /// Write the recorded bytes of a file, or the target of a symlink, to standard output
@@ -290,6 +292,25 @@ pub struct Log {
     /// Times, directories, sessions and names
     #[arg(long, short)]
     pub long: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `history`.
+#[derive(Debug, Args)]
+pub struct History {
+    /// The path; of a directory, what is beneath it counts
+    pub path: OsString,
+    /// What each recording did to it, as `diff` prints it
+    #[arg(long, conflicts_with = "json")]
+    pub diff: bool,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
@@ -387,8 +408,10 @@ pub struct SessionAccess {
 /// Options of `show`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
-    pub snap: PathBuf,
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: with
+    /// --session, all of the session as if they were one]
+    #[arg(required_unless_present = "session")]
+    pub snap: Option<PathBuf>,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
     /// Only paths that were changed
@@ -426,10 +449,14 @@ pub struct Show {
 /// Options of `cat`.
 #[derive(Debug, Args)]
 pub struct Cat {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; with --at the path
     pub snap: PathBuf,
     /// The path
-    pub path: OsString,
+    #[arg(required_unless_present = "at", conflicts_with = "at")]
+    pub path: Option<OsString>,
+    /// The bytes at this time, whichever snapshot has them: so long ago (1h), a date and time, or a time of today
+    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with_all = ["before", "reference"])]
+    pub at: Option<jiff::Timestamp>,
     /// The bytes before the command instead of those after it
     #[arg(long)]
     pub before: bool,
@@ -444,8 +471,10 @@ pub struct Cat {
 /// Options of `diff`.
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
-    pub snap: PathBuf,
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: with
+    /// --session, all of the session as if they were one]
+    #[arg(required_unless_present = "session")]
+    pub snap: Option<PathBuf>,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
     /// Include paths outside the working directory; names are relative to /
@@ -499,13 +528,22 @@ pub enum DriftPolicy {
 /// Options of `restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; with --at a path
     pub snap: PathBuf,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
     /// Undo: put back the state before the command
     #[arg(long)]
     pub before: bool,
+    /// Put back the paths as they were at this time, whichever snapshots have them: so long ago (1h), a date and
+    /// time, or a time of today
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = moment,
+        conflicts_with_all = ["before", "into", "foreign", "preserve", "reference"]
+    )]
+    pub at: Option<jiff::Timestamp>,
     /// Build the state under DIR (new or empty) and touch no live file
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
@@ -659,6 +697,24 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a duration is a number of seconds or one with units, such as 90s or 1h30m".to_owned())
 }
 
+/// Reads a moment that has passed: a duration before now, an RFC 3339 time, a local date and time, or a time of today.
+fn moment(text: &str) -> Result<jiff::Timestamp, String> {
+    use jiff::civil::{DateTime, Time};
+    let now = jiff::Zoned::now();
+    let local = |time: DateTime| time.to_zoned(now.time_zone().clone()).ok().map(|time| time.timestamp());
+    let of_today = |time: Time| local(now.date().to_datetime(time));
+    let moment = duration(text)
+        .ok()
+        .and_then(|ago| now.timestamp().checked_sub(ago).ok())
+        .or_else(|| text.parse().ok())
+        .or_else(|| text.parse::<DateTime>().ok().and_then(local))
+        .or_else(|| text.parse::<Time>().ok().and_then(of_today));
+    let moment = moment.ok_or_else(|| {
+        "a time is a duration before now (1h), a date and time (2026-11-23 10:30), or a time of today (10:30)".to_owned()
+    })?;
+    if moment > now.timestamp() { Err("it is in the future".to_owned()) } else { Ok(moment) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -732,6 +788,28 @@ mod tests {
         assert_eq!(duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
         for wrong in ["", "0", "-1", "soon", "-5s", "inf", "nan"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_are_in_the_past() {
+        let ago = |text: &str| {
+            let moment = moment(text).unwrap();
+            jiff::Timestamp::now().duration_since(moment).as_secs()
+        };
+        assert_eq!([ago("1h"), ago("90s"), ago("2d")], [3600, 90, 172_800]);
+        let time = |text: &str| moment(text).unwrap();
+        let local = |text: &str| {
+            let zone = jiff::tz::TimeZone::system();
+            text.parse::<jiff::civil::DateTime>().unwrap().to_zoned(zone).unwrap().timestamp()
+        };
+        assert_eq!(time("2026-01-02T03:04:05Z").to_string(), "2026-01-02T03:04:05Z");
+        assert_eq!(time("2026-01-02T03:04:05+02:00").to_string(), "2026-01-02T01:04:05Z");
+        assert_eq!(time("2026-01-02 03:04"), local("2026-01-02T03:04:00"));
+        assert_eq!(time("2026-01-02"), local("2026-01-02T00:00:00"));
+        assert!(ago("00:00") < 25 * 3600);
+        for wrong in ["", "soon", "-1h", "2999-01-01", "2026-02-30 10:00", "25:00"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -11,6 +11,7 @@ mod config;
 pub mod diff;
 pub mod doctor;
 pub mod exit;
+pub mod history;
 pub mod init;
 mod json;
 mod level;
@@ -18,6 +19,7 @@ pub mod log;
 pub mod man;
 mod open;
 pub mod out;
+mod past;
 pub mod paths;
 mod progress;
 pub mod record;
@@ -81,6 +83,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Log(args) => log::run(&args, console),
         Verb::Undo(args) => undo::run(&args, console),
         Verb::Redo(args) => redo::run(&args, console),
+        Verb::History(args) => history::run(&args, console),
         Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),

@@ -6,6 +6,7 @@
 //!
 //! - `place.rs`: where the library is, and whose.
 //! - [`log`]: the lines of `log.jsonl`.
+//! - [`index`]: the paths that each has changed, in `paths.idx`; [`sources`] finds by it who has changed a path.
 //! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
 //! - [`name`]: how a snapshot is named on the command line.
 //! - [`reference`]: how a program names one.
@@ -14,12 +15,14 @@
 
 mod audit;
 pub mod error;
+pub mod index;
 pub mod log;
 pub mod name;
 mod place;
 pub mod reference;
 pub mod scope;
 pub mod session;
+pub mod sources;
 pub mod undone;
 
 use std::collections::{HashMap, HashSet};
@@ -29,6 +32,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::error::Error;
 use self::error::failed;
+use self::index::PathHashes;
 pub use self::log::Entry;
 pub use self::place::Place;
 use crate::snapshot::{Snapshot, SnapshotKind, identity};
@@ -138,11 +142,13 @@ impl Library {
         }
     }
 
-    /// Adds the line of a recording to the log.
+    /// Adds the line of a recording to the log, and the paths that it has changed to the index.
     ///
     /// # Errors
-    /// It can't be written.
-    pub fn append(&self, entry: &Entry) -> Result<(), Error> {
+    /// The line can't be written.
+    pub fn append(&self, entry: &Entry, paths: &PathHashes) -> Result<(), Error> {
+        // Before the line, which says that the recording has ended. Without it, the recording is opened and added.
+        let _ = index::append(&self.root, &entry.id, paths);
         log::append(&self.root, &log::Event::Recorded(entry.clone()))
     }
 

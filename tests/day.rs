@@ -2,12 +2,13 @@
 //! order, and compared with copies of the tree that were taken between them.
 //!
 //! `DAY_SEED=N` and `DAY_COMMANDS=N` repeat a day, with `DAY_SLOW=1` also the kinds of commands that only the slow
-//! test has. Submodules: `commands.rs` makes the commands, `copies.rs` compares trees, `hand.rs` is a day with edits
-//! by hand between the commands.
+//! test has. Submodules: `commands.rs` makes the commands, `copies.rs` compares trees, `past.rs` asks what was
+//! there between the commands, `hand.rs` is a day with edits by hand between the commands.
 
 mod commands;
 mod copies;
 mod hand;
+mod past;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -42,6 +43,8 @@ struct Step {
     id: Option<String>,
     before: TreeCopy,
     after: TreeCopy,
+    /// When the second copy was made.
+    after_at: String,
     /// The paths that it changed.
     changed: BTreeSet<Vec<u8>>,
     /// Whether its recording says that it changed something.
@@ -148,8 +151,10 @@ impl Day {
         assert_eq!(new.len(), 1, "{}: {}", command.script, shown(&output));
         self.wait_for(&new[0]);
         let after = copy(&self.place);
+        let after_at = jiff::Timestamp::now().to_string();
         let changed = changed(&before, &after);
-        self.steps.push(Step { command, id: new.into_iter().next(), before, after, changed, counts: false });
+        let id = new.into_iter().next();
+        self.steps.push(Step { command, id, before, after, after_at, changed, counts: false });
     }
 
     /// Waits for the end of a recording, which holds a lock on its directory.
@@ -430,6 +435,10 @@ fn day(test: &str, seed: u64, commands: usize, slow: bool) {
     day.read_log();
     day.check_recordings();
     day.measure();
+    day.ask_for_histories(if slow { 100 } else { 10 });
+    day.look_back(if slow { 300 } else { 30 });
+    day.go_back(if slow { 5 } else { 1 });
+    day.remove_rescues();
     day.undo_and_redo_one_by_one();
     day.remove_rescues();
     day.undo_all_at_once(if slow { 3 } else { 1 });

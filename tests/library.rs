@@ -1,5 +1,6 @@
 //! The library: what `run` records, `log` lists and verbs name, from one user's and another's side.
 
+mod history;
 mod undo;
 
 use std::fs;

@@ -4,28 +4,34 @@ use std::io;
 
 use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::write::EncoderWriter;
+use jiff::Timestamp;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use super::exit::{Exit, VerbResult};
+use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
 use super::open::open;
 use super::out::{Console, OutputError};
+use super::past::{Past, past};
 use super::paths::{self, quoted};
 use crate::cli::Cat;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
 use crate::snapshot::wire::JsonObject;
-use crate::snapshot::{Error, FileRecord, Present};
+use crate::snapshot::{Error, FileRecord, Present, Snapshot};
 
 /// Streams the content of `args.path` to the result; holes of a sparse file become zeros, unless the
 /// result is a regular file.
 ///
 /// If the bytes turn out to be bad in the middle, the result ends there, with an error.
 pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
+    if let Some(time) = args.at {
+        return at(args, time, console);
+    }
+    let Some(path) = &args.path else { return Err(UsageError("cat: no path was named".to_owned()).into()) };
     let snapshot = open(&args.snap, &args.access, console)?;
     let side = if args.before { Side::Before } else { Side::After };
-    let record = match paths::find(&snapshot, &args.path)? {
+    let record = match paths::find(&snapshot, path)? {
         Ok(record) => record,
         Err(path) => {
             let path = quoted(&path);
@@ -33,25 +39,81 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
             return Ok(Exit::Finding);
         }
     };
-    let contents = Contents::new(&snapshot);
-    let written = if args.json {
-        object(&contents, record, side, console)
+    write(&snapshot, record, VersionName::Side(side), args.json, console)
+}
+
+/// Writes what was at a path at `time`.
+fn at(args: &Cat, time: Timestamp, console: &mut Console) -> VerbResult {
+    let arg = args.snap.clone().into_os_string();
+    // Of a directory there are no bytes, and nothing beneath it is needed.
+    let Past { snapshot, roots, unknown } = past(&[arg], time, &args.access, |_| false, console)?;
+    let path = roots.first().map_or(&b""[..], Vec::as_slice);
+    if let Some((_, why)) = unknown.first() {
+        console.say(format_args!("cat {}: {why}", quoted(path)));
+        return Ok(Exit::Finding);
+    }
+    match snapshot.as_ref().and_then(|snapshot| Some((snapshot, snapshot.find(path)?))) {
+        Some((snapshot, record)) => write(snapshot, record, VersionName::Time(time), args.json, console),
+        None => {
+            console.say(format_args!("cat {}: no recording in the library has changed it", quoted(path)));
+            Ok(Exit::Finding)
+        }
+    }
+}
+
+/// Which version is written.
+#[derive(Debug, Clone, Copy)]
+enum VersionName {
+    /// That before or after the command.
+    Side(Side),
+    /// That of a time, which is an after-state.
+    Time(Timestamp),
+}
+
+impl VersionName {
+    fn side(self) -> Side {
+        match self {
+            VersionName::Side(side) => side,
+            VersionName::Time(_) => Side::After,
+        }
+    }
+}
+
+impl std::fmt::Display for VersionName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            VersionName::Side(side) => write!(f, "{} the command", side.name()),
+            VersionName::Time(_) => write!(f, "at that time"),
+        }
+    }
+}
+
+fn write(
+    snapshot: &Snapshot,
+    record: &FileRecord,
+    version: VersionName,
+    json: bool,
+    console: &mut Console,
+) -> VerbResult {
+    let contents = Contents::new(snapshot);
+    let side = version.side();
+    let written = if json {
+        object(&contents, record, version, console)
     } else {
         raw(&contents, record, side, console)
     };
     match written {
         Ok(()) => Ok(Exit::Success),
         Err(Error::Unavailable(why)) => {
-            if args.json {
-                console.json(&CatJson { record, side, unavailable: Some(&why) })?;
+            if json {
+                console.json(&CatJson { record, version, unavailable: Some(&why) })?;
             }
-            let hint = match (&why, side, record.before.present()) {
-                (Unavailable::Absent, Side::After, Some(_)) => "; --before shows what was",
+            let hint = match (&why, version, record.before.present()) {
+                (Unavailable::Absent, VersionName::Side(Side::After), Some(_)) => "; --before shows what was",
                 _ => "",
             };
-            let (path, side) = (quoted(&record.path), side.name());
-            console
-                .say(format_args!("cat {path}: its content {side} the command is unavailable: {why}{hint}"));
+            let path = quoted(&record.path);
+            console.say(format_args!("cat {path}: its content {version} is unavailable: {why}{hint}"));
             Ok(Exit::Finding)
         }
         Err(Error::Sink(error)) => Err(OutputError::from(error).into()),
@@ -70,9 +132,15 @@ fn raw(contents: &Contents, record: &FileRecord, side: Side, console: &mut Conso
 }
 
 /// Writes one JSON object, whose last value is streamed.
-fn object(contents: &Contents, record: &FileRecord, side: Side, console: &mut Console) -> Result<(), Error> {
+fn object(
+    contents: &Contents,
+    record: &FileRecord,
+    version: VersionName,
+    console: &mut Console,
+) -> Result<(), Error> {
+    let side = version.side();
     contents.check(record, side)?;
-    let head = serde_json::to_string(&CatJson { record, side, unavailable: None });
+    let head = serde_json::to_string(&CatJson { record, version, unavailable: None });
     let head = head.map_err(|error| Error::Sink(error.into()))?;
     let sink = console.sink();
     let write = |sink: &mut dyn io::Write, text: &str| sink.write_all(text.as_bytes()).map_err(Error::Sink);
@@ -88,7 +156,7 @@ fn object(contents: &Contents, record: &FileRecord, side: Side, console: &mut Co
 /// The object of `--json` without its `content`.
 struct CatJson<'a> {
     record: &'a FileRecord,
-    side: Side,
+    version: VersionName,
     unavailable: Option<&'a Unavailable>,
 }
 
@@ -96,13 +164,17 @@ impl Serialize for CatJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = JsonObject(serializer.serialize_map(None)?);
         object.text("path", &self.record.path)?;
-        object.put("state", self.side.name())?;
-        if let Some(present) = state(self.record, self.side).present() {
+        let side = self.version.side();
+        match self.version {
+            VersionName::Side(side) => object.put("state", side.name())?,
+            VersionName::Time(time) => object.put("at", &time.to_string())?,
+        }
+        if let Some(present) = state(self.record, side).present() {
             object.put("type", &present.file_type)?;
             object.put("size", &present.size)?;
             object.put_some("digest", &present.digest)?;
         }
-        match (self.unavailable, locate(self.record, self.side)) {
+        match (self.unavailable, locate(self.record, side)) {
             (Some(why), _) => object.put("unavailable", &why.to_string())?,
             (None, Ok(ContentSource::Blob { .. })) => object.put("source", "blob")?,
             (None, Ok(ContentSource::Git { oid, .. })) => {

@@ -12,10 +12,11 @@ mod summary;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
-use super::open::open;
+use super::open::open_or_session;
 use super::out::{Console, OutputError, OutputFormat};
 use super::paths::{Selection, quoted, shown};
 use crate::cli::Diff;
+use crate::snapshot::Snapshot;
 use crate::snapshot::source::Contents;
 use body::{DiffBody, DiffError, DiffKind};
 use lines::LineDiff;
@@ -43,7 +44,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
             return Err(UsageError("diff: --stat and --name-status exclude each other".to_owned()).into());
         }
     };
-    let snapshot = open(&args.snap, &args.access, console)?;
+    let snapshot = open_or_session(args.snap.as_deref(), &args.access, console)?;
     let selection = Selection::new(&snapshot, &args.paths)?;
     let start = snapshot.header().start_cwd.as_slice();
     let base = if args.root { b"/" } else { start };
@@ -96,6 +97,27 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     let differs = args.exit_code && (count > 0 || !plan.unsupported.is_empty());
     let finding = differs || !lost.is_empty() || !selection.unmatched().is_empty();
     Ok(if finding { Exit::Finding } else { Exit::Success })
+}
+
+/// Writes what a snapshot tells of the selected paths as a patch relative to `base`, and says what is not in it.
+pub fn write_patch(
+    snapshot: &Snapshot,
+    selection: &Selection,
+    base: &[u8],
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    let plan = DiffPlan::new(snapshot, selection, base);
+    let contents = Contents::new(snapshot);
+    let (stat, lost) = (DiffStat::default(), Vec::new());
+    let mut teller = DiffWriter { contents: &contents, form: Form::Patch, json: false, count: 0, stat, lost };
+    for entry in &plan.entries {
+        teller.tell(entry, console)?;
+    }
+    let unsupported = plan.unsupported.iter().map(|(path, what)| (path, what));
+    for (path, why) in unsupported.chain(teller.lost.iter().map(|(path, why)| (path, why))) {
+        console.say(format_args!("diff {}: {why}", shown(path, base)));
+    }
+    Ok(())
 }
 
 /// Writes entries in one of the forms.

@@ -25,7 +25,7 @@ use crate::snapshot::printable;
 const MOST: usize = 1000;
 
 /// How much of a command is shown in a line that is not cut to a terminal.
-const COMMAND_WIDTH: usize = 60;
+pub const COMMAND_WIDTH: usize = 60;
 
 /// Runs `log`.
 pub fn run(args: &Log, console: &mut Console) -> VerbResult {
@@ -158,7 +158,8 @@ fn changes(entry: &Entry) -> String {
     parts.chain(git).collect::<Vec<_>>().join(" ")
 }
 
-fn marks(entry: &Entry, is_undone: bool) -> Vec<&'static str> {
+/// What is particular of a recording, in words.
+pub fn marks(entry: &Entry, is_undone: bool) -> Vec<&'static str> {
     let state = match entry.state {
         EntryState::Ended => None,
         EntryState::Running => Some("running"),
@@ -187,7 +188,7 @@ pub fn command_line(entry: &Entry) -> String {
 }
 
 /// How long ago a recording was started, in one unit.
-fn age(entry: &Entry, now: Timestamp) -> String {
+pub fn age(entry: &Entry, now: Timestamp) -> String {
     let Some(started) = started(entry) else { return String::new() };
     let seconds = now.duration_since(started).as_secs().max(0);
     match seconds {
@@ -199,7 +200,7 @@ fn age(entry: &Entry, now: Timestamp) -> String {
 }
 
 /// The first characters of a text.
-fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

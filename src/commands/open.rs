@@ -6,11 +6,14 @@ use std::time::Duration;
 use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
+use crate::library::log::EntryState;
 use crate::library::name::{self, Named};
 use crate::library::reference::Reference;
 use crate::library::scope::Scope;
 use crate::library::session::session;
+use crate::library::undone::UndoneRecordings;
 use crate::library::{self, Entry, Library};
+use crate::snapshot::net::{Net, net};
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
 use crate::trace::proc_status::ProcStatus;
@@ -127,6 +130,59 @@ pub fn open_directory(path: &Path, console: &mut Console) -> Result<Snapshot, Er
         )));
     }
     Snapshot::open(path)
+}
+
+/// Opens bundles, the oldest first, as one.
+pub fn open_net(directories: impl Iterator<Item = PathBuf>, console: &mut Console) -> anyhow::Result<Net> {
+    Ok(net(open_all(directories, console)?)?)
+}
+
+/// Opens several bundles.
+pub fn open_all(
+    directories: impl Iterator<Item = PathBuf>,
+    console: &mut Console,
+) -> Result<Vec<Snapshot>, Error> {
+    raise_descriptor_limit();
+    directories.map(|directory| open_directory(&directory, console)).collect()
+}
+
+/// Each of several bundles is open at the same time.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where that is forbidden, the limit is an error once it is reached.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Opens the snapshot that `word` names; without one, what the recordings of the session have done together, but for
+/// those that are undone.
+pub fn open_or_session(
+    word: Option<&Path>,
+    access: &SessionAccess,
+    console: &mut Console,
+) -> anyhow::Result<Snapshot> {
+    if let Some(word) = word {
+        return open(word, access, console);
+    }
+    let scope = scope(access, true);
+    let nothing = || {
+        let session = printable(scope.session.as_deref().unwrap_or_default().as_bytes()).into_owned();
+        library::Error::NoSuch(format!(
+            "session {session} has no recording that changed something and is not undone"
+        ))
+    };
+    let library = Library::find()?.ok_or_else(nothing)?;
+    let undone = UndoneRecordings::of(&library)?;
+    let mut entries = library.entries()?;
+    entries.retain(|entry| {
+        let has_snapshot = entry.state != EntryState::Unrecovered;
+        scope.may_see(entry) && entry.changes.any() && has_snapshot && undone.get(&entry.id).is_none()
+    });
+    if entries.is_empty() {
+        return Err(nothing().into());
+    }
+    let directories = entries.iter().map(|entry| library.directory_of(&entry.id));
+    Ok(open_net(directories, console)?.snapshot)
 }
 
 /// Whether this process is traced by that of the id, and so part of what it records.

@@ -3,11 +3,13 @@
 //! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use indicatif::ProgressBar;
+use jiff::Timestamp;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
@@ -16,9 +18,11 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
+use super::past::{Past, past};
 use super::paths::{Exclusions, Selection, number_of_paths, shell_line, shell_word};
 use super::{json, progress};
 use crate::cli::{Restore, RestoreExtent};
+use crate::git::below;
 use crate::observe::policy::ignore::SCRATCH;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
@@ -34,6 +38,9 @@ const NAMED: usize = 50;
 
 /// Runs `restore`.
 pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
+    if let Some(time) = args.at {
+        return at(args, time, console);
+    }
     let snapshot = open(&args.snap, &args.access, console)?;
     if args.into.is_some() {
         require_inputs(&snapshot, "restore --into")?;
@@ -83,12 +90,84 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         skip_conflicts: args.extent.skip_conflicts,
         dry_run: args.dry_run,
     };
-    let form = OutcomeForm { json: args.json, undo: None };
+    let form = OutcomeForm { json: args.json, undo: None, at: None };
     let outcome = put_back(&snapshot, &request, &form, console)?;
     if !args.json {
         report_where_the_content_is(&snapshot, &outcome, console);
     }
     Ok(exit(&outcome))
+}
+
+/// Puts back paths as they were at `time`.
+///
+/// They were named with the time: what is there now is no conflict, and the rescue keeps it.
+fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
+    let words: Vec<OsString> =
+        std::iter::once(args.snap.clone().into_os_string()).chain(args.paths.iter().cloned()).collect();
+    let exclusions = Exclusions::new(&args.extent.exclude)?;
+    let is_wanted = |path: &[u8]| !exclusions.contain(path);
+    let Past { snapshot, roots, unknown } = past(&words, time, &args.access, is_wanted, console)?;
+    let Some(snapshot) = snapshot.filter(|_| unknown.is_empty() || args.extent.skip_conflicts) else {
+        let why = |(path, why): &(Vec<u8>, String)| format!("{}: {why}", printable(path));
+        let mut reasons: Vec<String> = unknown.iter().map(why).collect();
+        if reasons.is_empty() {
+            let untouched = roots.iter().map(|root| printable(root));
+            reasons
+                .extend(untouched.map(|root| format!("{root}: no recording in the library has changed it")));
+        }
+        console.say_list(format_args!("nothing was changed:"), reasons.iter());
+        return Ok(Exit::Finding);
+    };
+    let skipped = unknown.iter().map(|(path, why)| format!("{}: {why}", printable(path)));
+    console.say_list(format_args!("left as they are:"), skipped.collect::<Vec<_>>().iter());
+    let policies = snapshot.parts().iter().map(|part| policy(part, false, false));
+    let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
+    let Some(policy) = policies.into_iter().next() else { return Ok(Exit::Success) };
+    let request =
+        [&b"agent-snapshot"[..], b"restore", b"--at", time.to_string().as_bytes()].map(<[u8]>::to_vec);
+    let command: Vec<_> =
+        request.into_iter().chain(roots.iter().cloned()).chain(limits(&args.extent)).collect();
+    let request = RestoreRequest {
+        wanted: Side::After,
+        policy: &policy,
+        is_whole: false,
+        leaves_mark: false,
+        choice: &AtTime { roots: &roots, no_git: args.extent.no_git },
+        command: &command,
+        conflicts: &BTreeMap::new(),
+        force: true,
+        force_git: args.extent.force_git,
+        skip_conflicts: false,
+        dry_run: args.dry_run,
+    };
+    let form = OutcomeForm { json: args.json, undo: None, at: Some(time) };
+    let outcome = put_back(&snapshot, &request, &form, console)?;
+    Ok(if unknown.is_empty() { exit(&outcome) } else { Exit::Finding })
+}
+
+/// Every path of what was at some paths at a time.
+struct AtTime<'a> {
+    roots: &'a [Vec<u8>],
+    no_git: bool,
+}
+
+impl Choice for AtTime<'_> {
+    fn contains(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn names(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn git_state(&self, path: &[u8], directory: &[u8]) -> GitStateChoice {
+        let is_named = |root: &Vec<u8>| below(path, root).is_some() && below(root, directory).is_some();
+        match self.no_git {
+            true => GitStateChoice::Unwanted,
+            false if self.roots.iter().any(is_named) => GitStateChoice::Chosen,
+            false => GitStateChoice::Unnamed,
+        }
+    }
 }
 
 /// How the outcome is reported.
@@ -97,6 +176,8 @@ pub struct OutcomeForm<'a> {
     pub json: bool,
     /// What is undone or redone, if that is what is done.
     pub undo: Option<UndoForm<'a>>,
+    /// The time whose state is put back, if it is not that before or after a command.
+    pub at: Option<Timestamp>,
 }
 
 /// How an undo or redo is reported.
@@ -116,7 +197,7 @@ pub fn put_back(
 ) -> anyhow::Result<RestoreOutcome> {
     let outcome = run::run(snapshot, request, &RestoreBar::default())?;
     if form.json {
-        console.json(&RestoreJson { snapshot, request, undo: form.undo.as_ref(), outcome: &outcome })?;
+        console.json(&RestoreJson { snapshot, request, form, outcome: &outcome })?;
     } else {
         print(&outcome, request, form, console)?;
         report_suppressed(snapshot, console);
@@ -260,7 +341,10 @@ fn print(
         let mark = console.paint(style::CHANGED, format_args!("{:10}", "left")).to_string();
         writeln!(console, "{mark} {}: {why}", printable(path))?;
     }
-    let state = format!("the state {} the command", request.wanted.name());
+    let state = match form.at {
+        None => format!("the state {} the command", request.wanted.name()),
+        Some(time) => format!("the state of {}", time.strftime("%Y-%m-%d %H:%M:%S UTC")),
+    };
     match (outcome.changes.len(), dry_run) {
         (0, _) => {
             writeln!(console, "nothing to do: {} at {state} already", number_of_paths(outcome.at_wanted))?
@@ -353,7 +437,7 @@ fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
 struct RestoreJson<'a> {
     snapshot: &'a Snapshot,
     request: &'a RestoreRequest<'a>,
-    undo: Option<&'a UndoForm<'a>>,
+    form: &'a OutcomeForm<'a>,
     outcome: &'a RestoreOutcome,
 }
 
@@ -361,11 +445,16 @@ impl Serialize for RestoreJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let outcome = self.outcome;
         let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("id", &self.snapshot.header().id)?;
-        if let Some(undo) = self.undo {
+        match self.form.at {
+            Some(time) => object.serialize_entry("at", &time.to_string())?,
+            None => object.serialize_entry("id", &self.snapshot.header().id)?,
+        }
+        if let Some(undo) = &self.form.undo {
             object.serialize_entry("recordings", undo.recordings)?;
         }
-        object.serialize_entry("state", self.request.wanted.name())?;
+        if self.form.at.is_none() {
+            object.serialize_entry("state", self.request.wanted.name())?;
+        }
         object.serialize_entry("dry_run", &self.request.dry_run)?;
         object.serialize_entry("applied", &outcome.applied)?;
         object.serialize_entry("refused", &outcome.is_refused)?;

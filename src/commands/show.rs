@@ -14,7 +14,7 @@ mod rows;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
-use super::open::open;
+use super::open::open_or_session;
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
@@ -24,7 +24,7 @@ use rows::PathTable;
 
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
-    let snapshot = open(&args.snap, &args.access, console)?;
+    let snapshot = open_or_session(args.snap.as_deref(), &args.access, console)?;
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
     {

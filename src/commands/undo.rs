@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::log::{before_now, command_line, started};
-use super::open::{find_recording, open_directory, scope};
+use super::open::{find_recording, open_net, scope};
 use super::out::Console;
 use super::paths::{Exclusions, counted, shell_line, shell_word};
 use super::restore::{OutcomeForm, UndoForm, exit, limits, policy, put_back};
@@ -26,7 +26,7 @@ use crate::restore::rescue;
 use crate::restore::targets::{Choice, GitStateChoice};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::net::{ChainBreak, Net, net};
+use crate::snapshot::net::{ChainBreak, Net};
 use crate::snapshot::{FileRecord, Snapshot, State, printable};
 
 /// How many characters of an identifier name what is to be undone.
@@ -38,7 +38,7 @@ const NAMED: usize = 5;
 /// Runs `undo`.
 pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
     let Some(library) = Library::find()? else { return nothing("undo", console) };
-    let history = History::of(library)?;
+    let history = Recordings::of(library)?;
     let mut chosen = if args.recordings.is_empty() {
         history.newest(args, console)?
     } else {
@@ -60,7 +60,7 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
 /// Runs `redo`.
 pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
     let Some(library) = Library::find()? else { return nothing("redo", console) };
-    let history = History::of(library)?;
+    let history = Recordings::of(library)?;
     let undone = match &args.recording {
         Some(word) => {
             let id = named(word, &args.options.access)?.id;
@@ -84,18 +84,18 @@ pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
 }
 
 /// The recordings of a library, and which of them are undone.
-struct History {
+struct Recordings {
     library: Library,
     /// The oldest first.
     entries: Vec<Entry>,
     undone: UndoneRecordings,
 }
 
-impl History {
-    fn of(library: Library) -> anyhow::Result<History> {
+impl Recordings {
+    fn of(library: Library) -> anyhow::Result<Recordings> {
         let entries = library.entries()?;
         let undone = UndoneRecordings::of(&library)?;
-        Ok(History { library, entries, undone })
+        Ok(Recordings { library, entries, undone })
     }
 
     /// Whether a recording can be undone, and that would change something.
@@ -338,13 +338,6 @@ fn is_made_directory(record: &FileRecord) -> bool {
     is_directory(&record.after) && !is_directory(&record.before)
 }
 
-/// Opens bundles, the oldest first, as one.
-fn open_net(directories: impl Iterator<Item = PathBuf>, console: &mut Console) -> anyhow::Result<Net> {
-    raise_descriptor_limit();
-    let parts = directories.map(|directory| Ok(open_directory(&directory, console)?));
-    Ok(net(parts.collect::<anyhow::Result<Vec<_>>>()?)?)
-}
-
 /// The request in its canonical form: one snapshot as a whole is the same to `restore`.
 fn command_of(
     verb: &str,
@@ -395,7 +388,7 @@ impl Put<'_> {
             skip_conflicts: options.extent.skip_conflicts,
             dry_run: options.dry_run,
         };
-        let form = OutcomeForm { json: options.json, undo: Some(undo) };
+        let form = OutcomeForm { json: options.json, undo: Some(undo), at: None };
         put_back(self.snapshot, &request, &form, console)
     }
 }
@@ -465,12 +458,4 @@ fn introduce(
         writeln!(console, "{what} {} more", entries.len() - NAMED)?;
     }
     Ok(())
-}
-
-/// Each recording is open while several are undone.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where that is forbidden, the limit is an error once it is reached.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

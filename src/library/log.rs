@@ -44,6 +44,9 @@ pub struct Entry {
     pub id: String,
     /// When the command was started, RFC 3339.
     pub time: String,
+    /// When the last process of its tree had ended, RFC 3339; none if it goes on or an earlier version wrote the line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<String>,
     /// The command and its arguments.
     pub command: Vec<ByteText>,
     /// The directory that it was started in.
@@ -178,6 +181,7 @@ impl Entry {
         Entry {
             id: header.id.chars().take(ID_LENGTH).collect(),
             time: header.started_at.clone(),
+            finished: (state != EntryState::Running).then(|| header.finished_at.clone()),
             command: header.command.iter().cloned().map(ByteText).collect(),
             cwd: ByteText(header.start_cwd.clone()),
             working_tree: working_tree(&header.start_cwd).map(ByteText),

@@ -12,6 +12,7 @@ use super::report::{self, RecordCounts};
 use super::setup::Setup;
 use crate::cli;
 use crate::commands::exit::Exit;
+use crate::library::index::PathHashes;
 use crate::library::log::Changes;
 use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
@@ -154,10 +155,12 @@ impl BundleWriter {
             ..self.header.clone()
         };
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
+        let mut paths = self.library.as_ref().map(|_| PathHashes::default());
         let files = recorded.files.iter().inspect(|file| {
             let effect = PathEffect::of(file);
             counts.count(file, effect);
             changes.add(file, effect);
+            paths.iter_mut().for_each(|paths| paths.add(file, effect));
         });
         let mut out = BufWriter::with_capacity(1 << 16, &manifest);
         write_manifest(&mut out, &header, files)
@@ -172,7 +175,8 @@ impl BundleWriter {
             directory.commit(blobs, manifest, commit, self.sync).map_err(|error| error.to_string())?;
         // The snapshot is there, whatever becomes of its line: `log` finds it.
         let entry = Entry::new(&header, changes);
-        let listed = self.library.as_ref().map_or(Ok(()), |library| library.append(&entry));
+        let listed = self.library.as_ref().zip(paths);
+        let listed = listed.map_or(Ok(()), |(library, paths)| library.append(&entry, &paths));
         let not_listed = listed.err().map(|error| error.to_string());
         Ok(Committed { directory, header, counts, not_listed })
     }

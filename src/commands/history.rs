@@ -1,0 +1,319 @@
+//! `history`: the recordings that changed a path, the newest first.
+//!
+//! Neighbours: `library::sources`, which finds them without a look into each bundle; `diff`, which writes what each did.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use indicatif::BinaryBytes;
+use jiff::Timestamp;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use super::diff;
+use super::exit::{Exit, VerbResult};
+use super::log::{COMMAND_WIDTH, age, command_line, cut, marks};
+use super::open::open_directory;
+use super::out::{Console, style};
+use super::past::{note_use, visible_sources};
+use super::paths::{Selection, live, quoted, shown};
+use crate::cli::History;
+use crate::git::below;
+use crate::library::sources::{Source, Sources};
+use crate::library::undone::UndoneRecordings;
+use crate::library::{Entry, Library};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::change::{Differences, PathEffect};
+use crate::snapshot::compare::{self, Entries};
+use crate::snapshot::wire::JsonObject;
+use crate::snapshot::{FileRecord, FileType, Present, Snapshot};
+
+/// How many programs are named in a line.
+const PROGRAMS: usize = 3;
+
+/// Runs `history`.
+pub fn run(args: &History, console: &mut Console) -> VerbResult {
+    let candidates = live(&args.path)?;
+    let none = |path: &[u8], console: &mut Console| {
+        console.say(format_args!("no recording in the library has changed {}", quoted(path)));
+        Ok(Exit::Finding)
+    };
+    let Some(library) = Library::find()? else {
+        return none(candidates.first().map_or(b"", Vec::as_slice), console);
+    };
+    let sources = visible_sources(&library, &args.access, console)?;
+    let known = candidates.iter().find(|path| sources.that_changed(path).next().is_some());
+    let Some(path) = known else { return none(candidates.last().map_or(b"", Vec::as_slice), console) };
+    let undone = UndoneRecordings::of(&library)?;
+    let mut listed = Vec::new();
+    let mut has_more = false;
+    for source in sources.that_changed(path).rev().map(|number| sources.get(number)) {
+        let Some(entry) = &source.entry else { continue };
+        has_more = listed.len() == args.limit;
+        if has_more {
+            break;
+        }
+        note_use(source, &library, &args.access)?;
+        let snapshot = open_directory(&source.directory, console)?;
+        let undone = undone.get(&entry.id).map(|undone| undone.at.clone());
+        listed.extend(PathEvent::of(entry, snapshot, path, undone));
+    }
+    if listed.is_empty() {
+        return none(path, console);
+    }
+    let changed_since = is_changed_since(&sources, path, console)?;
+    if args.json {
+        console.json(&HistoryJson { path, recordings: &listed, has_more, changed_since })?;
+        return Ok(Exit::Success);
+    }
+    print(args, path, &listed, console)?;
+    if has_more {
+        writeln!(console, "and older ones (--limit)")?;
+    }
+    if changed_since {
+        let path = quoted(path);
+        console.say(format_args!("{path} was changed since then by something that was not recorded"));
+    }
+    Ok(Exit::Success)
+}
+
+/// What a recording did to the path.
+struct PathEvent {
+    entry: Entry,
+    snapshot: Snapshot,
+    /// The numbers of the records of what it changed, at the path or beneath it.
+    records: Vec<usize>,
+    /// When it was undone, if it is.
+    undone: Option<String>,
+}
+
+impl PathEvent {
+    /// None if the recording has changed nothing there.
+    fn of(entry: &Entry, snapshot: Snapshot, path: &[u8], undone: Option<String>) -> Option<PathEvent> {
+        let is_one = |record: &FileRecord| {
+            below(&record.path, path).is_some()
+                && PathEffect::of(record).lasts()
+                && !record.is_inherited_alone()
+        };
+        let numbers = snapshot.files().iter().enumerate().filter(|(_, record)| is_one(record));
+        let records: Vec<usize> = numbers.map(|(number, _)| number).collect();
+        (!records.is_empty()).then(|| PathEvent { entry: entry.clone(), snapshot, records, undone })
+    }
+
+    fn records(&self) -> impl ExactSizeIterator<Item = &FileRecord> {
+        self.records.iter().map(|number| &self.snapshot.files()[*number])
+    }
+
+    /// The record of the path itself, if nothing beneath it was changed.
+    fn only(&self, path: &[u8]) -> Option<&FileRecord> {
+        self.records().next().filter(|record| self.records.len() == 1 && record.path == path)
+    }
+
+    /// The programs that used what was changed.
+    fn programs(&self) -> Vec<String> {
+        let mut ids: Vec<u32> = self.records().flat_map(|record| record.processes.iter().copied()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut names = Vec::new();
+        for process in
+            self.snapshot.header().processes.iter().filter(|one| ids.binary_search(&one.id).is_ok())
+        {
+            let name = process.image.exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            let name = quoted(name).into_owned();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    fn row(&self, path: &[u8], base: &[u8]) -> [String; 3] {
+        let mut programs = self.programs();
+        if programs.len() > PROGRAMS {
+            programs.truncate(PROGRAMS);
+            programs.push("…".to_owned());
+        }
+        let programs = programs.join(" ");
+        match self.only(path) {
+            Some(record) => [effect(record, base), sizes(record), programs],
+            None => [self.counts(), String::new(), programs],
+        }
+    }
+
+    /// `+2 ~1 -3 git`, as in the log.
+    fn counts(&self) -> String {
+        let mut counts: BTreeMap<char, usize> = BTreeMap::new();
+        for record in self.records().filter(|record| !record.is_git_state) {
+            let sign = match PathEffect::of(record) {
+                PathEffect::Created => '+',
+                PathEffect::Deleted => '-',
+                _ => '~',
+            };
+            *counts.entry(sign).or_default() += 1;
+        }
+        let git = self.records().any(|record| record.is_git_state).then(|| "git".to_owned());
+        let parts =
+            ['+', '~', '-'].into_iter().filter_map(|sign| Some(format!("{sign}{}", counts.get(&sign)?)));
+        parts.chain(git).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What became of the path, in words.
+fn effect(record: &FileRecord, base: &[u8]) -> String {
+    let renamed = |word: &str, other: &Option<Vec<u8>>| {
+        other.as_ref().map(|other| format!("renamed {word} {}", shown(other, base)))
+    };
+    match (record.before.present(), record.after.present()) {
+        (Some(before), Some(after)) => {
+            let differences = Differences::between(record, before, after);
+            let mut words = Vec::new();
+            if differences.file_type {
+                words.push(format!("became a {}", after.file_type.name().replace('_', " ")));
+            } else if differences.content || differences.target {
+                words.push("changed".to_owned());
+            }
+            if differences.permissions {
+                words.push(format!("mode {:04o} → {:04o}", before.mode & 0o7777, after.mode & 0o7777));
+            }
+            if differences.owner {
+                words.push(format!("owner {}:{} → {}:{}", before.uid, before.gid, after.uid, after.gid));
+            }
+            if differences.xattrs {
+                words.push("extended attributes".to_owned());
+            }
+            if differences.inode_flags {
+                words.push("inode flags".to_owned());
+            }
+            words.join(", ")
+        }
+        (None, _) => renamed("from", &record.renamed_from).unwrap_or_else(|| "created".to_owned()),
+        _ => renamed("to", &record.renamed_to).unwrap_or_else(|| "deleted".to_owned()),
+    }
+}
+
+/// The sizes before and after, of a file.
+fn sizes(record: &FileRecord) -> String {
+    let size = |at: Option<&Present>| {
+        at.filter(|at| at.file_type == FileType::File).map(|at| BinaryBytes(at.size).to_string())
+    };
+    match (size(record.before.present()), size(record.after.present())) {
+        (Some(before), Some(after)) if before != after => format!("{before} → {after}"),
+        (before, after) => after.or(before).unwrap_or_default(),
+    }
+}
+
+/// Whether what is there now is not what the last of them has left; a rescue tells what a restore has.
+fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> anyhow::Result<bool> {
+    let found = sources.that_changed(path).map(|number| sources.get(number));
+    let Some(Source { directory, .. }) = found.max_by_key(|source| source.finished.unwrap_or(Timestamp::MAX))
+    else {
+        return Ok(false);
+    };
+    let snapshot = open_directory(directory, console)?;
+    let is_other = |record: &FileRecord| {
+        let left = compare::recorded(record, Side::After, Entries::Ignore);
+        // What may not be read is not known to be another.
+        compare::live(&record.path, &left).is_ok_and(|now| now != left)
+    };
+    let records = snapshot.files().iter().filter(|record| below(&record.path, path).is_some());
+    Ok(records.filter(|record| PathEffect::of(record).is_undone()).any(is_other))
+}
+
+fn print(args: &History, path: &[u8], listed: &[PathEvent], console: &mut Console) -> anyhow::Result<()> {
+    let now = Timestamp::now();
+    let here = std::env::current_dir().unwrap_or_default().into_os_string().into_encoded_bytes();
+    let base = if below(path, &here).is_some() { here.as_slice() } else { b"/" };
+    let rows: Vec<[String; 3]> = listed.iter().map(|event| event.row(path, &here)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let [effects, sizes, programs] = [width(0), width(1), width(2)];
+    for (event, [effect, size, program]) in listed.iter().zip(&rows) {
+        let entry = &event.entry;
+        let size = if sizes > 0 { format!("{size:sizes$}  ") } else { String::new() };
+        let head =
+            format!("{}  {:>4}  {effect:effects$}  {size}{program:programs$}  ", entry.id, age(entry, now));
+        let marks = marks(entry, event.undone.is_some());
+        let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
+        let width = console
+            .format
+            .width
+            .map_or(COMMAND_WIDTH, |width| width.saturating_sub(head.chars().count() + marks.len()).max(20));
+        let command = cut(&command_line(entry), width);
+        let marks = console.paint(style::CHANGED, marks).to_string();
+        writeln!(console, "{head}{command}{marks}")?;
+        if args.diff {
+            let selection = Selection::new(&event.snapshot, &[path_argument(path)])?;
+            diff::write_patch(&event.snapshot, &selection, base, console)?;
+        }
+    }
+    Ok(())
+}
+
+fn path_argument(path: &[u8]) -> std::ffi::OsString {
+    use std::os::unix::ffi::OsStrExt as _;
+    Path::new(std::ffi::OsStr::from_bytes(path)).into()
+}
+
+/// The JSON of the list.
+struct HistoryJson<'a> {
+    path: &'a [u8],
+    recordings: &'a [PathEvent],
+    has_more: bool,
+    changed_since: bool,
+}
+
+impl Serialize for HistoryJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.text("path", self.path)?;
+        object.put("recordings", &self.recordings)?;
+        object.put("more", &self.has_more)?;
+        object.put("changed_since", &self.changed_since)?;
+        object.0.end()
+    }
+}
+
+impl Serialize for PathEvent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        let entry = &self.entry;
+        object.put("id", &entry.id)?;
+        object.put("time", &entry.time)?;
+        object.put("command", &entry.command)?;
+        object.put_some("session", &entry.session)?;
+        object.put("state", &entry.state)?;
+        object.put_some("undone", &self.undone)?;
+        object.put("programs", &self.programs())?;
+        let changes: Vec<_> = self.records().map(PathChangeJson).collect();
+        object.put("changes", &changes)?;
+        object.0.end()
+    }
+}
+
+/// What became of one path.
+struct PathChangeJson<'a>(&'a FileRecord);
+
+impl Serialize for PathChangeJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let PathChangeJson(record) = self;
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.text("path", &record.path)?;
+        object.put(
+            "effect",
+            match PathEffect::of(record) {
+                PathEffect::Created => "created",
+                PathEffect::Deleted => "deleted",
+                _ => "changed",
+            },
+        )?;
+        for (key, other) in [("renamed_from", &record.renamed_from), ("renamed_to", &record.renamed_to)] {
+            if let Some(other) = other {
+                object.text(key, other)?;
+            }
+        }
+        let size = |at: Option<&Present>| at.filter(|at| at.file_type == FileType::File).map(|at| at.size);
+        object.put_some("size_before", &size(record.before.present()))?;
+        object.put_some("size_after", &size(record.after.present()))?;
+        object.put("processes", &record.processes)?;
+        object.0.end()
+    }
+}

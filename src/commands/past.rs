@@ -1,0 +1,152 @@
+//! `--at`: what was at paths at a time, put together from the recordings and rescues of the library.
+//!
+//! `cat.rs` and `restore.rs` take it as a snapshot whose after-states are those of that time. Neighbours:
+//! `library::sources` finds the bundles, `snapshot::timeline` decides.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use jiff::Timestamp;
+
+use super::open::{open_all, scope};
+use super::out::Console;
+use super::paths::{live, quoted};
+use crate::cli::SessionAccess;
+use crate::git::below;
+use crate::library::scope::Scope;
+use crate::library::sources::{Source, Sources};
+use crate::library::{self, Library};
+use crate::snapshot::timeline::{Version, compose, other_names, paths, versions};
+use crate::snapshot::{Snapshot, SnapshotKind, printable};
+
+/// What was at some paths at a time.
+pub struct Past {
+    /// It as after-states, and what is there now as before-states; none if nothing has changed any of the paths.
+    pub snapshot: Option<Snapshot>,
+    /// The paths that were asked for, as they are recorded.
+    pub roots: Vec<Vec<u8>>,
+    /// Those of which it is not known what was there, and why.
+    pub unknown: Vec<(Vec<u8>, String)>,
+}
+
+/// Finds what was at `args`, and at what was beneath them, at a time. What is not certain is said.
+pub fn past(
+    args: &[OsString],
+    time: Timestamp,
+    access: &SessionAccess,
+    is_wanted: impl Fn(&[u8]) -> bool,
+    console: &mut Console,
+) -> anyhow::Result<Past> {
+    let roots = args.iter().map(|arg| live(arg)).collect::<Result<Vec<_>, _>>()?;
+    let Some(library) = Library::find()? else {
+        let roots = roots.into_iter().filter_map(|candidates| candidates.into_iter().next()).collect();
+        return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
+    };
+    let sources = visible_sources(&library, access, console)?;
+    // As it is recorded: in most cases with its parent resolved.
+    let roots: Vec<Vec<u8>> = roots
+        .into_iter()
+        .filter_map(|mut candidates| {
+            let known = candidates.iter().position(|path| sources.that_changed(path).next().is_some());
+            (!candidates.is_empty()).then(|| candidates.swap_remove(known.unwrap_or(candidates.len() - 1)))
+        })
+        .collect();
+    let is_wanted = |path: &[u8]| is_wanted(path) && roots.iter().any(|root| below(path, root).is_some());
+    let mut bundles = Bundles { library: &library, access, numbers: BTreeSet::new(), parts: Vec::new() };
+    let is_since = |number: &usize| sources.get(*number).finished.is_none_or(|finished| finished >= time);
+    let since = roots.iter().flat_map(|root| sources.that_changed(root).filter(is_since));
+    bundles.open(since.collect(), &sources, console)?;
+    let mut wanted = paths(&bundles.parts, is_wanted);
+    wanted.extend(roots.iter().cloned());
+    // What was there before that.
+    let last_before = |path: &Vec<u8>| sources.that_changed(path).rfind(|number| !is_since(number));
+    bundles.open(wanted.iter().filter_map(last_before).collect(), &sources, console)?;
+    let mut found = versions(&bundles.parts, &wanted, time)?;
+    if found.iter().any(|version| !version.has_content) {
+        // An earlier one may have bytes that later ones had no need to keep, under another name of the file, too.
+        let lacking: BTreeSet<Vec<u8>> = found
+            .iter()
+            .filter(|version| !version.has_content)
+            .map(|version| version.record.path.clone())
+            .collect();
+        let of =
+            |paths: &BTreeSet<Vec<u8>>| paths.iter().flat_map(|path| sources.that_changed(path)).collect();
+        bundles.open(of(&lacking), &sources, console)?;
+        bundles.open(of(&other_names(&bundles.parts, &lacking)), &sources, console)?;
+        found = versions(&bundles.parts, &wanted, time)?;
+    }
+    if bundles.parts.is_empty() {
+        return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
+    }
+    let (unknown, known): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|version| version.doubt.as_ref().is_some_and(|doubt| doubt.is_ignorance()));
+    let told = |version: &Version| Some((version.record.path.clone(), version.doubt.as_ref()?.to_string()));
+    let doubts = known.iter().filter_map(told);
+    let doubts: Vec<_> = doubts.map(|(path, doubt)| format!("{}: {doubt}", quoted(&path))).collect();
+    console.say_list(format_args!("not certain:"), doubts.iter());
+    Ok(Past {
+        unknown: unknown.iter().filter_map(told).collect(),
+        snapshot: compose(bundles.parts, known),
+        roots,
+    })
+}
+
+/// The recordings of the library that the session may see, and all rescues.
+pub fn visible_sources(
+    library: &Library,
+    access: &SessionAccess,
+    console: &mut Console,
+) -> anyhow::Result<Sources> {
+    let scope = scope(access, true);
+    let sources = Sources::of(library, |entry| scope.may_see(entry) || access.allow_cross_session)?;
+    for (path, why) in &sources.unreadable {
+        let path = printable(path.as_os_str().as_encoded_bytes());
+        console
+            .say(format_args!("{path} can't be read, and whether it changed the path is not known: {why}"));
+    }
+    Ok(sources)
+}
+
+/// Writes down that a recording of another session is used.
+pub fn note_use(source: &Source, library: &Library, access: &SessionAccess) -> Result<(), library::Error> {
+    let scope = scope(access, true);
+    match &source.entry {
+        Some(entry) if !scope.may_see(entry) => library.audit(&entry.id, scope.session.as_deref()),
+        _ => Ok(()),
+    }
+}
+
+/// Bundles that were opened, each once.
+struct Bundles<'a> {
+    library: &'a Library,
+    access: &'a SessionAccess,
+    numbers: BTreeSet<usize>,
+    parts: Vec<Snapshot>,
+}
+
+impl Bundles<'_> {
+    fn open(
+        &mut self,
+        numbers: BTreeSet<usize>,
+        sources: &Sources,
+        console: &mut Console,
+    ) -> anyhow::Result<()> {
+        let new: Vec<usize> = numbers.difference(&self.numbers).copied().collect();
+        for number in &new {
+            note_use(sources.get(*number), self.library, self.access)?;
+        }
+        let directories = new.iter().map(|number| sources.get(*number).directory.clone());
+        let Scope { session, .. } = scope(self.access, true);
+        let is_visible = |part: &Snapshot| {
+            let header = part.header();
+            session.is_none()
+                || self.access.allow_cross_session
+                || header.kind == SnapshotKind::Recording
+                || header.session == session
+        };
+        self.parts.extend(open_all(directories, console)?.into_iter().filter(is_visible));
+        self.numbers.extend(new);
+        Ok(())
+    }
+}

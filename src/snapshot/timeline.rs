@@ -1,0 +1,317 @@
+//! What was at a path at some time, by what recordings and rescues found there and left.
+//!
+//! Each record is two observations of its path, one at the start of its recording and one at the end; the live file is
+//! the last one. Between two observations of the same state nothing has changed; between two others the modification
+//! time of the later one says when it was written. Neighbours: `net.rs` makes one of several recordings; `reader.rs`
+//! reads the content of each state from the bundle that has it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::blobs::Side;
+use super::change::PathEffect;
+use super::compare::{LinkedFile, content_id, state};
+use super::digest::digest_file;
+use super::live;
+use super::manifest::{FileRecord, FileType, GitStatus, Operation, Present, SnapshotKind, State};
+use super::reader::{Snapshot, part_key};
+use super::source::{ContentSource, locate};
+use crate::fs::{CLOCK_STEP, COARSE_STEP, lstat, open_regular};
+
+/// What was at a path at a time.
+#[derive(Debug)]
+pub struct Version {
+    /// From what is there now to what was there then. The content of that is in the bundle that its blob names.
+    pub record: FileRecord,
+    /// What is not certain of it.
+    pub doubt: Option<Doubt>,
+    /// Whether the content of a file was found.
+    pub has_content: bool,
+}
+
+/// Why it is not certain what was at a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Doubt {
+    /// A recording was changing it.
+    #[error("{0} was changing it at that time; this is what it found")]
+    During(String),
+    /// Something else changed it.
+    #[error(
+        "between {} and {} it was changed by something that was not recorded; this is what was there before",
+        shown(*.0),
+        shown(*.1)
+    )]
+    Between(Timestamp, Timestamp),
+    /// Nothing had observed it yet.
+    #[error("it was written at {}, before anything recorded it; what was there until then is not known", shown(*.0))]
+    Unknown(Timestamp),
+}
+
+impl Doubt {
+    /// Whether nothing is known of the path at that time.
+    pub fn is_ignorance(&self) -> bool {
+        matches!(self, Doubt::Unknown(_))
+    }
+}
+
+/// What one bundle, or the filesystem now, says of a path at a moment.
+#[derive(Debug, Clone, Copy)]
+struct Observation<'s> {
+    at: Timestamp,
+    /// The number of the bundle; none for the filesystem.
+    part: Option<usize>,
+    record: &'s FileRecord,
+    side: Side,
+}
+
+impl<'s> Observation<'s> {
+    fn present(&self) -> Option<&'s Present> {
+        state(self.record, self.side).present()
+    }
+
+    fn file(&self) -> Option<&'s Present> {
+        self.present().filter(|at| at.file_type == FileType::File)
+    }
+
+    /// Whether both are of the same content, as far as is known.
+    fn has_content_of(&self, other: &Observation) -> bool {
+        let (Some(one), Some(another)) = (self.file(), other.file()) else { return false };
+        let ids = (content_id(self.record, self.side), content_id(other.record, other.side));
+        one.size == another.size
+            && match &ids {
+                (Some(id), Some(other)) if id.is_comparable_with(other) => id == other,
+                _ => (one.mtime, one.mtime_nsec) == (another.mtime, another.mtime_nsec),
+            }
+    }
+
+    /// Whether both are of the same state, as far as is known.
+    fn is_same(&self, other: &Observation) -> bool {
+        let node = |at: &Present| {
+            let bits = (at.file_type != FileType::Symlink).then_some(at.mode & 0o7777);
+            (at.file_type, bits, at.target.clone(), at.rdev)
+        };
+        self.present().map(node) == other.present().map(node)
+            && (self.file().is_none() || self.has_content_of(other))
+    }
+
+    /// When it was written, where that is told by its modification time.
+    fn written(&self) -> Option<Timestamp> {
+        let at = self.present().filter(|at| at.file_type != FileType::Directory)?;
+        modified(at)
+    }
+}
+
+fn shown(time: Timestamp) -> impl std::fmt::Display {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC")
+}
+
+fn modified(at: &Present) -> Option<Timestamp> {
+    Timestamp::new(at.mtime, i32::try_from(at.mtime_nsec).ok()?).ok()
+}
+
+/// The paths of which the bundles tell.
+pub fn paths(parts: &[Snapshot], is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<Vec<u8>> {
+    let records = parts.iter().flat_map(Snapshot::files);
+    let known = records.filter(|record| is_wanted(&record.path) && tells(record));
+    known.map(|record| record.path.clone()).collect()
+}
+
+/// Whether both states of a record are known, and it is of a path that was changed.
+fn tells(record: &FileRecord) -> bool {
+    let is_known = |state: &State| *state != State::NotKept;
+    is_known(&record.before)
+        && is_known(&record.after)
+        && (PathEffect::of(record) != PathEffect::None || is_relinked(record))
+}
+
+/// Whether a file only got or lost another name, under which it may be written to.
+pub fn is_relinked(record: &FileRecord) -> bool {
+    match (record.before.present(), record.after.present()) {
+        (Some(before), Some(after)) => before.file_type == FileType::File && before.nlink != after.nlink,
+        _ => false,
+    }
+}
+
+/// The other names that the files at `paths` had in the bundles.
+pub fn other_names(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+    let mut names = BTreeSet::new();
+    for part in parts {
+        let inode =
+            |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some((at.dev, at.ino));
+        let inodes = |record: &FileRecord| {
+            [&record.before, &record.after].map(|state| state.present().and_then(inode)).into_iter().flatten()
+        };
+        let own: BTreeSet<_> = paths.iter().filter_map(|path| part.find(path)).flat_map(inodes).collect();
+        let is_one = |record: &&FileRecord| !own.is_empty() && inodes(record).any(|one| own.contains(&one));
+        names.extend(part.files().iter().filter(is_one).map(|record| record.path.clone()));
+    }
+    names.retain(|name| !paths.contains(name));
+    names
+}
+
+/// What was at each of `paths` of which the bundles tell, at `time`.
+///
+/// # Errors
+/// What is there now can't be read.
+pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) -> io::Result<Vec<Version>> {
+    let mut observed: BTreeMap<&[u8], Vec<Observation>> = BTreeMap::new();
+    let mut linked: HashMap<LinkedFile, Vec<Observation>> = HashMap::new();
+    for (number, part) in parts.iter().enumerate() {
+        let time = |text: &str| text.parse::<Timestamp>().unwrap_or(Timestamp::MIN);
+        let (start, end) = (time(&part.header().started_at), time(&part.header().finished_at));
+        for record in part.files().iter().filter(|record| tells(record)) {
+            // What somebody else had written while the recording ran, before it came to the path.
+            let found = record.before.present().and_then(modified).unwrap_or(start);
+            let before = found.clamp(start, end.max(start));
+            for (at, side) in [(before, Side::Before), (end, Side::After)] {
+                let one = Observation { at, part: Some(number), record, side };
+                if let Some(file) = one.present().and_then(LinkedFile::of) {
+                    linked.entry(file).or_default().push(one);
+                }
+                if paths.contains(&record.path) {
+                    observed.entry(&record.path).or_default().push(one);
+                }
+            }
+        }
+    }
+    let version = |(path, recorded): (&[u8], Vec<Observation>)| {
+        let there = live_state(path)?;
+        let live = FileRecord::new(path, there.clone(), there, Operation::Write.into());
+        let now = Observation { at: Timestamp::now(), part: None, record: &live, side: Side::After };
+        let mut observations = [recorded, vec![now]].concat();
+        // Stable: a rescue's two have the same time.
+        observations.sort_by_key(|one| one.at);
+        Ok(version(parts, &observations, &linked, &live, time))
+    };
+    observed.into_iter().map(version).collect()
+}
+
+/// The snapshot that has these versions as its after-states, and what is there now as its before-states.
+pub fn compose(parts: Vec<Snapshot>, versions: Vec<Version>) -> Option<Snapshot> {
+    let newest = parts.iter().max_by_key(|part| {
+        (part.header().kind == SnapshotKind::Recording, part.header().started_at.clone())
+    })?;
+    let path = newest.path().to_owned();
+    let mut header = newest.header().clone();
+    header.suppressed = Vec::new();
+    let files = versions.into_iter().map(|version| version.record).collect();
+    Some(Snapshot::of_parts(path, header, files, parts))
+}
+
+fn version(
+    parts: &[Snapshot],
+    observations: &[Observation],
+    linked: &HashMap<LinkedFile, Vec<Observation>>,
+    live: &FileRecord,
+    time: Timestamp,
+) -> Version {
+    let (chosen, doubt) = choose(parts, observations, time);
+    let mut after = state(chosen.record, chosen.side).clone();
+    let mut record = FileRecord {
+        is_git_state: observations.iter().any(|one| one.record.is_git_state),
+        before: live.before.clone(),
+        ..FileRecord::new(&live.path, live.before.clone(), State::NotKept, Operation::Write.into())
+    };
+    let mut has_content = true;
+    if let (Some(file), State::Present(after)) = (chosen.file(), &mut after) {
+        let others = LinkedFile::of(file).and_then(|file| linked.get(&file)).into_iter().flatten();
+        let candidates = observations.iter().chain(others).filter(|one| one.has_content_of(chosen));
+        let found = candidates.filter_map(|one| Some((one, rank(one)?))).min_by_key(|(_, rank)| *rank);
+        has_content = found.is_some() || file.size == 0;
+        after.blob = None;
+        if let Some((one, _)) = found {
+            let there = one.file().and_then(|at| at.digest).or(after.digest);
+            after.digest = there;
+            after.blob_omitted = None;
+            match (locate(one.record, one.side), one.part) {
+                (Ok(ContentSource::Blob { key, digest }), Some(part)) => {
+                    after.blob = Some(part_key(part, key));
+                    after.digest = digest.copied().or(after.digest);
+                }
+                (Ok(ContentSource::Git { oid, .. }), _) => {
+                    let git = one.record.git_after.as_ref().or(one.record.git.as_ref()).cloned();
+                    let oid = Some(oid.to_owned());
+                    record.git_after = git.map(|git| GitStatus { oid, ..git });
+                }
+                _ => {}
+            }
+        }
+    }
+    if let State::Absent { tombstone } = &mut after {
+        *tombstone = true;
+    }
+    record.after = after;
+    Version { record, doubt, has_content }
+}
+
+/// How well the content of an observation can be had; none if it can't.
+fn rank(one: &Observation) -> Option<u8> {
+    match (locate(one.record, one.side).ok()?, one.part) {
+        (ContentSource::Blob { .. }, _) => Some(0),
+        (ContentSource::Empty | ContentSource::Target(_), _) => Some(1),
+        (ContentSource::Live { .. }, None) => Some(2),
+        (ContentSource::Git { .. }, _) => Some(3),
+        // Of another moment than now.
+        (ContentSource::Live { .. }, Some(_)) => None,
+    }
+}
+
+/// The observation of what was there at `time`, of all of a path in order, and what is not certain of it.
+fn choose<'o, 's>(
+    parts: &[Snapshot],
+    observations: &'o [Observation<'s>],
+    time: Timestamp,
+) -> (&'o Observation<'s>, Option<Doubt>) {
+    let next = observations.partition_point(|one| one.at <= time);
+    let (earlier, later) = (next.checked_sub(1).map(|last| &observations[last]), observations.get(next));
+    match (earlier, later) {
+        (Some(earlier), None) => (earlier, None),
+        (Some(earlier), Some(later)) if earlier.is_same(later) => (earlier, None),
+        (Some(earlier), Some(later)) => {
+            let written = later.written().filter(|written| *written >= earlier.at - clock_step(later));
+            if written.is_some_and(|written| written <= time) {
+                return (later, None);
+            }
+            let doubt = match (earlier.part, later.part) {
+                (Some(one), Some(other)) if one == other => {
+                    let id = &parts[one].header().id;
+                    Doubt::During(id.chars().take(SHOWN_ID).collect())
+                }
+                _ => Doubt::Between(earlier.at, later.at),
+            };
+            (earlier, Some(doubt))
+        }
+        (None, Some(later)) => {
+            let unknown = later.written().filter(|written| *written > time);
+            (later, unknown.map(Doubt::Unknown))
+        }
+        (None, None) => unreachable!("what is there now is an observation"),
+    }
+}
+
+/// How many characters of an identifier name a snapshot.
+const SHOWN_ID: usize = 8;
+
+/// How much earlier than the clock the time of a write may be.
+fn clock_step(one: &Observation) -> SignedDuration {
+    let is_coarse = one.present().is_some_and(|at| at.mtime_nsec == 0);
+    SignedDuration::from_nanos(if is_coarse { COARSE_STEP } else { CLOCK_STEP })
+}
+
+/// What is at a path now, with the digest of a file.
+fn live_state(path: &[u8]) -> io::Result<State> {
+    let Some(stat) = lstat(path)? else { return Ok(State::Absent { tombstone: false }) };
+    let mut present = live::present(&stat, path)?;
+    present.xattrs = live::xattrs(path).unwrap_or_else(|some| some.readable);
+    present.inode_flags = live::inode_flags(path).unwrap_or_default();
+    if present.file_type == FileType::File {
+        match open_regular(path).and_then(|file| digest_file(&file)) {
+            Ok((digest, size)) => (present.digest, present.size) = (Some(digest), size),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(State::Present(Box::new(present)))
+}

@@ -1,0 +1,368 @@
+//! The history of a path, and what was there at some time: `history`, `cat --at`, `restore --at`.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::{library, log, newest, run, verb};
+use crate::support::{Place, Run, User, scan};
+
+/// The time now, such that the clock of files has passed it afterwards.
+pub fn moment() -> String {
+    // File times come from a clock of their own, which may stand still for 10 ms.
+    sleep(Duration::from_millis(25));
+    let now = jiff::Timestamp::now().to_string();
+    sleep(Duration::from_millis(25));
+    now
+}
+
+fn history(place: &Place, arguments: &[&str]) -> serde_json::Value {
+    let run = verb(place, &[&["history", "--json"], arguments].concat()).expect(0);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// The effects on the path itself, the newest first.
+fn effects(place: &Place, path: &str) -> Vec<String> {
+    let history = history(place, &[path]);
+    let recordings = history["recordings"].as_array().unwrap();
+    let effect = |one: &serde_json::Value| one["changes"][0]["effect"].as_str().unwrap().to_owned();
+    recordings.iter().map(effect).collect()
+}
+
+fn at(place: &Place, path: &str, time: &str) -> Run {
+    verb(place, &["cat", path, "--at", time])
+}
+
+#[test]
+fn history_lists_what_each_recording_did_to_a_path() {
+    for user in [User::Current, User::Nobody] {
+        let place = Place::of(user);
+        run(&place, &[], "mkdir d; echo one > d/f");
+        run(&place, &[], "cat d/f; echo > other");
+        run(&place, &[], "echo longer > d/f");
+        run(&place, &[], "chmod 600 d/f");
+        run(&place, &[], "mv d/f d/g");
+        run(&place, &[], "rm -r d");
+        assert_eq!(effects(&place, "d/f"), ["deleted", "changed", "changed", "created"]);
+        assert_eq!(effects(&place, "d/g"), ["deleted", "created"]);
+        let shown = verb(&place, &["history", "d/f"]).expect(0);
+        assert_eq!(shown.stderr, "");
+        let lines: Vec<&str> = shown.stdout.lines().collect();
+        assert!(
+            lines[0].contains("renamed to d/g") && lines[0].ends_with("mv     sh -c 'mv d/f d/g'"),
+            "{lines:#?}"
+        );
+        assert!(lines[1].contains("mode 0644 → 0600") && lines[1].contains("chmod"), "{lines:#?}");
+        assert!(lines[2].contains("changed  ") && lines[2].contains("4 B → 7 B  "), "{lines:#?}");
+        assert!(lines[3].contains("created"), "{lines:#?}");
+        let directory = verb(&place, &["history", "d", "--limit", "3"]).expect(0);
+        assert_eq!(directory.stdout.lines().count(), 4, "{directory:?}");
+        assert!(
+            directory.stdout.contains("-2  ") && directory.stdout.ends_with("and older ones (--limit)\n")
+        );
+        let diff = verb(&place, &["history", "d/f", "--diff"]).expect(0);
+        assert!(diff.stdout.contains("\n-one\n+longer\n"), "{diff:?}");
+        let unknown = verb(&place, &["history", "d/none"]).expect(1);
+        assert!(unknown.stderr.contains("no recording in the library has changed"), "{unknown:?}");
+    }
+}
+
+#[test]
+fn history_tells_what_is_undone_and_what_nobody_recorded() {
+    let place = Place::new();
+    run(&place, &[], "echo one > f");
+    run(&place, &[], "echo two > f");
+    verb(&place, &["undo"]).expect(0);
+    let list = history(&place, &["f"]);
+    assert!(
+        list["recordings"][0]["undone"].is_string() && list["recordings"][1]["undone"].is_null(),
+        "{list}"
+    );
+    assert_eq!(list["changed_since"], false);
+    assert!(verb(&place, &["history", "f"]).expect(0).stdout.contains("(undone)"));
+    fs::write(place.at("f"), "by hand\n").unwrap();
+    let said = verb(&place, &["history", "f"]).expect(0).stderr;
+    assert!(said.contains("/f was changed since then by something that was not recorded"), "{said}");
+    assert!(!history(&place, &["."])["recordings"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn sessions_have_a_history_of_their_own() {
+    let place = Place::new();
+    run(&place, &["--session", "one"], "echo one > f");
+    run(&place, &["--session", "two"], "echo two > f");
+    let count = |arguments: &[&str]| history(&place, arguments)["recordings"].as_array().unwrap().len();
+    assert_eq!([count(&["f"]), count(&["f", "--session", "one"])], [2, 1]);
+    assert!(!library(&place).join("audit.jsonl").exists());
+    assert_eq!(count(&["f", "--session", "one", "--allow-cross-session"]), 2);
+    let audit = fs::read_to_string(library(&place).join("audit.jsonl")).unwrap();
+    assert!(audit.lines().count() == 1 && audit.contains("\"caller\":\"one\""), "{audit}");
+}
+
+#[test]
+fn index_that_is_missing_or_damaged_costs_no_answer() {
+    let place = Place::new();
+    for number in 0..4 {
+        run(&place, &[], &format!("echo {number} > f; echo > other{number}"));
+    }
+    verb(&place, &["undo"]).expect(0);
+    let index = library(&place).join("paths.idx");
+    let expected = history(&place, &["f"]);
+    let whole = fs::read(&index).unwrap();
+    let check = |bytes: Option<Vec<u8>>| {
+        match bytes {
+            Some(bytes) => fs::write(&index, bytes).unwrap(),
+            None => fs::remove_file(&index).unwrap(),
+        }
+        assert_eq!(history(&place, &["f"]), expected);
+        assert_eq!(fs::read(&index).unwrap().len(), whole.len(), "it is made again");
+    };
+    check(None);
+    check(Some(Vec::new()));
+    check(Some(b"PIX9 of another version".to_vec()));
+    for at in (0..whole.len()).step_by(37) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        check(Some(damaged));
+        check(Some(whole[..at].to_vec()));
+    }
+    // Recordings that are gone do no harm.
+    fs::remove_dir_all(library(&place).join("snapshots").join(newest(&place))).unwrap();
+    assert_eq!(history(&place, &["f"])["recordings"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn version_of_a_time_is_found_whoever_has_its_bytes() {
+    let place = Place::new();
+    place.prepare("mkdir sub; echo zero > f; ln -s one link");
+    let mut times = vec![(moment(), "zero\n")];
+    for text in ["one", "two"] {
+        run(&place, &[], &format!("echo {text} > f"));
+        times.push((moment(), if text == "one" { "one\n" } else { "two\n" }));
+    }
+    place.prepare("echo by hand > f");
+    times.push((moment(), "by hand\n"));
+    run(&place, &[], "chmod 600 f; ln -sfn two link");
+    times.push((moment(), "by hand\n"));
+    run(&place, &[], "rm f");
+    let gone = moment();
+    run(&place, &[], "echo again > f");
+    times.push((moment(), "again\n"));
+    for (number, (time, text)) in times.iter().enumerate() {
+        let found = at(&place, "f", time).expect(0);
+        assert_eq!(found.stdout.as_str(), *text, "{times:?} {time}");
+        // What was written by hand after that may have been written more than once.
+        assert_eq!(found.stderr.contains("by something that was not recorded"), number == 2, "{found:?}");
+    }
+    assert!(
+        at(&place, "f", &gone).expect(1).stderr.contains("at that time is unavailable: nothing was there")
+    );
+    assert_eq!(at(&place, "link", &times[0].0).expect(0).stdout, "one");
+    assert_eq!(at(&place, "../work/./sub/../link", "0.001s").expect(0).stdout, "two");
+    assert_eq!(at(&place, "f", "1ms").expect(0).stdout, "again\n");
+    let json: serde_json::Value =
+        serde_json::from_str(&verb(&place, &["cat", "f", "--json", "--at", &times[1].0]).expect(0).stdout)
+            .unwrap();
+    assert_eq!((&json["content"], &json["source"]), (&"b25lCg==".into(), &"blob".into()));
+    // Nobody knows what was there before the file was written by hand.
+    let unknown = at(&place, "f", "1h").expect(1);
+    assert!(unknown.stderr.contains("is not known"), "{unknown:?}");
+    let refused = ["2999-01-01", "nonsense"].map(|time| at(&place, "f", time).expect(2).stderr);
+    assert!(refused[0].contains("in the future"), "{refused:?}");
+    verb(&place, &["cat", "f", "--at", "1h", "--before"]).expect(2);
+    verb(&place, &["cat", "f"]).expect(2);
+    assert_eq!(at(&place, "sub", "1s").status, 1);
+}
+
+#[test]
+fn undo_is_part_of_what_was_there() {
+    let place = Place::new();
+    place.prepare("echo old > f; touch -d 2020-01-01 f");
+    let mut times = vec![(moment(), "old\n")];
+    run(&place, &[], "echo new > f");
+    times.push((moment(), "new\n"));
+    verb(&place, &["undo"]).expect(0);
+    times.push((moment(), "old\n"));
+    verb(&place, &["redo"]).expect(0);
+    times.push((moment(), "new\n"));
+    let id = newest(&place);
+    verb(&place, &["restore", "--before", &id, "f"]).expect(0);
+    times.push((moment(), "old\n"));
+    for (time, text) in &times {
+        let found = at(&place, "f", time).expect(0);
+        assert_eq!((found.stdout.as_str(), found.stderr.as_str()), (*text, ""), "{times:?} {time}");
+    }
+}
+
+#[test]
+fn what_is_not_certain_is_said() {
+    let place = Place::new();
+    run(&place, &[], "echo one > f");
+    let first = moment();
+    // By hand, twice, and the second one says that it is older.
+    place.prepare("echo hand > f; echo another > g; touch -d 2020-01-01 g; mv g f");
+    let found = at(&place, "f", &first).expect(0);
+    assert_eq!(found.stdout, "one\n");
+    assert!(found.stderr.contains("by something that was not recorded"), "{found:?}");
+    // In the middle of a recording.
+    run(&place, &[], "echo two > f; sleep 0.2; rm f");
+    let recorded = &log(&place, &[])[0];
+    let end: jiff::Timestamp = recorded["finished"].as_str().unwrap().parse().unwrap();
+    let middle = (end - jiff::SignedDuration::from_millis(50)).to_string();
+    let found = at(&place, "f", &middle).expect(0);
+    assert_eq!(found.stdout, "another\n");
+    assert!(
+        found.stderr.contains(&format!("{} was changing it", recorded["id"].as_str().unwrap())),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn restore_at_puts_back_a_tree_and_is_taken_back_by_its_rescue() {
+    for user in [User::Current, User::Nobody] {
+        let place = Place::of(user);
+        place.prepare(
+            "mkdir -p d/deep d/gone; echo one > d/f; echo two > d/deep/g; ln d/f d/hard; ln -s f d/link; echo x > d/gone/x
+             echo mine > d/untouched; echo beside > beside; chmod 750 d/deep",
+        );
+        let before = scan(&place.at("d"));
+        let time = moment();
+        run(&place, &[], "echo changed > d/f; echo new > d/new; chmod 700 d/deep; ln -sfn g d/link");
+        run(
+            &place,
+            &[],
+            "rm -r d/gone; mkdir d/made; echo > d/made/m; mv d/deep d/away; echo other > beside",
+        );
+        place.prepare("echo by hand > d/f; echo by hand > d/away/g");
+        let after = scan(&place.at("d"));
+        let plan = verb(&place, &["restore", "d", "--at", &time, "--dry-run"]).expect(0);
+        assert!(plan.stdout.contains("would be put back to the state of 2"), "{plan:?}");
+        assert_same(&place, &after, "a dry run changes nothing");
+        let run = verb(&place, &["restore", "d", "--at", &time, "--json"]).expect(0);
+        let outcome: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_same(&place, &before, &format!("restored: {run:#?}"));
+        assert_eq!(fs::read_to_string(place.at("beside")).unwrap(), "other\n");
+        let rescue = outcome["rescues"][0]["path"].as_str().unwrap();
+        verb(&place, &["restore", "--before", rescue]).expect(0);
+        assert_same(&place, &after, "taken back");
+        // Several paths, and one that was not there.
+        verb(&place, &["restore", "d/f", "d/new", "--at", &time]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("d/hard")).unwrap(), "one\n");
+        assert!(!place.at("d/new").exists() && place.at("d/away").exists());
+        let again = verb(&place, &["restore", "d/f", "d/new", "--at", &time]).expect(0);
+        assert!(again.stdout.contains("nothing to do"), "{again:?}");
+        verb(&place, &["restore", "nowhere", "--at", "1s"]).expect(1);
+    }
+}
+
+/// Asserts that the tree `d` is as wanted, but for the times of directories and inode numbers.
+#[track_caller]
+fn assert_same(place: &Place, wanted: &crate::support::Tree, what: &str) {
+    let facts = |tree: &crate::support::Tree| -> Vec<String> {
+        let fact = |(path, entry): (&Vec<u8>, &crate::support::Entry)| {
+            let at = &entry.present;
+            let time = entry.content.as_ref().map(|_| (at.mtime, at.mtime_nsec));
+            let links = entry.content.as_ref().map(|_| at.nlink);
+            format!(
+                "{} {:o} {:?} {:?} {time:?} {links:?}",
+                String::from_utf8_lossy(path),
+                at.mode,
+                at.target,
+                entry.content
+            )
+        };
+        tree.iter().map(fact).collect()
+    };
+    pretty_assertions(&facts(&scan(&place.at("d"))), &facts(wanted), what);
+}
+
+#[track_caller]
+fn pretty_assertions(now: &[String], wanted: &[String], what: &str) {
+    let differing: Vec<_> = now.iter().filter(|fact| !wanted.contains(fact)).collect();
+    let missing: Vec<_> = wanted.iter().filter(|fact| !now.contains(fact)).collect();
+    assert!(differing.is_empty() && missing.is_empty(), "{what}: is {differing:#?}, should be {missing:#?}");
+}
+
+#[test]
+fn bytes_under_another_name_of_the_file_are_found() {
+    let place = Place::new();
+    place.write("a", "one\n");
+    run(&place, &[], "ln a b");
+    let time = moment();
+    run(&place, &[], "echo two > b");
+    assert_eq!(at(&place, "a", &time).expect(0).stdout, "one\n");
+    verb(&place, &["restore", "a", "--at", &time]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "one\n");
+}
+
+#[test]
+fn large_content_that_is_stored_nowhere_is_named() {
+    let place = Place::new();
+    run(&place, &[], "head -c 2000000 /dev/zero > large");
+    let time = moment();
+    assert_eq!(at(&place, "large", &time).expect(0).stdout.len(), 2_000_000, "it is still there");
+    run(&place, &[], "echo > large");
+    assert_eq!(at(&place, "large", &time).expect(0).stdout.len(), 2_000_000, "the next one has kept it");
+    run(&place, &[], "head -c 3000000 /dev/zero > large");
+    let time = moment();
+    place.prepare("echo > large");
+    let unavailable = at(&place, "large", &time).expect(1);
+    assert!(
+        unavailable.stderr.contains("/large: its content at that time is unavailable"),
+        "{unavailable:?}"
+    );
+    let refused = verb(&place, &["restore", "large", "--at", &time]).expect(1);
+    assert!(refused.stderr.contains("/large"), "{refused:?}");
+    assert_eq!(fs::read_to_string(place.at("large")).unwrap(), "\n");
+}
+
+#[test]
+fn gits_state_of_a_time_is_put_back_if_it_is_named() {
+    let place = Place::new();
+    place.prepare("git init -q .; echo 1 > f; git add f; git commit -qm one");
+    let time = moment();
+    run(&place, &[], "echo 2 > f; git -c user.name=x -c user.email=x@y commit -qam two");
+    let left = verb(&place, &["restore", ".", "--at", &time]).expect(1);
+    assert!(
+        left.stdout.contains("Git's state is put back with all paths, or if this one is named"),
+        "{left:?}"
+    );
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "1\n");
+    assert_eq!(place.prepare("git log --format=%s"), "two\none\n");
+    verb(&place, &["restore", ".git", "--at", &time]).expect(0);
+    assert_eq!(place.prepare("git log --format=%s; git status --short"), "one\n");
+}
+
+#[test]
+fn session_is_shown_as_one() {
+    let place = Place::new();
+    place.write("f", "old\n");
+    let session = &["--session", "s"][..];
+    run(&place, session, "echo one > f; echo > temporary");
+    run(&place, session, "echo two > f; rm temporary; echo > made");
+    run(&place, session, "echo > undone");
+    verb(&place, &["undo"]).expect(0);
+    run(&place, &["--session", "other"], "echo other > other");
+    let diff = verb(&place, &["diff", "--session", "s"]).expect(0);
+    assert!(diff.stdout.contains("-old\n+two\n") && !diff.stdout.contains("one"), "{diff:?}");
+    let show = verb(&place, &["show", "--session", "s", "--json"]).expect(0);
+    let show: serde_json::Value = serde_json::from_str(&show.stdout).unwrap();
+    let changed: Vec<_> = ["changed", "created"]
+        .iter()
+        .flat_map(|status| {
+            let files =
+                show["files"].as_array().unwrap().iter().filter(move |file| file["status"] == **status);
+            files.map(|file| file["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned())
+        })
+        .collect();
+    assert_eq!(changed, ["f", "made"]);
+    let one = verb(&place, &["diff", "--session", "s", "@~2"]).expect(0);
+    assert!(one.stdout.contains("-old\n+one\n"), "{one:?}");
+    assert!(
+        verb(&place, &["show", "--session", "none"])
+            .expect(3)
+            .stderr
+            .contains("session none has no recording")
+    );
+    verb(&place, &["show"]).expect(2);
+}
