@@ -11,6 +11,7 @@
 //! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`change`]: what became of a path.
 //!   [`stat`]: from stat(2) to a
 //!   state.
+//! - [`usage`]: whether a bundle is in use, so that it can't be deleted.
 //! - [`net`]: what several recordings did, as if they were one.
 //! - [`identity`]: identifies a snapshot, the program and the machine.
 //! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
@@ -34,6 +35,7 @@ pub(crate) mod samples;
 pub mod source;
 pub mod sparse;
 pub mod stat;
+pub mod usage;
 pub mod wire;
 
 pub use blobs::Side;
