@@ -1,5 +1,7 @@
 //! The library: what `run` records, `log` lists and verbs name, from one user's and another's side.
 
+mod delete;
+mod stress;
 mod undo;
 
 use std::fs;
