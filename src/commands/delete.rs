@@ -25,27 +25,36 @@ pub fn run(args: &Delete, console: &mut Console) -> VerbResult {
     let found = args.recordings.iter().map(|word| find(word, library.as_ref(), &args.access));
     let found = found.collect::<anyhow::Result<Vec<_>>>()?;
     let mut done = DeleteJson::default();
+    // What can't be deleted does not keep the rest.
+    let mut failure = None;
     for found in found {
         match found {
-            Found::There(id, library) => match delete(&id, library)? {
-                Ok(bytes) => {
+            Found::There(id, library) => match delete(&id, library) {
+                Err(error) => drop(failure.get_or_insert(error)),
+                Ok(Ok(bytes)) => {
                     if !args.json {
                         writeln!(console, "deleted {id}: {} freed", BinaryBytes(bytes))?;
                     }
                     done.freed += bytes;
                     done.deleted.push(Deleted { id, bytes });
                 }
-                Err(why) => done.refuse(why, console),
+                Ok(Err(why)) => done.refuse(why, console),
             },
             Found::Deleted(id) => console.say(format_args!("{id} was deleted before")),
             Found::Refused(why) => done.refuse(why, console),
         }
     }
     if let Some(library) = &library {
-        done.freed += library.remove_leftovers()?;
+        match library.remove_leftovers() {
+            Ok(bytes) => done.freed += bytes,
+            Err(error) => drop(failure.get_or_insert(error)),
+        }
     }
     if args.json {
         console.json(&done)?;
+    }
+    if let Some(error) = failure {
+        return Err(error.into());
     }
     Ok(if done.refused.is_empty() { Exit::Success } else { Exit::Finding })
 }

@@ -31,6 +31,8 @@ pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
     let plan = plan(&library, &rules, |entry| sees_all || scope.may_see(entry))?;
     let mut done = PruneJson { dry_run: args.dry_run, protected: plan.protected, ..PruneJson::default() };
     let mut deleted = Vec::new();
+    // What can't be deleted does not keep the rest.
+    let mut failure = None;
     let mut deletions = Deletions::of(&library)?;
     for going in plan.going {
         let Going { entry, bytes, evicted } = &going;
@@ -41,7 +43,13 @@ pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
                 library.audit(&entry.id, scope.session.as_deref())?;
             }
             // What somebody has begun to use stays until the next time.
-            deletions.delete(&entry.id, *evicted)?.ok()
+            match deletions.delete(&entry.id, *evicted) {
+                Ok(deleted) => deleted.ok(),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    None
+                }
+            }
         };
         if let Some(bytes) = freed {
             done.freed += bytes;
@@ -50,10 +58,19 @@ pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
         }
     }
     if !args.dry_run {
-        done.freed += library.remove_leftovers()?;
+        match library.remove_leftovers() {
+            Ok(bytes) => done.freed += bytes,
+            Err(error) => drop(failure.get_or_insert(error)),
+        }
     }
     done.size = plan.size.saturating_sub(done.freed);
-    report(&done, &deleted, args, console)
+    if rules.max_size.is_some_and(|most| done.size > most) {
+        console.say(format_args!(
+            "the library is still larger: what is left is in use, has a name, or is not yours to delete"
+        ));
+    }
+    let exit = report(&done, &deleted, args, console)?;
+    failure.map_or(Ok(exit), |error| Err(error.into()))
 }
 
 #[derive(Default, Serialize)]

@@ -22,11 +22,10 @@ pub fn run(args: &Stats, console: &mut Console) -> VerbResult {
         return Err(UsageError(why).into());
     }
     let scope = scope(&args.access, true);
-    let sees_all = args.access.allow_cross_session && args.access.session.is_none();
     let (sizes, total) =
         Library::find()?.map_or_else(|| Ok(Default::default()), |library| sizes(&library))?;
     let mut sessions: BTreeMap<Option<String>, SessionStats> = BTreeMap::new();
-    for one in sizes.iter().filter(|one| sees_all || scope.may_see(&one.entry)) {
+    for one in sizes.iter().filter(|one| scope.may_see(&one.entry)) {
         let session = sessions.entry(one.entry.session.clone()).or_insert_with(|| SessionStats {
             session: one.entry.session.clone(),
             ..SessionStats::default()

@@ -62,11 +62,11 @@ impl<'l> Deletions<'l> {
         Ok(Deletions { library, rescues: Rescues::of(library)? })
     }
 
-    /// Why a recording can't be deleted now, if it can't.
+    /// Why a recording can't be deleted now, if it can't, as far as its rescues are known.
     ///
     /// # Errors
     /// The library can't be read.
-    pub fn obstacle(&mut self, id: &str) -> Result<Option<Obstacle>, Error> {
+    pub fn obstacle(&self, id: &str) -> Result<Option<Obstacle>, Error> {
         Ok(self.claim(id)?.err())
     }
 
@@ -75,10 +75,17 @@ impl<'l> Deletions<'l> {
     /// # Errors
     /// The library can't be read or written; the recording is whole or gone.
     pub fn delete(&mut self, id: &str, evicted: bool) -> Result<Result<u64, Obstacle>, Error> {
+        self.rescues.refresh()?;
         let claimed = match self.claim(id)? {
             Ok(claimed) => claimed,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
+        // A restore may have begun, and ended, before that.
+        let concerned = self.rescues.of_recording(id);
+        self.rescues.refresh()?;
+        if self.rescues.of_recording(id) != concerned {
+            return Ok(Err(Obstacle::InUse));
+        }
         let mut used = DiskUse::default();
         for path in std::iter::once(&claimed.path).chain(&claimed.rescues) {
             used.add(path);
@@ -96,7 +103,7 @@ impl<'l> Deletions<'l> {
     }
 
     /// Locks a recording and the rescues that go with it, so that nobody uses them.
-    fn claim(&mut self, id: &str) -> Result<Result<Claimed, Obstacle>, Error> {
+    fn claim(&self, id: &str) -> Result<Result<Claimed, Obstacle>, Error> {
         let path = self.library.directory_of(id);
         let directory = match open(&path) {
             Ok(directory) => directory,
@@ -114,7 +121,6 @@ impl<'l> Deletions<'l> {
             return Ok(Err(Obstacle::Running));
         }
         let mut locks = vec![directory];
-        self.rescues.refresh()?;
         let concerned = self.rescues.of_recording(id);
         let (going, _): (Vec<_>, Vec<_>) =
             concerned.iter().partition(|rescue| self.is_of_none_but(rescue, id));
@@ -130,11 +136,6 @@ impl<'l> Deletions<'l> {
             return Ok(Err(Obstacle::Unfinished(rescue.path.clone())));
         }
         let rescues = going.iter().map(|rescue| rescue.path.clone()).collect();
-        // A restore may have begun, and ended, before it was locked.
-        self.rescues.refresh()?;
-        if self.rescues.of_recording(id) != concerned {
-            return Ok(Err(Obstacle::InUse));
-        }
         // Another process may have deleted it.
         let is_same = fs::symlink_metadata(&path).is_ok_and(|named| {
             locks[0].metadata().is_ok_and(|open| (open.dev(), open.ino()) == (named.dev(), named.ino()))
@@ -154,24 +155,37 @@ impl Library {
     /// # Errors
     /// The library can't be read or written.
     pub fn remove_leftovers(&self) -> Result<u64, Error> {
-        let mut used = DiskUse::default();
+        let mut freed = 0;
         let log = log::read(self.root())?;
+        let mut failure = None;
         for leftover in self.leftovers(&log)? {
-            let Leftover { path, id, is_aside } = leftover;
-            if let Some(id) = id.filter(|id| !log.deleted.contains_key(id) && !self.directory_of(id).exists())
-            {
-                self.log_deletion(&id, false)?;
-            }
-            used.add(&path);
-            if is_aside {
-                remove(&path)?;
-            } else if let Ok(Some(_claimed)) = usage::claim(&path)
-                && let Some(aside) = set_aside(&path)?
-            {
-                remove(&aside)?;
+            // One that can't be removed does not keep the others.
+            match self.remove_leftover(&leftover, &log) {
+                Ok(bytes) => freed += bytes,
+                Err(error) => drop(failure.get_or_insert(error)),
             }
         }
         self.remove_empty_directories()?;
+        failure.map_or(Ok(freed), Err)
+    }
+
+    fn remove_leftover(&self, leftover: &Leftover, log: &log::Log) -> Result<u64, Error> {
+        let Leftover { path, id, is_aside } = leftover;
+        let is_unlogged = |id: &&String| !log.deleted.contains_key(*id) && !self.directory_of(id).exists();
+        if let Some(id) = id.as_ref().filter(is_unlogged) {
+            self.log_deletion(id, false)?;
+        }
+        let mut used = DiskUse::default();
+        used.add(path);
+        if *is_aside {
+            remove(path)?;
+        } else if let Ok(Some(_claimed)) = usage::claim(path)
+            && let Some(aside) = set_aside(path)?
+        {
+            remove(&aside)?;
+        } else {
+            return Ok(0);
+        }
         Ok(used.freed())
     }
 

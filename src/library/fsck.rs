@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::error::failed;
-use super::log::{self, Event, Log};
+use super::log::{self, EntryState, Event, Log};
 use super::rescues::is_companion;
 use super::{Entry, Error, ID_LENGTH, Library, SNAPSHOTS, audit, is_id, retention};
 use crate::snapshot::layout::{self, SnapshotDir};
@@ -238,7 +238,8 @@ pub fn repair(library: &Library) -> Result<Repairs, Error> {
     Ok(repairs)
 }
 
-/// Makes again what follows from the bundles.
+/// Makes again what follows from the bundles: the log. Another file of this kind belongs here, too, and in the list of
+/// [`check_root`].
 fn rebuild(library: &Library) -> Result<(), Error> {
     log::replace(library.root(), |log| {
         let mut last: HashMap<&str, &Entry> = HashMap::new();
@@ -252,8 +253,17 @@ fn rebuild(library: &Library) -> Result<(), Error> {
                 Ok(snapshot) if snapshot.header().kind == SnapshotKind::Recording => {
                     // A working tree that is gone is known from when it was recorded.
                     let tree = known.and_then(|entry| entry.working_tree);
-                    let entry = Entry::of(&snapshot);
-                    Some(Entry { working_tree: tree.or(entry.working_tree.clone()), ..entry })
+                    let mut entry = Entry::of(&snapshot);
+                    entry.working_tree = tree.or(entry.working_tree);
+                    // Its recorder was killed after the first snapshot.
+                    let path = snapshot.path();
+                    if entry.state == EntryState::Running
+                        && !layout::is_locked(path)
+                        && recover::recorder(path).is_none()
+                    {
+                        entry.state = EntryState::Killed;
+                    }
+                    Some(entry)
                 }
                 _ => known,
             };

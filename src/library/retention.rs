@@ -132,7 +132,7 @@ pub fn is_due(library: &Library) -> bool {
 /// The library can't be read.
 pub fn plan(library: &Library, rules: &Rules, may_go: impl Fn(&Entry) -> bool) -> Result<Plan, Error> {
     let (sizes, size) = sizes(library)?;
-    let mut deletions = Deletions::of(library)?;
+    let deletions = Deletions::of(library)?;
     // What can't be asked stays.
     let is_free = |entry: &Entry| may_go(entry) && matches!(deletions.obstacle(&entry.id), Ok(None));
     let (going, protected) = choose(&sizes, size, rules, Timestamp::now(), is_free);
@@ -146,7 +146,7 @@ fn choose(
     size: u64,
     rules: &Rules,
     now: Timestamp,
-    mut is_free: impl FnMut(&Entry) -> bool,
+    is_free: impl Fn(&Entry) -> bool,
 ) -> (Vec<Going>, usize) {
     let newest = newest_of_each_place(sizes);
     let keeps_all = rules.keep_last.is_none() && rules.keep_within.is_none();

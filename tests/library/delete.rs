@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::signal::{Signal, kill};
 
 use super::{library, log, newest, run, verb};
-use crate::support::{Place, Run, SHELL, SmallFilesystem, User, is_root, trace_program, wait};
+use crate::support::{Place, Run, SHELL, SmallFilesystem, User, chmod, is_root, trace_program, wait};
 use agent_snapshot::snapshot::Snapshot;
 
 /// The names in the directory of the snapshots, sorted.
@@ -305,16 +305,16 @@ fn recording_prunes_the_library_once_an_hour() {
     run(&place, &[], "echo >> f");
     assert!(stamp.metadata().unwrap().modified().unwrap().elapsed().unwrap() < Duration::from_secs(3000));
     assert_eq!(ids(&place).len(), 2);
-    // Nor is a fault of the configuration one of the recording; and the shell prunes, too.
-    configure(&place, "[library]\nmax-age = \"soon\"\n");
+    // The shell does so, too.
     set_back();
     let shell = place.program(SHELL).args(["-c", "echo >> f"]).output().unwrap();
     assert!(shell.status.success() && shell.stderr.is_empty(), "{shell:?}");
-    configure(&place, "[library]\nmax-size = \"0\"\n");
-    wait_for(&place, 3);
-    set_back();
-    assert!(place.program(SHELL).args(["-c", "echo >> f"]).status().unwrap().success());
     wait_for(&place, 1);
+    // Where the configuration has a fault, the limits are those of the default.
+    run(&place, &[], "echo >> f");
+    configure(&place, "[library]\nmax-age = \"soon\"\nmax-size = \"0\"\n");
+    assert_eq!(verb(&place, &["prune", "--automatic"]).expect(0).stderr, "");
+    assert_eq!(ids(&place).len(), 2);
 }
 
 #[test]
@@ -394,6 +394,33 @@ fn deletion_frees_a_full_disk() {
     assert_eq!(here(&["fsck"]).expect(0).stdout, "0 snapshots read: nothing is wrong\n");
     here(&["run", "sh", "-c", "date >> f"]).expect(0);
     here(&["undo"]).expect(0);
+}
+
+#[test]
+fn recording_that_can_not_be_removed_does_not_keep_the_others() {
+    let place = Place::of(User::ordinary());
+    for _ in 0..3 {
+        run(&place, &[], "cat /dev/null");
+    }
+    let all = ids(&place);
+    let locked = library(&place).join("snapshots").join(&all[1]);
+    fs::create_dir(locked.join("sub")).unwrap();
+    fs::write(locked.join("sub/f"), "").unwrap();
+    chmod(locked.join("sub"), 0o500);
+    if is_root() {
+        std::os::unix::fs::chown(locked.join("sub"), Some(0), Some(0)).unwrap();
+    }
+    let said = verb(&place, &["prune", "--keep-last", "0"]).expect(125);
+    assert!(said.stderr.contains("Permission denied"), "{said:?}");
+    assert_eq!(ids(&place), [""; 0]);
+    assert_eq!(names(&place), [format!("{}.deleted", all[1])]);
+    run(&place, &[], "cat /dev/null");
+    verb(&place, &["delete", "@"]).expect(125);
+    assert_eq!(ids(&place), [""; 0]);
+    chmod(locked.with_extension("deleted").join("sub"), 0o700);
+    fs::remove_dir_all(locked.with_extension("deleted").join("sub")).unwrap();
+    verb(&place, &["fsck", "--repair"]).expect(0);
+    assert_eq!(names(&place), [""; 0]);
 }
 
 #[test]

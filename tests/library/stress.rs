@@ -80,11 +80,16 @@ fn slow_library_stress() {
         scope.spawn(move || {
             let mut random = Random::seeded();
             while goes_on() {
-                let listed = log(place, &["--all"]);
+                let listed = place.command().args(["log", "--all", "--json"]).output().unwrap();
+                // It may have been killed.
+                let Ok(listed) = serde_json::from_slice::<serde_json::Value>(&listed.stdout) else {
+                    continue;
+                };
+                let listed = listed["recordings"].as_array().unwrap();
                 if listed.len() > 40 {
-                    let id = listed[20 + random.below(listed.len() - 20)]["id"].as_str().unwrap().to_owned();
-                    if !protected.contains(&id) {
-                        check(place, &["delete", &id], &[0, 1]);
+                    let id = listed[20 + random.below(listed.len() - 20)]["id"].as_str().unwrap();
+                    if !protected.contains(id) {
+                        check(place, &["delete", id], &[0, 1]);
                     }
                 }
             }
@@ -101,11 +106,11 @@ fn slow_library_stress() {
         scope.spawn(move || {
             let mut random = Random::seeded();
             while goes_on() {
+                // A few, or now and then all at once: whole recordings with their recorders.
                 let ours = processes(place);
-                if !ours.is_empty() && random.below(4) == 0 && kill(ours[random.below(ours.len())]) {
-                    kills.fetch_add(1, Ordering::Relaxed);
-                }
-                thread::sleep(Duration::from_millis(20));
+                let few = if random.below(16) == 0 { ours.len() } else { ours.len().min(3) };
+                let killed = (0..few).filter(|_| kill(ours[random.below(ours.len())])).count();
+                kills.fetch_add(killed, Ordering::Relaxed);
             }
         });
     });
