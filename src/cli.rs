@@ -254,6 +254,14 @@ pub enum Verb {
     Branch(Branch),
     /// Make a snapshot of what a killed recording has left
     Recover(Recover),
+    /// Delete recordings of the library
+    Delete(Delete),
+    /// Delete the recordings of the library that are not to be kept
+    Prune(Prune),
+    /// Show how many recordings the library has, and what they take
+    Stats(Stats),
+    /// Check the library: what is damaged, missing or foreign
+    Fsck(Fsck),
     /// Have an agent run its commands through agent-snapshot-bash, which records each into the library
     Init(Init),
     /// Check whether the commands of agents are recorded, by recording one
@@ -603,6 +611,68 @@ pub struct Recover {
     pub json: bool,
 }
 
+/// Options of `delete`.
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// The recordings: identifiers or at least four characters of them, names, or @~1
+    #[arg(value_name = "SNAP", required = true)]
+    pub recordings: Vec<PathBuf>,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `prune`; without a rule, the limits of the configuration apply.
+#[derive(Debug, Args)]
+pub struct Prune {
+    /// Keep the newest N
+    #[arg(long, value_name = "N")]
+    pub keep_last: Option<usize>,
+    /// Keep what was started within this time, such as 30d
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub keep_within: Option<Duration>,
+    /// Delete the oldest until the library is no larger than this, such as 5GiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_size: Option<u64>,
+    /// Print what would be deleted, and delete nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// As a recording starts it: the limits of the configuration, or else those of the default, and no message
+    #[arg(long, hide = true, conflicts_with_all = ["keep_last", "keep_within", "max_size", "dry_run"])]
+    pub automatic: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `stats`.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `fsck`.
+#[derive(Debug, Args)]
+pub struct Fsck {
+    /// Make the log again, recover killed recordings and complete what was being deleted
+    #[arg(long)]
+    pub repair: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Options of `init`.
 #[derive(Debug, Args)]
 pub struct Init {
@@ -659,7 +729,10 @@ impl AgentName {
 }
 
 /// Reads a size: a number of bytes, or one with a unit (k, M, G, T as 1024, also KiB, and kB as 1000).
-fn size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// A sentence that says what a size is.
+pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number
@@ -681,7 +754,10 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a duration such as `90s`, `1h 30m` or a number of seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// A sentence that says what a duration is.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().map(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let duration = match seconds {
         Some(seconds) => seconds,

@@ -8,9 +8,11 @@ pub mod branch;
 pub mod cat;
 pub mod completions;
 mod config;
+pub mod delete;
 pub mod diff;
 pub mod doctor;
 pub mod exit;
+pub mod fsck;
 pub mod history;
 pub mod init;
 mod json;
@@ -22,6 +24,7 @@ pub mod out;
 mod past;
 pub mod paths;
 mod progress;
+pub mod prune;
 pub mod record;
 pub mod recover;
 pub mod redo;
@@ -29,6 +32,7 @@ pub mod restore;
 pub mod run;
 pub mod shell;
 pub mod show;
+pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod undo;
@@ -91,6 +95,10 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Man { dir } => man::run(&dir),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
+        Verb::Delete(args) => delete::run(&args, console),
+        Verb::Prune(args) => prune::run(&args, console),
+        Verb::Stats(args) => stats::run(&args, console),
+        Verb::Fsck(args) => fsck::run(&args, console),
         Verb::Init(args) => init::run(&args, console),
         Verb::Doctor(args) => doctor::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),

@@ -10,16 +10,23 @@
 //! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
 //! - [`name`]: how a snapshot is named on the command line.
 //! - [`reference`]: how a program names one.
-//! - [`undone`]: which recordings are undone.
+//! - [`undone`]: which recordings are undone; [`rescues`]: of which recordings a rescue is.
+//! - [`delete`]: removes a recording and its rescues; [`retention`]: decides which ones go. [`disk`]: what they take.
+//! - [`fsck`]: what is damaged, missing or foreign.
 //! - `audit.rs`: what crossed a session's border.
 
 mod audit;
+pub mod delete;
+pub mod disk;
 pub mod error;
+pub mod fsck;
 pub mod index;
 pub mod log;
 pub mod name;
 mod place;
 pub mod reference;
+pub mod rescues;
+pub mod retention;
 pub mod scope;
 pub mod session;
 pub mod sources;
@@ -36,6 +43,9 @@ use self::index::PathHashes;
 pub use self::log::Entry;
 pub use self::place::Place;
 use crate::snapshot::{Snapshot, SnapshotKind, identity};
+
+/// The directory of the receipts of `init`.
+pub const RECEIPTS: &str = "init";
 
 /// The directory of the snapshots.
 const SNAPSHOTS: &str = "snapshots";
@@ -107,6 +117,14 @@ impl Library {
     /// # Errors
     /// The library can't be read.
     pub fn entries(&self) -> Result<Vec<Entry>, Error> {
+        self.entries_of(log::read(&self.root)?)
+    }
+
+    /// The recordings, with what the log told of them a moment ago.
+    ///
+    /// # Errors
+    /// The library can't be read.
+    pub fn entries_of(&self, log: log::Log) -> Result<Vec<Entry>, Error> {
         let directory = self.snapshots();
         let mut there = HashSet::new();
         for entry in fs::read_dir(&directory).map_err(failed("list", &directory))? {
@@ -114,7 +132,7 @@ impl Library {
             there.extend(entry.file_name().into_string().ok().filter(|name| is_id(name)));
         }
         let mut entries: HashMap<String, Entry> = HashMap::new();
-        for entry in log::read(&self.root)? {
+        for entry in log.recorded {
             // The last line of a recording has replaced the one of its first snapshot.
             if there.contains(&entry.id) {
                 entries.insert(entry.id.clone(), entry);

@@ -12,6 +12,7 @@
 //!   [`stat`]: from stat(2) to a
 //!   state.
 //! - [`net`]: what several recordings did, as if they were one. [`timeline`]: what was at a path at some time.
+//! - [`usage`]: whether a bundle is in use, so that it can't be deleted.
 //! - [`identity`]: identifies a snapshot, the program and the machine.
 //! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
 
@@ -35,6 +36,7 @@ pub mod source;
 pub mod sparse;
 pub mod stat;
 pub mod timeline;
+pub mod usage;
 pub mod wire;
 
 pub use blobs::Side;

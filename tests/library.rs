@@ -1,6 +1,8 @@
 //! The library: what `run` records, `log` lists and verbs name, from one user's and another's side.
 
+mod delete;
 mod history;
+mod stress;
 mod undo;
 
 use std::fs;

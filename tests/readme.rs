@@ -185,6 +185,8 @@ fn masked(text: &str) -> String {
         (r"(?m)^Left out .*$", "LEFT OUT"),
         (r"(?m)^[a-z2-7]{8}  +\d+[smhd] ", "RECORDING "),
         (r"(?m)^(undo|redo) [a-z2-7]{8}:", "RECORDING:"),
+        (r"(?m)^(would delete|deleted) [a-z2-7]{8}", "$1 RECORDING"),
+        (r" +\d+\.\d\d KiB\b", " SIZE"),
         (r"/[a-z2-7]{8}-rescue-", "/RECORDING-rescue-"),
         (r"(?m)^\d+ paths? (was|were) only looked up", "SOME"),
         (r"\d+ paths compared", "SOME"),

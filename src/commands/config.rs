@@ -6,9 +6,11 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::cli::{duration, size};
 use crate::observe::policy::ignore::Environment;
 use crate::snapshot::printable;
 
@@ -41,6 +43,47 @@ pub struct LibraryConfig {
     pub max_size: Option<String>,
     /// The longest time.
     pub max_age: Option<String>,
+}
+
+/// The limits of the library where the configuration has none: 5 GiB and 30 days.
+const LIMITS: Limits = Limits { max_size: 5 << 30, max_age: Duration::from_secs(30 * 86_400) };
+
+/// The limits of the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How many bytes it may take.
+    pub max_size: u64,
+    /// How long recordings are kept.
+    pub max_age: Duration,
+}
+
+impl Limits {
+    /// The rules of this user's configuration; those of the default if that has a fault, which is returned beside them.
+    pub fn load() -> (Limits, Option<String>) {
+        let environment = Environment::from_process(b"/");
+        let limits = Config::load(&environment).and_then(|config| {
+            let path = path(&environment).unwrap_or_default();
+            config
+                .library
+                .limits()
+                .map_err(|why| format!("read {}: [library] {why}", printable(path.as_os_str().as_bytes())))
+        });
+        limits.map_or_else(|why| (LIMITS, Some(why)), |limits| (limits, None))
+    }
+}
+
+impl LibraryConfig {
+    /// The limits that it has, or else those of the default.
+    fn limits(&self) -> Result<Limits, String> {
+        let max_size =
+            self.max_size.as_deref().map(size).transpose().map_err(|why| format!("max-size: {why}"))?;
+        let max_age =
+            self.max_age.as_deref().map(duration).transpose().map_err(|why| format!("max-age: {why}"))?;
+        Ok(Limits {
+            max_size: max_size.unwrap_or(LIMITS.max_size),
+            max_age: max_age.unwrap_or(LIMITS.max_age),
+        })
+    }
 }
 
 /// Where the file is; none if no home directory is known.
@@ -121,6 +164,20 @@ mod tests {
         let config = config.unwrap();
         assert_eq!(config.shell.unrecorded, ["sudo"]);
         assert_eq!(config.library.max_size.as_deref(), Some("5GiB"));
+    }
+
+    #[test]
+    fn limits_of_the_library_have_units() {
+        let limits = |text: &str| load(text).unwrap().library.limits();
+        assert_eq!(limits(""), Ok(LIMITS));
+        let one = limits("[library]\nmax-size = \"100MiB\"\n").unwrap();
+        assert_eq!(one, Limits { max_size: 100 << 20, ..LIMITS });
+        let other = limits("[library]\nmax-age = \"2d\"\n").unwrap();
+        assert_eq!(other.max_age, Duration::from_secs(2 * 86_400));
+        let why = limits("[library]\nmax-size = \"much\"\n").unwrap_err();
+        assert!(why.starts_with("max-size: a size is a whole number with a unit"), "{why}");
+        let why = limits("[library]\nmax-age = \"-1d\"\n").unwrap_err();
+        assert!(why.starts_with("max-age: a duration is"), "{why}");
     }
 
     #[test]

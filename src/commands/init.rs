@@ -14,11 +14,8 @@ use super::out::{Console, style, visible};
 use crate::agents::setup::{SettingsChange, SetupPlan};
 use crate::agents::{Agent, SHELL, Surroundings};
 use crate::cli::{AgentName, Init};
-use crate::library::{Library, Place};
+use crate::library::{Library, Place, RECEIPTS};
 use crate::snapshot::printable;
-
-/// Where in the library the receipts are.
-const RECEIPTS: &str = "init";
 
 /// Runs `init`.
 pub fn run(args: &Init, console: &mut Console) -> VerbResult {

@@ -15,7 +15,8 @@ use super::out::{Console, style};
 use super::paths::{live, shell_line};
 use super::shell;
 use crate::cli::Log;
-use crate::library::log::EntryState;
+use crate::library::log::{self, EntryState};
+use crate::library::retention::{NEWEST, place_of};
 use crate::library::scope::{Scope, changes_below};
 use crate::library::undone::UndoneRecordings;
 use crate::library::{Entry, Library};
@@ -45,10 +46,11 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
         .map(|entry| Listed { undone: undone.get(&entry.id).map(|undone| undone.at.clone()), entry })
         .collect();
     if args.json {
-        console.json(&LogJson { recordings: &listed, changed_nothing: rest.unchanged, older: rest.older })?;
+        let Rest { unchanged, older, evicted } = rest;
+        console.json(&LogJson { recordings: &listed, changed_nothing: unchanged, older, evicted })?;
         return Ok(Exit::Success);
     }
-    if listed.is_empty() && rest.unchanged == 0 {
+    if listed.is_empty() && rest.unchanged == 0 && rest.evicted == 0 {
         let hint = if args.all { "" } else { " here (--all lists what was recorded elsewhere)" };
         console.say(format_args!("nothing was recorded{hint}"));
         return Ok(Exit::Success);
@@ -70,6 +72,8 @@ struct Listed {
 /// How many recordings are not listed.
 #[derive(Debug, Default)]
 struct Rest {
+    /// Those of the newest that were deleted, since these alone exceeded the limit of size.
+    evicted: usize,
     /// Those that changed nothing.
     unchanged: usize,
     /// Those beyond the limit.
@@ -82,7 +86,17 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
     let paths = args.path.as_deref().map(live).transpose()?;
     let mut listed = Vec::new();
     let mut rest = Rest::default();
-    for entry in library.entries()?.into_iter().rev() {
+    let log = log::read(library.root())?;
+    let evicted = log.evicted();
+    let entries = library.entries_of(log)?;
+    // The promise is of the newest: of an older one, nobody expects that it is there.
+    let is_missed = |one: &&Entry| {
+        let is_newer =
+            |entry: &&Entry| entry.changes.any() && entry.time > one.time && place_of(entry) == place_of(one);
+        entries.iter().filter(is_newer).count() < NEWEST && scope.contains(one, library)
+    };
+    rest.evicted = evicted.iter().filter(is_missed).count();
+    for entry in entries.into_iter().rev() {
         if oldest.is_some_and(|oldest| started(&entry).is_some_and(|started| started < oldest)) {
             break;
         }
@@ -145,6 +159,14 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
     }
     if rest.older > 0 {
         writeln!(console, "and {} older (--limit)", rest.older)?;
+    }
+    if rest.evicted > 0 {
+        let commands = if rest.evicted == 1 { "command is" } else { "commands are" };
+        writeln!(
+            console,
+            "{} of the newest {NEWEST} {commands} gone: alone, these exceeded the library's max-size (agent-snapshot stats)",
+            rest.evicted
+        )?;
     }
     Ok(())
 }
@@ -216,4 +238,6 @@ struct LogJson<'a> {
     changed_nothing: usize,
     /// How many are left out beyond the limit.
     older: usize,
+    /// How many of the newest were deleted for their size.
+    evicted: usize,
 }

@@ -1,8 +1,10 @@
 //! Opens the snapshot that a verb is given by a word, once a killed recording is complete.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::exit::UsageError;
 use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
@@ -12,7 +14,7 @@ use crate::library::reference::Reference;
 use crate::library::scope::Scope;
 use crate::library::session::session;
 use crate::library::undone::UndoneRecordings;
-use crate::library::{self, Entry, Library};
+use crate::library::{self, Entry, Library, is_start_of_id};
 use crate::snapshot::net::{Net, net};
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
@@ -27,8 +29,27 @@ pub fn open(word: &Path, access: &SessionAccess, console: &mut Console) -> anyho
     Ok(open_directory(&directory_of(word, access)?, console)?)
 }
 
+/// How many characters of an identifier name what is to be undone or deleted.
+const SHORTEST: usize = 4;
+
+/// The recording of the library that a word names, which must not be a slip: files are changed.
+pub fn find_whole_recording(word: &Path, access: &SessionAccess) -> anyhow::Result<Entry> {
+    let entry = find_recording(word, access)?;
+    let bytes = word.as_os_str().as_bytes();
+    let is_short = word.to_str().is_some_and(|word| is_start_of_id(word) && entry.id.starts_with(word));
+    if is_short && bytes.len() < SHORTEST {
+        let word = printable(bytes);
+        return Err(UsageError(format!(
+            "{word} is too short for what changes files: at least {SHORTEST} characters of {} are needed",
+            entry.id
+        ))
+        .into());
+    }
+    Ok(entry)
+}
+
 /// The recording of the library that `word` names.
-pub fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, library::Error> {
+fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, library::Error> {
     match find(word, access)? {
         Named::Recording(entry, _) => Ok(*entry),
         Named::Directory(path) => Err(library::Error::NoSuch(format!(

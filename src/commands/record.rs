@@ -3,7 +3,8 @@
 //! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for and
 //! the parent of the command, `tracing.rs` the one that traces; `channel.rs` is between them. `witness.rs`
 //! belongs to the front, `process_tree.rs` and `control.rs` to the tracing process, which writes the snapshot
-//! with `bundle.rs` and the report with `report.rs`, and starts its journal with `journal.rs`. `held.rs` has the
+//! with `bundle.rs` and the report with `report.rs`, starts its journal with `journal.rs`, and `prune` with
+//! `pruning.rs`. `held.rs` has the
 //! bytes that only a descriptor holds, at both ends.
 
 mod bundle;
@@ -14,6 +15,7 @@ mod front;
 mod held;
 mod journal;
 mod process_tree;
+mod pruning;
 mod report;
 mod setup;
 mod tracing;
@@ -44,6 +46,7 @@ use crate::trace::sys::{self, Tid};
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
+pub use pruning::PROGRAM;
 pub use report::Messages;
 pub use setup::Destination;
 use setup::{Setup, program, set_up};

@@ -19,8 +19,8 @@ use rustix::fs::Access;
 use self::invocation::Invocation;
 use super::config::Config;
 use super::exit::Exit;
-use super::record::{self, Messages, not_executed, outer_recorder};
-use crate::cli::RecordingOptions;
+use super::record::{self, Messages, PROGRAM, not_executed, outer_recorder};
+use crate::cli::{Cli, RecordingOptions};
 use crate::observe::policy::ignore::Environment;
 use crate::observe::{identity_of, own_programs};
 use crate::trace::sys;
@@ -36,6 +36,9 @@ struct ShellOptions {
 /// Runs bash with the arguments of this process, and records it if it has a command.
 pub fn run() -> Exit {
     let mut arguments = std::env::args_os();
+    if std::env::args_os().next().is_some_and(|name| name == PROGRAM) {
+        return super::run(Cli::of_process());
+    }
     let is_login = arguments.next().is_some_and(|name| name.as_bytes().starts_with(b"-"));
     let arguments: Vec<OsString> = arguments.collect();
     let messages = Messages::of_shell(Box::new(|| told::is_first("unrecorded")));

@@ -8,9 +8,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::exit::{Exit, UsageError, VerbResult};
+use super::exit::{Exit, VerbResult};
 use super::log::{before_now, command_line, started};
-use super::open::{find_recording, open_net, scope};
+use super::open::{find_whole_recording, open_net, scope};
 use super::out::Console;
 use super::paths::{Exclusions, counted, shell_line, shell_word};
 use super::restore::{OutcomeForm, UndoForm, exit, limits, policy, put_back};
@@ -18,7 +18,7 @@ use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::log::EntryState;
 use crate::library::scope::changes_any;
 use crate::library::undone::{Undone, UndoneRecordings};
-use crate::library::{self, Entry, Library, is_start_of_id};
+use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
@@ -27,10 +27,7 @@ use crate::restore::targets::{Choice, GitStateChoice};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::net::{ChainBreak, Net};
-use crate::snapshot::{FileRecord, Snapshot, State, printable};
-
-/// How many characters of an identifier name what is to be undone.
-const SHORTEST: usize = 4;
+use crate::snapshot::{FileRecord, Snapshot, State};
 
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
@@ -63,7 +60,7 @@ pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
     let history = Recordings::of(library)?;
     let undone = match &args.recording {
         Some(word) => {
-            let id = named(word, &args.options.access)?.id;
+            let id = find_whole_recording(word, &args.options.access)?.id;
             let Some(undone) = history.undone.get(&id) else {
                 console.say(format_args!("{id} is not undone: there is nothing to redo"));
                 return Ok(Exit::Finding);
@@ -132,7 +129,7 @@ impl Recordings {
     fn named(&self, args: &Undo, console: &mut Console) -> anyhow::Result<Option<Vec<&Entry>>> {
         let mut ids = HashSet::new();
         for word in &args.recordings {
-            let entry = named(word, &args.options.access)?;
+            let entry = find_whole_recording(word, &args.options.access)?;
             if entry.state == EntryState::Running {
                 let id = &entry.id;
                 console.say(format_args!(
@@ -418,22 +415,6 @@ impl Choice for Everything<'_> {
             GitStateChoice::Unnamed
         }
     }
-}
-
-/// The recording that a word names, which must not be a slip: files are changed.
-fn named(word: &Path, access: &SessionAccess) -> anyhow::Result<Entry> {
-    let entry = find_recording(word, access)?;
-    let bytes = word.as_os_str().as_bytes();
-    let is_short = word.to_str().is_some_and(|word| is_start_of_id(word) && entry.id.starts_with(word));
-    if is_short && bytes.len() < SHORTEST {
-        let word = printable(bytes);
-        return Err(UsageError(format!(
-            "{word} is too short for what changes files: at least {SHORTEST} characters of {} are needed",
-            entry.id
-        ))
-        .into());
-    }
-    Ok(entry)
 }
 
 fn nothing(what: &str, console: &mut Console) -> VerbResult {

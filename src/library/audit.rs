@@ -8,7 +8,7 @@ use super::error::Error;
 use super::log::append_line;
 
 /// The audit's name in the library.
-const AUDIT: &str = "audit.jsonl";
+pub const AUDIT: &str = "audit.jsonl";
 
 #[derive(Serialize)]
 struct Crossing<'a> {

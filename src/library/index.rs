@@ -31,7 +31,7 @@ use crate::snapshot::timeline::is_relinked;
 use crate::snapshot::{FileRecord, Snapshot};
 
 /// The index's name in the library.
-const INDEX: &str = "paths.idx";
+pub const INDEX: &str = "paths.idx";
 
 /// What an entry begins with; the last character is the version.
 const MARK: &[u8; 4] = b"PIX1";

@@ -1,19 +1,21 @@
-//! `log.jsonl`: a line for each recording, so that listing many takes no look into each bundle.
+//! `log.jsonl`: a line for each recording, so that listing many takes no look into each bundle, and one for each that
+//! was deleted.
 //!
 //! Appended under a lock on the file itself. A line that a killed process has left unfinished, or one of a later
 //! version, is passed over: `entries` finds the recording by its directory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::ID_LENGTH;
@@ -24,7 +26,10 @@ use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Snapshot, printable, recover};
 
 /// The log's name in the library.
-const LOG: &str = "log.jsonl";
+pub const LOG: &str = "log.jsonl";
+
+/// The name of a log that is to replace it.
+pub const NEW: &str = "log.jsonl.new";
 
 /// How many places of a recording's changes are kept; more are merged into the directories above them.
 const PLACES: usize = 16;
@@ -35,6 +40,20 @@ const PLACES: usize = 16;
 pub enum Event {
     /// A recording has ended, or has a first snapshot.
     Recorded(Entry),
+    /// A recording was deleted.
+    Deleted(Deletion),
+}
+
+/// That a recording was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// Its identifier.
+    pub id: String,
+    /// When, RFC 3339.
+    pub time: String,
+    /// Whether it was one of the newest of its working tree, which alone exceeded the limit of size.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evicted: bool,
 }
 
 /// What is known of a recording without opening its bundle.
@@ -260,17 +279,67 @@ impl<'de> Deserialize<'de> for ByteText {
     }
 }
 
-/// The recordings that the log tells of, in the order of its lines.
-pub fn read(root: &Path) -> Result<Vec<Entry>, Error> {
+/// What the log tells of.
+#[derive(Debug, Clone, Default)]
+pub struct Log {
+    /// The recordings, in the order of their lines; those that were deleted, too.
+    pub recorded: Vec<Entry>,
+    /// The recordings that were deleted, by their identifiers.
+    pub deleted: HashMap<String, Deletion>,
+    /// How many lines are no JSON.
+    pub damaged: usize,
+}
+
+impl Log {
+    /// The recordings that were deleted though they were among the newest of their working tree.
+    pub fn evicted(&self) -> Vec<Entry> {
+        let is_evicted =
+            |entry: &&Entry| self.deleted.get(&entry.id).is_some_and(|deletion| deletion.evicted);
+        let last: HashMap<&str, &Entry> =
+            self.recorded.iter().filter(is_evicted).map(|entry| (entry.id.as_str(), entry)).collect();
+        last.into_values().cloned().collect()
+    }
+}
+
+/// Reads the log.
+pub fn read(root: &Path) -> Result<Log, Error> {
     let path = root.join(LOG);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::default()),
         Err(error) => return Err(failed("read", &path)(error)),
     };
-    let lines = text.split(|byte| *byte == b'\n');
-    let events = lines.filter_map(|line| serde_json::from_slice::<Event>(line).ok());
-    Ok(events.map(|Event::Recorded(entry)| entry).collect())
+    let mut log = Log::default();
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match serde_json::from_slice::<Event>(line) {
+            Ok(Event::Recorded(entry)) => log.recorded.push(entry),
+            Ok(Event::Deleted(deletion)) => drop(log.deleted.insert(deletion.id.clone(), deletion)),
+            // A line of a later version is no damage.
+            Err(error) if error.is_data() => {}
+            Err(_) => log.damaged += 1,
+        }
+    }
+    Ok(log)
+}
+
+/// Replaces the log, while nobody appends to it.
+pub fn replace(root: &Path, events: impl FnOnce(Log) -> Result<Vec<Event>, Error>) -> Result<(), Error> {
+    let path = root.join(LOG);
+    let _locked = open_locked(&path).map_err(failed("open", &path))?;
+    let events = events(read(root)?)?;
+    let write = || -> io::Result<()> {
+        let mut text = Vec::new();
+        for event in &events {
+            serde_json::to_writer(&mut text, event)?;
+            text.push(b'\n');
+        }
+        let new = root.join(NEW);
+        let mut file = OpenOptions::new().write(true).truncate(true).create(true).mode(0o600).open(&new)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(new, &path)
+    };
+    write().map_err(failed("write", &path))
 }
 
 /// Appends a line.
@@ -281,8 +350,7 @@ pub fn append(root: &Path, event: &Event) -> Result<(), Error> {
 /// Appends a line to a file that several processes append to.
 pub fn append_line(path: &Path, line: &impl Serialize) -> Result<(), Error> {
     let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-        flock(&file, FlockOperation::LockExclusive)?;
+        let mut file = open_locked(path)?;
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         if !ends_a_line(&mut file)? {
@@ -291,6 +359,22 @@ pub fn append_line(path: &Path, line: &impl Serialize) -> Result<(), Error> {
         file.write_all(&text)
     };
     write().map_err(failed("write", path))
+}
+
+/// Opens a file for appending, and locks it: the one that has the name then.
+fn open_locked(path: &Path) -> io::Result<File> {
+    loop {
+        let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        match flock(&file, FlockOperation::LockExclusive) {
+            // Without locks, lines are still appended whole in most cases.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (opened, named) = (file.metadata()?, std::fs::metadata(path));
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+            return Ok(file);
+        }
+    }
 }
 
 /// Whether a file is empty or ends with a newline: a killed process may have left a part of a line.
@@ -330,7 +414,7 @@ mod tests {
         assert!(entry.may_change(b"/repo") && entry.may_change(b"/repo/.git/HEAD"));
         let line = serde_json::to_string(&Event::Recorded(entry.clone())).unwrap();
         assert!(line.contains("\"git\":true"), "{line}");
-        let Event::Recorded(read) = serde_json::from_str(&line).unwrap();
+        let Ok(Event::Recorded(read)) = serde_json::from_str(&line) else { panic!("{line}") };
         assert_eq!(read, entry);
     }
 
@@ -339,7 +423,7 @@ mod tests {
         let entry = entry(&[("/repo/f", false)]);
         let line = serde_json::to_string(&Event::Recorded(entry.clone())).unwrap();
         assert!(!line.contains("git"), "{line}");
-        let Event::Recorded(read) = serde_json::from_str(&line).unwrap();
+        let Ok(Event::Recorded(read)) = serde_json::from_str(&line) else { panic!("{line}") };
         assert_eq!(read, entry);
     }
 }

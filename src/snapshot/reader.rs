@@ -24,6 +24,7 @@ use super::error::{Error, printable};
 use super::layout::{BLOBS, JOURNAL, MANIFEST};
 use super::manifest::{Digest, FileRecord, Header, Manifest};
 use super::sparse::Sink;
+use super::usage;
 
 /// A larger manifest is refused unread: what is read stays in memory.
 const MAX_MANIFEST: u64 = 8 << 30;
@@ -39,39 +40,47 @@ pub struct Snapshot {
     /// Those whose net effect this is, the oldest first; none if it is a bundle.
     parts: Vec<Snapshot>,
     owner: Option<u32>,
+    /// The manifest, whose lock says that the bundle is in use.
+    _manifest: Option<File>,
 }
 
 impl Snapshot {
     /// Opens and checks the bundle in the directory `path`.
     pub fn open(path: &Path) -> Result<Snapshot, Error> {
-        // A commit may replace the bundle meanwhile: if the manifest is no longer in place once the blobs
-        // are open, both are opened again.
+        // A commit may replace the bundle meanwhile, or somebody may delete it: if the manifest is no longer in place
+        // once the blobs are open, both are opened again.
         loop {
             let dir = open_dir(path)?;
             let manifest_file = open_in(&dir, MANIFEST)
                 .map_err(Error::io("open", path.join(MANIFEST)))?
                 .ok_or_else(|| no_manifest(path))?;
+            usage::share(&manifest_file);
             let identity = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino);
             let opened = rustix::fs::fstat(&manifest_file)
                 .map_err(|error| Error::io("stat", path.join(MANIFEST))(error.into()))?;
             let blobs = open_in(&dir, BLOBS).map_err(Error::io("open", path.join(BLOBS)))?;
+            let stat = |file| rustix::fs::fstat(file).map_err(|error| Error::io("stat", path)(error.into()));
+            let at_path = rustix::fs::stat(path).map_err(|error| Error::io("open", path)(error.into()))?;
+            if identity(&at_path) != identity(&stat(dir.as_fd())?) {
+                continue;
+            }
             match rustix::fs::statat(&dir, MANIFEST, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(named) if identity(&named) == identity(&opened) => {}
                 Ok(_) => continue,
                 Err(_) => return Err(no_manifest(path)),
             }
 
-            let stat = |file| rustix::fs::fstat(file).map_err(|error| Error::io("stat", path)(error.into()));
             let files = [Some(manifest_file.as_fd()), blobs.as_ref().map(AsFd::as_fd)];
             let files = files.into_iter().flatten().map(stat).collect::<Result<Vec<_>, _>>()?;
             let owner = only_writer(&stat(dir.as_fd())?, &files);
-            let manifest = parse(manifest_file, &path.join(MANIFEST))?;
+            let manifest = parse(&manifest_file, &path.join(MANIFEST))?;
             let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
             let blobs = open_blobs(blobs, wanted).map_err(|error| with_path(error, path))?;
             let Manifest { header, files } = manifest;
             let (inputs, files) = files.into_iter().partition(FileRecord::is_without_states);
             let (path, parts) = (path.to_owned(), Vec::new());
-            return Ok(Snapshot { path, header, files, inputs, blobs, parts, owner });
+            let _manifest = Some(manifest_file);
+            return Ok(Snapshot { path, header, files, inputs, blobs, parts, owner, _manifest });
         }
     }
 
@@ -80,7 +89,7 @@ impl Snapshot {
         let manifest = open_in(&open_dir(path)?, MANIFEST)
             .map_err(Error::io("open", path.join(MANIFEST)))?
             .ok_or_else(|| no_manifest(path))?;
-        Ok(parse(manifest, &path.join(MANIFEST))?.header)
+        Ok(parse(&manifest, &path.join(MANIFEST))?.header)
     }
 
     /// The snapshot that stands for `parts` with these records, whose blobs are named by [`part_key`].
@@ -92,7 +101,7 @@ impl Snapshot {
     ) -> Snapshot {
         let owner = parts.first().and_then(Snapshot::owner);
         let owner = owner.filter(|_| parts.iter().all(|part| part.owner == owner));
-        Snapshot { path, header, files, inputs: Vec::new(), blobs: None, parts, owner }
+        Snapshot { path, header, files, inputs: Vec::new(), blobs: None, parts, owner, _manifest: None }
     }
 
     /// The bundles that it consists of, the oldest first.
@@ -231,7 +240,7 @@ fn open_in(dir: &OwnedFd, name: &str) -> std::io::Result<Option<File>> {
     }
 }
 
-fn parse(file: File, path: &Path) -> Result<Manifest, Error> {
+fn parse(file: &File, path: &Path) -> Result<Manifest, Error> {
     let size = file.metadata().map_err(Error::io("stat", path))?.len();
     if size > MAX_MANIFEST {
         return Err(Error::Format(format!("{} is too large: {size} bytes", shown(path))));

@@ -22,6 +22,7 @@ use super::descriptors;
 use super::held::{self, Duplicates, HeldFiles};
 use super::journal;
 use super::process_tree::{ProcessTree, TreeEvents};
+use super::pruning;
 use super::setup::Setup;
 use crate::observe::capture::Capture;
 use crate::observe::losses::Losses;
@@ -187,6 +188,9 @@ fn record(
         }
     };
     channel.send(&ToFront::Done(done));
+    if let Some(library) = &setup.library {
+        pruning::start_if_due(library);
+    }
     Ok(())
 }
 

@@ -1,0 +1,148 @@
+//! `prune`: deletes the recordings that are not to be kept, when it is asked to or as the end of a recording.
+//!
+//! Neighbours: `library::retention` decides what goes; `record/pruning.rs` starts it after a recording.
+
+use indicatif::BinaryBytes;
+use serde::Serialize;
+
+use super::config::Limits;
+use super::exit::{Exit, UsageError, VerbResult};
+use super::log::command_line;
+use super::open::scope;
+use super::out::Console;
+use super::paths::counted;
+use crate::cli::Prune;
+use crate::library::delete::Deletions;
+use crate::library::retention::{Going, NEWEST, Rules, plan};
+use crate::library::{Entry, Library};
+
+/// Runs `prune`.
+pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
+    let rules = rules(args)?;
+    if args.automatic {
+        // Where it is not to be had, it is as fast as anything else.
+        let _ = rustix::process::nice(19);
+    }
+    let Some(library) = Library::find()? else {
+        return report(&PruneJson { dry_run: args.dry_run, ..PruneJson::default() }, &[], args, console);
+    };
+    let scope = scope(&args.access, true);
+    let sees_all = args.automatic || args.access.allow_cross_session;
+    let plan = plan(&library, &rules, |entry| sees_all || scope.may_see(entry))?;
+    let mut done = PruneJson { dry_run: args.dry_run, protected: plan.protected, ..PruneJson::default() };
+    let mut deleted = Vec::new();
+    // What can't be deleted does not keep the rest.
+    let mut failure = None;
+    let mut deletions = Deletions::of(&library)?;
+    for going in plan.going {
+        let Going { entry, bytes, evicted } = &going;
+        let freed = if args.dry_run {
+            Some(*bytes)
+        } else {
+            if !args.automatic && !scope.may_see(entry) {
+                library.audit(&entry.id, scope.session.as_deref())?;
+            }
+            // What somebody has begun to use stays until the next time.
+            match deletions.delete(&entry.id, *evicted) {
+                Ok(deleted) => deleted.ok(),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    None
+                }
+            }
+        };
+        if let Some(bytes) = freed {
+            done.freed += bytes;
+            done.deleted.push(Pruned { id: entry.id.clone(), bytes, evicted: *evicted });
+            deleted.push(going);
+        }
+    }
+    if !args.dry_run {
+        match library.remove_leftovers() {
+            Ok(bytes) => done.freed += bytes,
+            Err(error) => drop(failure.get_or_insert(error)),
+        }
+    }
+    done.size = plan.size.saturating_sub(done.freed);
+    if rules.max_size.is_some_and(|most| done.size > most) {
+        console.say(format_args!(
+            "the library is still larger: what is left is in use, has a name, or is not yours to delete"
+        ));
+    }
+    let exit = report(&done, &deleted, args, console)?;
+    failure.map_or(Ok(exit), |error| Err(error.into()))
+}
+
+#[derive(Default, Serialize)]
+struct PruneJson {
+    dry_run: bool,
+    deleted: Vec<Pruned>,
+    freed: u64,
+    /// What the rest takes.
+    size: u64,
+    /// How many stay that no rule keeps.
+    protected: usize,
+}
+
+#[derive(Serialize)]
+struct Pruned {
+    id: String,
+    bytes: u64,
+    /// Whether it was one of the newest of its working tree.
+    evicted: bool,
+}
+
+/// What the options ask for, or else the configuration.
+fn rules(args: &Prune) -> Result<Rules, UsageError> {
+    let asked = Rules { keep_last: args.keep_last, keep_within: args.keep_within, max_size: args.max_size };
+    if asked != (Rules { keep_last: None, keep_within: None, max_size: None }) {
+        return Ok(asked);
+    }
+    match Limits::load() {
+        (_, Some(why)) if !args.automatic => Err(UsageError(why)),
+        (Limits { max_size, max_age }, _) => {
+            Ok(Rules { keep_last: None, keep_within: Some(max_age), max_size: Some(max_size) })
+        }
+    }
+}
+
+fn report(done: &PruneJson, deleted: &[Going], args: &Prune, console: &mut Console) -> VerbResult {
+    if args.json {
+        console.json(done)?;
+        return Ok(Exit::Success);
+    }
+    let verb = if args.dry_run { "would delete" } else { "deleted" };
+    for Going { entry, bytes, .. } in deleted {
+        line(verb, entry, *bytes, console)?;
+    }
+    let number = counted(deleted.len(), "recording", "recordings");
+    let (freed, size) = (BinaryBytes(done.freed), BinaryBytes(done.size));
+    writeln!(
+        console,
+        "{number} {verb_past}, {freed} freed; {size} are left",
+        verb_past = past(args.dry_run)
+    )?;
+    if done.protected > 0 {
+        writeln!(
+            console,
+            "{} not deleted: the newest {NEWEST} of each working tree stay, and those with a name",
+            counted(done.protected, "recording was", "recordings were")
+        )?;
+    }
+    Ok(Exit::Success)
+}
+
+fn past(dry_run: bool) -> &'static str {
+    if dry_run { "would be deleted" } else { "deleted" }
+}
+
+fn line(verb: &str, entry: &Entry, bytes: u64, console: &mut Console) -> anyhow::Result<()> {
+    writeln!(
+        console,
+        "{verb} {}  {:>10}  {}",
+        entry.id,
+        BinaryBytes(bytes).to_string(),
+        command_line(entry)
+    )?;
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! Removes recordings, each with the rescues that are of no other one.
+//!
+//! A recording gets another name in one step before its files go, `ID.deleted`, so that nobody sees half of one; then
+//! the log says that it is gone, and then its rescues follow. What a kill leaves of that is completed by the next
+//! [`Library::remove_leftovers`].
+//!
+//! Two locks say that nobody uses a recording, and both are taken without waiting: that of its directory, which its
+//! recorder has, and that of its manifest, which whoever reads it has (`snapshot::usage`). Neighbours: `rescues.rs`,
+//! `disk.rs`; `retention.rs` decides what goes.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::disk::DiskUse;
+use super::error::failed;
+use super::log::{self, Deletion, Event};
+use super::rescues::{Rescue, Rescues, is_companion};
+use super::{Error, Library, is_absent, is_id};
+use crate::snapshot::{recover, usage};
+
+/// The end of the name of what is being deleted.
+const DELETED: &str = ".deleted";
+
+/// Why a recording is not deleted now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It goes on, or is being recovered.
+    Running,
+    /// Another process has it, or one of its rescues, open.
+    InUse,
+    /// A restore of it has not ended: what that has overwritten is in this rescue alone.
+    Unfinished(PathBuf),
+    /// It is not there.
+    Gone,
+}
+
+/// A recording that nobody uses, as long as this value lives.
+#[derive(Debug)]
+struct Claimed {
+    path: PathBuf,
+    /// Those that go with it.
+    rescues: Vec<PathBuf>,
+    _locks: Vec<File>,
+}
+
+/// Deletes recordings of a library.
+#[derive(Debug)]
+pub struct Deletions<'l> {
+    library: &'l Library,
+    rescues: Rescues<'l>,
+}
+
+impl<'l> Deletions<'l> {
+    /// Prepares to delete recordings of `library`.
+    ///
+    /// # Errors
+    /// The library can't be read.
+    pub fn of(library: &'l Library) -> Result<Deletions<'l>, Error> {
+        Ok(Deletions { library, rescues: Rescues::of(library)? })
+    }
+
+    /// Why a recording can't be deleted now, if it can't, as far as its rescues are known.
+    ///
+    /// # Errors
+    /// The library can't be read.
+    pub fn obstacle(&self, id: &str) -> Result<Option<Obstacle>, Error> {
+        Ok(self.claim(id)?.err())
+    }
+
+    /// Deletes a recording with the rescues that are of no other one, and returns how many bytes are free now.
+    ///
+    /// # Errors
+    /// The library can't be read or written; the recording is whole or gone.
+    pub fn delete(&mut self, id: &str, evicted: bool) -> Result<Result<u64, Obstacle>, Error> {
+        self.rescues.refresh()?;
+        let claimed = match self.claim(id)? {
+            Ok(claimed) => claimed,
+            Err(obstacle) => return Ok(Err(obstacle)),
+        };
+        // A restore may have begun, and ended, before that.
+        let concerned = self.rescues.of_recording(id);
+        self.rescues.refresh()?;
+        if self.rescues.of_recording(id) != concerned {
+            return Ok(Err(Obstacle::InUse));
+        }
+        let mut used = DiskUse::default();
+        for path in std::iter::once(&claimed.path).chain(&claimed.rescues) {
+            used.add(path);
+        }
+        let Some(aside) = set_aside(&claimed.path)? else { return Ok(Err(Obstacle::Gone)) };
+        // On a full disk there is room for the line when the files have gone.
+        let logged = self.library.log_deletion(id, evicted);
+        let mut going = vec![aside];
+        for rescue in &claimed.rescues {
+            going.extend(set_aside(rescue)?);
+        }
+        going.iter().try_for_each(|path| remove(path))?;
+        logged.or_else(|_| self.library.log_deletion(id, evicted))?;
+        Ok(Ok(used.freed()))
+    }
+
+    /// Locks a recording and the rescues that go with it, so that nobody uses them.
+    fn claim(&self, id: &str) -> Result<Result<Claimed, Obstacle>, Error> {
+        let path = self.library.directory_of(id);
+        let directory = match open(&path) {
+            Ok(directory) => directory,
+            Err(error) if is_absent(&error) => return Ok(Err(Obstacle::Gone)),
+            Err(error) => return Err(failed("open", &path)(error)),
+        };
+        // Where there are no locks, the journal tells who records.
+        let is_recorded = |path: &Path| {
+            recover::recorder(path).is_some_and(|begin| begin.recorder.is_alive() || begin.front.is_alive())
+        };
+        let Some(directory) = usage::claim_open(directory).map_err(failed("lock", &path))? else {
+            return Ok(Err(Obstacle::Running));
+        };
+        if is_recorded(&path) {
+            return Ok(Err(Obstacle::Running));
+        }
+        let mut locks = vec![directory];
+        let concerned = self.rescues.of_recording(id);
+        let (going, _): (Vec<_>, Vec<_>) =
+            concerned.iter().partition(|rescue| self.is_of_none_but(rescue, id));
+        for path in std::iter::once(&path).chain(going.iter().map(|rescue| &rescue.path)) {
+            match usage::claim(path) {
+                Ok(Some(lock)) => locks.push(lock),
+                Ok(None) => return Ok(Err(Obstacle::InUse)),
+                // It is no snapshot, so nobody reads it.
+                Err(_) => {}
+            }
+        }
+        if let Some(rescue) = concerned.iter().find(|rescue| rescue.is_unfinished && !rescue.is_empty) {
+            return Ok(Err(Obstacle::Unfinished(rescue.path.clone())));
+        }
+        let rescues = going.iter().map(|rescue| rescue.path.clone()).collect();
+        // Another process may have deleted it.
+        let is_same = fs::symlink_metadata(&path).is_ok_and(|named| {
+            locks[0].metadata().is_ok_and(|open| (open.dev(), open.ino()) == (named.dev(), named.ino()))
+        });
+        Ok(if is_same { Ok(Claimed { path, rescues, _locks: locks }) } else { Err(Obstacle::Gone) })
+    }
+
+    fn is_of_none_but(&self, rescue: &Rescue, id: &str) -> bool {
+        rescue.ids.iter().all(|other| other == id || !self.library.directory_of(other).exists())
+    }
+}
+
+impl Library {
+    /// Completes what killed deletions have begun, removes directories in which a killed recording has left nothing, and
+    /// returns how many bytes are free now.
+    ///
+    /// # Errors
+    /// The library can't be read or written.
+    pub fn remove_leftovers(&self) -> Result<u64, Error> {
+        let mut freed = 0;
+        let log = log::read(self.root())?;
+        let mut failure = None;
+        for leftover in self.leftovers(&log)? {
+            // One that can't be removed does not keep the others.
+            match self.remove_leftover(&leftover, &log) {
+                Ok(bytes) => freed += bytes,
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
+        }
+        self.remove_empty_directories()?;
+        failure.map_or(Ok(freed), Err)
+    }
+
+    fn remove_leftover(&self, leftover: &Leftover, log: &log::Log) -> Result<u64, Error> {
+        let Leftover { path, id, is_aside } = leftover;
+        let is_unlogged = |id: &&String| !log.deleted.contains_key(*id) && !self.directory_of(id).exists();
+        if let Some(id) = id.as_ref().filter(is_unlogged) {
+            self.log_deletion(id, false)?;
+        }
+        let mut used = DiskUse::default();
+        used.add(path);
+        if *is_aside {
+            remove(path)?;
+        } else if let Ok(Some(_claimed)) = usage::claim(path)
+            && let Some(aside) = set_aside(path)?
+        {
+            remove(&aside)?;
+        } else {
+            return Ok(0);
+        }
+        Ok(used.freed())
+    }
+
+    /// What killed deletions have left: directories that were set aside, and rescues of nothing but deleted recordings.
+    ///
+    /// # Errors
+    /// The library can't be read.
+    pub fn leftovers(&self, log: &log::Log) -> Result<Vec<Leftover>, Error> {
+        let mut found = Vec::new();
+        for name in self.names()? {
+            let Some(name) = name.to_str().and_then(|name| name.strip_suffix(DELETED)) else { continue };
+            if is_id(name) || is_companion(name) {
+                let id = is_id(name).then(|| name.to_owned());
+                found.push(Leftover { path: aside_of(&self.directory_of(name)), id, is_aside: true });
+            }
+        }
+        let is_gone = |id: &String| {
+            let aside = aside_of(&self.directory_of(id));
+            (log.deleted.contains_key(id) || aside.exists()) && !self.directory_of(id).exists()
+        };
+        let orphans = Rescues::of(self)?.all().into_iter().filter(|rescue| rescue.ids.iter().all(is_gone));
+        found.extend(orphans.map(|rescue| Leftover { path: rescue.path, id: None, is_aside: false }));
+        Ok(found)
+    }
+
+    /// Removes the directories of recordings that were killed before they had begun.
+    fn remove_empty_directories(&self) -> Result<(), Error> {
+        for name in self.names()?.iter().filter(|name| name.to_str().is_some_and(is_id)) {
+            let path = self.snapshots().join(name);
+            let is_empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+            // A recorder that has only just made it waits for the lock, and then makes it again.
+            if is_empty && let Ok(Some(_locked)) = open(&path).and_then(usage::claim_open) {
+                let _ = fs::remove_dir(&path);
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of what is in the directory of the snapshots.
+    ///
+    /// # Errors
+    /// It can't be listed.
+    pub fn names(&self) -> Result<Vec<OsString>, Error> {
+        let directory = self.snapshots();
+        let entries = fs::read_dir(&directory).map_err(failed("list", &directory))?;
+        let names = entries.map(|entry| Ok(entry?.file_name()));
+        let mut names = names.collect::<io::Result<Vec<_>>>().map_err(failed("list", &directory))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn log_deletion(&self, id: &str, evicted: bool) -> Result<(), Error> {
+        let time = jiff::Timestamp::now().to_string();
+        log::append(self.root(), &Event::Deleted(Deletion { id: id.to_owned(), time, evicted }))
+    }
+}
+
+/// What a killed deletion has left.
+#[derive(Debug)]
+pub struct Leftover {
+    /// The directory.
+    pub path: PathBuf,
+    /// The recording that it was, if it was one.
+    id: Option<String>,
+    /// Whether it has its other name already.
+    is_aside: bool,
+}
+
+impl Leftover {
+    /// Whether it was the recording with this identifier.
+    pub fn is_of(&self, id: &str) -> bool {
+        self.id.as_deref() == Some(id)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NOFOLLOW;
+    Ok(File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?))
+}
+
+fn aside_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or(OsStr::new("")).to_owned();
+    name.push(DELETED);
+    path.with_file_name(name)
+}
+
+/// Gives a directory the name of what is being deleted, and returns that; none if it is gone.
+fn set_aside(path: &Path) -> Result<Option<PathBuf>, Error> {
+    let aside = aside_of(path);
+    // A killed deletion of another one with this identifier.
+    remove(&aside)?;
+    match fs::rename(path, &aside) {
+        Ok(()) => Ok(Some(aside)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(failed("rename", path)(error)),
+    }
+}
+
+/// Removes a directory with all that is in it; another process may do the same.
+fn remove(path: &Path) -> Result<(), Error> {
+    for _ in 0..3 {
+        match fs::remove_dir_all(path) {
+            Err(error) if is_absent(&error) && path.exists() => {}
+            Ok(()) => return Ok(()),
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(failed("remove", path)(error)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::Place;
+    use crate::snapshot::layout::SnapshotDir;
+    use crate::snapshot::samples::{commit, commit_into, header};
+    use crate::snapshot::{Header, Snapshot};
+
+    struct Sample {
+        _dir: tempfile::TempDir,
+        library: Library,
+    }
+
+    impl Sample {
+        fn new(ids: &[&str]) -> Sample {
+            let dir = tempfile::tempdir().unwrap();
+            let library =
+                Library::create(&Place { root: dir.path().join("library"), instead: None }).unwrap();
+            ids.iter().for_each(|id| commit(&library.directory_of(id), |_| Vec::new()));
+            Sample { _dir: dir, library }
+        }
+
+        /// A rescue whose restore had these words.
+        fn rescue(&self, name: &str, words: &[&str]) {
+            let target = SnapshotDir::create(&self.library.directory_of(name)).unwrap();
+            let words = std::iter::once(&"agent-snapshot").chain(words);
+            let command = words.map(|word| word.as_bytes().to_vec()).collect();
+            commit_into(target, Header { command, ..header() }, |_| Vec::new());
+        }
+
+        fn delete(&self, id: &str, evicted: bool) -> Result<u64, Obstacle> {
+            Deletions::of(&self.library).unwrap().delete(id, evicted).unwrap()
+        }
+
+        fn names(&self) -> String {
+            let names = self.library.names().unwrap();
+            names.iter().map(|name| name.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        }
+    }
+
+    #[test]
+    fn a_rescue_goes_with_the_last_of_its_recordings() {
+        let sample = Sample::new(&["aaaaaaaa", "bbbbbbbb"]);
+        sample.rescue("bbbbbbbb-rescue-1", &["undo", "aaaaaaaa", "bbbbbbbb"]);
+        sample.rescue("bbbbbbbb-rescue-2", &["restore", "/l/bbbbbbbb", "--before"]);
+        let library = &sample.library;
+        assert!(sample.delete("bbbbbbbb", false).unwrap() > 0);
+        assert_eq!(sample.names(), "aaaaaaaa bbbbbbbb-rescue-1");
+        assert_eq!(sample.delete("bbbbbbbb", false), Err(Obstacle::Gone));
+        assert!(sample.delete("aaaaaaaa", true).is_ok());
+        assert_eq!(sample.names(), "");
+        let log = log::read(library.root()).unwrap();
+        assert!(log.deleted["aaaaaaaa"].evicted && !log.deleted["bbbbbbbb"].evicted);
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let sample = Sample::new(&["aaaaaaaa"]);
+        let library = &sample.library;
+        let directory = library.directory_of("aaaaaaaa");
+        let open = Snapshot::open(&directory).unwrap();
+        assert_eq!(Deletions::of(library).unwrap().obstacle("aaaaaaaa").unwrap(), Some(Obstacle::InUse));
+        drop(open);
+        sample.rescue("aaaaaaaa-rescue-1", &["restore", "/l/aaaaaaaa", "--before"]);
+        let open = Snapshot::open(&library.directory_of("aaaaaaaa-rescue-1")).unwrap();
+        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::InUse));
+        drop(open);
+        let locked = SnapshotDir::create(&directory).unwrap();
+        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::Running));
+        drop(locked);
+        sample.rescue("aaaaaaaa-rescue-2.unfinished", &["undo", "aaaaaaaa", "bbbbbbbb"]);
+        let unfinished = library.directory_of("aaaaaaaa-rescue-2.unfinished");
+        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::Unfinished(unfinished.clone())));
+        fs::rename(unfinished, library.directory_of("aaaaaaaa-rescue-2")).unwrap();
+        assert!(sample.delete("aaaaaaaa", false).is_ok());
+        assert_eq!(sample.names(), "");
+    }
+
+    #[test]
+    fn what_a_killed_deletion_has_left_is_removed() {
+        let sample = Sample::new(&["aaaaaaaa", "bbbbbbbb", "cccccccc"]);
+        let library = &sample.library;
+        // Killed before its line, with a rescue; and one with a line whose rescue is left.
+        sample.rescue("aaaaaaaa-rescue-1", &["restore", "/l/aaaaaaaa", "--before"]);
+        sample.rescue("bbbbbbbb-rescue-1", &["restore", "/l/bbbbbbbb", "--before"]);
+        sample.rescue("cccccccc-rescue-1", &["restore", "/l/cccccccc", "--before"]);
+        // Of this one, nothing says that we have deleted it.
+        sample.rescue("dddddddd-rescue-1", &["restore", "/l/dddddddd", "--before"]);
+        set_aside(&library.directory_of("aaaaaaaa")).unwrap();
+        set_aside(&library.directory_of("bbbbbbbb")).unwrap();
+        library.log_deletion("bbbbbbbb", false).unwrap();
+        fs::create_dir(library.directory_of("eeeeeeee")).unwrap();
+        fs::create_dir(library.directory_of("ffffffff")).unwrap();
+        let _recorder = SnapshotDir::create(&library.directory_of("ffffffff")).unwrap();
+        assert!(library.remove_leftovers().unwrap() > 0);
+        assert_eq!(sample.names(), "cccccccc cccccccc-rescue-1 dddddddd-rescue-1 ffffffff");
+        assert!(log::read(library.root()).unwrap().deleted.contains_key("aaaaaaaa"));
+        assert_eq!(library.remove_leftovers().unwrap(), 0);
+    }
+}

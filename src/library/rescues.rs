@@ -1,0 +1,172 @@
+//! The rescues of a library, and the recordings that each is of.
+//!
+//! A rescue of `undo -n 3` is beside the newest of the three and tells of all. So it stays as long as one of its
+//! recordings does, whichever it is named after: without it, that one would look as if it were not undone. What was
+//! recovered of a recording beside its first snapshot (`ID-recovered-N`) counts as a rescue here: it goes with the
+//! recording.
+//! Neighbours: `undone.rs`, which says what the finished ones undo; `delete.rs`, which removes them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Error, ID_LENGTH, Library, is_absent, is_id, is_rescue_name};
+use crate::snapshot::{Snapshot, layout};
+
+/// The end of the name of a rescue whose restore has not ended.
+const UNFINISHED: &str = ".unfinished";
+
+/// A rescue of the library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rescue {
+    /// Its directory.
+    pub path: PathBuf,
+    /// The recordings that its restore was of, by their identifiers.
+    pub ids: BTreeSet<String>,
+    /// Whether its restore has not ended.
+    pub is_unfinished: bool,
+    /// Whether there is nothing in it yet: its restore has changed nothing.
+    pub is_empty: bool,
+}
+
+/// The rescues of a library, each of which is read once.
+#[derive(Debug)]
+pub struct Rescues<'l> {
+    library: &'l Library,
+    /// The commands of their restores, by the names of their directories; none of one that can't be read.
+    commands: BTreeMap<String, Option<Vec<Vec<u8>>>>,
+}
+
+impl<'l> Rescues<'l> {
+    /// Those that are there now.
+    ///
+    /// # Errors
+    /// The library can't be listed.
+    pub fn of(library: &'l Library) -> Result<Rescues<'l>, Error> {
+        let mut rescues = Rescues { library, commands: BTreeMap::new() };
+        rescues.refresh()?;
+        Ok(rescues)
+    }
+
+    /// Looks again which there are.
+    ///
+    /// # Errors
+    /// The library can't be listed.
+    pub fn refresh(&mut self) -> Result<(), Error> {
+        let mut known = std::mem::take(&mut self.commands);
+        let names = self.library.names()?.into_iter().filter_map(|name| name.into_string().ok());
+        for name in names.filter(|name| is_companion(name)) {
+            let read =
+                || Snapshot::header_of(&self.library.directory_of(&name)).ok().map(|header| header.command);
+            // An unfinished one may be written just now.
+            let command = known.remove(&name).filter(|_| !name.ends_with(UNFINISHED)).unwrap_or_else(read);
+            self.commands.insert(name, command);
+        }
+        Ok(())
+    }
+
+    /// All of them, by their names.
+    pub fn all(&self) -> Vec<Rescue> {
+        let commands = self.commands.iter();
+        let commands: HashMap<&str, &[Vec<u8>]> = commands
+            .filter_map(|(name, command)| {
+                Some((name.strip_suffix(UNFINISHED).unwrap_or(name), command.as_deref()?))
+            })
+            .collect();
+        let rescue = |name: &String| {
+            let path = self.library.directory_of(name);
+            let base = name.strip_suffix(UNFINISHED);
+            let manifest = || fs::symlink_metadata(path.join(layout::MANIFEST));
+            Rescue {
+                ids: recordings(base.unwrap_or(name), &commands),
+                is_unfinished: base.is_some(),
+                is_empty: base.is_some() && manifest().is_err_and(|error| is_absent(&error)),
+                path,
+            }
+        };
+        self.commands.keys().map(rescue).collect()
+    }
+
+    /// Those of a recording.
+    pub fn of_recording(&self, id: &str) -> Vec<Rescue> {
+        let mut all = self.all();
+        all.retain(|rescue| rescue.ids.contains(id));
+        all
+    }
+}
+
+/// Whether a name is that of a rescue, or of what was recovered of a recording beside its first snapshot.
+pub fn is_companion(name: &str) -> bool {
+    let recovered = name.split_once("-recovered-");
+    is_rescue_name(name.strip_suffix(UNFINISHED).unwrap_or(name))
+        || recovered.is_some_and(|(id, number)| is_id(id) && number.parse::<u32>().is_ok())
+}
+
+/// The recordings of the rescue with this name; a rescue of rescues is of what those are of.
+fn recordings(name: &str, commands: &HashMap<&str, &[Vec<u8>]>) -> BTreeSet<String> {
+    let (mut ids, mut seen) = (BTreeSet::new(), HashSet::new());
+    let mut names = vec![name.to_owned()];
+    while let Some(name) = names.pop() {
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        if is_id(&name) {
+            ids.insert(name);
+            continue;
+        }
+        // The one that it is named after; of one that can't be read, nothing more is known.
+        names.extend(name.get(..ID_LENGTH).map(str::to_owned));
+        if let Some(command) = commands.get(name.as_str()).filter(|_| is_rescue_name(&name)) {
+            names.extend(named(command));
+        }
+    }
+    ids
+}
+
+/// The recordings and rescues that the command of a restore names.
+fn named(command: &[Vec<u8>]) -> Vec<String> {
+    let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+    let text = |word: &&[u8]| String::from_utf8_lossy(word).into_owned();
+    match words.as_slice() {
+        [_, b"undo" | b"redo", ids @ ..] => ids.iter().map(text).filter(|id| is_id(id)).collect(),
+        [_, b"restore", snapshot, ..] => {
+            let path = text(snapshot);
+            let name = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
+            let name = name.map(|name| name.strip_suffix(UNFINISHED).unwrap_or(&name).to_owned());
+            name.filter(|name| is_id(name) || is_rescue_name(name)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rescue_is_of_the_recordings_that_its_command_names() {
+        let of = |command: &str| -> Vec<Vec<u8>> {
+            command.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+        };
+        let undo = of("agent-snapshot undo aaaaaaaa bbbbbbbb --no-git");
+        let redo = of("agent-snapshot restore /l/snapshots/bbbbbbbb-rescue-1 --before");
+        let settled = of("agent-snapshot restore /l/snapshots/bbbbbbbb-rescue-2.unfinished --before");
+        let alone = of("agent-snapshot restore /l/snapshots/bbbbbbbb --before f");
+        let commands: HashMap<&str, &[Vec<u8>]> = HashMap::from([
+            ("bbbbbbbb-rescue-1", &undo[..]),
+            ("bbbbbbbb-rescue-2", &redo[..]),
+            ("bbbbbbbb-rescue-3", &settled[..]),
+            ("bbbbbbbb-rescue-4", &alone[..]),
+        ]);
+        let ids = |name: &str| recordings(name, &commands).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!(ids("bbbbbbbb-rescue-1"), "aaaaaaaa bbbbbbbb");
+        assert_eq!(ids("bbbbbbbb-rescue-2"), "aaaaaaaa bbbbbbbb");
+        assert_eq!(ids("bbbbbbbb-rescue-3"), "aaaaaaaa bbbbbbbb");
+        assert_eq!(ids("bbbbbbbb-rescue-4"), "bbbbbbbb");
+        assert_eq!(
+            ids("bbbbbbbb-rescue-5"),
+            "bbbbbbbb",
+            "what can't be read is of the one that it is named after"
+        );
+    }
+}

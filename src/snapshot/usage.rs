@@ -1,0 +1,104 @@
+//! Whether a bundle is in use: a lock (flock(2)) on its manifest.
+//!
+//! Shared by whoever has the bundle open, exclusive for whoever deletes it. The directory has a lock of its own
+//! (`layout.rs`), which is the recorder's: readers never take that, so none of them is in the way of a recording.
+//! Where the file system has no locks, or is read-only, a bundle is read all the same.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+
+use super::layout::MANIFEST;
+
+/// How often, and after how long, a lock is tried again that somebody else has.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Locks the open manifest of a bundle that is to be read, until the file is closed.
+///
+/// Whoever deletes a bundle has the other lock only while its directory gets another name. If it stays taken, it is not
+/// ours, and the bundle is read without one.
+pub fn share(manifest: &File) {
+    for _ in 0..TRIES {
+        match flock(manifest, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => sleep(PAUSE),
+            _ => return,
+        }
+    }
+}
+
+/// Locks the bundle in the directory `path`, so that nobody uses it; none if somebody does.
+///
+/// # Errors
+/// It has no manifest, or that can't be opened.
+pub fn claim(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let open = |access: OFlags| rustix::fs::open(path.join(MANIFEST), access | flags, Mode::empty());
+    // NFS, which has locks of another kind, gives this one only to who may write.
+    let manifest = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))?;
+    claim_open(File::from(manifest))
+}
+
+/// Locks what is open, so that nobody else has a lock on it; none if somebody does.
+///
+/// # Errors
+/// It can't be locked for another reason than that there are no locks here.
+pub fn claim_open(file: File) -> io::Result<Option<File>> {
+    for _ in 0..TRIES {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Many look into a bundle for a moment: `log --path`, say.
+            Err(Errno::WOULDBLOCK) => sleep(PAUSE),
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                return Ok(Some(file));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Snapshot;
+    use crate::snapshot::samples::commit;
+
+    #[test]
+    fn bundle_that_is_open_can_not_be_claimed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("snap");
+        commit(&path, |_| Vec::new());
+        let [one, other] = [Snapshot::open(&path).unwrap(), Snapshot::open(&path).unwrap()];
+        assert!(claim(&path).unwrap().is_none());
+        drop(one);
+        assert!(claim(&path).unwrap().is_none());
+        drop(other);
+        let claimed = claim(&path).unwrap();
+        assert!(claimed.is_some());
+        // Whoever holds it for good does not keep anybody from reading.
+        Snapshot::open(&path).unwrap();
+    }
+
+    #[test]
+    fn bundle_that_went_elsewhere_while_it_was_opened_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("snap");
+        commit(&path, |_| Vec::new());
+        let claimed = claim(&path).unwrap();
+        std::thread::scope(|scope| {
+            let opened = scope.spawn(|| Snapshot::open(&path));
+            std::fs::rename(&path, dir.path().join("aside")).unwrap();
+            std::fs::remove_dir_all(dir.path().join("aside")).unwrap();
+            drop(claimed);
+            // Either it was whole and open before, or there is nothing.
+            if let Err(error) = opened.join().unwrap() {
+                assert!(error.to_string().contains("No such file"), "{error}");
+            }
+        });
+    }
+}
