@@ -30,6 +30,7 @@ pub mod show;
 mod testing;
 pub mod undo;
 pub mod verify;
+mod usage;
 
 use crate::cli::{Cli, Verb};
 use exit::{Exit, VerbResult};
@@ -40,15 +41,7 @@ use record::Destination;
 pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return match error.use_stderr() {
-                // Help and version are no errors.
-                false => Exit::Success,
-                true if is_verb(std::env::args_os().nth(1)) => Exit::Usage,
-                true => Exit::Failure,
-            };
-        }
+        Err(error) => return usage::report(&error, &mut Console::standard()),
     };
     match cli.verb {
         None => {
@@ -57,14 +50,6 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
         }
         Some(verb) => run_verb(verb, &mut Console::standard()),
     }
-}
-
-/// Whether the first argument is the name of a verb.
-fn is_verb(first: Option<std::ffi::OsString>) -> bool {
-    use clap::CommandFactory;
-    first
-        .and_then(|first| first.into_string().ok())
-        .is_some_and(|first| Cli::command().get_subcommands().any(|verb| verb.get_name() == first))
 }
 
 /// Runs a verb and reports its error.

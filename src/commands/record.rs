@@ -20,6 +20,7 @@ mod tracing;
 mod witness;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -47,6 +48,11 @@ pub use report::Messages;
 pub use setup::Destination;
 use setup::{Setup, program, set_up};
 use tracing::Handover;
+
+/// Whether there is a program of this name or path that a recording could start.
+pub fn is_program(name: &OsString) -> bool {
+    setup::find_program(name).is_ok()
+}
 
 /// Records the command of `options`; if a signal ended it, that signal ends this process, too.
 pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {

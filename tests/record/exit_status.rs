@@ -41,7 +41,7 @@ fn invalid_arguments_are_refused_before_anything_runs() {
     place.write("plain", "not a program");
     let out = place.out.to_str().unwrap();
     let foreign_name = foreign.to_str().unwrap();
-    let cases: [(&[&str], i32, &str); 11] = [
+    let cases: [(&[&str], i32, &str); 16] = [
         (&["--snapshot-dir", out, "no-such-command"], 127, "no-such-command"),
         (&["--snapshot-dir", out, "./missing"], 127, "./missing"),
         (&["--snapshot-dir", out, "./plain"], 126, "./plain"),
@@ -52,7 +52,16 @@ fn invalid_arguments_are_refused_before_anything_runs() {
         (&["--snapshot-dir", out, "--max-read-bytes", "many", "touch", "ran"], 125, "many"),
         (&["--snapshot-dir", out, "--timeout", "soon", "touch", "ran"], 125, "soon"),
         (&["--snapshot-dir", out], 125, "COMMAND"),
-        (&["touch", "ran"], 125, "--snapshot-dir"),
+        (
+            &["touch", "ran"],
+            125,
+            "agent-snapshot run touch ..., or agent-snapshot --snapshot-dir DIR touch ...",
+        ),
+        (&["undoo"], 2, "did you mean undo?"),
+        (&["help"], 2, "did you mean --help?"),
+        (&["undo", "--dry-rnu"], 2, "'--dry-run'"),
+        (&["--snapshot-dri", out, "touch", "ran"], 125, "'--snapshot-dir'"),
+        (&["run", "--quite", "touch", "ran"], 125, "'--quiet'"),
     ];
     for (arguments, expected, named) in cases {
         let output = place.command().args(arguments).output().unwrap();

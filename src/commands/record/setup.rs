@@ -166,7 +166,7 @@ fn c_string(text: &OsStr) -> Result<CString, SetupError> {
 }
 
 /// Finds the program as a shell does: a name without a slash is searched in PATH.
-fn find_program(name: &OsString) -> Result<PathBuf, SetupError> {
+pub fn find_program(name: &OsString) -> Result<PathBuf, SetupError> {
     let shown = printable(name.as_bytes());
     let not_found =
         || SetupError { exit: Exit::NotFound, message: format!("execute {shown}: there is no such command") };
