@@ -263,7 +263,6 @@ pub enum Verb {
         shell: clap_complete::Shell,
     },
     /// Write the man pages, agent-snapshot.1 and one for each verb, into a directory
-    #[command(hide = true)]
     Man {
         /// The directory
         dir: PathBuf,

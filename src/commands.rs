@@ -15,6 +15,7 @@ pub mod init;
 mod json;
 mod level;
 pub mod log;
+pub mod man;
 mod open;
 pub mod out;
 pub mod paths;
@@ -29,8 +30,8 @@ pub mod show;
 #[cfg(test)]
 mod testing;
 pub mod undo;
-pub mod verify;
 mod usage;
+pub mod verify;
 
 use crate::cli::{Cli, Verb};
 use exit::{Exit, VerbResult};
@@ -83,8 +84,8 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),
-        Verb::Completions { shell } => completions::completions(shell, console),
-        Verb::Man { dir } => completions::man(&dir),
+        Verb::Completions { shell } => completions::run(shell, console),
+        Verb::Man { dir } => man::run(&dir),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Init(args) => init::run(&args, console),

@@ -8,6 +8,7 @@ mod init;
 mod keep;
 mod library;
 mod observer;
+mod package;
 mod races;
 mod readme;
 mod record;

@@ -288,7 +288,8 @@ fn every_command_line_in_the_documents_is_accepted() {
 fn every_file_that_the_documents_name_is_there() {
     let link = Regex::new(r"\]\(([^)#:]+)(#[^)]*)?\)").unwrap();
     let path =
-        Regex::new(r"`((?:src|tests|test_programs|testdata|benches|fuzz|docs|\.ci)/[\w./]*)`").unwrap();
+        Regex::new(r"`((?:src|tests|test_programs|testdata|benches|fuzz|docs|packaging|\.ci)/[\w./]*)`")
+            .unwrap();
     let mut named = 0;
     for name in documents() {
         let text = document(&name);
