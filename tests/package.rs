@@ -15,26 +15,28 @@ man agent-snapshot-restore | grep -o 'Put back the state after the command' | he
 
 . /usr/share/bash-completion/completions/agent-snapshot
 COMP_WORDS=(agent-snapshot ver) COMP_CWORD=1
-_agent-snapshot agent-snapshot ver agent-snapshot
+_agent__snapshot agent-snapshot ver agent-snapshot
 echo "${COMPREPLY[@]}"
 head -n 1 /usr/share/zsh/vendor-completions/_agent-snapshot
 grep -c __fish_agent_snapshot_needs_command /usr/share/fish/vendor_completions.d/agent-snapshot.fish >/dev/null
 grep -m 1 ^Copyright /usr/share/doc/agent-snapshot/copyright
 
-export HOME=/root AGENT_SNAPSHOT_LIBRARY=/library
-mkdir /work
-cd /work
+base="$(mktemp -d)"
+export HOME="$base" AGENT_SNAPSHOT_LIBRARY="$base/library"
+mkdir "$base/work"
+cd "$base/work"
 echo first > file
-agent-snapshot --snapshot-dir /snap sh -c 'echo second > file'
-agent-snapshot diff /snap | grep '^[-+][a-z]'
-agent-snapshot restore --before /snap >/dev/null 2>&1
+agent-snapshot --snapshot-dir ../snap sh -c 'echo second > file'
+agent-snapshot diff ../snap | grep '^[-+][a-z]'
+agent-snapshot restore --before ../snap >/dev/null 2>&1
 cat file
 agent-snapshot-bash -c 'rm file'
 agent-snapshot undo >/dev/null 2>&1
 cat file
 
+files="$(dpkg --listfiles agent-snapshot)"
 dpkg --remove agent-snapshot >&2
-find / -xdev -name '*agent-snapshot*' -newer /package.deb -not -path '/var/*' -not -path '/work*'
+for file in $files; do [ -d "$file" ] || ls "$file" 2>/dev/null || true; done
 "#;
 
 const SEEN: &str = "\

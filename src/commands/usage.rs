@@ -48,9 +48,7 @@ fn unknown_word(words: &[OsString], is_program: impl Fn(&OsString) -> bool) -> O
     }
     let message = match similar(first) {
         Some(similar) => format!("there is no verb {word}; did you mean {similar}?"),
-        None => {
-            format!("there is neither a verb nor a program {word}; agent-snapshot --help lists the verbs")
-        }
+        None => format!("there is no verb or program {word}; see agent-snapshot --help"),
     };
     Some((message, Exit::Usage))
 }
@@ -100,10 +98,7 @@ mod tests {
         let (message, exit) = meant(&["zzz x"]).unwrap();
         assert_eq!(
             (message.as_str(), exit),
-            (
-                "there is neither a verb nor a program 'zzz x'; agent-snapshot --help lists the verbs",
-                Exit::Usage
-            )
+            ("there is no verb or program 'zzz x'; see agent-snapshot --help", Exit::Usage)
         );
     }
 
