@@ -11,7 +11,7 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
 use super::open::open;
 use super::out::{Console, OutputError};
-use super::past::{Past, past};
+use super::past::{Extent, Past, past};
 use super::paths::{self, quoted};
 use crate::cli::Cat;
 use crate::snapshot::blobs::Side;
@@ -45,8 +45,7 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
 /// Writes what was at a path at `time`.
 fn at(args: &Cat, time: Timestamp, console: &mut Console) -> VerbResult {
     let arg = args.snap.clone().into_os_string();
-    // Of a directory there are no bytes, and nothing beneath it is needed.
-    let Past { snapshot, roots, unknown } = past(&[arg], time, &args.access, |_| false, console)?;
+    let Past { snapshot, roots, unknown } = past(&[arg], time, &args.access, &Extent::Itself, console)?;
     let path = roots.first().map_or(&b""[..], Vec::as_slice);
     if let Some((_, why)) = unknown.first() {
         console.say(format_args!("cat {}: {why}", quoted(path)));

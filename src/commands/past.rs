@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::open::{open_all, scope};
 use super::out::Console;
-use super::paths::{live, quoted};
+use super::paths::{Exclusions, live, quoted};
 use crate::cli::SessionAccess;
 use crate::git::below;
 use crate::library::scope::Scope;
@@ -29,12 +29,23 @@ pub struct Past {
     pub unknown: Vec<(Vec<u8>, String)>,
 }
 
-/// Finds what was at `args`, and at what was beneath them, at a time. What is not certain is said.
+/// What is asked for of paths.
+pub enum Extent<'a> {
+    /// What they were themselves.
+    Itself,
+    /// Also what was beneath them, but for these.
+    AllBelow(&'a Exclusions),
+}
+
+/// How many of those that started after a time are opened: the first one has found what was there, unless clocks differ.
+const AFTER: usize = 4;
+
+/// Finds what was at `args` at a time. What is not certain is said.
 pub fn past(
     args: &[OsString],
     time: Timestamp,
     access: &SessionAccess,
-    is_wanted: impl Fn(&[u8]) -> bool,
+    extent: &Extent,
     console: &mut Console,
 ) -> anyhow::Result<Past> {
     let roots = args.iter().map(|arg| live(arg)).collect::<Result<Vec<_>, _>>()?;
@@ -51,26 +62,42 @@ pub fn past(
             (!candidates.is_empty()).then(|| candidates.swap_remove(known.unwrap_or(candidates.len() - 1)))
         })
         .collect();
-    let is_wanted = |path: &[u8]| is_wanted(path) && roots.iter().any(|root| below(path, root).is_some());
+    let is_wanted = |path: &[u8]| match extent {
+        Extent::Itself => false,
+        Extent::AllBelow(exclusions) => {
+            !exclusions.contain(path) && roots.iter().any(|root| below(path, root).is_some())
+        }
+    };
     let mut bundles = Bundles { library: &library, access, numbers: BTreeSet::new(), parts: Vec::new() };
     let is_since = |number: &usize| sources.get(*number).finished.is_none_or(|finished| finished >= time);
-    let since = roots.iter().flat_map(|root| sources.that_changed(root).filter(is_since));
-    bundles.open(since.collect(), &sources, console)?;
+    let since: BTreeSet<usize> = match extent {
+        Extent::Itself => {
+            let itself = |root| sources.that_changed_itself(root).filter(is_since);
+            let has_started = |number: &usize| sources.get(*number).started <= time;
+            let during = roots.iter().flat_map(|root| itself(root).filter(has_started));
+            let after =
+                roots.iter().flat_map(|root| itself(root).filter(|one| !has_started(one)).take(AFTER));
+            during.chain(after).collect()
+        }
+        Extent::AllBelow(_) => {
+            roots.iter().flat_map(|root| sources.that_changed(root).filter(is_since)).collect()
+        }
+    };
+    bundles.open(since, &sources, console)?;
     let mut wanted = paths(&bundles.parts, is_wanted);
     wanted.extend(roots.iter().cloned());
     // What was there before that.
-    let last_before = |path: &Vec<u8>| sources.that_changed(path).rfind(|number| !is_since(number));
+    let last_before = |path: &Vec<u8>| sources.that_changed_itself(path).rfind(|number| !is_since(number));
     bundles.open(wanted.iter().filter_map(last_before).collect(), &sources, console)?;
     let mut found = versions(&bundles.parts, &wanted, time)?;
-    if found.iter().any(|version| !version.has_content) {
-        // An earlier one may have bytes that later ones had no need to keep, under another name of the file, too.
-        let lacking: BTreeSet<Vec<u8>> = found
-            .iter()
-            .filter(|version| !version.has_content)
-            .map(|version| version.record.path.clone())
-            .collect();
-        let of =
-            |paths: &BTreeSet<Vec<u8>>| paths.iter().flat_map(|path| sources.that_changed(path)).collect();
+    let is_lacking = |version: &&Version| !version.has_content || version.doubt.is_some();
+    if found.iter().any(|version| is_lacking(&version)) {
+        // An earlier one may have bytes that later ones had no need to keep; another name of the file was written to.
+        let lacking: BTreeSet<Vec<u8>> =
+            found.iter().filter(is_lacking).map(|version| version.record.path.clone()).collect();
+        let of = |paths: &BTreeSet<Vec<u8>>| {
+            paths.iter().flat_map(|path| sources.that_changed_itself(path)).collect()
+        };
         bundles.open(of(&lacking), &sources, console)?;
         bundles.open(of(&other_names(&bundles.parts, &lacking)), &sources, console)?;
         found = versions(&bundles.parts, &wanted, time)?;

@@ -18,7 +18,7 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
-use super::past::{Past, past};
+use super::past::{Extent, Past, past};
 use super::paths::{Exclusions, Selection, number_of_paths, shell_line, shell_word};
 use super::{json, progress};
 use crate::cli::{Restore, RestoreExtent};
@@ -105,8 +105,8 @@ fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
     let words: Vec<OsString> =
         std::iter::once(args.snap.clone().into_os_string()).chain(args.paths.iter().cloned()).collect();
     let exclusions = Exclusions::new(&args.extent.exclude)?;
-    let is_wanted = |path: &[u8]| !exclusions.contain(path);
-    let Past { snapshot, roots, unknown } = past(&words, time, &args.access, is_wanted, console)?;
+    let extent = Extent::AllBelow(&exclusions);
+    let Past { snapshot, roots, unknown } = past(&words, time, &args.access, &extent, console)?;
     let Some(snapshot) = snapshot.filter(|_| unknown.is_empty() || args.extent.skip_conflicts) else {
         let why = |(path, why): &(Vec<u8>, String)| format!("{}: {why}", printable(path));
         let mut reasons: Vec<String> = unknown.iter().map(why).collect();

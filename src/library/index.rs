@@ -11,7 +11,7 @@
 //!
 //! with little-endian numbers. The key is the identifier of a recording, or the name of a rescue with the modification
 //! time of its manifest, since a name may be used again. Of a key that is there twice the last entry counts. A hash is
-//! the first 8 bytes of the SHA-256 of a path; beside each changed path there are all directories above it.
+//! the first 8 bytes of the SHA-256 of a changed path, or of the path of a directory above one with a slash behind it.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -45,6 +45,11 @@ fn hash(path: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte))
 }
 
+/// The hash of a directory with something changed beneath it.
+fn hash_above(path: &[u8]) -> u64 {
+    hash(&[path, b"/"].concat())
+}
+
 /// The hashes of the paths that one bundle has changed, as its records are seen one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathHashes {
@@ -65,10 +70,10 @@ impl PathHashes {
         self.hashes.push(hash(&record.path));
         let mut path = record.path.as_slice();
         while let Some(above) = parent_of(path) {
-            if !self.last.is_empty() && below(&self.last, above).is_some() {
+            if !self.last.is_empty() && self.last != above && below(&self.last, above).is_some() {
                 break;
             }
-            self.hashes.push(hash(above));
+            self.hashes.push(hash_above(above));
             path = above;
         }
         self.last.clone_from(&record.path);
@@ -79,10 +84,6 @@ impl PathHashes {
         let mut hashes = PathHashes::default();
         snapshot.files().iter().for_each(|record| hashes.add(record, PathEffect::of(record)));
         hashes
-    }
-
-    fn contains(&self, path: u64) -> bool {
-        self.hashes.contains(&path)
     }
 
     fn entry(&self, key: &str) -> Vec<u8> {
@@ -151,12 +152,13 @@ impl PathIndex {
         self.entries.contains_key(key)
     }
 
-    /// Whether the bundle has changed the path or something below it; none if the index does not know the bundle. A yes
-    /// has to be confirmed by its records.
+    /// Whether the bundle has changed what is looked for; none if the index does not know the bundle. A yes has to be
+    /// confirmed by its records.
     pub fn may_have_changed(&self, key: &str, path: IndexedPath) -> Option<bool> {
         let hashes = self.bytes.get(self.entries.get(key)?.clone())?;
         let (hashes, _) = hashes.as_chunks::<8>();
-        Some(hashes.binary_search_by_key(&path.0, |hash| u64::from_le_bytes(*hash)).is_ok())
+        let has = |one: &u64| hashes.binary_search_by_key(one, |hash| u64::from_le_bytes(*hash)).is_ok();
+        Some(path.0.iter().flatten().any(has))
     }
 
     /// Adds what it did not know; if it is damaged, it is written anew.
@@ -176,19 +178,24 @@ impl PathIndex {
     }
 }
 
-/// A path that is looked for.
+/// What is looked for.
 #[derive(Debug, Clone, Copy)]
-pub struct IndexedPath(u64);
+pub struct IndexedPath([Option<u64>; 2]);
 
 impl IndexedPath {
-    /// The path in the terms of the index.
-    pub fn new(path: &[u8]) -> IndexedPath {
-        IndexedPath(hash(path))
+    /// Changes of the path itself.
+    pub fn itself(path: &[u8]) -> IndexedPath {
+        IndexedPath([Some(hash(path)), None])
+    }
+
+    /// Changes of the path, or of something below it.
+    pub fn with_all_below(path: &[u8]) -> IndexedPath {
+        IndexedPath([Some(hash(path)), Some(hash_above(path))])
     }
 
     /// Whether it is among those of a bundle that was opened.
     pub fn is_in(self, hashes: &PathHashes) -> bool {
-        hashes.contains(self.0)
+        self.0.iter().flatten().any(|hash| hashes.hashes.contains(hash))
     }
 }
 
@@ -263,7 +270,7 @@ mod tests {
     }
 
     fn knows(index: &PathIndex, key: &str, path: &str) -> Option<bool> {
-        index.may_have_changed(key, IndexedPath::new(path.as_bytes()))
+        index.may_have_changed(key, IndexedPath::with_all_below(path.as_bytes()))
     }
 
     #[test]
@@ -284,6 +291,11 @@ mod tests {
             assert_eq!(knows(&index, "bbbbbbbb", path), Some(false), "{path}");
         }
         assert_eq!(knows(&index, "aaaaaaaa", "/a/c"), Some(false));
+        let itself = |path: &[u8]| index.may_have_changed("aaaaaaaa", IndexedPath::itself(path));
+        assert_eq!(
+            [itself(b"/a/b"), itself(b"/a/b-c"), itself(b"/a")],
+            [Some(true), Some(false), Some(false)]
+        );
         // The last snapshot of a recording replaces the first one.
         append(library.path(), "aaaaaaaa", &hashes(&["/y"])).unwrap();
         assert_eq!(knows(&read(), "aaaaaaaa", "/x"), Some(false));

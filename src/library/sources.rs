@@ -99,7 +99,15 @@ impl Sources {
 
     /// The numbers of those that have changed a path or something below it, the oldest first, as far as hashes tell.
     pub fn that_changed(&self, path: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
-        let path = IndexedPath::new(path);
+        self.find(IndexedPath::with_all_below(path))
+    }
+
+    /// The numbers of those that have changed the path itself.
+    pub fn that_changed_itself(&self, path: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
+        self.find(IndexedPath::itself(path))
+    }
+
+    fn find(&self, path: IndexedPath) -> impl DoubleEndedIterator<Item = usize> {
         (0..self.all.len()).filter(move |number| match self.opened.get(number) {
             Some(paths) => path.is_in(paths),
             None => self.index.may_have_changed(&self.all[*number].key, path).unwrap_or_default(),

@@ -183,9 +183,58 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
         let mut observations = [recorded, vec![now]].concat();
         // Stable: a rescue's two have the same time.
         observations.sort_by_key(|one| one.at);
+        add_other_names(&mut observations, &linked, path);
         Ok(version(parts, &observations, &linked, &live, time))
     };
     observed.into_iter().map(version).collect()
+}
+
+/// Adds what was observed of the file under other names: a write through one of them is recorded under that one alone.
+fn add_other_names<'s>(
+    observations: &mut Vec<Observation<'s>>,
+    linked: &HashMap<LinkedFile, Vec<Observation<'s>>>,
+    path: &[u8],
+) {
+    let mut added = Vec::new();
+    for (number, one) in observations.iter().enumerate() {
+        // What it was when it was found, it had become since the observation before.
+        if one.part.is_some() && one.side == Side::After {
+            continue;
+        }
+        let oldest = number.checked_sub(1).map_or(Timestamp::MIN, |before| observations[before].at);
+        let (mut file, mut newest) = (one.file().and_then(LinkedFile::of), one.at);
+        while let Some(found) = file {
+            let writes = |other: &Option<(Observation<'s>, Observation<'s>)>| {
+                other
+                    .is_some_and(|(found, left)| found.at >= oldest && left.at <= newest && found.at < newest)
+            };
+            let others = linked.get(&found).into_iter().flatten().filter(|other| other.record.path != path);
+            let Some((found, left)) =
+                others.map(|other| before_write(other, linked)).filter(writes).flatten().next()
+            else {
+                break;
+            };
+            (file, newest) = (found.file().and_then(LinkedFile::of), found.at);
+            added.extend([left, found]);
+        }
+    }
+    added.reverse();
+    observations.extend(added);
+    observations.sort_by_key(|one| one.at);
+}
+
+/// The two observations of a record, if it is of a file that was written in place and `left` is the second one.
+fn before_write<'s>(
+    left: &Observation<'s>,
+    linked: &HashMap<LinkedFile, Vec<Observation<'s>>>,
+) -> Option<(Observation<'s>, Observation<'s>)> {
+    let before = left.record.before.present().filter(|_| left.side == Side::After && left.part.is_some())?;
+    let inode = |at: &Present| (at.dev, at.ino);
+    let is_same = left.file().is_some_and(|after| inode(after) == inode(before));
+    let candidates = LinkedFile::of(before).filter(|_| is_same).and_then(|file| linked.get(&file))?;
+    let is_one = |one: &&Observation| one.part == left.part && std::ptr::eq(one.record, left.record);
+    let found = candidates.iter().filter(is_one).find(|one| one.side == Side::Before)?;
+    Some((*found, *left))
 }
 
 /// The snapshot that has these versions as its after-states, and what is there now as its before-states.
