@@ -16,6 +16,7 @@ pub mod fsck;
 pub mod history;
 pub mod init;
 mod json;
+mod later;
 mod level;
 pub mod log;
 pub mod man;

@@ -15,6 +15,7 @@ use serde::{Serialize, Serializer};
 
 use super::branch::{BranchRequest, ReasonsJson, build};
 use super::exit::{Exit, UsageError, VerbResult};
+use super::later::name_later;
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
@@ -23,9 +24,11 @@ use super::paths::{Exclusions, Selection, number_of_paths, shell_line, shell_wor
 use super::{json, progress};
 use crate::cli::{Restore, RestoreExtent};
 use crate::git::below;
+use crate::library::{Entry, Library};
 use crate::observe::policy::ignore::SCRATCH;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
+use crate::restore::plan::LeftReason;
 use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
@@ -94,8 +97,29 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let outcome = put_back(&snapshot, &request, &form, console)?;
     if !args.json {
         report_where_the_content_is(&snapshot, &outcome, console);
+        name_what_came_later(&snapshot, &outcome, console)?;
     }
     Ok(exit(&outcome))
+}
+
+/// Names the later recordings that are in the way, where the snapshot is a recording of the library.
+fn name_what_came_later(
+    snapshot: &Snapshot,
+    outcome: &RestoreOutcome,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    let is_conflict = |(_, why): &(Vec<u8>, LeftReason)| matches!(why, LeftReason::Conflict(_));
+    if outcome.conflicts.is_empty() && !outcome.left.iter().any(is_conflict) {
+        return Ok(());
+    }
+    let Some(library) = Library::find()? else { return Ok(()) };
+    let entries = library.entries()?;
+    let is_this = |entry: &&Entry| library.directory_of(&entry.id) == snapshot.path();
+    if let Some(this) = entries.iter().find(is_this) {
+        let later = entries.iter().filter(|entry| entry.time > this.time);
+        name_later(snapshot, later, &library, console);
+    }
+    Ok(())
 }
 
 /// Puts back paths as they were at `time`.

@@ -4,11 +4,10 @@
 //! says what is undone; `snapshot::net`, which makes one of several.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
 use super::exit::{Exit, VerbResult};
+use super::later::{ChangedPaths, name_later};
 use super::log::{before_now, command_line, started};
 use super::open::{find_whole_recording, open_net, scope};
 use super::out::Console;
@@ -24,10 +23,9 @@ use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
 use crate::restore::rescue;
 use crate::restore::targets::{Choice, GitStateChoice};
+use crate::snapshot::Snapshot;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::change::PathEffect;
 use crate::snapshot::net::{ChainBreak, Net};
-use crate::snapshot::{FileRecord, Snapshot, State};
 
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
@@ -222,7 +220,8 @@ impl Recordings {
             let is_later = |entry: &&Entry| {
                 !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > newest
             };
-            let named = self.name_later(&snapshot, is_later, console);
+            let later = self.entries.iter().filter(is_later);
+            let named = name_later(&snapshot, later, &self.library, console);
             if named {
                 let ids = ids.join(" ");
                 console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
@@ -252,29 +251,9 @@ impl Recordings {
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
         if !outcome.is_whole() {
             let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
-            self.name_later(&snapshot, is_later, console);
+            name_later(&snapshot, self.entries.iter().filter(is_later), &self.library, console);
         }
         Ok(exit(&outcome))
-    }
-
-    /// Names the recordings, of those that may be, which changed something that `snapshot` tells of.
-    fn name_later(
-        &self,
-        snapshot: &Snapshot,
-        may_be: impl Fn(&&Entry) -> bool,
-        console: &mut Console,
-    ) -> bool {
-        let mut changed = ChangedPaths::default();
-        changed.add(snapshot);
-        let later = self.entries.iter().filter(may_be);
-        let later: Vec<_> = later.filter(|entry| changed.are_touched_by(entry, &self.library)).collect();
-        for other in later.iter().take(NAMED) {
-            console.say(format_args!("changed since by {}: {}", other.id, command_line(other)));
-        }
-        if later.len() > NAMED {
-            console.say(format_args!("and by {} more", later.len() - NAMED));
-        }
-        !later.is_empty()
     }
 
     /// Who has changed a path between two recordings.
@@ -293,46 +272,6 @@ impl Recordings {
         };
         format!("between {} and {} it was changed by {who}", older.id, newer.id)
     }
-}
-
-/// Paths that recordings changed.
-#[derive(Default)]
-struct ChangedPaths {
-    paths: HashSet<Vec<u8>>,
-    /// Directories that undoing removes, with all that is in them.
-    made_directories: HashSet<Vec<u8>>,
-}
-
-impl ChangedPaths {
-    fn add(&mut self, snapshot: &Snapshot) {
-        for record in snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone()) {
-            if is_made_directory(record) {
-                self.made_directories.insert(record.path.clone());
-            }
-            self.paths.insert(record.path.clone());
-        }
-    }
-
-    /// Whether a recording changed one of them.
-    fn are_touched_by(&self, entry: &Entry, library: &Library) -> bool {
-        let is_one = |path: &[u8]| {
-            self.paths.contains(path)
-                || !self.made_directories.is_empty()
-                    && Path::new(OsStr::from_bytes(path))
-                        .ancestors()
-                        .any(|above| self.made_directories.contains(above.as_os_str().as_bytes()))
-        };
-        entry.changes.any()
-            && self.paths.iter().any(|path| entry.may_change(path))
-            && changes_any(&library.directory_of(&entry.id), is_one)
-    }
-}
-
-fn is_made_directory(record: &FileRecord) -> bool {
-    let is_directory = |state: &State| {
-        state.present().is_some_and(|at| at.file_type == crate::snapshot::FileType::Directory)
-    };
-    is_directory(&record.after) && !is_directory(&record.before)
 }
 
 /// The request in its canonical form: one snapshot as a whole is the same to `restore`.

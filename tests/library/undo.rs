@@ -285,6 +285,22 @@ fn undo_of_several_that_was_killed_is_completed_by_the_same_one() {
 }
 
 #[test]
+fn restore_names_the_later_recording_that_is_in_the_way() {
+    let place = Place::new();
+    run(&place, &[], "echo 1 > f");
+    run(&place, &[], "echo 2 > other");
+    run(&place, &[], "echo 2 > f");
+    let recordings = log(&place, &[]);
+    let [later, _, first] = [0, 1, 2].map(|at| recordings[at]["id"].as_str().unwrap());
+    let refused = verb(&place, &["restore", "--before", first]).expect(1);
+    let named: Vec<_> = refused.stderr.lines().filter(|line| line.contains("changed since by")).collect();
+    assert_eq!(named, [format!("agent-snapshot: changed since by {later}: sh -c 'echo 2 > f'")]);
+    verb(&place, &["restore", "--before", later]).expect(0);
+    let restored = verb(&place, &["restore", "--before", first]).expect(0);
+    assert!(!restored.stderr.contains("changed since"), "{restored:?}");
+}
+
+#[test]
 fn what_one_command_left_unread_is_known_by_the_next() {
     let place = Place::new();
     place.write("f", "1111");

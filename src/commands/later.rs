@@ -1,0 +1,74 @@
+//! The later recordings that changed what is to be put back: what is in the way, and what else could be undone.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use super::log::command_line;
+use super::out::Console;
+use crate::library::scope::changes_any;
+use crate::library::{Entry, Library};
+use crate::snapshot::change::PathEffect;
+use crate::snapshot::{FileRecord, FileType, Snapshot, State};
+
+/// How many recordings are named before the rest is only counted.
+const NAMED: usize = 5;
+
+/// Names those of `entries` that changed something which `snapshot` tells of, and says whether there is one.
+pub fn name_later<'e>(
+    snapshot: &Snapshot,
+    entries: impl Iterator<Item = &'e Entry>,
+    library: &Library,
+    console: &mut Console,
+) -> bool {
+    let mut changed = ChangedPaths::default();
+    changed.add(snapshot);
+    let later: Vec<_> = entries.filter(|entry| changed.are_touched_by(entry, library)).collect();
+    for other in later.iter().take(NAMED) {
+        console.say(format_args!("changed since by {}: {}", other.id, command_line(other)));
+    }
+    if later.len() > NAMED {
+        console.say(format_args!("and by {} more", later.len() - NAMED));
+    }
+    !later.is_empty()
+}
+
+/// Paths that recordings changed.
+#[derive(Default)]
+pub struct ChangedPaths {
+    paths: HashSet<Vec<u8>>,
+    /// Directories that undoing removes, with all that is in them.
+    made_directories: HashSet<Vec<u8>>,
+}
+
+impl ChangedPaths {
+    /// Adds what a recording changed, as far as an undo changes it.
+    pub fn add(&mut self, snapshot: &Snapshot) {
+        for record in snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone()) {
+            if is_made_directory(record) {
+                self.made_directories.insert(record.path.clone());
+            }
+            self.paths.insert(record.path.clone());
+        }
+    }
+
+    /// Whether a recording changed one of them.
+    pub fn are_touched_by(&self, entry: &Entry, library: &Library) -> bool {
+        let is_one = |path: &[u8]| {
+            self.paths.contains(path)
+                || !self.made_directories.is_empty()
+                    && Path::new(OsStr::from_bytes(path))
+                        .ancestors()
+                        .any(|above| self.made_directories.contains(above.as_os_str().as_bytes()))
+        };
+        entry.changes.any()
+            && self.paths.iter().any(|path| entry.may_change(path))
+            && changes_any(&library.directory_of(&entry.id), is_one)
+    }
+}
+
+fn is_made_directory(record: &FileRecord) -> bool {
+    let is_directory = |state: &State| state.present().is_some_and(|at| at.file_type == FileType::Directory);
+    is_directory(&record.after) && !is_directory(&record.before)
+}
