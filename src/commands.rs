@@ -11,6 +11,7 @@ mod config;
 pub mod diff;
 pub mod doctor;
 pub mod exit;
+pub mod hook;
 pub mod init;
 mod json;
 mod level;
@@ -103,6 +104,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Init(args) => init::run(&args, console),
+        Verb::Hook(args) => hook::run(&args, console),
         Verb::Doctor(args) => doctor::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),
         Verb::Restore(args) => restore::run(&args, console),
