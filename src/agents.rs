@@ -1,18 +1,25 @@
-//! The agents whose commands can be recorded: where each one's setting of a shell is, and how it starts that shell.
+//! The agents and tools whose commands can be recorded: what each of them needs for that, and how it runs a command.
 //!
-//! Prints nothing. All that is particular to an agent is in its row of [`AGENTS`].
+//! Prints nothing. All that is particular to an agent is in its row of [`AGENTS`], and, if its commands are rewritten by
+//! a hook, in `hook.rs`.
 //!
 //! - [`slot`], with `json.rs` and `yaml.rs`: one setting in a text of which all else is kept.
 //! - `file.rs`: settings files, replaced whole or not at all.
-//! - [`setup`]: sets an agent's shell and takes that back, byte for byte by means of `receipt.rs`.
-//! - [`effective`]: which of several places the agent takes its shell from.
+//! - [`setup`]: changes an agent's settings and takes that back, byte for byte by means of `receipt.rs`.
+//! - [`effective`]: which of several places the agent takes its shell or hook from.
+//! - [`hook`]: what an agent asks a hook, and how that answers.
+//! - [`recipe`]: what has to be written by hand, for agents and tools without settings of their own.
+//! - [`skill`]: what an agent is told about its own recordings.
 
 pub mod effective;
 pub mod error;
 mod file;
+pub mod hook;
 mod json;
 mod receipt;
+pub mod recipe;
 pub mod setup;
+pub mod skill;
 pub mod slot;
 mod yaml;
 
@@ -24,8 +31,12 @@ use serde::de::IgnoredAny;
 
 use self::error::Defect;
 pub use self::error::Error;
-use self::slot::Slot;
+use self::hook::Protocol;
+use self::slot::{HookSlot, Slot};
 use crate::git;
+
+/// The name of this program.
+pub const PROGRAM: &str = "agent-snapshot";
 
 /// The name of the shell that records, beside this program.
 pub const SHELL: &str = "agent-snapshot-bash";
@@ -37,23 +48,38 @@ pub struct Agent {
     pub name: &'static str,
     /// What its makers call it.
     pub title: &'static str,
-    /// Which setting names its shell.
-    pub slot: Slot,
+    /// What it needs.
+    pub means: Means,
     /// Whether it ignores a settings file with comments or trailing commas.
     is_strict: bool,
     /// What doctor and init say besides.
     pub remark: Option<&'static str>,
     /// The settings file of the user.
     user_settings: fn(&Surroundings) -> Option<PathBuf>,
-    /// The settings file of the user in one project, below the current directory, if there is such a file.
-    project_settings: Option<&'static str>,
-    /// Where it looks for its shell, the place that counts most first.
+    /// The settings file for one project, if there is such a file.
+    project_settings: fn(&Surroundings) -> Option<PathBuf>,
+    /// Whether a project's settings file is usually committed, and so everybody's.
+    is_project_shared: bool,
+    /// Where it looks for its shell or hook, the place that counts most first.
     sources: fn(&Surroundings) -> Vec<ShellSource>,
     /// The arguments that it gives its shell to run a command, with a directory for files of its own.
     arguments: fn(&str, &Path) -> Vec<OsString>,
 }
 
-/// A place where an agent looks for its shell.
+/// What an agent needs for its commands to be recorded.
+#[derive(Debug, Clone, Copy)]
+pub enum Means {
+    /// A setting that names its shell.
+    Shell(Slot),
+    /// A hook that rewrites each command.
+    Hook(&'static HookSlot, &'static Protocol),
+    /// A variable in its environment that names its shell.
+    Variable,
+    /// To be recorded as a whole.
+    Whole,
+}
+
+/// A place where an agent looks for its shell or hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShellSource {
     /// A settings file, which need not exist.
@@ -65,15 +91,16 @@ pub enum ShellSource {
 }
 
 /// The agents, in the order of the documentation.
-pub static AGENTS: [Agent; 3] = [
+pub static AGENTS: [Agent; 8] = [
     Agent {
         name: "claude-code",
         title: "Claude Code",
-        slot: Slot::Json(&["env", "CLAUDE_CODE_SHELL"]),
+        means: Means::Shell(Slot::Json(&["env", "CLAUDE_CODE_SHELL"])),
         is_strict: true,
         remark: None,
         user_settings: |here| Some(claude_directory(here)?.join("settings.json")),
-        project_settings: Some(".claude/settings.local.json"),
+        project_settings: |here| Some(here.directory.join(".claude/settings.local.json")),
+        is_project_shared: false,
         sources: |here| {
             let project = ["settings.local.json", "settings.json"];
             // Only where it is started, though that may be below the root of the working tree.
@@ -83,11 +110,12 @@ pub static AGENTS: [Agent; 3] = [
             places.chain([ShellSource::Path("CLAUDE_CODE_SHELL"), ShellSource::Path("SHELL")]).collect()
         },
         arguments: |command, scratch| {
-            let [snapshot, cwd] = ["shell-snapshot.sh", "cwd"].map(|name| quoted(&scratch.join(name)));
+            let [snapshot, cwd] =
+                ["shell-snapshot.sh", "cwd"].map(|name| quoted(&scratch.join(name).display().to_string()));
             let script = format!(
                 "source {snapshot} 2>/dev/null || true && shopt -u extglob 2>/dev/null || true \
                  && eval {} < /dev/null && pwd -P >| {cwd}",
-                quoted(Path::new(command))
+                quoted(command)
             );
             ["-c", "-l", &script].map(OsString::from).to_vec()
         },
@@ -95,7 +123,7 @@ pub static AGENTS: [Agent; 3] = [
     Agent {
         name: "opencode",
         title: "opencode",
-        slot: Slot::Json(&["shell"]),
+        means: Means::Shell(Slot::Json(&["shell"])),
         is_strict: false,
         remark: None,
         user_settings: |here| {
@@ -103,7 +131,8 @@ pub static AGENTS: [Agent; 3] = [
             let commented = above.join("opencode.jsonc");
             Some(if commented.exists() { commented } else { above.join("opencode.json") })
         },
-        project_settings: None,
+        project_settings: |_| None,
+        is_project_shared: false,
         sources: |here| {
             let names = ["opencode.jsonc", "opencode.json"];
             let both = |above: PathBuf| names.map(|name| ShellSource::File(above.join(name)));
@@ -127,14 +156,15 @@ pub static AGENTS: [Agent; 3] = [
     Agent {
         name: "aider",
         title: "aider",
-        slot: Slot::YamlAssignment { list: "set-env", name: "SHELL" },
+        means: Means::Shell(Slot::YamlAssignment { list: "set-env", name: "SHELL" }),
         is_strict: false,
         remark: Some(
             "without a terminal, and for its linters, aider takes /bin/sh whatever is set: record it as a whole then \
              (agent-snapshot run -- aider ...)",
         ),
         user_settings: |here| Some(here.home.as_ref()?.join(AIDER_SETTINGS)),
-        project_settings: None,
+        project_settings: |_| None,
+        is_project_shared: false,
         sources: |here| {
             let places = [Some(&here.directory), Some(&here.project), here.home.as_ref()];
             let mut files: Vec<_> = places
@@ -148,11 +178,88 @@ pub static AGENTS: [Agent; 3] = [
         },
         arguments: |command, _| ["-i", "-c", command].map(OsString::from).to_vec(),
     },
+    Agent {
+        name: "gemini",
+        title: "Gemini CLI",
+        means: Means::Hook(&hook::GEMINI_SLOT, &hook::GEMINI),
+        is_strict: false,
+        remark: None,
+        user_settings: |here| {
+            let home = here.variable("GEMINI_CLI_HOME").map(PathBuf::from);
+            Some(home.or_else(|| here.home.clone())?.join(GEMINI_SETTINGS))
+        },
+        project_settings: |here| Some(here.directory.join(GEMINI_SETTINGS)),
+        is_project_shared: true,
+        // The administrator's count most, then the project's.
+        sources: |here| files_of(here, "gemini", Path::new("/etc/gemini-cli/settings.json")),
+        arguments: |command, _| dash_c(command),
+    },
+    Agent {
+        name: "cursor",
+        title: "Cursor",
+        means: Means::Hook(&hook::CURSOR_SLOT, &hook::CURSOR),
+        is_strict: false,
+        remark: None,
+        user_settings: |here| Some(here.home.as_ref()?.join(CURSOR_HOOKS)),
+        project_settings: |here| Some(here.project.join(CURSOR_HOOKS)),
+        is_project_shared: true,
+        sources: |here| files_of(here, "cursor", Path::new("/etc/cursor/hooks.json")),
+        arguments: |command, _| dash_c(command),
+    },
+    Agent {
+        name: "copilot",
+        title: "Copilot CLI",
+        means: Means::Hook(&hook::COPILOT_SLOT, &hook::COPILOT),
+        is_strict: true,
+        remark: Some(
+            "Copilot CLI compares its rules with the rewritten command, whose program is agent-snapshot-bash: one that \
+             denies rm no longer finds it, and to approve agent-snapshot-bash for a session is to approve every command",
+        ),
+        user_settings: |here| {
+            let home = here.variable("COPILOT_HOME").map(PathBuf::from);
+            let home = home.or_else(|| Some(here.home.as_ref()?.join(".copilot")))?;
+            Some(home.join("hooks/agent-snapshot.json"))
+        },
+        project_settings: |here| Some(here.project.join(".github/hooks/agent-snapshot.json")),
+        is_project_shared: true,
+        sources: |here| {
+            files_of(here, "copilot", Path::new("/etc/github-copilot/policy.d/agent-snapshot.json"))
+        },
+        arguments: |command, _| dash_c(command),
+    },
+    Agent {
+        name: "goose",
+        title: "goose",
+        means: Means::Variable,
+        is_strict: false,
+        remark: None,
+        user_settings: |_| None,
+        project_settings: |_| None,
+        is_project_shared: false,
+        sources: |_| vec![ShellSource::Path("GOOSE_SHELL")],
+        arguments: |command, _| dash_c(command),
+    },
+    Agent {
+        name: "codex",
+        title: "Codex",
+        means: Means::Whole,
+        is_strict: false,
+        remark: None,
+        user_settings: |_| None,
+        project_settings: |_| None,
+        is_project_shared: false,
+        sources: |_| Vec::new(),
+        arguments: |command, _| ["run", "--", "/bin/sh", "-c", command].map(OsString::from).to_vec(),
+    },
 ];
+
+const GEMINI_SETTINGS: &str = ".gemini/settings.json";
+const CURSOR_HOOKS: &str = ".cursor/hooks.json";
 
 const AIDER_SETTINGS: &str = ".aider.conf.yml";
 
-fn claude_directory(here: &Surroundings) -> Option<PathBuf> {
+/// The directory in which Claude Code keeps the user's settings.
+pub fn claude_directory(here: &Surroundings) -> Option<PathBuf> {
     let chosen = here.variable("CLAUDE_CONFIG_DIR").map(|path| here.directory.join(path));
     chosen.or_else(|| Some(here.home.as_ref()?.join(".claude")))
 }
@@ -168,9 +275,20 @@ fn claude_policy() -> Vec<ShellSource> {
     files.into_iter().map(ShellSource::File).collect()
 }
 
-/// A path as one word of a shell.
-fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+/// The files in which an agent looks for hooks: all of them count.
+fn files_of(here: &Surroundings, name: &str, of_machine: &Path) -> Vec<ShellSource> {
+    let agent = Agent::named(name).expect("it is the agent that asks");
+    let files = [Some(of_machine.to_owned()), agent.project_settings(here), agent.user_settings(here)];
+    files.into_iter().flatten().map(ShellSource::File).collect()
+}
+
+fn dash_c(command: &str) -> Vec<OsString> {
+    ["-c", command].map(OsString::from).to_vec()
+}
+
+/// A text as one word of a shell, between quotes in any case.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 impl Agent {
@@ -179,14 +297,28 @@ impl Agent {
         AGENTS.iter().find(|agent| agent.name == name)
     }
 
+    /// The setting that `init` writes; none if there is no such setting.
+    pub fn slot(&self) -> Option<Slot> {
+        match self.means {
+            Means::Shell(slot) => Some(slot),
+            Means::Hook(slot, _) => Some(Slot::Hook(slot)),
+            Means::Variable | Means::Whole => None,
+        }
+    }
+
     /// The settings file of the user; none where there is no home directory.
     pub fn user_settings(&self, here: &Surroundings) -> Option<PathBuf> {
         (self.user_settings)(here)
     }
 
-    /// The settings file of the user in one project; none if the agent has no such file.
+    /// Whether a project's settings file is usually committed, and so everybody's.
+    pub fn is_project_shared(&self) -> bool {
+        self.is_project_shared
+    }
+
+    /// The settings file for one project; none if the agent has no such file.
     pub fn project_settings(&self, here: &Surroundings) -> Option<PathBuf> {
-        self.project_settings.map(|below| here.directory.join(below))
+        (self.project_settings)(here)
     }
 
     /// Why the agent itself ignores settings that can be edited; none if it reads them.
@@ -200,7 +332,7 @@ impl Agent {
         Some(Defect { at: Some((error.line(), error.column())), what })
     }
 
-    /// Where it looks for its shell, the place that counts most first.
+    /// Where it looks for its shell or hook, the place that counts most first.
     pub fn sources(&self, here: &Surroundings) -> Vec<ShellSource> {
         (self.sources)(here)
     }

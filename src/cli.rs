@@ -262,8 +262,10 @@ pub enum Verb {
     Stats(Stats),
     /// Check the library: what is damaged, missing or foreign
     Fsck(Fsck),
-    /// Have an agent run its commands through agent-snapshot-bash, which records each into the library
+    /// Have an agent or tool run its commands through agent-snapshot-bash, which records each into the library
     Init(Init),
+    /// Answer an agent's hook: have the command that it is about to run recorded
+    Hook(Hook),
     /// Check whether the commands of agents are recorded, by recording one
     Doctor(Doctor),
     /// Print the completions of a shell
@@ -676,9 +678,9 @@ pub struct Fsck {
 /// Options of `init`.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// The agent
-    #[arg(value_enum)]
-    pub agent: AgentName,
+    /// The agent or tool
+    #[arg(value_enum, value_name = "AGENT")]
+    pub target: InitTarget,
     /// Print what would be written, and change nothing
     #[arg(long)]
     pub print: bool,
@@ -688,15 +690,29 @@ pub struct Init {
     /// In your settings for all projects, the default
     #[arg(long, conflicts_with = "project")]
     pub user: bool,
-    /// In your settings for the project in the current directory
+    /// In the settings for the project in the current directory
     #[arg(long)]
     pub project: bool,
     /// Replace another shell that is set there
     #[arg(long)]
     pub force: bool,
+    /// Let the hook approve each command, without the agent asking you: Cursor takes a rewritten command only so
+    #[arg(long, conflicts_with = "remove")]
+    pub auto_approve: bool,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `hook`.
+#[derive(Debug, Args)]
+pub struct Hook {
+    /// The agent, whose question is read from standard input
+    #[arg(value_enum)]
+    pub agent: AgentName,
+    /// Approve the command, if the agent takes it only so
+    #[arg(long)]
+    pub auto_approve: bool,
 }
 
 /// Options of `doctor`.
@@ -719,13 +735,52 @@ pub enum AgentName {
     Opencode,
     /// aider
     Aider,
+    /// Gemini CLI
+    Gemini,
+    /// Cursor
+    Cursor,
+    /// Copilot CLI
+    Copilot,
+    /// goose
+    Goose,
+    /// Codex
+    Codex,
 }
 
-impl AgentName {
-    /// The word on the command line.
-    pub fn word(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
+/// What `init` sets up: an agent, a tool, or what an agent is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InitTarget {
+    /// Claude Code
+    ClaudeCode,
+    /// opencode
+    Opencode,
+    /// aider
+    Aider,
+    /// Gemini CLI, by a hook
+    Gemini,
+    /// Cursor, by a hook
+    Cursor,
+    /// Copilot CLI, by a hook
+    Copilot,
+    /// goose: only printed
+    Goose,
+    /// Codex: only printed
+    Codex,
+    /// GitHub Actions: only printed
+    GithubActions,
+    /// make: only printed
+    Make,
+    /// just: only printed
+    Just,
+    /// npm: only printed
+    Npm,
+    /// A skill for Claude Code, which says how it lists and undoes its own commands
+    Skill,
+}
+
+/// The word on the command line.
+pub fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Reads a size: a number of bytes, or one with a unit (k, M, G, T as 1024, also KiB, and kB as 1000).

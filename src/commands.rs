@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod exit;
 pub mod fsck;
 pub mod history;
+pub mod hook;
 pub mod init;
 mod json;
 mod later;
@@ -101,6 +102,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Stats(args) => stats::run(&args, console),
         Verb::Fsck(args) => fsck::run(&args, console),
         Verb::Init(args) => init::run(&args, console),
+        Verb::Hook(args) => hook::run(&args, console),
         Verb::Doctor(args) => doctor::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),
         Verb::Restore(args) => restore::run(&args, console),

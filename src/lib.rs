@@ -18,7 +18,7 @@
 //!                   agents, git, observe, restore, snapshot → fs
 //! ```
 //!
-//! - [`agents`]: the coding agents: where the shell of each is set, and how it starts that. Prints nothing.
+//! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.
 //! - [`cli`]: the command line, as plain options.
 //! - [`commands`]: one file per verb, and the only place that prints; `shell.rs` is the program agent-snapshot-bash.
 //! - [`trace`]: follows a tree of threads. Knows system calls, registers and memory; no files, no snapshots.
@@ -40,7 +40,7 @@
 //! | what the notification thread may touch | `docs/internals.md`, the section of that name |
 //! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md`, "Add a system call" and "Add a verb" |
 //! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
-//! | what is particular to one coding agent | [`agents::AGENTS`] |
+//! | what is particular to one coding agent | [`agents::AGENTS`], [`agents::hook`] |
 //! | what a key of the manifest means | `docs/format.md`, [`snapshot::manifest`] |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,6 +1,10 @@
 //! `init` and `doctor`: agents' settings are edited and given back byte for byte, and what an agent would run is
 //! recorded.
 
+mod hook;
+mod printed;
+mod skill;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -26,13 +30,28 @@ impl Installed {
         Installed { place, bin }
     }
 
+    /// In a directory whose name means something to a shell, to make and to npm.
+    fn in_odd_directory() -> Installed {
+        let Installed { place, bin } = Installed::of(User::Current);
+        let odd = place.base().join("it's an odd#$name");
+        fs::rename(bin, &odd).unwrap();
+        Installed { place, bin: odd }
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place.program(self.bin.join("agent-snapshot"));
         command.args(arguments).env("SHELL", "/bin/sh").env("TMPDIR", self.place.base());
-        for name in ["CLAUDE_CONFIG_DIR", "CLAUDE_CODE_SHELL", "AGENT_SNAPSHOT", "OPENCODE_CONFIG_CONTENT"] {
+        for name in VARIABLES {
             command.env_remove(name);
         }
         command
+    }
+
+    /// Sets an agent up, with more options.
+    fn init(&self, agent: &str, options: &[&str]) -> Run {
+        let approve: &[&str] =
+            if agent == "cursor" && !options.contains(&"--remove") { &["--auto-approve"] } else { &[] };
+        self.run(&[&["init", agent], approve, options].concat())
     }
 
     fn run(&self, arguments: &[&str]) -> Run {
@@ -49,6 +68,9 @@ impl Installed {
             "claude-code" => self.place.home.join(".claude/settings.json"),
             "opencode" => self.place.config.join("opencode/opencode.json"),
             "aider" => self.place.home.join(".aider.conf.yml"),
+            "gemini" => self.place.home.join(".gemini/settings.json"),
+            "cursor" => self.place.home.join(".cursor/hooks.json"),
+            "copilot" => self.place.home.join(".copilot/hooks/agent-snapshot.json"),
             _ => panic!("{agent}"),
         }
     }
@@ -91,6 +113,17 @@ impl Installed {
 /// The shell that records, which is built beside the binary.
 const SHELL: &str = env!("CARGO_BIN_EXE_agent-snapshot-bash");
 
+/// What would have an agent look elsewhere.
+const VARIABLES: [&str; 7] = [
+    "CLAUDE_CONFIG_DIR",
+    "CLAUDE_CODE_SHELL",
+    "AGENT_SNAPSHOT",
+    "OPENCODE_CONFIG_CONTENT",
+    "GEMINI_CLI_HOME",
+    "COPILOT_HOME",
+    "GOOSE_SHELL",
+];
+
 const JSON: [Option<&str>; 18] = [
     None,
     Some(""),
@@ -126,9 +159,27 @@ const YAML: [Option<&str>; 9] = [
     Some("---\nmodel: x\n"),
 ];
 
+/// Hooks of the user's own.
+const HOOKS: [Option<&str>; 6] = [
+    Some("{\"hooks\": {}}"),
+    Some("{\"hooks\": {\"BeforeTool\": [], \"preToolUse\": []}, \"version\": 1}\n"),
+    Some(
+        "{\n  \"version\": 1,\n  \"hooks\": {\n    \"preToolUse\": [\n      // mine\n      {\"command\": \"x\"}, // too\n    ]\n  }\n}\n",
+    ),
+    Some(
+        "{\n\t\"hooks\": {\n\t\t\"BeforeTool\": [\n\t\t\t{\"matcher\": \".*\", \"hooks\": [{\"command\": \"x\"}]}\n\t\t]\n\t}\n}",
+    ),
+    Some("{\"hooks\": {\"stop\": [{\"command\": \"agent-snapshot log\"}]}}"),
+    Some("{\"hooks\":{\"preToolUse\":[{\"bash\":\"x\"},{\"bash\":\"y\"}],\"BeforeTool\":[7]}}\r\n"),
+];
+
 fn texts() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
     let of = |agent| JSON.into_iter().map(move |text| (agent, text));
-    of("claude-code").chain(of("opencode")).chain(YAML.into_iter().map(|text| ("aider", text)))
+    let hooks = ["gemini", "cursor", "copilot"].into_iter();
+    let hooks =
+        hooks.flat_map(move |agent| of(agent).chain(HOOKS.into_iter().map(move |text| (agent, text))));
+    let shells = of("claude-code").chain(of("opencode")).chain(YAML.into_iter().map(|text| ("aider", text)));
+    shells.chain(hooks)
 }
 
 #[test]
@@ -141,15 +192,16 @@ fn settings_are_given_back_byte_for_byte() {
             if text.is_some() {
                 chmod(&path, 0o640);
             }
-            let printed = installed.run(&["init", agent, "--print", "--json"]).expect(0);
+            let printed = installed.init(agent, &["--print", "--json"]).expect(0);
             let planned: serde_json::Value = serde_json::from_str(&printed.stdout).unwrap();
             assert_eq!(fs::read_to_string(&path).ok().as_deref(), text, "{label}: --print changed it");
-            installed.run(&["init", agent]).expect(0);
+            installed.init(agent, &[]).expect(0);
             let set = fs::read_to_string(&path).unwrap();
             assert_eq!(planned["text"], set, "{label}");
-            assert!(set.contains(&installed.shell()), "{label}: {set}");
+            let hook = installed.bin.join(format!("agent-snapshot hook {agent}")).display().to_string();
+            assert!(set.contains(&installed.shell()) || set.contains(&hook), "{label}: {set}");
             let before = installed.everything();
-            let again = installed.run(&["init", agent]).expect(0);
+            let again = installed.init(agent, &[]).expect(0);
             assert!(again.stdout.contains("nothing was changed"), "{label}: {again:?}");
             assert_eq!(installed.everything(), before, "{label}");
             assert_eq!(

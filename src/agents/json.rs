@@ -1,11 +1,11 @@
-//! One string in a JSON text, with comments, order, indentation and line ends kept.
+//! One string in a JSON text, or one entry of an array there, with comments, order, indentation and line ends kept.
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstObjectProp, CstRootNode};
 use jsonc_parser::errors::ParseError;
 
 use super::error::Defect;
-use super::slot::Setting;
+use super::slot::{HookSlot, Setting};
 
 /// The mark that some editors put at the beginning of UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -86,6 +86,118 @@ pub fn remove(text: &str, keys: &[&str], with_parent: bool) -> Result<String, De
     checked(document.text(), keys, None)
 }
 
+/// The command of our hook among those that `text` has in an array.
+pub fn find_hook(text: &str, slot: &HookSlot) -> Result<Setting, Defect> {
+    let document = Document::parse(text)?;
+    let Some(root) = document.object()? else { return Ok(Setting::Absent) };
+    let Some(list) = list(&root, slot)? else { return Ok(Setting::Absent) };
+    Ok(hooks(&list, slot).pop().map_or(Setting::Without, |(_, command)| Setting::Value(command)))
+}
+
+/// Whether `text` says that hooks are run; none if it does not say.
+pub fn switch(text: &str, slot: &HookSlot) -> Result<Option<bool>, Defect> {
+    let Some([outer, inner]) = slot.switch else { return Ok(None) };
+    let value =
+        Document::parse(text)?.object()?.and_then(|root| root.object_value(outer)?.get(inner)?.value());
+    Ok(value.and_then(|value| value.as_boolean_lit()).map(|value| value.value()))
+}
+
+/// The text with a hook that runs `command` behind all others.
+pub fn add_hook(text: &str, slot: &HookSlot, command: &str) -> Result<String, Defect> {
+    let document = Document::parse(text)?;
+    let root = match document.object()? {
+        Some(root) => root,
+        None => document.root.object_value_or_set(),
+    };
+    if let Some((key, value)) = slot.version
+        && child(&root, key)?.is_none()
+    {
+        root.append(key, CstInputValue::Number(value.to_owned()));
+    }
+    let [outer, inner] = slot.list;
+    let entry = (slot.entry)(command);
+    match list(&root, slot)? {
+        Some(list) => {
+            list.ensure_multiline();
+            list.append(entry);
+        }
+        None => {
+            let entries = CstInputValue::Array(vec![entry]);
+            match child(&root, outer)? {
+                Some(node) => as_object(&node, outer)?.append(inner, entries),
+                None => root.append(outer, CstInputValue::Object(vec![(inner.to_owned(), entries)])),
+            };
+        }
+    }
+    checked_hook(document.text(), slot, Some(command))
+}
+
+/// The text without our hooks, and without the array that they were in if that is empty then and `with_parent`.
+pub fn remove_hook(text: &str, slot: &HookSlot, with_parent: bool) -> Result<String, Defect> {
+    let document = Document::parse(text)?;
+    let Some(root) = document.object()? else { return Ok(text.to_owned()) };
+    let Some(entries) = list(&root, slot)? else { return Ok(text.to_owned()) };
+    for (nodes, _) in hooks(&entries, slot) {
+        // The entry as a whole, unless it has hooks of the user's own, too.
+        let outermost = nodes.into_iter().find(|node| {
+            let siblings = node.as_object().and_then(|entry| entry.array_value(slot.group?));
+            siblings.is_none_or(|siblings| siblings.elements().len() == 1)
+        });
+        outermost.into_iter().for_each(CstNode::remove);
+    }
+    let [outer, inner] = slot.list;
+    if with_parent && entries.children_exclude_trivia_and_tokens().is_empty() {
+        let above = root.object_value(outer);
+        above.as_ref().and_then(|above| above.get(inner)).into_iter().for_each(CstObjectProp::remove);
+        if above.is_some_and(|above| is_empty(&above)) {
+            root.get(outer).into_iter().for_each(CstObjectProp::remove);
+        }
+    }
+    checked_hook(document.text(), slot, None)
+}
+
+/// The array of hooks.
+fn list(root: &CstObject, slot: &HookSlot) -> Result<Option<CstArray>, Defect> {
+    let [outer, inner] = slot.list;
+    let Some(node) = child(root, outer)? else { return Ok(None) };
+    let Some(node) = child(&as_object(&node, &format!("{outer:?}"))?, inner)? else { return Ok(None) };
+    let kind = kind(&node);
+    let array = node.as_array();
+    array.map(Some).ok_or_else(|| Defect::of_all(format!("{:?} is {kind}, not an array", slot.label())))
+}
+
+/// Our hooks: the nodes of each, the outermost first, and its command.
+fn hooks(list: &CstArray, slot: &HookSlot) -> Vec<(Vec<CstNode>, String)> {
+    let mut hooks = Vec::new();
+    for entry in list.elements() {
+        let Some(object) = entry.as_object() else { continue };
+        let inner = match slot.group {
+            None => vec![vec![entry]],
+            Some(group) => {
+                let group = object.array_value(group).map(|group| group.elements()).unwrap_or_default();
+                group.into_iter().map(|hook| vec![entry.clone(), hook]).collect()
+            }
+        };
+        for nodes in inner {
+            let hook = nodes.last().and_then(CstNode::as_object);
+            let command = hook.and_then(|hook| hook.get(slot.command)?.value()?.as_string_lit());
+            if let Some(command) = command.and_then(|command| command.decoded_value().ok())
+                && slot.program(&command).is_some()
+            {
+                hooks.push((nodes, command));
+            }
+        }
+    }
+    hooks
+}
+
+fn checked_hook(text: String, slot: &HookSlot, command: Option<&str>) -> Result<String, Defect> {
+    match find_hook(&text, slot)?.value().as_deref() == command {
+        true => Ok(text),
+        false => Err(Defect::of_all(format!("{} can't be changed here by a program", slot.label()))),
+    }
+}
+
 /// Whether an object has neither a property nor a comment.
 fn is_empty(object: &CstObject) -> bool {
     object.properties().is_empty() && !object.children().iter().any(CstNode::is_comment)
@@ -147,7 +259,7 @@ fn defect(error: ParseError) -> Defect {
 
 /// The value of a property that is there once.
 fn child(object: &CstObject, key: &str) -> Result<Option<CstNode>, Defect> {
-    let named = |property: &jsonc_parser::cst::CstObjectProp| property.decoded_name().as_deref() == Some(key);
+    let named = |property: &CstObjectProp| property.decoded_name().as_deref() == Some(key);
     match object.properties().into_iter().filter(named).collect::<Vec<_>>().as_slice() {
         [] => Ok(None),
         [property] => Ok(property.value()),
@@ -173,6 +285,7 @@ fn kind(node: &CstNode) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hook::{CURSOR_SLOT, GEMINI_SLOT};
     use super::*;
 
     const KEYS: [&str; 2] = ["env", "CLAUDE_CODE_SHELL"];
@@ -246,6 +359,68 @@ mod tests {
         ] {
             assert_eq!(find(text, &KEYS).unwrap_err(), Defect::of_all(what), "{text}");
             assert_eq!(set(text, &KEYS, "/s").unwrap_err(), Defect::of_all(what), "{text}");
+        }
+    }
+
+    const GEMINI: &str = "/b/agent-snapshot hook gemini";
+
+    #[test]
+    fn hook_is_added_behind_those_of_others_and_goes_alone() {
+        let ours =
+            r#"{"type": "command", "name": "agent-snapshot", "command": "/b/agent-snapshot hook gemini"}"#;
+        for (before, with_parent) in [
+            (r#"{"hooks": {"BeforeTool": [{"matcher": "x", "hooks": [{"command": "y"}]}]}}"#, false),
+            (
+                "{\n  // mine\n  \"hooks\": {\n    \"BeforeTool\": [\n      7, // seven\n    ]\n  }\n}\n",
+                false,
+            ),
+            (r#"{"hooks": {"AfterTool": []}, "a": 1}"#, true),
+            (r#"{"a": 1}"#, true),
+        ] {
+            let set = add_hook(before, &GEMINI_SLOT, GEMINI).unwrap();
+            assert_eq!(find_hook(&set, &GEMINI_SLOT).unwrap(), Setting::Value(GEMINI.to_owned()), "{set}");
+            let removed = remove_hook(&set, &GEMINI_SLOT, with_parent).unwrap();
+            let packed = |text: &str| text.split_whitespace().collect::<String>().replace(",]", "]");
+            assert_eq!(packed(&removed), packed(before), "{set}");
+        }
+        // Beside one of the user's own in the same entry.
+        let shared = format!(r#"{{"hooks": {{"BeforeTool": [{{"hooks": [{{"command": "y"}}, {ours}]}}]}}}}"#);
+        let removed = remove_hook(&shared, &GEMINI_SLOT, true).unwrap();
+        assert_eq!(removed, r#"{"hooks": {"BeforeTool": [{"hooks": [{"command": "y"}]}]}}"#);
+        // More than once, and in an array that was not there before.
+        let twice = format!(
+            r#"{{"a": 1, "hooks": {{"BeforeTool": [{{"hooks": [{ours}]}}, {{"hooks": [{ours}]}}]}}}}"#
+        );
+        assert_eq!(remove_hook(&twice, &GEMINI_SLOT, true).unwrap(), r#"{"a": 1}"#);
+    }
+
+    #[test]
+    fn version_is_written_where_the_format_has_one() {
+        let command = "/b/agent-snapshot hook cursor --auto-approve";
+        assert_eq!(
+            add_hook("", &CURSOR_SLOT, command).unwrap(),
+            "{\n  \"version\": 1,\n  \"hooks\": {\n    \"preToolUse\": [\n      {\n        \"command\": \
+             \"/b/agent-snapshot hook cursor --auto-approve\",\n        \"matcher\": \"Shell\"\n      }\n    ]\n  }\n}\n"
+        );
+        let set = add_hook(r#"{"version": 2}"#, &CURSOR_SLOT, command).unwrap();
+        assert!(set.contains(r#""version": 2"#) && !set.contains(r#""version": 1"#), "{set}");
+    }
+
+    #[test]
+    fn hooks_of_another_type_are_refused() {
+        for (text, what) in [
+            (r#"{"hooks": []}"#, "\"hooks\" is an array, not an object"),
+            (r#"{"hooks": {"BeforeTool": {}}}"#, "\"hooks.BeforeTool\" is an object, not an array"),
+            (r#"{"hooks": {"BeforeTool": null}}"#, "\"hooks.BeforeTool\" is null, not an array"),
+            (r#"{"hooks": {"BeforeTool": [], "BeforeTool": []}}"#, "\"BeforeTool\" is there more than once"),
+            ("[]", "it is an array, not an object"),
+        ] {
+            assert_eq!(find_hook(text, &GEMINI_SLOT).unwrap_err(), Defect::of_all(what), "{text}");
+            assert_eq!(add_hook(text, &GEMINI_SLOT, GEMINI).unwrap_err(), Defect::of_all(what), "{text}");
+        }
+        for entries in ["7", "{}", r#"{"hooks": {}}"#, r#"{"hooks": [7, {"command": 7}]}"#] {
+            let text = format!(r#"{{"hooks": {{"BeforeTool": [{entries}]}}}}"#);
+            assert_eq!(find_hook(&text, &GEMINI_SLOT).unwrap(), Setting::Without, "{text}");
         }
     }
 }

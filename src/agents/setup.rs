@@ -1,4 +1,4 @@
-//! Sets an agent's shell in a settings file, and takes that back.
+//! Sets an agent's shell or hook in a settings file, and takes that back.
 //!
 //! A plan is made first, from the file and the receipt of an earlier setup; nothing is written until it is applied.
 
@@ -7,8 +7,7 @@ use std::path::Path;
 use super::error::{Defect, Error, shown};
 use super::file::SettingsFile;
 use super::receipt::{Receipt, ReceiptFile};
-use super::slot::Setting;
-use super::{Agent, SHELL};
+use super::slot::{Setting, Slot};
 
 /// What is to be done to a settings file.
 #[derive(Debug)]
@@ -39,23 +38,23 @@ enum ReceiptChange {
 }
 
 impl SetupPlan {
-    /// Plans to make `shell` the agent's shell in the settings file `named`; receipts are kept in `receipts`.
+    /// Plans to set `slot` to `value` in the settings file `named`; receipts are kept in `receipts`, under `name`.
     ///
     /// # Errors
-    /// The settings can't be read, have an error, or name another shell and `force` is not given.
+    /// The settings can't be read, have an error, or have another value and `force` is not given.
     pub fn set(
-        agent: &Agent,
+        name: &str,
+        slot: Slot,
         named: &Path,
-        shell: &str,
+        value: &str,
         force: bool,
         receipts: &Path,
     ) -> Result<SetupPlan, Error> {
         let file = SettingsFile::read(named)?;
-        let receipts = ReceiptFile::of(receipts, agent.name, &file.path);
-        let slot = agent.slot;
+        let receipts = ReceiptFile::of(receipts, name, &file.path);
         let defect = |defect: Defect| defect.of_file(&file.path);
         let present = slot.find(file.text.as_deref().unwrap_or_default()).map_err(defect)?.value();
-        if present.as_deref() == Some(shell) {
+        if present.as_deref() == Some(value) {
             return Ok(SetupPlan {
                 file,
                 change: SettingsChange::None,
@@ -64,9 +63,13 @@ impl SetupPlan {
             });
         }
         let (mut before, mut made_directories) = (file.text.clone(), file.missing_directories());
-        if present.as_deref().is_some_and(is_ours) {
+        let receipt = receipts.read()?;
+        let is_known = |text: &str| receipt.as_ref().is_some_and(|receipt| receipt.take_back(text).is_some());
+        if present.as_deref().is_some_and(|present| slot.is_ours(present))
+            || file.text.as_deref().is_some_and(is_known)
+        {
             // Of another version, or from another place.
-            match taken_back(agent, &file, receipts.read()?.as_ref())? {
+            match taken_back(slot, &file, receipt.as_ref())? {
                 SettingsChange::None => {}
                 SettingsChange::Write(text) => before = Some(text),
                 SettingsChange::Remove(directories) => (before, made_directories) = (None, directories),
@@ -77,12 +80,16 @@ impl SetupPlan {
         let parent_existed = found != Setting::Absent;
         let replaced = found.value();
         if let Some(other) = replaced.as_deref().filter(|_| !force) {
-            let (path, label) = (shown(&file.path), slot.label());
+            let path = shown(&file.path);
+            let what = match slot {
+                Slot::Text => format!("{path} has a text of its own"),
+                _ => format!("{path} sets {} to {other}", slot.label()),
+            };
             return Err(Error::Refused(format!(
-                "{path} sets {label} to {other}: --force replaces it, and --remove then puts it back"
+                "{what}: --force replaces it, and --remove then puts it back"
             )));
         }
-        let after = slot.set(text, shell).map_err(defect)?;
+        let after = slot.set(text, value).map_err(defect)?;
         let mut receipt = Receipt::new(before.as_deref(), &after);
         (receipt.replaced, receipt.parent_existed) = (replaced, parent_existed);
         receipt.made_directories = made_directories;
@@ -98,10 +105,10 @@ impl SetupPlan {
     ///
     /// # Errors
     /// The settings can't be read, or have an error.
-    pub fn take_back(agent: &Agent, named: &Path, receipts: &Path) -> Result<SetupPlan, Error> {
+    pub fn take_back(name: &str, slot: Slot, named: &Path, receipts: &Path) -> Result<SetupPlan, Error> {
         let file = SettingsFile::read(named)?;
-        let receipts = ReceiptFile::of(receipts, agent.name, &file.path);
-        let change = taken_back(agent, &file, receipts.read()?.as_ref())?;
+        let receipts = ReceiptFile::of(receipts, name, &file.path);
+        let change = taken_back(slot, &file, receipts.read()?.as_ref())?;
         Ok(SetupPlan { file, change, receipts, receipt: ReceiptChange::Remove })
     }
 
@@ -151,11 +158,7 @@ impl SetupPlan {
 
 /// What becomes of a file when what was set there is taken back: byte for byte if nobody has edited it since, else
 /// as far as the setting goes.
-fn taken_back(
-    agent: &Agent,
-    file: &SettingsFile,
-    receipt: Option<&Receipt>,
-) -> Result<SettingsChange, Error> {
+fn taken_back(slot: Slot, file: &SettingsFile, receipt: Option<&Receipt>) -> Result<SettingsChange, Error> {
     let Some(text) = file.text.as_deref() else { return Ok(SettingsChange::None) };
     let directories = receipt.map_or(0, |receipt| receipt.made_directories);
     match receipt.and_then(|receipt| receipt.take_back(text)) {
@@ -163,9 +166,8 @@ fn taken_back(
         Some(None) => return Ok(SettingsChange::Remove(directories)),
         None => {}
     }
-    let slot = agent.slot;
     let defect = |defect: Defect| defect.of_file(&file.path);
-    if !slot.find(text).map_err(defect)?.value().is_some_and(|value| is_ours(&value)) {
+    if !slot.find(text).map_err(defect)?.value().is_some_and(|value| slot.is_ours(&value)) {
         return Ok(SettingsChange::None);
     }
     let after = match receipt.and_then(|receipt| receipt.replaced.as_deref()) {
@@ -181,7 +183,23 @@ fn taken_back(
     })
 }
 
-/// Whether a shell is ours, of whichever version and place.
-pub fn is_ours(shell: &str) -> bool {
-    Path::new(shell).file_name().is_some_and(|name| name == SHELL)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only its receipt tells a text of an older version from one of the user's own.
+    #[test]
+    fn whole_text_of_an_older_version_is_replaced_and_taken_back() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, receipts) = (place.path().join("below/text"), place.path().join("receipts"));
+        let set = |value: &str| SetupPlan::set("skill", Slot::Text, &file, value, false, &receipts);
+        set("old\n").unwrap().apply().unwrap();
+        set("new\n").unwrap().apply().unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new\n");
+        std::fs::write(&file, "mine\n").unwrap();
+        assert!(set("new\n").unwrap_err().to_string().contains("has a text of its own"));
+        std::fs::write(&file, "new\n").unwrap();
+        SetupPlan::take_back("skill", Slot::Text, &file, &receipts).unwrap().apply().unwrap();
+        assert!(!place.path().join("below").exists());
+    }
 }

@@ -1,10 +1,14 @@
 //! One setting in the text of a settings file.
 
-use super::error::Defect;
-use super::{json, yaml};
+use std::path::{Path, PathBuf};
 
-/// Which setting names the shell, and in which format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use jsonc_parser::cst::CstInputValue;
+
+use super::error::Defect;
+use super::{PROGRAM, SHELL, json, yaml};
+
+/// Which setting it is, and in which format.
+#[derive(Debug, Clone, Copy)]
 pub enum Slot {
     /// A string in JSON, by the keys that lead to it; comments and trailing commas are allowed.
     Json(&'static [&'static str]),
@@ -15,7 +19,51 @@ pub enum Slot {
         /// The name that the value is assigned to.
         name: &'static str,
     },
+    /// A hook in JSON, in an array beside those of others. Its value is the command that it runs.
+    Hook(&'static HookSlot),
+    /// The whole text.
+    Text,
 }
+
+/// Where an agent has its hooks.
+#[derive(Debug)]
+pub struct HookSlot {
+    /// The name of the agent, which our command has as an argument.
+    pub agent: &'static str,
+    /// The keys that lead to the array of entries.
+    pub list: [&'static str; 2],
+    /// The key of the array of hooks that each entry has; none if an entry is a hook.
+    pub group: Option<&'static str>,
+    /// The key of a hook's command.
+    pub command: &'static str,
+    /// The keys of a setting which, if it is false, has the agent run no hook.
+    pub switch: Option<[&'static str; 2]>,
+    /// The key of the format's version, and its value, if the file has to have one.
+    pub version: Option<(&'static str, &'static str)>,
+    /// Makes an entry whose hook runs a command.
+    pub entry: fn(&str) -> CstInputValue,
+}
+
+impl HookSlot {
+    /// The program that a command runs, if it is one of ours.
+    pub fn program(&self, command: &str) -> Option<PathBuf> {
+        let command = command.strip_suffix(AUTO_APPROVE).unwrap_or(command);
+        let program = command.strip_suffix(self.agent)?.strip_suffix(" hook ")?;
+        let program = match program.strip_prefix('\'') {
+            Some(rest) => PathBuf::from(rest.strip_suffix('\'')?.replace(r"'\''", "'")),
+            None => PathBuf::from(program),
+        };
+        program.file_name().is_some_and(|name| name == PROGRAM).then_some(program)
+    }
+
+    /// What the array is called in a message.
+    pub fn label(&self) -> String {
+        self.list.join(".")
+    }
+}
+
+/// What is behind the command of a hook that may approve.
+pub const AUTO_APPROVE: &str = " --auto-approve";
 
 /// What a text says of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +95,19 @@ impl Slot {
         match self {
             Slot::Json(keys) => json::find(text, keys),
             Slot::YamlAssignment { list, name } => yaml::find(text, list, name),
+            Slot::Hook(slot) => json::find_hook(text, slot),
+            Slot::Text if text.is_empty() => Ok(Setting::Absent),
+            Slot::Text => Ok(Setting::Value(text.to_owned())),
+        }
+    }
+
+    /// Whether a value is what we set, in whichever version and place.
+    pub fn is_ours(self, value: &str) -> bool {
+        match self {
+            Slot::Json(_) | Slot::YamlAssignment { .. } => is_our_shell(value),
+            Slot::Hook(slot) => slot.program(value).is_some(),
+            // Only a receipt can tell.
+            Slot::Text => false,
         }
     }
 
@@ -58,6 +119,8 @@ impl Slot {
         match self {
             Slot::Json(keys) => json::set(text, keys, value),
             Slot::YamlAssignment { list, name } => yaml::set(text, list, name, value),
+            Slot::Hook(slot) => json::add_hook(text, slot, value),
+            Slot::Text => Ok(value.to_owned()),
         }
     }
 
@@ -69,6 +132,8 @@ impl Slot {
         match self {
             Slot::Json(keys) => json::remove(text, keys, with_parent),
             Slot::YamlAssignment { list, name } => yaml::remove(text, list, name, with_parent),
+            Slot::Hook(slot) => json::remove_hook(text, slot, with_parent),
+            Slot::Text => Ok(String::new()),
         }
     }
 
@@ -79,9 +144,14 @@ impl Slot {
 
     /// Whether nothing at all is in a text.
     pub fn is_blank(self, text: &str) -> bool {
+        let packed = || text.split_whitespace().collect::<String>();
         match self {
-            Slot::Json(_) => matches!(text.split_whitespace().collect::<String>().as_str(), "" | "{}"),
-            Slot::YamlAssignment { .. } => text.trim().is_empty(),
+            Slot::Json(_) => matches!(packed().as_str(), "" | "{}"),
+            Slot::Hook(HookSlot { version: Some((key, value)), .. }) => {
+                matches!(packed().as_str(), "" | "{}") || packed() == format!("{{\"{key}\":{value}}}")
+            }
+            Slot::Hook(_) => matches!(packed().as_str(), "" | "{}"),
+            Slot::YamlAssignment { .. } | Slot::Text => text.trim().is_empty(),
         }
     }
 
@@ -90,6 +160,13 @@ impl Slot {
         match self {
             Slot::Json(keys) => keys.join("."),
             Slot::YamlAssignment { list, name } => format!("{name} in {list}"),
+            Slot::Hook(slot) => slot.label(),
+            Slot::Text => "the text".to_owned(),
         }
     }
+}
+
+/// Whether a shell is ours, of whichever version and place.
+pub fn is_our_shell(shell: &str) -> bool {
+    Path::new(shell).file_name().is_some_and(|name| name == SHELL)
 }

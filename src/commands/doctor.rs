@@ -6,12 +6,15 @@ mod agent;
 mod host;
 mod probe;
 
+use std::path::Path;
+
 use serde::Serialize;
 
+use self::probe::Way;
 use super::exit::{Exit, VerbResult};
 use super::init::{our_shell, row};
 use super::out::{Console, style};
-use crate::agents::{AGENTS, Surroundings};
+use crate::agents::{AGENTS, Means, Surroundings};
 use crate::cli::Doctor;
 
 /// Runs `doctor`.
@@ -22,15 +25,21 @@ pub fn run(args: &Doctor, console: &mut Console) -> VerbResult {
     match args.agent {
         Some(name) => {
             let agent = row(name);
-            let (check, shell) = agent::check(agent, &here, true);
+            let (check, command) = agent::check(agent, &here, true);
             checks.push(check);
-            if let Some(shell) = shell {
-                checks.push(probe::check(&shell, &|command, scratch| agent.arguments(command, scratch)));
+            if let Some(command) = command {
+                let arguments = |line: &str, scratch: &Path| agent.arguments(line, scratch);
+                let way = match agent.means {
+                    Means::Hook(_, protocol) => Way::Hook(&command, protocol),
+                    _ => Way::Program(&command, &arguments),
+                };
+                checks.push(probe::check(&way));
             }
         }
         None => {
             if can_record && let Ok(shell) = our_shell() {
-                checks.push(probe::check(&shell, &|command, _| vec!["-c".into(), command.into()]));
+                let dash_c = |line: &str, _: &Path| vec!["-c".into(), line.into()];
+                checks.push(probe::check(&Way::Program(&shell, &dash_c)));
             }
             checks.extend(AGENTS.iter().map(|agent| agent::check(agent, &here, false).0));
         }

@@ -1,6 +1,6 @@
-//! `init`: has an agent start our shell, and takes that back.
+//! `init`: has an agent start our shell, or ask our hook, and takes that back.
 //!
-//! `agents` knows the settings of each; here is what is asked and printed.
+//! `agents` knows what each of them needs; here is what is asked and printed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,27 +11,33 @@ use similar::TextDiff;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style, visible};
+use crate::agents::hook::word as shell_word;
+use crate::agents::recipe::Recipe;
 use crate::agents::setup::{SettingsChange, SetupPlan};
-use crate::agents::{Agent, SHELL, Surroundings};
-use crate::cli::{AgentName, Init};
+use crate::agents::skill::{self, SKILL};
+use crate::agents::slot::{AUTO_APPROVE, Slot};
+use crate::agents::{Agent, Means, PROGRAM, SHELL, Surroundings};
+use crate::cli::{AgentName, Init, word};
 use crate::library::{Library, Place, RECEIPTS};
 use crate::snapshot::printable;
 
 /// Runs `init`.
 pub fn run(args: &Init, console: &mut Console) -> VerbResult {
-    let agent = row(args.agent);
+    let name = word(args.target);
+    if let Some(recipe) = Recipe::named(&name) {
+        return print_recipe(recipe, args, console);
+    }
     let here = Surroundings::of_this_process()?;
-    let settings = settings(agent, &here, args.project)?;
+    let setup = TargetSetting::of(&name, args, &here)?;
     let place = Place::of_this_user();
-    let receipts =
-        Library::find()?.map_or(place.root.clone(), |library| library.root().to_owned()).join(RECEIPTS);
-    let (plan, shell) = if args.remove {
-        (SetupPlan::take_back(agent, &settings, &receipts)?, None)
+    let receipts = receipts(&place)?;
+    let plan = if args.remove {
+        SetupPlan::take_back(&name, setup.slot, &setup.settings, &receipts)?
     } else {
-        let shell = our_shell()?;
-        (SetupPlan::set(agent, &settings, &shell, args.force, &receipts)?, Some(shell))
+        let value = setup.value.as_deref().unwrap_or_default();
+        SetupPlan::set(&name, setup.slot, &setup.settings, value, args.force, &receipts)?
     };
-    let report = Report::of(agent, &plan, shell, !args.print);
+    let report = Report::of(&name, &setup, &plan, !args.print);
     let (before, change) = (plan.before().to_owned(), plan.change().clone());
     if !args.print {
         plan.check()?;
@@ -44,27 +50,110 @@ pub fn run(args: &Init, console: &mut Console) -> VerbResult {
         console.json(&report)?;
         return Ok(Exit::Success);
     }
-    print(args, agent, &report, &before, &change, console)?;
+    print(args, &setup, &report, &before, &change, console)?;
     Ok(Exit::Success)
+}
+
+/// Where the receipts are.
+pub fn receipts(place: &Place) -> anyhow::Result<PathBuf> {
+    Ok(Library::find()?.map_or(place.root.clone(), |library| library.root().to_owned()).join(RECEIPTS))
 }
 
 /// What is known of an agent.
 pub fn row(name: AgentName) -> &'static Agent {
-    Agent::named(&name.word()).expect("a test finds each name in the table")
+    Agent::named(&word(name)).expect("a test finds each name in the table")
 }
 
-/// The settings file that is meant.
-fn settings(agent: &Agent, here: &Surroundings, in_project: bool) -> anyhow::Result<PathBuf> {
-    if in_project {
-        return agent.project_settings(here).ok_or_else(|| {
-            let title = agent.title;
-            UsageError(format!(
-                "{title} has no settings of yours for one project, only shared ones: use --user"
-            ))
-            .into()
-        });
+/// What is to be written, and where.
+struct TargetSetting {
+    /// None for a skill.
+    agent: Option<&'static Agent>,
+    slot: Slot,
+    settings: PathBuf,
+    /// What is set; none if it is taken back.
+    value: Option<String>,
+}
+
+impl TargetSetting {
+    fn of(name: &str, args: &Init, here: &Surroundings) -> anyhow::Result<TargetSetting> {
+        let agent = Agent::named(name);
+        let slot = agent.map_or(Some(Slot::Text), Agent::slot).context("find what is set")?;
+        let needs_approval =
+            agent.is_some_and(|agent| matches!(agent.means, Means::Hook(_, hook) if hook.needs_approval));
+        let title = agent.map_or(skill::NAME, |agent| agent.title);
+        if args.auto_approve && !needs_approval {
+            return Err(UsageError(format!("{title} is set up without --auto-approve")).into());
+        }
+        if !args.remove && !args.auto_approve && needs_approval {
+            let why = format!(
+                "{title} takes a rewritten command only together with an approval, so that it may run each command \
+                 without asking you: --auto-approve allows that"
+            );
+            return Err(crate::agents::Error::Refused(why).into());
+        }
+        let settings = match agent {
+            Some(agent) if args.project => agent.project_settings(here).ok_or_else(|| {
+                UsageError(format!(
+                    "{title} has no settings of yours for one project, only shared ones: use --user"
+                ))
+            })?,
+            Some(agent) => agent.user_settings(here).context(NO_HOME)?,
+            None => skill::file(here, args.project).context(NO_HOME)?,
+        };
+        let value = match agent.map(|agent| agent.means) {
+            _ if args.remove => None,
+            None => Some(SKILL.to_owned()),
+            Some(Means::Hook(slot, _)) => {
+                our_shell()?;
+                let approve = if args.auto_approve { AUTO_APPROVE } else { "" };
+                Some(format!("{} hook {}{approve}", shell_word(&our_program()?), slot.agent))
+            }
+            Some(_) => Some(our_shell()?),
+        };
+        Ok(TargetSetting { agent, slot, settings, value })
     }
-    agent.user_settings(here).context("find the settings: there is no home directory")
+}
+
+const NO_HOME: &str = "find the settings: there is no home directory";
+
+/// Prints what has to be written by hand: the lines alone on standard output, so that it can go into the file.
+fn print_recipe(recipe: &Recipe, args: &Init, console: &mut Console) -> VerbResult {
+    let Recipe { name, place, remarks, .. } = recipe;
+    if args.remove || args.project || args.force || args.auto_approve {
+        let why = format!("init {name} writes nothing: it prints what goes into {place}");
+        return Err(UsageError(why).into());
+    }
+    let lines = recipe.lines(&our_program()?, &our_shell()?);
+    if args.json {
+        console.json(&RecipeJson { agent: name, place, text: &lines, remarks })?;
+        return Ok(Exit::Success);
+    }
+    console.say(format_args!("this goes into {place}:"));
+    write!(console, "{lines}")?;
+    console.flush()?;
+    for remark in *remarks {
+        console.say(format_args!("{remark}"));
+    }
+    Ok(Exit::Success)
+}
+
+#[derive(Serialize)]
+struct RecipeJson<'a> {
+    agent: &'a str,
+    place: &'a str,
+    text: &'a str,
+    remarks: &'a [&'a str],
+}
+
+/// The path of this program.
+pub fn our_program() -> anyhow::Result<String> {
+    let program = std::env::current_exe().context("find this program")?.with_file_name(PROGRAM);
+    let shown = printable(program.as_os_str().as_encoded_bytes()).into_owned();
+    check_shell(&program).with_context(|| format!("{shown} can't be used as a hook"))?;
+    program
+        .into_os_string()
+        .into_string()
+        .map_err(|_| anyhow::anyhow!("{shown} is no UTF-8 text, as settings are"))
 }
 
 /// The path of the shell that records, which is beside this program.
@@ -90,11 +179,14 @@ pub fn check_shell(shell: &Path) -> std::io::Result<()> {
 /// What was done, or would be.
 #[derive(Serialize)]
 struct Report {
-    agent: &'static str,
+    agent: String,
     file: String,
     setting: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     shell: Option<String>,
+    /// The command of the hook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hook: Option<String>,
     change: &'static str,
     done: bool,
     /// The text of the file, unless it is removed or unchanged.
@@ -103,31 +195,41 @@ struct Report {
 }
 
 impl Report {
-    fn of(agent: &Agent, plan: &SetupPlan, shell: Option<String>, done: bool) -> Report {
+    fn of(name: &str, setup: &TargetSetting, plan: &SetupPlan, done: bool) -> Report {
         let (change, text) = match plan.change() {
             SettingsChange::None => ("none", None),
             SettingsChange::Write(text) => ("write", Some(text.clone())),
             SettingsChange::Remove(_) => ("remove", None),
         };
         let file = printable(plan.path().as_os_str().as_encoded_bytes()).into_owned();
-        Report { agent: agent.name, file, setting: agent.slot.label(), shell, change, done, text }
+        let (shell, hook) = match setup.slot {
+            Slot::Json(_) | Slot::YamlAssignment { .. } => (setup.value.clone(), None),
+            Slot::Hook(_) => (None, setup.value.clone()),
+            Slot::Text => (None, None),
+        };
+        let setting = setup.slot.label();
+        Report { agent: name.to_owned(), file, setting, shell, hook, change, done, text }
     }
 }
 
 fn print(
     args: &Init,
-    agent: &Agent,
+    setup: &TargetSetting,
     report: &Report,
     before: &str,
     change: &SettingsChange,
     console: &mut Console,
 ) -> anyhow::Result<()> {
-    let Report { file, setting, .. } = report;
-    let title = agent.title;
+    let Report { agent: name, file, setting, .. } = report;
     let done = |word: &'static str, past: &'static str| if args.print { word } else { past };
     match change {
         SettingsChange::None if args.remove => {
-            writeln!(console, "{file}: {setting} is not set to {SHELL}; nothing to take back")?
+            let whose = match setup.slot {
+                Slot::Hook(_) => "has no hook of ours",
+                Slot::Text => "is not as init left it",
+                Slot::Json(_) | Slot::YamlAssignment { .. } => &format!("is not set to {SHELL}"),
+            };
+            writeln!(console, "{file}: {setting} {whose}; nothing to take back")?
         }
         SettingsChange::None => writeln!(console, "{file}: {setting} is set already; nothing was changed")?,
         SettingsChange::Write(_) => writeln!(console, "{} {file}:", done("would write", "wrote"))?,
@@ -153,28 +255,38 @@ fn print(
             )?;
         }
     }
-    if let Some(objection) = agent.objection(after).filter(|_| !args.remove) {
+    let objection = setup.agent.filter(|_| !args.remove).and_then(|agent| agent.objection(after));
+    if let Some(objection) = objection {
         console.say(format_args!("{}", objection.of_file(Path::new(file))));
     }
     if *change == SettingsChange::None || args.print {
         return Ok(());
     }
+    let project = if args.project { " --project" } else { "" };
+    let take_back = format!("Take it back with: agent-snapshot init {name} --remove{project}");
+    let Some(agent) = setup.agent else {
+        if !args.remove {
+            writeln!(console, "Claude Code will know how to list and undo its own commands\n{take_back}")?;
+        }
+        return Ok(());
+    };
+    let title = agent.title;
     if args.remove {
         writeln!(console, "{title} will start its own shell again, from its next start on")?;
         return Ok(());
     }
-    let project = if args.project { " --project" } else { "" };
     writeln!(
         console,
         "{title} will record its commands, from its next start on; agent-snapshot log lists them"
     )?;
-    writeln!(
-        console,
-        "Check it with: agent-snapshot doctor {0}\nTake it back with: agent-snapshot init {0} --remove{project}",
-        agent.name
-    )?;
+    writeln!(console, "Check it with: agent-snapshot doctor {name}\n{take_back}")?;
     if let Some(remark) = agent.remark {
         console.say(format_args!("{remark}"));
+    }
+    if args.project && agent.is_project_shared() {
+        console.say(format_args!(
+            "{file} is for everybody who uses this project, if it is committed, and names a path of this machine"
+        ));
     }
     if !rustix::process::geteuid().is_root() {
         console.say(format_args!("{PRIVILEGES}"));
@@ -192,10 +304,24 @@ mod tests {
 
     use super::*;
     use crate::agents::AGENTS;
+    use crate::cli::InitTarget;
 
     #[test]
     fn table_has_each_agent_of_the_command_line_and_no_other() {
-        let names = AgentName::value_variants().iter().map(|name| name.word());
+        let names = AgentName::value_variants().iter().map(|name| word(*name));
         assert!(names.eq(AGENTS.iter().map(|agent| agent.name.to_owned())));
+    }
+
+    #[test]
+    fn each_target_is_printed_or_has_a_setting() {
+        for target in InitTarget::value_variants() {
+            let name = word(*target);
+            let has_setting = Agent::named(&name).is_some_and(|agent| agent.slot().is_some());
+            let is_printed = Recipe::named(&name).is_some();
+            assert!(has_setting != is_printed || name == skill::NAME, "{name}");
+        }
+        for agent in &AGENTS {
+            assert!(InitTarget::value_variants().iter().any(|target| word(*target) == agent.name));
+        }
     }
 }

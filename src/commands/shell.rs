@@ -68,7 +68,7 @@ pub fn run() -> Exit {
 
 /// Whether there is a command to record, and neither the user nor an outer recording makes that needless.
 fn is_recorded(arguments: &[OsString], messages: &Messages) -> bool {
-    if std::env::var_os("AGENT_SNAPSHOT").is_some_and(|value| value == "off") {
+    if is_switched_off() {
         return false;
     }
     let at_terminal = || io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -86,8 +86,17 @@ fn is_recorded(arguments: &[OsString], messages: &Messages) -> bool {
         }
         Config::default()
     });
-    let program = line.and_then(words::first_program);
-    !program.is_some_and(|program| config.shell.leaves_out(&program))
+    !line.is_some_and(|line| leaves_out(&config, line))
+}
+
+/// Whether a command line starts a program that the user has run unrecorded.
+pub fn leaves_out(config: &Config, line: &[u8]) -> bool {
+    words::first_program(line).is_some_and(|program| config.shell.leaves_out(&program))
+}
+
+/// Whether the user has switched recordings off.
+pub fn is_switched_off() -> bool {
+    std::env::var_os("AGENT_SNAPSHOT").is_some_and(|value| value == "off")
 }
 
 /// The command line that a shell was given with `-c`, as the agent was asked for it.

@@ -1,19 +1,28 @@
-//! Whether one agent starts our shell.
+//! Whether one agent starts our shell, or asks our hook.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::{Check, Verdict};
-use crate::agents::effective::{Effective, effective};
-use crate::agents::setup::is_ours;
-use crate::agents::{Agent, ShellSource, Surroundings};
-use crate::commands::init::check_shell;
+use crate::agents::effective::{Effective, effective, switched_off};
+use crate::agents::slot::{Slot, is_our_shell};
+use crate::agents::{Agent, Means, ShellSource, Surroundings};
+use crate::commands::init::{check_shell, our_program};
 use crate::snapshot::printable;
 
-/// Looks into the agent's settings. The check, and the shell if it is ours and can be executed. That an agent is not
-/// set up is only wrong if it was asked for.
+/// Looks into the agent's settings. The check, and the shell, or command of a hook, if it is ours and can be executed.
+/// That an agent is not set up is only wrong if it was asked for.
 pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check, Option<String>) {
-    let init = format!("agent-snapshot init {}", agent.name);
-    let label = agent.slot.label();
+    let init = match agent.means {
+        Means::Hook(_, protocol) if protocol.needs_approval => {
+            format!("agent-snapshot init {} --auto-approve", agent.name)
+        }
+        _ => format!("agent-snapshot init {}", agent.name),
+    };
+    if let Means::Whole = agent.means {
+        let note = Check::note(agent.name, "has no setting for single commands: it is recorded as a whole");
+        return (note.advise(init), our_program().ok());
+    }
+    let label = agent.slot().map(Slot::label).unwrap_or_default();
     let Effective { shell, hidden_by } = match effective(agent, here) {
         Ok(effective) => effective,
         Err(error) => return (Check::finding(agent.name, error.to_string(), "correct the file"), None),
@@ -23,10 +32,16 @@ pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check,
         let verdict = if was_asked_for { Verdict::Finding } else { Verdict::Note };
         (Check::new(agent.name, verdict, found).advise(init.clone()), None)
     };
+    let shell = shell.map(|(shell, source)| (our_program_in(agent, &shell), shell, source));
     match (shell, hidden_by) {
-        (Some((shell, source)), _) if is_ours(&shell) => {
+        (Some((Some(program), shell, source)), _) => {
             let found = said(&source, &label, &shell);
-            match check_shell(Path::new(&shell)) {
+            if let Ok(Some(file)) = switched_off(agent, here) {
+                let file = printable(file.as_os_str().as_encoded_bytes()).into_owned();
+                let found = format!("{found}, but {file} has hooks switched off");
+                return (Check::finding(agent.name, found, "remove hooksConfig.enabled there"), None);
+            }
+            match check_shell(&program) {
                 Ok(()) => {
                     let advice = agent.remark.map(str::to_owned);
                     (Check { advice, ..Check::fine(agent.name, found) }, Some(shell))
@@ -42,17 +57,30 @@ pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check,
                 format!("{} has a list of its own, which hides {label} in other files", shown(&source));
             (Check::finding(agent.name, found, format!("add {label} there")), None)
         }
-        (None, None) => not_set_up("not set up: nothing names a shell".to_owned()),
-        (Some((shell, source @ ShellSource::Path(_))), None) => {
+        (None, None) => not_set_up(match agent.means {
+            Means::Hook(..) => format!("not set up: {label} has no hook of ours"),
+            Means::Shell(_) | Means::Variable | Means::Whole => {
+                "not set up: nothing names a shell".to_owned()
+            }
+        }),
+        (Some((None, shell, source @ ShellSource::Path(_))), None) => {
             not_set_up(format!("not set up: {}", said(&source, &label, &shell)))
         }
-        (Some((shell, source)), None) => {
+        (Some((None, shell, source)), None) => {
             let advice = match Some(&source) == own.as_ref() {
                 true => format!("{init} --force"),
                 false => "remove it there: it counts more than what agent-snapshot init writes".to_owned(),
             };
             (Check::finding(agent.name, said(&source, &label, &shell), advice), None)
         }
+    }
+}
+
+/// Our program that a setting names, if it does.
+fn our_program_in(agent: &Agent, value: &str) -> Option<PathBuf> {
+    match agent.means {
+        Means::Hook(slot, _) => slot.program(value),
+        Means::Shell(_) | Means::Variable | Means::Whole => is_our_shell(value).then(|| PathBuf::from(value)),
     }
 }
 

@@ -8,6 +8,7 @@ use indicatif::BinaryBytes;
 use super::Check;
 use crate::commands::config::Config;
 use crate::commands::init::{PRIVILEGES, our_shell};
+use crate::commands::shell::is_switched_off;
 use crate::library::{Library, Place};
 use crate::observe::policy::ignore::Environment;
 use crate::snapshot::layout::room_in;
@@ -49,8 +50,7 @@ fn shell() -> Check {
 }
 
 fn switched_off() -> Option<Check> {
-    let off = std::env::var_os("AGENT_SNAPSHOT")? == "off";
-    off.then(|| {
+    is_switched_off().then(|| {
         Check::finding("environment", "AGENT_SNAPSHOT=off: nothing is recorded", "unset AGENT_SNAPSHOT")
     })
 }

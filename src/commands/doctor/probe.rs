@@ -1,4 +1,4 @@
-//! A command that is run through the shell as an agent would run it, and the recording that it must leave.
+//! A command that is run through the shell or hook as an agent would run it, and the recording that it must leave.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,6 +12,7 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{Check, Verdict};
+use crate::agents::hook::Protocol;
 use crate::library::{Entry, Library};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::{Snapshot, printable};
@@ -22,48 +23,104 @@ const FILE: &str = "written-by-doctor";
 /// How many seconds the shell may take, with all that its startup files do.
 const LIMIT: i64 = 60;
 
-/// Runs a command through `shell` with the arguments that `arguments` makes of it and of a directory for scratch.
+/// How an agent runs a command.
+pub enum Way<'a> {
+    /// A program gets it, with the arguments that are made of it and of a directory for scratch.
+    Program(&'a str, &'a dyn Fn(&str, &Path) -> Vec<OsString>),
+    /// The command of a hook is asked first.
+    Hook(&'a str, &'a Protocol),
+}
+
+impl Way<'_> {
+    /// What the command goes through.
+    fn through(&self) -> &str {
+        match self {
+            Way::Program(program, _) => program,
+            Way::Hook(hook, _) => hook,
+        }
+    }
+
+    /// The process that runs a command in `directory`.
+    fn process(&self, line: &str, directory: &Path) -> anyhow::Result<Command> {
+        match self {
+            Way::Program(program, arguments) => {
+                let mut command = Command::new(program);
+                command.args(arguments(line, directory));
+                Ok(command)
+            }
+            Way::Hook(hook, protocol) => {
+                let rewritten = ask(hook, protocol, line, directory)?;
+                let mut command = Command::new("/bin/sh");
+                command.args(["-c", &rewritten]);
+                Ok(command)
+            }
+        }
+    }
+}
+
+/// What a hook makes of a command.
+fn ask(hook: &str, protocol: &Protocol, line: &str, directory: &Path) -> anyhow::Result<String> {
+    let [question, answer, said] = ["question", "answer", "hook-said"].map(|name| directory.join(name));
+    std::fs::write(&question, protocol.question(line, &directory.display().to_string()))
+        .context("write a question for the hook")?;
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", hook]).current_dir(directory);
+    command.stdin(File::open(&question)?).stdout(File::create(&answer)?).stderr(File::create(&said)?);
+    let status = run(command).with_context(|| format!("run {hook}"))?;
+    let said = lines(&std::fs::read(&said).unwrap_or_default());
+    anyhow::ensure!(status.success(), "{hook} ended with {status}: {said}");
+    let answer = std::fs::read(&answer).context("read the answer of the hook")?;
+    let why = if said.is_empty() { "it did not say why" } else { &said };
+    protocol
+        .rewritten(&answer)
+        .with_context(|| format!("{hook} left the command as it is, so that it would run unrecorded: {why}"))
+}
+
+/// What was printed, as one line.
+fn lines(text: &[u8]) -> String {
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| printable(line).into_owned()).collect::<Vec<_>>().join("; ")
+}
+
+/// Runs a command the way an agent would.
 ///
 /// It is recorded in a session and a directory of its own, so that neither `log` nor `undo` elsewhere come upon it.
-pub fn check(shell: &str, arguments: &dyn Fn(&str, &Path) -> Vec<OsString>) -> Check {
-    let (entry, said) = match probe(shell, arguments) {
+pub fn check(way: &Way) -> Check {
+    let through = way.through();
+    let (entry, said) = match probe(way) {
         Ok(done) => done,
         Err(error) => return Check::new(NAME, Verdict::Finding, format!("{error:#}")),
     };
     let Some(entry) = entry else {
-        let found = format!("a command through {shell} left no recording");
+        let found = format!("a command through {through} left no recording");
         let advice =
             if said.is_empty() { "nothing was said of why".to_owned() } else { format!("it said: {said}") };
         return Check::finding(NAME, found, advice);
     };
     let id = &entry.id;
-    let found = format!("a command through {shell} was recorded as {id}, with the file that it wrote");
+    let found = format!("a command through {through} was recorded as {id}, with the file that it wrote");
     Check { recording: Some(id.clone()), ..Check::fine(NAME, found) }
         .advise(format!("agent-snapshot show {id}"))
 }
 
 /// The recording, if there is one that has the file, and what the shell said.
-fn probe(
-    shell: &str,
-    arguments: &dyn Fn(&str, &Path) -> Vec<OsString>,
-) -> anyhow::Result<(Option<Entry>, String)> {
+fn probe(way: &Way) -> anyhow::Result<(Option<Entry>, String)> {
+    let through = way.through();
     let scratch = tempfile::Builder::new().prefix("agent-snapshot-doctor-").tempdir();
     let scratch = scratch.context("make a directory to try a command in")?;
     // The kernel's name of it, as the recording has it.
     let directory = scratch.path().canonicalize().context("find a directory to try a command in")?;
     std::fs::write(directory.join("shell-snapshot.sh"), "").context("write a file to try a command with")?;
     let session = format!("doctor-{}", random_id());
-    let mut command = Command::new(shell);
-    command.args(arguments(&format!("echo recorded > {FILE}"), &directory));
+    let mut command = way.process(&format!("echo recorded > {FILE}"), &directory)?;
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     command.current_dir(&directory).env("AGENT_SNAPSHOT_SESSION", &session);
     // A file: whatever the shell's startup files leave in the background may hold a pipe open.
     let errors = directory.join("said");
     command.stderr(File::create(&errors).context("make a file for messages")?);
-    let status = run(command).with_context(|| format!("execute {shell}"))?;
-    let said = std::fs::read(&errors).unwrap_or_default();
-    let lines = said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let said = lines.map(|line| printable(line).into_owned()).collect::<Vec<_>>().join("; ");
-    anyhow::ensure!(status.success(), "a command through {shell} ended with {status}: {said}");
+    let status = run(command).with_context(|| format!("execute {through}"))?;
+    let said = lines(&std::fs::read(&errors).unwrap_or_default());
+    anyhow::ensure!(status.success(), "a command through {through} ended with {status}: {said}");
     let Some(library) = Library::find()? else { return Ok((None, said)) };
     let written = directory.join(FILE);
     let is_probe = |entry: &Entry| {
@@ -74,9 +131,9 @@ fn probe(
     Ok((library.entries()?.into_iter().rev().find(is_probe), said))
 }
 
-/// Runs a command without input or output; after the limit it is killed.
+/// Runs a command; after the limit it is killed.
 fn run(mut command: Command) -> anyhow::Result<ExitStatus> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let mut child = command.spawn()?;
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
     let mut watched = [PollFd::new(&process, PollFlags::IN)];
     let limit = Timespec { tv_sec: LIMIT, tv_nsec: 0 };

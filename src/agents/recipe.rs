@@ -1,0 +1,93 @@
+//! What has to be written by hand for a tool or agent, because it has no settings that a program could edit.
+
+use super::hook::word;
+
+/// What one tool or agent needs.
+#[derive(Debug)]
+pub struct Recipe {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// Where the lines go.
+    pub place: &'static str,
+    /// The lines, from the paths of this program and of its shell.
+    lines: fn(&str, &str) -> String,
+    /// What has to be known besides.
+    pub remarks: &'static [&'static str],
+}
+
+/// The tools and agents, in the order of the documentation.
+pub static RECIPES: [Recipe; 6] = [
+    Recipe {
+        name: "goose",
+        place: "the profile of your shell, such as ~/.profile",
+        lines: |_, shell| format!("export GOOSE_SHELL={}\n", word(shell)),
+        remarks: &[
+            "goose takes GOOSE_SHELL from its environment only, not from config.yaml, and ignores SHELL",
+            "Check it with: agent-snapshot doctor goose",
+        ],
+    },
+    Recipe {
+        name: "codex",
+        place: "the startup file of your shell, such as ~/.bashrc",
+        lines: |program, _| {
+            format!("alias codex={}\n", super::quoted(&format!("{} run -- codex", word(program))))
+        },
+        remarks: &[
+            "Codex is recorded as a whole, each session as one recording: it takes its shell from the passwd entry, \
+             and its sandbox forbids what it runs to be traced from inside",
+        ],
+    },
+    Recipe {
+        name: "github-actions",
+        place: "the workflow, at its top level or in a job",
+        lines: |_, _| {
+            "defaults:\n  run:\n    shell: agent-snapshot-bash --noprofile --norc -eo pipefail {0}\n"
+                .to_owned()
+        },
+        remarks: &[
+            "an earlier step, with a shell of its own (shell: bash), has to install both programs into a directory \
+             of PATH",
+            "steps with uses: have no shell, and are not recorded",
+        ],
+    },
+    Recipe {
+        name: "make",
+        place: "the Makefile",
+        lines: |_, shell| {
+            // make expands $, takes # for a comment, and reads the rest as a shell reads words.
+            let shell = shell.replace('$', "$$").replace('#', r"\#").replace(' ', r"\ ").replace('\'', r"\'");
+            format!("SHELL := {shell}\n")
+        },
+        remarks: &[
+            "for a single run: make SHELL=... (make ignores SHELL in its environment)",
+            "each line of a recipe is a recording of its own; agent-snapshot run -- make records all as one",
+        ],
+    },
+    Recipe {
+        name: "just",
+        place: "the justfile",
+        lines: |_, shell| format!("set shell := [{}, \"-cu\"]\n", serde_json::Value::from(shell)),
+        remarks: &["recipes that begin with #! have a shell of their own, and are not recorded"],
+    },
+    Recipe {
+        name: "npm",
+        place: ".npmrc, in your home directory or in the project",
+        lines: |_, shell| match word(shell) == shell {
+            true => format!("script-shell={shell}\n"),
+            false => format!("script-shell={}\n", serde_json::Value::from(shell)),
+        },
+        remarks: &["each script that npm run starts is a recording of its own"],
+    },
+];
+
+impl Recipe {
+    /// The recipe with this name on the command line.
+    pub fn named(name: &str) -> Option<&'static Recipe> {
+        RECIPES.iter().find(|recipe| recipe.name == name)
+    }
+
+    /// The lines, from the paths of this program and of its shell.
+    pub fn lines(&self, program: &str, shell: &str) -> String {
+        (self.lines)(program, shell)
+    }
+}

@@ -1,0 +1,339 @@
+//! Agents that are set up by a hook: what `init` writes, how `hook` answers, and what `doctor` makes of it.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::{Installed, doctor};
+use crate::support::{Random, Run, User, chmod};
+
+/// An agent, the keys of its question, the tool that runs commands, and where its answer has the command.
+const AGENTS: [(&str, &str, &str, &str, &str); 3] = [
+    ("gemini", "tool_name", "tool_input", "run_shell_command", "/hookSpecificOutput/tool_input"),
+    ("cursor", "tool_name", "tool_input", "Shell", "/updated_input"),
+    ("copilot", "toolName", "toolArgs", "bash", "/modifiedArgs"),
+];
+
+/// What a hook that has nothing to say answers.
+fn pass(agent: &str) -> &'static str {
+    if agent == "copilot" { "" } else { "{}\n" }
+}
+
+fn answer_of(mut hook: Command, question: &[u8]) -> Run {
+    let mut child = hook.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(question).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+fn ask(installed: &Installed, arguments: &[&str], question: &[u8]) -> Run {
+    answer_of(installed.command(&[&["hook"], arguments].concat()), question)
+}
+
+/// The hook with all that it may do.
+fn with_approval(agent: &str) -> Vec<&str> {
+    if agent == "cursor" { vec!["cursor", "--auto-approve"] } else { vec![agent] }
+}
+
+#[test]
+fn rewritten_command_is_recorded_and_prints_what_it_prints_alone() {
+    for user in User::all() {
+        let installed = Installed::of(*user);
+        let line = "printf '%s|' \"it's\" $'a\\nb' \"$0\"\necho made > made; exit 3";
+        let alone = installed.place.program("bash").args(["-c", line]).output().unwrap();
+        for (agent, name, arguments, tool, place) in AGENTS {
+            let more =
+                json!({"command": line, "description": "x", "timeout": 5, "nested": {"a": [1, null, "ü"]}});
+            let question = json!({"session_id": "s", name: tool, arguments: more}).to_string();
+            let answer = ask(&installed, &with_approval(agent), question.as_bytes()).expect(0);
+            assert_eq!(answer.stderr, "", "{agent}");
+            let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+            let mut rewritten = answer.pointer(place).unwrap().clone();
+            let command = rewritten["command"].take();
+            let mut others = more.clone();
+            others["command"].take();
+            assert_eq!(rewritten, others, "{agent}: other arguments were changed");
+            fs::remove_file(installed.place.at("made")).unwrap();
+            let mut run = installed.place.program("bash");
+            let recorded = run.args(["-c", command.as_str().unwrap()]).output().unwrap();
+            assert_eq!((&recorded.stdout, recorded.status.code()), (&alone.stdout, Some(3)), "{command}");
+            // What the agent asks again, it gets no second wrapper for.
+            let again = json!({name: tool, arguments: {"command": command}}).to_string();
+            let again = ask(&installed, &with_approval(agent), again.as_bytes()).expect(0);
+            assert_eq!(again.stdout, pass(agent), "{agent}");
+        }
+        let log = installed.run(&["log"]).expect(0);
+        assert_eq!(log.stdout.lines().filter(|line| line.contains("echo made > made")).count(), 3, "{log:?}");
+    }
+}
+
+#[test]
+fn what_the_hook_decides_never_widens_a_permission() {
+    let installed = Installed::of(User::Current);
+    let decisions = |answer: &str| {
+        let answer: Value = serde_json::from_str(answer).unwrap();
+        ["decision", "permission", "permissionDecision"]
+            .map(|key| answer.get(key).cloned())
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+    };
+    for (agent, name, arguments, tool, _) in AGENTS {
+        let question = json!({name: tool, arguments: {"command": "ls"}}).to_string();
+        let answer = ask(&installed, &[agent], question.as_bytes()).expect(0);
+        match agent {
+            "cursor" => assert_eq!(answer.stdout, "{}\n"),
+            _ => assert_eq!(decisions(&answer.stdout), [] as [Value; 0], "{answer:?}"),
+        }
+        let approved = ask(&installed, &[agent, "--auto-approve"], question.as_bytes()).expect(0);
+        let expected: &[Value] = if agent == "cursor" { &["allow".into()] } else { &[] };
+        assert_eq!(decisions(&approved.stdout), expected, "{agent}");
+    }
+    // Gemini looks through a wrapper called bash, and else has to ask.
+    let question = json!({"tool_name": "run_shell_command", "tool_input": {"command": "ls"}}).to_string();
+    let answer = ask(&installed, &["gemini"], question.as_bytes()).expect(0);
+    let command = serde_json::from_str::<Value>(&answer.stdout).unwrap();
+    let command = command.pointer("/hookSpecificOutput/tool_input/command").unwrap().clone();
+    let program =
+        command.as_str().unwrap().strip_suffix("/bash -c 'ls'").unwrap_or_else(|| panic!("{command}"));
+    assert_eq!(fs::read_link(format!("{program}/bash")).unwrap().display().to_string(), installed.shell());
+    let mut spaced = installed.command(&["hook", "gemini"]);
+    spaced.env("AGENT_SNAPSHOT_LIBRARY", installed.place.base().join("a library"));
+    let answer = answer_of(spaced, question.as_bytes()).expect(0);
+    assert_eq!(decisions(&answer.stdout), [Value::from("ask")]);
+    assert!(answer.stdout.contains("/agent-snapshot-bash -c 'ls'"), "{answer:?}");
+}
+
+#[test]
+fn whatever_is_asked_the_agent_goes_on() {
+    let installed = Installed::of(User::Current);
+    let mut random = Random::seeded();
+    for (agent, name, arguments, tool, _) in AGENTS {
+        let question = json!({name: tool, arguments: {"command": "ls"}}).to_string();
+        let mut inputs: Vec<Vec<u8>> = vec![
+            Vec::new(),
+            b"\xff\x00\xfe".to_vec(),
+            b"[[[[[[[[".repeat(10_000),
+            question[..question.len() - 1].into(),
+            format!("{question}{question}").into(),
+            json!({name: "other", arguments: {"command": "ls"}}).to_string().into(),
+            json!({name: tool, arguments: {"command": "x".repeat(200_000)}}).to_string().into(),
+            json!({name: tool, arguments: {"command": "x".repeat(17 << 20)}}).to_string().into(),
+        ];
+        for _ in 0..20 {
+            let mut bytes = question.clone().into_bytes();
+            for _ in 0..=random.below(3) {
+                let at = random.below(bytes.len());
+                bytes[at] = u8::try_from(random.below(256)).unwrap();
+            }
+            inputs.push(bytes);
+        }
+        for input in inputs {
+            let label = String::from_utf8_lossy(&input[..input.len().min(200)]).into_owned();
+            let answer = ask(&installed, &[agent], &input).expect(0);
+            assert!(!answer.stdout.contains("allow"), "{agent}: {label}: {answer:?}");
+            let is_json = serde_json::from_str::<Value>(&answer.stdout).is_ok();
+            assert!(is_json || answer.stdout == pass(agent), "{agent}: {label}: {answer:?}");
+            assert_eq!(answer.stderr, "", "{agent}: {label}");
+        }
+    }
+}
+
+#[test]
+fn what_is_to_run_unrecorded_is_left_alone() {
+    let installed = Installed::of(User::Current);
+    let config = installed.place.config.join("agent-snapshot/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(&config, "[shell]\nunrecorded = [\"sudo\"]\n").unwrap();
+    for (agent, name, arguments, tool, _) in AGENTS {
+        let question = |command: &str| json!({name: tool, arguments: {"command": command}}).to_string();
+        let exempt =
+            ask(&installed, &with_approval(agent), question("cd /srv && sudo make").as_bytes()).expect(0);
+        assert_eq!(exempt.stdout, pass(agent));
+        let mut off = installed.command(&[&["hook"], with_approval(agent).as_slice()].concat());
+        off.env("AGENT_SNAPSHOT", "off");
+        assert_eq!(answer_of(off, question("ls").as_bytes()).expect(0).stdout, pass(agent));
+        let ls = ask(&installed, &with_approval(agent), question("ls").as_bytes()).expect(0);
+        assert_ne!(ls.stdout, pass(agent));
+    }
+    // Without the shell nothing can be recorded, and the agent goes on.
+    fs::remove_file(installed.shell()).unwrap();
+    for (agent, name, arguments, tool, _) in AGENTS {
+        let question = json!({name: tool, arguments: {"command": "ls"}}).to_string();
+        let answer = ask(&installed, &with_approval(agent), question.as_bytes()).expect(0);
+        assert_eq!(answer.stdout, pass(agent));
+        assert!(answer.stderr.contains("the command runs unrecorded: "), "{answer:?}");
+    }
+    let refused = installed.run(&["hook", "aider"]).expect(2);
+    assert!(refused.stderr.contains("aider is not set up by a hook"), "{refused:?}");
+}
+
+#[test]
+fn approval_has_to_be_allowed() {
+    let installed = Installed::of(User::Current);
+    let refused = installed.run(&["init", "cursor"]).expect(1);
+    let said = "Cursor takes a rewritten command only together with an approval";
+    assert!(
+        refused.stderr.contains(said) && refused.stderr.contains("--auto-approve allows that"),
+        "{refused:?}"
+    );
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    assert!(!installed.settings("cursor").exists());
+    let needless = installed.run(&["init", "gemini", "--auto-approve"]).expect(2);
+    assert!(needless.stderr.contains("Gemini CLI is set up without --auto-approve"), "{needless:?}");
+    installed.init("cursor", &[]).expect(0);
+    let text = fs::read_to_string(installed.settings("cursor")).unwrap();
+    assert!(text.contains("/agent-snapshot hook cursor --auto-approve\""), "{text}");
+    installed.run(&["init", "cursor", "--remove"]).expect(0);
+    assert!(!installed.settings("cursor").exists());
+}
+
+#[test]
+fn hooks_that_were_edited_since_keep_what_is_not_ours() {
+    let installed = Installed::of(User::Current);
+    let check = |agent: &str, before: Option<&str>, edit: &dyn Fn(String) -> String, after: Option<&str>| {
+        let path = installed.write(agent, before);
+        installed.init(agent, &[]).expect(0);
+        fs::write(&path, edit(fs::read_to_string(&path).unwrap())).unwrap();
+        installed.init(agent, &["--remove"]).expect(0);
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), after, "{agent} {before:?}");
+    };
+    for agent in ["gemini", "cursor", "copilot"] {
+        check(agent, None, &|text| format!("{text}\n"), None);
+    }
+    let model = |text: String| text.replacen('{', "{\n  \"model\": \"x\", // new", 1);
+    check("gemini", None, &model, Some("{\n  \"model\": \"x\" // new\n}\n"));
+    let stop = |text: String| text.replace("\"hooks\": {", "\"hooks\": {\n    \"stop\": [],");
+    check(
+        "cursor",
+        Some("{\n  \"version\": 1\n}\n"),
+        &stop,
+        Some("{\n  \"version\": 1,\n  \"hooks\": {\n    \"stop\": []\n  }\n}\n"),
+    );
+    let other =
+        |text: String| text.replace("\"preToolUse\": [", "\"preToolUse\": [\n      {\"bash\": \"x\"},");
+    let left = "{\n  \"version\": 1,\n  \"hooks\": {\n    \"preToolUse\": [\n      {\"bash\": \"x\"}\n    ]\n  }\n}\n";
+    check("copilot", None, &other, Some(left));
+}
+
+#[test]
+fn hook_of_another_installation_is_brought_up_to_date() {
+    let installed = Installed::of(User::Current);
+    for agent in ["gemini", "cursor", "copilot"] {
+        let path = installed.write(agent, Some("{\n  \"a\": 1\n}\n"));
+        installed.init(agent, &[]).expect(0);
+        let now = fs::read_to_string(&path).unwrap();
+        fs::write(&path, now.replace(installed.bin.to_str().unwrap(), "/opt/it's old")).unwrap();
+        let changed = installed.init(agent, &[]).expect(0);
+        assert!(changed.stdout.starts_with("wrote "), "{changed:?}");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("/opt/") && text.matches(" hook ").count() == 1, "{text}");
+        installed.init(agent, &["--remove"]).expect(0);
+    }
+}
+
+#[test]
+fn projects_have_files_of_their_own_which_are_shared() {
+    let installed = Installed::of(User::Current);
+    for (agent, file) in [
+        ("gemini", ".gemini/settings.json"),
+        ("cursor", ".cursor/hooks.json"),
+        ("copilot", ".github/hooks/agent-snapshot.json"),
+    ] {
+        let set = installed.init(agent, &["--project"]).expect(0);
+        assert!(set.stderr.contains("is for everybody who uses this project, if it is committed"), "{set:?}");
+        assert!(installed.place.at(file).exists() && !installed.settings(agent).exists());
+        assert_eq!(doctor(&installed, agent).0, 0, "{agent}");
+        installed.init(agent, &["--project", "--remove"]).expect(0);
+        assert!(!installed.place.at(file).parent().unwrap().exists());
+    }
+    // Copilot looks in the root of the repository, wherever it is started.
+    installed.place.prepare("git init -q . && mkdir below");
+    let mut below = installed.command(&["init", "copilot", "--project"]);
+    assert!(below.current_dir(installed.place.at("below")).status().unwrap().success());
+    assert!(installed.place.at(".github/hooks/agent-snapshot.json").exists());
+    for (agent, variable, file) in [
+        ("gemini", "GEMINI_CLI_HOME", ".gemini/settings.json"),
+        ("copilot", "COPILOT_HOME", "hooks/agent-snapshot.json"),
+    ] {
+        let chosen = installed.place.base().join(agent);
+        let mut command = installed.command(&["init", agent]);
+        assert!(command.env(variable, &chosen).status().unwrap().success());
+        assert!(chosen.join(file).exists() && !installed.settings(agent).exists());
+    }
+}
+
+#[test]
+fn doctor_asks_the_hook_and_runs_what_it_answers() {
+    let installed = User::all().iter().map(|user| Installed::of(*user));
+    for installed in installed.chain([Installed::in_odd_directory()]) {
+        for agent in ["gemini", "cursor", "copilot"] {
+            let (status, checks) = doctor(&installed, agent);
+            assert_eq!((status, &checks[agent]["verdict"]), (1, &"finding".into()), "{checks:?}");
+            assert!(
+                checks[agent]["advice"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with(&format!("agent-snapshot init {agent}"))
+            );
+            installed.init(agent, &[]).expect(0);
+            let (status, checks) = doctor(&installed, agent);
+            assert_eq!(status, 0, "{checks:?}");
+            let id = checks["recording"]["recording"].as_str().unwrap();
+            let shown = installed.run(&["show", id]).expect(0);
+            assert!(shown.stdout.contains("written-by-doctor"), "{shown:?}");
+        }
+    }
+}
+
+#[test]
+fn doctor_finds_what_keeps_a_hook_from_being_used() {
+    let installed = Installed::of(User::Current);
+    installed.init("copilot", &[]).expect(0);
+    let path = installed.settings("copilot");
+    let text = fs::read_to_string(&path).unwrap();
+    let found = |name: &str, said: &str| {
+        let (status, checks) = doctor(&installed, "copilot");
+        let text = checks[name]["found"].as_str().unwrap();
+        assert!(status == 1 && text.contains(said), "{checks:?}");
+    };
+    fs::write(&path, text.replace("/agent-snapshot hook", "/moved/agent-snapshot hook")).unwrap();
+    found("copilot", "which can't be executed: No such file");
+    let other = installed.place.base().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(
+        other.join("agent-snapshot"),
+        "#!/bin/sh\necho '{\"modifiedArgs\": {\"command\": \":\"}}'\nexit 3\n",
+    )
+    .unwrap();
+    chmod(other.join("agent-snapshot"), 0o755);
+    fs::write(&path, text.replace(installed.bin.to_str().unwrap(), other.to_str().unwrap())).unwrap();
+    found("recording", "other/agent-snapshot hook copilot ended with exit status: 3");
+    fs::write(&path, format!("// mine\n{text}")).unwrap();
+    found("copilot", "line 1, column 1: Copilot CLI ignores settings with comments");
+    fs::write(&path, "{").unwrap();
+    found("copilot", "agent-snapshot.json, line 1, column 1: unterminated object");
+    fs::write(&path, &text).unwrap();
+    fs::remove_file(installed.shell()).unwrap();
+    found("recording", "left the command as it is, so that it would run unrecorded: agent-snapshot: ");
+    symlink("/bin/bash", installed.shell()).unwrap();
+    found("recording", "left no recording");
+    installed.init("gemini", &[]).expect(0);
+    installed.place.write(".gemini/settings.json", "{\"hooksConfig\": {\"enabled\": false}}");
+    let (status, checks) = doctor(&installed, "gemini");
+    let said = checks["gemini"]["found"].as_str().unwrap();
+    assert!(status == 1 && said.ends_with("work/.gemini/settings.json has hooks switched off"), "{checks:?}");
+    // Cursor's hook may no longer approve.
+    fs::remove_file(installed.shell()).unwrap();
+    let mut install = Command::new("cp");
+    assert!(install.arg(super::SHELL).arg(&installed.bin).status().unwrap().success());
+    installed.init("cursor", &[]).expect(0);
+    let path = installed.settings("cursor");
+    let text = fs::read_to_string(&path).unwrap().replace(" --auto-approve", "");
+    fs::write(&path, text).unwrap();
+    let (status, checks) = doctor(&installed, "cursor");
+    let said = "left the command as it is, so that it would run unrecorded: it did not say why";
+    assert!(status == 1 && checks["recording"]["found"].as_str().unwrap().contains(said), "{checks:?}");
+}

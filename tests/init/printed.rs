@@ -1,0 +1,155 @@
+//! What `init` only prints: each line is put where it says, and what the tool then runs is in the library.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use super::{Installed, doctor};
+use crate::support::{Run, User, has};
+
+/// What goes into the file, alone on standard output.
+fn printed(installed: &Installed, name: &str) -> String {
+    let run = installed.run(&["init", name]).expect(0);
+    assert!(run.stderr.starts_with("agent-snapshot: this goes into "), "{run:?}");
+    run.stdout
+}
+
+/// Runs a tool, which must end well, and finds its command in the library.
+#[track_caller]
+fn expect_recorded(installed: &Installed, mut tool: Command, line: &str) {
+    let output: Run = tool.output().unwrap().into();
+    let output = output.expect(0);
+    assert_eq!(fs::read_to_string(installed.place.at("out")).unwrap(), "built\n", "{output:?}");
+    let log = installed.run(&["log"]).expect(0);
+    assert!(
+        log.stdout.lines().any(|entry| entry.ends_with(line) && entry.contains("+1")),
+        "{log:?} {output:?}"
+    );
+}
+
+#[test]
+fn make_records_each_line_of_a_recipe() {
+    if !has("make") {
+        return;
+    }
+    for installed in [Installed::of(User::Current), Installed::in_odd_directory()] {
+        let line = printed(&installed, "make");
+        installed.place.write("Makefile", format!("{line}\nall:\n\techo built > out\n"));
+        expect_recorded(&installed, installed.place.program("make"), "  echo built > out");
+        // For a single run.
+        fs::remove_file(installed.place.at("out")).unwrap();
+        installed.place.write("Makefile", "all:\n\techo built >  out\n");
+        let mut make = installed.place.program("make");
+        // There # begins no comment.
+        make.arg(line.trim_end().replace(" := ", "=").replace(r"\#", "#"));
+        expect_recorded(&installed, make, "  echo built >  out");
+    }
+}
+
+#[test]
+fn just_records_each_line_of_a_recipe() {
+    if !has("just") {
+        return;
+    }
+    for installed in [Installed::of(User::Current), Installed::in_odd_directory()] {
+        let line = printed(&installed, "just");
+        installed.place.write("justfile", format!("{line}\nbuild:\n    echo built > out\n"));
+        expect_recorded(&installed, installed.place.program("just"), "  echo built > out");
+    }
+}
+
+#[test]
+fn npm_records_each_script() {
+    if !has("npm") {
+        return;
+    }
+    for installed in [Installed::of(User::Current), Installed::in_odd_directory()] {
+        installed.place.write(".npmrc", printed(&installed, "npm"));
+        installed.place.write("package.json", r#"{"name": "x", "scripts": {"build": "echo built > out"}}"#);
+        let mut npm = installed.place.program("npm");
+        npm.args(["run", "build"]).env("npm_config_update_notifier", "false");
+        expect_recorded(&installed, npm, "  echo built > out");
+    }
+}
+
+#[test]
+fn github_actions_records_each_run_step() {
+    let installed = Installed::of(User::Current);
+    let yaml = printed(&installed, "github-actions");
+    let shell = yaml.lines().find_map(|line| line.strip_prefix("    shell: ")).unwrap();
+    // As the runner does: the first word is looked up in PATH, {0} is a script.
+    let script = installed.place.base().join("step.sh");
+    let step = |text: &str| {
+        fs::write(&script, text).unwrap();
+        let line = shell.replace("{0}", script.to_str().unwrap());
+        let mut words = line.split_whitespace();
+        let mut command = installed.place.program(installed.bin.join(words.next().unwrap()));
+        command.args(words);
+        command
+    };
+    let failed = step("false | true\necho not reached > out\n").status().unwrap();
+    assert_eq!((failed.code(), installed.place.at("out").exists()), (Some(1), false));
+    expect_recorded(&installed, step("echo built > out\n"), "/step.sh");
+}
+
+#[test]
+fn goose_takes_the_shell_from_its_environment() {
+    for installed in [Installed::of(User::Current), Installed::in_odd_directory()] {
+        let line = printed(&installed, "goose");
+        let (status, checks) = doctor(&installed, "goose");
+        assert_eq!(
+            (status, &checks["goose"]["advice"]),
+            (1, &"agent-snapshot init goose".into()),
+            "{checks:?}"
+        );
+        let profile = installed.place.base().join("profile");
+        fs::write(&profile, &line).unwrap();
+        let mut goose = installed.place.program("sh");
+        goose.args(["-c", ". \"$0\" && exec \"$GOOSE_SHELL\" -c 'echo built > out'"]).arg(&profile);
+        expect_recorded(&installed, goose, "  echo built > out");
+        let mut with = installed.command(&["doctor", "goose"]);
+        let with: Run = with.env("GOOSE_SHELL", installed.shell()).output().unwrap().into();
+        assert!(with.expect(0).stdout.contains("was recorded as"));
+    }
+}
+
+#[test]
+fn codex_is_recorded_as_a_whole() {
+    for installed in [Installed::of(User::Current), Installed::in_odd_directory()] {
+        let line = printed(&installed, "codex");
+        // A program of that name, which starts what it likes.
+        let codex = installed.bin.join("codex");
+        fs::write(&codex, "#!/bin/sh\necho built > out\n").unwrap();
+        fs::set_permissions(&codex, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut shell = installed.place.program("sh");
+        let path = format!("{}:{}", installed.bin.display(), std::env::var("PATH").unwrap());
+        let startup = installed.place.base().join("startup");
+        fs::write(&startup, format!("{line}codex\n")).unwrap();
+        shell.arg(&startup).env("PATH", path);
+        expect_recorded(&installed, shell, "  codex");
+        let (status, checks) = doctor(&installed, "codex");
+        assert_eq!((status, &checks["codex"]["verdict"]), (0, &"note".into()), "{checks:?}");
+        assert!(checks["recording"]["recording"].is_string(), "{checks:?}");
+    }
+}
+
+#[test]
+fn what_is_only_printed_is_neither_written_nor_taken_back() {
+    let installed = Installed::of(User::Current);
+    let before = installed.everything();
+    for name in ["goose", "codex", "github-actions", "make", "just", "npm"] {
+        assert_eq!(installed.run(&["init", name, "--print"]).expect(0).stdout, printed(&installed, name));
+        let json = installed.run(&["init", name, "--json"]).expect(0);
+        let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(json["text"], printed(&installed, name));
+        for option in ["--remove", "--project", "--force", "--auto-approve"] {
+            let refused = installed.run(&["init", name, option]).expect(2);
+            assert!(
+                refused.stderr.contains(&format!("init {name} writes nothing: it prints")),
+                "{refused:?}"
+            );
+            assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        }
+    }
+    assert_eq!(installed.everything(), before);
+}
