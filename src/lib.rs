@@ -26,7 +26,8 @@
 //! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshots.
 //! - [`fs`]: opens and stats paths where any type of file may be.
 //! - [`snapshot`]: the bundle: types, writer, reader, comparison with live files. Knows no tracing.
-//! - [`library`]: the snapshots that `run` makes: where they are, how they are named and listed. Prints nothing.
+//! - [`library`]: the snapshots that `run` makes: where they are, how they are named, listed and deleted. Prints
+//!   nothing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
 //!
 //! # Where to look

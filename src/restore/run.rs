@@ -28,7 +28,7 @@ use super::since::Since;
 use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::layout::MANIFEST;
+use crate::snapshot::layout::JOURNAL;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 
@@ -251,17 +251,19 @@ fn decide(
 }
 
 /// Locks a bundle against other restores and recordings for as long as the returned files live.
-fn lock(snapshot: &Snapshot) -> Result<[File; 2], Error> {
+fn lock(snapshot: &Snapshot) -> Result<Vec<File>, Error> {
     let open = |path: &Path| File::open(path).map_err(failed("open the snapshot"));
-    let files = [open(snapshot.path())?, open(&snapshot.path().join(MANIFEST))?];
-    let [directory, manifest] = &files;
-    let is_locked = if snapshot.header().running {
-        // The recording that goes on keeps the directory: other restores are excluded by the manifest.
-        let _ = lock_exclusively(directory, 1);
-        lock_exclusively(manifest, LOCK_TRIES)
+    let mut files = vec![open(snapshot.path())?];
+    // The recording that goes on keeps the directory: other restores are excluded by its journal, which it removes when
+    // it ends. The manifest is locked by whoever reads it.
+    let journal = File::open(snapshot.path().join(JOURNAL)).ok().filter(|_| snapshot.header().running);
+    let is_locked = if let Some(journal) = journal {
+        let _ = lock_exclusively(&files[0], 1);
+        files.push(journal);
+        lock_exclusively(&files[1], LOCK_TRIES)
     } else {
         // A process forked by a recording that has just ended may still have the lock.
-        lock_exclusively(directory, LOCK_TRIES)
+        lock_exclusively(&files[0], LOCK_TRIES)
     };
     if is_locked {
         return Ok(files);

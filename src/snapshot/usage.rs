@@ -92,6 +92,14 @@ mod tests {
         let claimed = claim(&path).unwrap();
         std::thread::scope(|scope| {
             let opened = scope.spawn(|| Snapshot::open(&path));
+            let manifest = path.join(MANIFEST);
+            let is_open =
+                |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == manifest);
+            let count = || std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter(is_open).count();
+            // Ours, and that of the one who waits for the lock.
+            while count() < 2 && !opened.is_finished() {
+                std::thread::yield_now();
+            }
             std::fs::rename(&path, dir.path().join("aside")).unwrap();
             std::fs::remove_dir_all(dir.path().join("aside")).unwrap();
             drop(claimed);

@@ -6,9 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::{library, log, newest, run, verb};
-use crate::support::{Place, Run, SHELL, SmallFilesystem, User, chmod, is_root, trace_program, wait};
+use crate::support::{
+    Place, Run, SHELL, SmallFilesystem, User, chmod, command_of, is_root, trace_program, tracer_of, wait,
+};
 use agent_snapshot::snapshot::Snapshot;
 
 /// The names in the directory of the snapshots, sorted.
@@ -382,6 +385,12 @@ fn deletion_frees_a_full_disk() {
     for _ in 0..3 {
         here(&["run", "sh", "-c", "date >> f"]).expect(0);
     }
+    // The next line of the log takes a block of its own.
+    let log = disk.join("library/log.jsonl");
+    let text = fs::read_to_string(&log).unwrap();
+    let rest = 4096 - (text.len() + "{\"event\":\"\"}\n".len()) % 4096;
+    fs::write(&log, format!("{text}{{\"event\":\"{}\"}}\n", "x".repeat(rest))).unwrap();
+    assert_eq!(fs::metadata(&log).unwrap().len() % 4096, 0);
     let fill = |path: &Path| fs::write(path, vec![0; 4 << 20]).unwrap_err();
     fill(&disk.join("filler"));
     here(&["log"]).expect(0);
@@ -421,6 +430,37 @@ fn recording_that_can_not_be_removed_does_not_keep_the_others() {
     fs::remove_dir_all(locked.with_extension("deleted").join("sub")).unwrap();
     verb(&place, &["fsck", "--repair"]).expect(0);
     assert_eq!(names(&place), [""; 0]);
+}
+
+#[test]
+fn killed_recording_is_recovered_by_a_repair() {
+    let place = Place::new();
+    place.prepare("mkfifo go");
+    place.write("f", "old");
+    let mut front = super::run_command(&place, &[], "echo new > f; cat go").spawn().unwrap();
+    let pid = i32::try_from(front.id()).unwrap();
+    let is_at = |state: &str| log(&place, &["--reads"]).iter().any(|entry| entry["state"] == state);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !(is_at("running") && fs::read_to_string(place.at("f")).unwrap() == "new\n") {
+        assert!(Instant::now() < deadline);
+    }
+    // Stopped, the front recovers nothing.
+    let tracer = tracer_of(command_of(pid).unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+    for pid in [tracer, pid] {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    wait(&mut front);
+    while !is_at("unrecovered") {
+        assert!(Instant::now() < deadline);
+    }
+    let id = ids(&place)[0].clone();
+    let found = verb(&place, &["fsck"]).expect(1).stdout;
+    assert!(found.starts_with(&format!("not recovered: snapshots/{id}: ")), "{found}");
+    assert!(verb(&place, &["fsck", "--repair"]).expect(0).stdout.starts_with(&format!("recovered {id}\n")));
+    assert!(is_at("killed"));
+    verb(&place, &["undo"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "old");
 }
 
 #[test]
