@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `library::sources`, which finds them without a look into each bundle; `diff`, which writes what each did.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use indicatif::BinaryBytes;
@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use super::diff;
 use super::exit::{Exit, VerbResult};
 use super::log::{COMMAND_WIDTH, age, command_line, cut, marks};
-use super::open::{open_all, open_directory};
+use super::open::open_directory;
 use super::out::{Console, style};
 use super::past::{note_use, visible_sources};
 use super::paths::{Selection, live, quoted, shown};
@@ -25,7 +25,6 @@ use crate::library::{Entry, Library};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, PathEffect};
 use crate::snapshot::compare::{self, Entries};
-use crate::snapshot::timeline::other_names;
 use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{FileRecord, FileType, Present, Snapshot};
 
@@ -211,15 +210,9 @@ fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> an
         return Ok(false);
     };
     let snapshot = open_directory(directory, console)?;
-    for record in snapshot.files().iter().filter(|record| below(&record.path, path).is_some()) {
-        if PathEffect::of(record).is_undone()
-            && !is_as_left(&record.path, record)
-            && !is_left_under_another_name(sources, &record.path, console)?
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let records = snapshot.files().iter().filter(|record| below(&record.path, path).is_some());
+    let mut records = records.filter(|record| PathEffect::of(record).is_undone());
+    Ok(records.any(|record| !is_as_left(&record.path, record) && !has_other_names(&record.path)))
 }
 
 /// Whether what is at `path` now is what `record` says was left.
@@ -229,22 +222,10 @@ fn is_as_left(path: &[u8], record: &FileRecord) -> bool {
     compare::live(path, &left).map_or(true, |now| now == left)
 }
 
-/// Whether a later recording has left what is at `path` now, by another name of the file.
-fn is_left_under_another_name(sources: &Sources, path: &[u8], console: &mut Console) -> anyhow::Result<bool> {
-    if !crate::fs::lstat(path)?.is_some_and(|stat| stat.st_nlink > 1) {
-        return Ok(false);
-    }
-    let last = |name: &[u8]| sources.that_changed_itself(name).next_back();
-    let directories = sources.that_changed_itself(path).map(|number| sources.get(number).directory.clone());
-    let parts = open_all(directories, console)?;
-    for name in other_names(&parts, &BTreeSet::from([path.to_vec()])) {
-        let Some(number) = last(&name) else { continue };
-        let snapshot = open_directory(&sources.get(number).directory, console)?;
-        if snapshot.find(&name).is_some_and(|record| is_as_left(path, record)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// Whether the file there has other names: a recording that wrote to one of them knows it by that one alone.
+fn has_other_names(path: &[u8]) -> bool {
+    let stat = crate::fs::lstat(path).ok().flatten().map(|stat| crate::snapshot::Stat::from(&stat));
+    stat.is_some_and(|stat| stat.is_regular() && stat.nlink > 1)
 }
 
 fn print(args: &History, path: &[u8], listed: &[PathEvent], console: &mut Console) -> anyhow::Result<()> {

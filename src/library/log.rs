@@ -39,6 +39,7 @@ pub enum Event {
 
 /// What is known of a recording without opening its bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "EntryLine")]
 pub struct Entry {
     /// The beginning of its identifier, the name of its directory.
     pub id: String,
@@ -73,6 +74,51 @@ pub struct Entry {
     /// Whether the recording has a gap.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
+}
+
+/// An entry as it is read: flattened fields would take a buffer for each of ten thousand lines.
+#[derive(Deserialize)]
+struct EntryLine {
+    id: String,
+    time: String,
+    finished: Option<String>,
+    command: Vec<ByteText>,
+    cwd: ByteText,
+    working_tree: Option<ByteText>,
+    session: Option<String>,
+    name: Option<String>,
+    status: i32,
+    created: u64,
+    changed: u64,
+    deleted: u64,
+    #[serde(default)]
+    git: bool,
+    #[serde(default)]
+    places: BTreeSet<ByteText>,
+    state: EntryState,
+    #[serde(default)]
+    incomplete: bool,
+}
+
+impl From<EntryLine> for Entry {
+    fn from(line: EntryLine) -> Entry {
+        let EntryLine { created, changed, deleted, git, .. } = line;
+        Entry {
+            id: line.id,
+            time: line.time,
+            finished: line.finished,
+            command: line.command,
+            cwd: line.cwd,
+            working_tree: line.working_tree,
+            session: line.session,
+            name: line.name,
+            status: line.status,
+            changes: ChangeCounts { created, changed, deleted, git },
+            places: line.places,
+            state: line.state,
+            incomplete: line.incomplete,
+        }
+    }
 }
 
 /// How a recording ended.
@@ -232,7 +278,7 @@ impl AsRef<[u8]> for ByteText {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum ByteTextForm {
     Text(String),
@@ -251,12 +297,29 @@ impl Serialize for ByteText {
 
 impl<'de> Deserialize<'de> for ByteText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ByteText, D::Error> {
-        match ByteTextForm::deserialize(deserializer)? {
-            ByteTextForm::Text(text) => Ok(ByteText(text.into_bytes())),
-            ByteTextForm::Bytes { base64 } => {
+        struct ByteTextVisitor;
+        impl<'de> serde::de::Visitor<'de> for ByteTextVisitor {
+            type Value = ByteText;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string, or an object with base64")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ByteText, E> {
+                Ok(ByteText(text.as_bytes().to_vec()))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<ByteText, A::Error> {
+                #[derive(Deserialize)]
+                struct Encoded {
+                    base64: String,
+                }
+                let Encoded { base64 } =
+                    Encoded::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
                 STANDARD.decode(base64).map(ByteText).map_err(serde::de::Error::custom)
             }
         }
+        deserializer.deserialize_any(ByteTextVisitor)
     }
 }
 
@@ -269,8 +332,17 @@ pub fn read(root: &Path) -> Result<Vec<Entry>, Error> {
         Err(error) => return Err(failed("read", &path)(error)),
     };
     let lines = text.split(|byte| *byte == b'\n');
-    let events = lines.filter_map(|line| serde_json::from_slice::<Event>(line).ok());
+    let events = lines.filter_map(event);
     Ok(events.map(|Event::Recorded(entry)| entry).collect())
+}
+
+/// What a line tells, if it is whole.
+fn event(line: &[u8]) -> Option<Event> {
+    // The tag of an event that is not known takes a buffer.
+    if line.starts_with(br#"{"event":"recorded""#) {
+        return serde_json::from_slice(line).ok().map(Event::Recorded);
+    }
+    serde_json::from_slice(line).ok()
 }
 
 /// Appends a line.
@@ -332,6 +404,10 @@ mod tests {
         assert!(line.contains("\"git\":true"), "{line}");
         let Event::Recorded(read) = serde_json::from_str(&line).unwrap();
         assert_eq!(read, entry);
+        let odd = Entry { cwd: ByteText(b"/odd\xff".to_vec()), finished: None, ..entry };
+        let line = serde_json::to_vec(&Event::Recorded(odd.clone())).unwrap();
+        let Some(Event::Recorded(read)) = event(&line) else { panic!("{line:?}") };
+        assert_eq!(read, odd);
     }
 
     #[test]
