@@ -210,13 +210,22 @@ fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> an
         return Ok(false);
     };
     let snapshot = open_directory(directory, console)?;
-    let is_other = |record: &FileRecord| {
-        let left = compare::recorded(record, Side::After, Entries::Ignore);
-        // What may not be read is not known to be another.
-        compare::live(&record.path, &left).is_ok_and(|now| now != left)
-    };
     let records = snapshot.files().iter().filter(|record| below(&record.path, path).is_some());
-    Ok(records.filter(|record| PathEffect::of(record).is_undone()).any(is_other))
+    let mut records = records.filter(|record| PathEffect::of(record).is_undone());
+    Ok(records.any(|record| !is_as_left(&record.path, record) && !has_other_names(&record.path)))
+}
+
+/// Whether what is at `path` now is what `record` says was left.
+fn is_as_left(path: &[u8], record: &FileRecord) -> bool {
+    let left = compare::recorded(record, Side::After, Entries::Ignore);
+    // What may not be read is not known to be another.
+    compare::live(path, &left).map_or(true, |now| now == left)
+}
+
+/// Whether the file there has other names: a recording that wrote to one of them knows it by that one alone.
+fn has_other_names(path: &[u8]) -> bool {
+    let stat = crate::fs::lstat(path).ok().flatten().map(|stat| crate::snapshot::Stat::from(&stat));
+    stat.is_some_and(|stat| stat.is_regular() && stat.nlink > 1)
 }
 
 fn print(args: &History, path: &[u8], listed: &[PathEvent], console: &mut Console) -> anyhow::Result<()> {

@@ -58,6 +58,7 @@ pub struct Deletion {
 
 /// What is known of a recording without opening its bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "EntryLine")]
 pub struct Entry {
     /// The beginning of its identifier, the name of its directory.
     pub id: String,
@@ -92,6 +93,51 @@ pub struct Entry {
     /// Whether the recording has a gap.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
+}
+
+/// An entry as it is read: flattened fields would take a buffer for each of ten thousand lines.
+#[derive(Deserialize)]
+struct EntryLine {
+    id: String,
+    time: String,
+    finished: Option<String>,
+    command: Vec<ByteText>,
+    cwd: ByteText,
+    working_tree: Option<ByteText>,
+    session: Option<String>,
+    name: Option<String>,
+    status: i32,
+    created: u64,
+    changed: u64,
+    deleted: u64,
+    #[serde(default)]
+    git: bool,
+    #[serde(default)]
+    places: BTreeSet<ByteText>,
+    state: EntryState,
+    #[serde(default)]
+    incomplete: bool,
+}
+
+impl From<EntryLine> for Entry {
+    fn from(line: EntryLine) -> Entry {
+        let EntryLine { created, changed, deleted, git, .. } = line;
+        Entry {
+            id: line.id,
+            time: line.time,
+            finished: line.finished,
+            command: line.command,
+            cwd: line.cwd,
+            working_tree: line.working_tree,
+            session: line.session,
+            name: line.name,
+            status: line.status,
+            changes: ChangeCounts { created, changed, deleted, git },
+            places: line.places,
+            state: line.state,
+            incomplete: line.incomplete,
+        }
+    }
 }
 
 /// How a recording ended.
@@ -251,7 +297,7 @@ impl AsRef<[u8]> for ByteText {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum ByteTextForm {
     Text(String),
@@ -270,12 +316,29 @@ impl Serialize for ByteText {
 
 impl<'de> Deserialize<'de> for ByteText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ByteText, D::Error> {
-        match ByteTextForm::deserialize(deserializer)? {
-            ByteTextForm::Text(text) => Ok(ByteText(text.into_bytes())),
-            ByteTextForm::Bytes { base64 } => {
+        struct ByteTextVisitor;
+        impl<'de> serde::de::Visitor<'de> for ByteTextVisitor {
+            type Value = ByteText;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string, or an object with base64")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ByteText, E> {
+                Ok(ByteText(text.as_bytes().to_vec()))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<ByteText, A::Error> {
+                #[derive(Deserialize)]
+                struct Encoded {
+                    base64: String,
+                }
+                let Encoded { base64 } =
+                    Encoded::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
                 STANDARD.decode(base64).map(ByteText).map_err(serde::de::Error::custom)
             }
         }
+        deserializer.deserialize_any(ByteTextVisitor)
     }
 }
 
@@ -311,7 +374,7 @@ pub fn read(root: &Path) -> Result<Log, Error> {
     };
     let mut log = Log::default();
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        match serde_json::from_slice::<Event>(line) {
+        match event(line) {
             Ok(Event::Recorded(entry)) => log.recorded.push(entry),
             Ok(Event::Deleted(deletion)) => drop(log.deleted.insert(deletion.id.clone(), deletion)),
             // A line of a later version is no damage.
@@ -340,6 +403,15 @@ pub fn replace(root: &Path, events: impl FnOnce(Log) -> Result<Vec<Event>, Error
         std::fs::rename(new, &path)
     };
     write().map_err(failed("write", &path))
+}
+
+/// What a line tells.
+fn event(line: &[u8]) -> serde_json::Result<Event> {
+    // serde buffers what comes before and behind a tag that it has to look for.
+    if line.starts_with(br#"{"event":"recorded""#) {
+        return serde_json::from_slice(line).map(Event::Recorded);
+    }
+    serde_json::from_slice(line)
 }
 
 /// Appends a line.
@@ -416,6 +488,10 @@ mod tests {
         assert!(line.contains("\"git\":true"), "{line}");
         let Ok(Event::Recorded(read)) = serde_json::from_str(&line) else { panic!("{line}") };
         assert_eq!(read, entry);
+        let odd = Entry { cwd: ByteText(b"/odd\xff".to_vec()), finished: None, ..entry };
+        let line = serde_json::to_vec(&Event::Recorded(odd.clone())).unwrap();
+        let Ok(Event::Recorded(read)) = event(&line) else { panic!("{line:?}") };
+        assert_eq!(read, odd);
     }
 
     #[test]

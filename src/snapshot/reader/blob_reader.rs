@@ -48,7 +48,7 @@ pub struct BlobReader {
     /// What was decoded last: after one small content its neighbours are often read, and a page is
     /// decompressed as a whole in any case.
     decoded: Mutex<DecodedRows>,
-    /// One is taken while a group is decoded, by its number: a thread that wants its neighbour waits for that.
+    /// One is taken while a group is decoded: a thread that wants a neighbour of its rows waits for that.
     decoders: [Mutex<()>; DECODERS],
 }
 
@@ -308,7 +308,9 @@ impl BlobReader {
     /// The content of one row.
     fn row(&self, row: RowLocation) -> Result<ByteArray, Error> {
         let index = row.row as usize;
-        let decoder = &self.decoders[row.group as usize % DECODERS];
+        // What is decoded of groups with several rows is also kept: they share one.
+        let is_shared = self.rows_of(row.group)? > 1;
+        let decoder = &self.decoders[if is_shared { 0 } else { row.group as usize % DECODERS }];
         let _decoder = decoder.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         let (window, cursor) = {
