@@ -19,6 +19,11 @@ struct Installed {
     bin: PathBuf,
 }
 
+/// Whether an agent's hook is set up only where the user allows that it lets commands escape their rules.
+fn needs_approval(agent: &str) -> bool {
+    ["cursor", "copilot"].contains(&agent)
+}
+
 impl Installed {
     fn of(user: User) -> Installed {
         let place = Place::of(user);
@@ -50,7 +55,7 @@ impl Installed {
     /// Sets an agent up, with more options.
     fn init(&self, agent: &str, options: &[&str]) -> Run {
         let approve: &[&str] =
-            if agent == "cursor" && !options.contains(&"--remove") { &["--auto-approve"] } else { &[] };
+            if needs_approval(agent) && !options.contains(&"--remove") { &["--auto-approve"] } else { &[] };
         self.run(&[&["init", agent], approve, options].concat())
     }
 

@@ -1,7 +1,7 @@
 //! What an agent asks a hook before it runs a command, and how that answers.
 //!
-//! Pure: from the bytes of a question to those of an answer. A hook decides nothing, or has the agent ask its user. One
-//! agent takes a rewritten command only together with an approval, and gets that only if the user has allowed it.
+//! Pure: from the bytes of a question to those of an answer. A hook decides nothing, or has the agent ask its user.
+//! Where an agent's rewritten commands escape the user's rules, they are rewritten only if the user has allowed it.
 //!
 //! Formats: Gemini CLI 0.26 to 0.62 (docs/hooks/reference.md, `scheduler.ts`); Cursor's hooks of 2026
 //! (cursor.com/docs/hooks); Copilot CLI 1.0 (docs.github.com/copilot/reference/hooks-reference).
@@ -26,8 +26,8 @@ pub struct Protocol {
     arguments_key: &'static str,
     /// The answer that leaves all as it is.
     pub pass: &'static str,
-    /// Whether a rewritten command is taken only together with an approval.
-    pub needs_approval: bool,
+    /// How rewriting a command can let it run without a question that the user's rules ask for; none if it can't.
+    pub objection: Option<&'static str>,
     /// Whether the agent applies its rules to the rewritten command, and looks through a wrapper called `bash`.
     pub sees_through_bash: bool,
     /// Makes an answer of the arguments.
@@ -43,7 +43,7 @@ pub enum Permission {
     None,
     /// The agent asks its user.
     Ask,
-    /// The command is approved.
+    /// The command is approved, or may escape the rules.
     Approve,
 }
 
@@ -53,7 +53,7 @@ pub static GEMINI: Protocol = Protocol {
     tool: "run_shell_command",
     arguments_key: "tool_input",
     pass: "{}",
-    needs_approval: false,
+    objection: None,
     sees_through_bash: true,
     answer: |arguments, permission| {
         let mut answer =
@@ -73,7 +73,9 @@ pub static CURSOR: Protocol = Protocol {
     arguments_key: "tool_input",
     // Without any JSON it reports the hook as failed.
     pass: "{}",
-    needs_approval: true,
+    objection: Some(
+        "takes a rewritten command only together with an approval, so that it may run each command without asking you",
+    ),
     sees_through_bash: false,
     answer: |arguments, _| json!({"permission": "allow", "updated_input": arguments}),
     rewritten: "/updated_input/command",
@@ -85,7 +87,9 @@ pub static COPILOT: Protocol = Protocol {
     tool: "bash",
     arguments_key: "toolArgs",
     pass: "",
-    needs_approval: false,
+    objection: Some(
+        "compares your rules with the rewritten command, so that one that denies a program no longer finds that",
+    ),
     sees_through_bash: false,
     answer: |arguments, _| json!({"modifiedArgs": arguments}),
     rewritten: "/modifiedArgs/command",
@@ -121,7 +125,7 @@ impl Protocol {
     /// The answer that has the command run by `shell`; none if it is already, would be too long, or is not taken with
     /// this permission.
     pub fn rewrite(&self, question: Question, shell: &str, permission: Permission) -> Option<String> {
-        if self.needs_approval && permission != Permission::Approve {
+        if self.objection.is_some() && permission != Permission::Approve {
             return None;
         }
         let Question { command, mut arguments } = question;
@@ -251,7 +255,7 @@ mod tests {
             r#"{"toolName": "bash", "toolArgs": "{\"command\": \"ls\", \"mode\": \"sync\"}"}"#,
         ] {
             assert_eq!(
-                rewrite(&COPILOT, copilot, Permission::None).unwrap(),
+                rewrite(&COPILOT, copilot, Permission::Approve).unwrap(),
                 json!({"modifiedArgs": arguments})
             );
         }

@@ -57,7 +57,7 @@ fn answer(protocol: &Protocol, may_approve: bool) -> anyhow::Result<Option<Strin
     let shell = our_shell()?;
     let link = protocol.sees_through_bash.then(|| link_called_bash(&shell).ok().flatten());
     let permission = match &link {
-        _ if may_approve && protocol.needs_approval => Permission::Approve,
+        _ if may_approve && protocol.objection.is_some() => Permission::Approve,
         // The user's rules would not be applied to what is in the wrapper.
         Some(None) => Permission::Ask,
         _ => Permission::None,

@@ -78,17 +78,16 @@ impl TargetSetting {
     fn of(name: &str, args: &Init, here: &Surroundings) -> anyhow::Result<TargetSetting> {
         let agent = Agent::named(name);
         let slot = agent.map_or(Some(Slot::Text), Agent::slot).context("find what is set")?;
-        let needs_approval =
-            agent.is_some_and(|agent| matches!(agent.means, Means::Hook(_, hook) if hook.needs_approval));
+        let objection = agent.and_then(|agent| match agent.means {
+            Means::Hook(_, protocol) => protocol.objection,
+            _ => None,
+        });
         let title = agent.map_or(skill::NAME, |agent| agent.title);
-        if args.auto_approve && !needs_approval {
+        if args.auto_approve && objection.is_none() {
             return Err(UsageError(format!("{title} is set up without --auto-approve")).into());
         }
-        if !args.remove && !args.auto_approve && needs_approval {
-            let why = format!(
-                "{title} takes a rewritten command only together with an approval, so that it may run each command \
-                 without asking you: --auto-approve allows that"
-            );
+        if let Some(objection) = objection.filter(|_| !args.remove && !args.auto_approve) {
+            let why = format!("{title} {objection}: --auto-approve allows that");
             return Err(crate::agents::Error::Refused(why).into());
         }
         let settings = match agent {

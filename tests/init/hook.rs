@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Installed, doctor};
+use super::{Installed, doctor, needs_approval};
 use crate::support::{Random, Run, User, chmod};
 
 /// An agent, the keys of its question, the tool that runs commands, and where its answer has the command.
@@ -34,7 +34,7 @@ fn ask(installed: &Installed, arguments: &[&str], question: &[u8]) -> Run {
 
 /// The hook with all that it may do.
 fn with_approval(agent: &str) -> Vec<&str> {
-    if agent == "cursor" { vec!["cursor", "--auto-approve"] } else { vec![agent] }
+    if needs_approval(agent) { vec![agent, "--auto-approve"] } else { vec![agent] }
 }
 
 #[test]
@@ -83,9 +83,10 @@ fn what_the_hook_decides_never_widens_a_permission() {
     for (agent, name, arguments, tool, _) in AGENTS {
         let question = json!({name: tool, arguments: {"command": "ls"}}).to_string();
         let answer = ask(&installed, &[agent], question.as_bytes()).expect(0);
-        match agent {
-            "cursor" => assert_eq!(answer.stdout, "{}\n"),
-            _ => assert_eq!(decisions(&answer.stdout), [] as [Value; 0], "{answer:?}"),
+        if needs_approval(agent) {
+            assert_eq!(answer.stdout, pass(agent));
+        } else {
+            assert_eq!(decisions(&answer.stdout), [] as [Value; 0], "{answer:?}");
         }
         let approved = ask(&installed, &[agent, "--auto-approve"], question.as_bytes()).expect(0);
         let expected: &[Value] = if agent == "cursor" { &["allow".into()] } else { &[] };
@@ -173,14 +174,18 @@ fn what_is_to_run_unrecorded_is_left_alone() {
 #[test]
 fn approval_has_to_be_allowed() {
     let installed = Installed::of(User::Current);
-    let refused = installed.run(&["init", "cursor"]).expect(1);
-    let said = "Cursor takes a rewritten command only together with an approval";
-    assert!(
-        refused.stderr.contains(said) && refused.stderr.contains("--auto-approve allows that"),
-        "{refused:?}"
-    );
-    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
-    assert!(!installed.settings("cursor").exists());
+    for (agent, said) in [
+        ("cursor", "Cursor takes a rewritten command only together with an approval"),
+        ("copilot", "Copilot CLI compares your rules with the rewritten command"),
+    ] {
+        let refused = installed.run(&["init", agent]).expect(1);
+        assert!(
+            refused.stderr.contains(said) && refused.stderr.contains("--auto-approve allows that"),
+            "{refused:?}"
+        );
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        assert!(!installed.settings(agent).exists());
+    }
     let needless = installed.run(&["init", "gemini", "--auto-approve"]).expect(2);
     assert!(needless.stderr.contains("Gemini CLI is set up without --auto-approve"), "{needless:?}");
     installed.init("cursor", &[]).expect(0);
@@ -251,7 +256,7 @@ fn projects_have_files_of_their_own_which_are_shared() {
     }
     // Copilot looks in the root of the repository, wherever it is started.
     installed.place.prepare("git init -q . && mkdir below");
-    let mut below = installed.command(&["init", "copilot", "--project"]);
+    let mut below = installed.command(&["init", "copilot", "--project", "--auto-approve"]);
     assert!(below.current_dir(installed.place.at("below")).status().unwrap().success());
     assert!(installed.place.at(".github/hooks/agent-snapshot.json").exists());
     for (agent, variable, file) in [

@@ -13,7 +13,7 @@ use crate::snapshot::printable;
 /// That an agent is not set up is only wrong if it was asked for.
 pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check, Option<String>) {
     let init = match agent.means {
-        Means::Hook(_, protocol) if protocol.needs_approval => {
+        Means::Hook(_, protocol) if protocol.objection.is_some() => {
             format!("agent-snapshot init {} --auto-approve", agent.name)
         }
         _ => format!("agent-snapshot init {}", agent.name),
