@@ -35,6 +35,7 @@ use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Unavailable;
 use crate::snapshot::{self, FileRecord, Snapshot, SnapshotKind, identity, printable};
+use crate::trace::sys;
 
 /// How many changes are printed before the rest is only counted.
 const NAMED: usize = 50;
@@ -219,6 +220,9 @@ pub fn put_back(
     form: &OutcomeForm,
     console: &mut Console,
 ) -> anyhow::Result<RestoreOutcome> {
+    // Several threads read large contents, and hand them on.
+    sys::keep_large_buffers();
+    sys::share_one_arena();
     let outcome = run::run(snapshot, request, &RestoreBar::default())?;
     if form.json {
         console.json(&RestoreJson { snapshot, request, form, outcome: &outcome })?;

@@ -9,7 +9,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -90,8 +89,6 @@ pub fn lock_exclusively(file: &File, tries: u32) -> bool {
 #[derive(Debug)]
 pub struct Unsynced {
     are_few: bool,
-    /// How many bytes were added.
-    bytes: AtomicU64,
     /// A file on each filesystem that is still to be flushed, by its device number.
     filesystems: Mutex<BTreeMap<u64, File>>,
 }
@@ -99,13 +96,10 @@ pub struct Unsynced {
 /// As many files are flushed one by one; each costs a commit of the filesystem's journal.
 const FEW: usize = 64;
 
-/// After as many bytes a filesystem is flushed while further files are made.
-const STRIDE: u64 = 64 << 20;
-
 impl Unsynced {
     /// For `count` files.
     pub fn of(count: usize) -> Unsynced {
-        Unsynced { are_few: count <= FEW, bytes: AtomicU64::new(0), filesystems: Mutex::default() }
+        Unsynced { are_few: count <= FEW, filesystems: Mutex::default() }
     }
 
     /// Adds a file; one of few is flushed at once.
@@ -113,12 +107,7 @@ impl Unsynced {
         if self.are_few {
             return sync(rustix::fs::fsync(file));
         }
-        let stat = file.metadata()?;
-        let before = self.bytes.fetch_add(stat.len(), Ordering::Relaxed);
-        if before / STRIDE != (before + stat.len()) / STRIDE {
-            sync(rustix::fs::syncfs(&file))?;
-        }
-        let device = stat.dev();
+        let device = file.metadata()?.dev();
         self.filesystems.lock().unwrap_or_else(PoisonError::into_inner).entry(device).or_insert(file);
         Ok(())
     }

@@ -14,7 +14,7 @@ mod signals;
 pub use descriptors::InheritedFd;
 pub use process::{
     Fork, Tid, execute, exit_code, exit_now, fork, fork_holder, fork_witness, keep_large_buffers, kill,
-    wait_for_end,
+    share_one_arena, wait_for_end,
 };
 pub use ptrace::{
     Interrupter, Register, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, seize, try_wait,

@@ -308,9 +308,7 @@ impl BlobReader {
     /// The content of one row.
     fn row(&self, row: RowLocation) -> Result<ByteArray, Error> {
         let index = row.row as usize;
-        // What is decoded of groups with several rows is also kept: they share one.
-        let is_shared = self.rows_of(row.group)? > 1;
-        let decoder = &self.decoders[if is_shared { 0 } else { row.group as usize % DECODERS }];
+        let decoder = &self.decoders[row.group as usize % DECODERS];
         let _decoder = decoder.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         let (window, cursor) = {

@@ -179,6 +179,15 @@ pub fn keep_large_buffers() {
     }
 }
 
+/// Makes all threads allocate from one arena: what a thread has freed in its own is of no use to the others
+/// (mallopt(3)). Does nothing in a process with several threads.
+pub fn share_one_arena() {
+    if is_single_threaded() {
+        // SAFETY: mallopt takes integers only, and no other thread allocates meanwhile.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
