@@ -19,7 +19,9 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "agent-snapshot --snapshot-dir <DIR> [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot run [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot <show|cat|diff|verify|restore|branch> <SNAP> ...\n       agent-snapshot recover <DIR>"
+    override_usage = "agent-snapshot --snapshot-dir <DIR> [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot run [OPTIONS] [--] <COMMAND> [ARG]...\n       agent-snapshot <VERB> [OPTIONS] ...",
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs"
 )]
 pub struct Cli {
     /// What to do with a snapshot; none records a command.
@@ -834,12 +836,14 @@ fn moment(text: &str) -> Result<jiff::Timestamp, String> {
     let now = jiff::Zoned::now();
     let local = |time: DateTime| time.to_zoned(now.time_zone().clone()).ok().map(|time| time.timestamp());
     let of_today = |time: Time| local(now.date().to_datetime(time));
-    let moment = duration(text)
+    // `04:50:05` could be a duration, too, and `90` a time.
+    let time_of_day = || text.contains(':').then(|| text.parse::<Time>().ok()).flatten();
+    let moment = text
+        .parse()
         .ok()
-        .and_then(|ago| now.timestamp().checked_sub(ago).ok())
-        .or_else(|| text.parse().ok())
         .or_else(|| text.parse::<DateTime>().ok().and_then(local))
-        .or_else(|| text.parse::<Time>().ok().and_then(of_today));
+        .or_else(|| time_of_day().and_then(of_today))
+        .or_else(|| duration(text).ok().and_then(|ago| now.timestamp().checked_sub(ago).ok()));
     let moment = moment.ok_or_else(|| {
         "a time is a duration before now (1h), a date and time (2026-11-23 10:30), or a time of today (10:30)".to_owned()
     })?;
@@ -938,7 +942,11 @@ mod tests {
         assert_eq!(time("2026-01-02T03:04:05+02:00").to_string(), "2026-01-02T01:04:05Z");
         assert_eq!(time("2026-01-02 03:04"), local("2026-01-02T03:04:00"));
         assert_eq!(time("2026-01-02"), local("2026-01-02T00:00:00"));
-        assert!(ago("00:00") < 25 * 3600);
+        let today = jiff::Zoned::now().date();
+        assert_eq!(
+            [time("00:00"), time("00:00:01")],
+            ["00", "01"].map(|s| local(&format!("{today}T00:00:{s}")))
+        );
         for wrong in ["", "soon", "-1h", "2999-01-01", "2026-02-30 10:00", "25:00"] {
             assert!(moment(wrong).is_err(), "{wrong}");
         }
