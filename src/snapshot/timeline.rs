@@ -111,10 +111,11 @@ fn modified(at: &Present) -> Option<Timestamp> {
     Timestamp::new(at.mtime, i32::try_from(at.mtime_nsec).ok()?).ok()
 }
 
-/// The paths of which the bundles tell.
+/// The paths of which the bundles tell, but for those that a shell alone had redirected: others may write there still.
 pub fn paths(parts: &[Snapshot], is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<Vec<u8>> {
     let records = parts.iter().flat_map(Snapshot::files);
-    let known = records.filter(|record| is_wanted(&record.path) && tells(record));
+    let known =
+        records.filter(|record| is_wanted(&record.path) && tells(record) && !record.is_inherited_alone());
     known.map(|record| record.path.clone()).collect()
 }
 

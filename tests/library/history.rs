@@ -1,10 +1,11 @@
 //! The history of a path, and what was there at some time: `history`, `cat --at`, `restore --at`.
 
 use std::fs;
+use std::io::Write as _;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{library, log, newest, run, verb};
+use super::{library, log, newest, run, run_command, verb};
 use crate::support::{Place, Run, User, scan};
 
 /// The time now, such that the clock of files has passed it afterwards.
@@ -253,6 +254,21 @@ fn restore_at_puts_back_a_tree_and_is_taken_back_by_its_rescue() {
         assert!(again.stdout.contains("nothing to do"), "{again:?}");
         verb(&place, &["restore", "nowhere", "--at", "1s"]).expect(1);
     }
+}
+
+#[test]
+fn restore_at_of_a_directory_leaves_what_only_the_shell_had_redirected() {
+    let place = Place::new();
+    run(&place, &[], "echo one > f");
+    place.prepare("echo first > log");
+    let mut log = fs::OpenOptions::new().append(true).open(place.at("log")).unwrap();
+    let time = moment();
+    let mut command = run_command(&place, &[], "echo second; echo two > f");
+    assert!(command.stdout(log.try_clone().unwrap()).status().unwrap().success());
+    verb(&place, &["restore", ".", "--at", &time]).expect(0);
+    log.write_all(b"third\n").unwrap();
+    let read = |name: &str| fs::read_to_string(place.at(name)).unwrap();
+    assert_eq!([read("f").as_str(), read("log").as_str()], ["one\n", "first\nsecond\nthird\n"]);
 }
 
 /// Asserts that the tree `d` is as wanted, but for the times of directories and inode numbers.
