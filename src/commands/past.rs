@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::open::{open_all, scope};
+use super::open::{open_directory, raise_descriptor_limit, scope};
 use super::out::Console;
 use super::paths::{Exclusions, live, quoted};
 use crate::cli::SessionAccess;
@@ -17,7 +18,7 @@ use crate::library::scope::Scope;
 use crate::library::sources::{Source, Sources};
 use crate::library::{self, Library};
 use crate::snapshot::timeline::{Version, compose, other_names, paths, versions};
-use crate::snapshot::{Snapshot, SnapshotKind, printable};
+use crate::snapshot::{self, Snapshot, SnapshotKind, printable};
 
 /// What was at some paths at a time.
 pub struct Past {
@@ -68,6 +69,7 @@ pub fn past(
             !exclusions.contain(path) && roots.iter().any(|root| below(path, root).is_some())
         }
     };
+    raise_descriptor_limit();
     let mut bundles = Bundles { library: &library, access, numbers: BTreeSet::new(), parts: Vec::new() };
     let is_since = |number: &usize| sources.get(*number).finished.is_none_or(|finished| finished >= time);
     let since: BTreeSet<usize> = match extent {
@@ -128,9 +130,7 @@ pub fn visible_sources(
     let scope = scope(access, true);
     let sources = Sources::of(library, |entry| scope.may_see(entry) || access.allow_cross_session)?;
     for (path, why) in &sources.unreadable {
-        let path = printable(path.as_os_str().as_encoded_bytes());
-        console
-            .say(format_args!("{path} can't be read, and whether it changed the path is not known: {why}"));
+        say_unreadable(path, why, console);
     }
     Ok(sources)
 }
@@ -160,20 +160,45 @@ impl Bundles<'_> {
         console: &mut Console,
     ) -> anyhow::Result<()> {
         let new: Vec<usize> = numbers.difference(&self.numbers).copied().collect();
-        for number in &new {
-            note_use(sources.get(*number), self.library, self.access)?;
+        for number in new {
+            self.parts.extend(self.open_one(number, sources, console)?);
+            self.numbers.insert(number);
         }
-        let directories = new.iter().map(|number| sources.get(*number).directory.clone());
-        let Scope { session, .. } = scope(self.access, true);
-        let is_visible = |part: &Snapshot| {
-            let header = part.header();
-            session.is_none()
-                || self.access.allow_cross_session
-                || header.kind == SnapshotKind::Recording
-                || header.session == session
-        };
-        self.parts.extend(open_all(directories, console)?.into_iter().filter(is_visible));
-        self.numbers.extend(new);
         Ok(())
     }
+
+    /// Opens one, if the session may see it. One that can't be read is named: it does not hide what the others tell.
+    fn open_one(
+        &self,
+        number: usize,
+        sources: &Sources,
+        console: &mut Console,
+    ) -> anyhow::Result<Option<Snapshot>> {
+        let source = sources.get(number);
+        note_use(source, self.library, self.access)?;
+        let Some(part) = open_or_name(source, console) else { return Ok(None) };
+        let Scope { session, .. } = scope(self.access, true);
+        let header = part.header();
+        let is_visible = session.is_none()
+            || self.access.allow_cross_session
+            || header.kind == SnapshotKind::Recording
+            || header.session == session;
+        Ok(is_visible.then_some(part))
+    }
+}
+
+/// Opens a bundle; none if it can't be read, which is said.
+pub fn open_or_name(source: &Source, console: &mut Console) -> Option<Snapshot> {
+    match open_directory(&source.directory, console) {
+        Ok(snapshot) => Some(snapshot),
+        Err(why) => {
+            say_unreadable(&source.directory, &why, console);
+            None
+        }
+    }
+}
+
+fn say_unreadable(directory: &Path, why: &snapshot::Error, console: &mut Console) {
+    let path = printable(directory.as_os_str().as_encoded_bytes());
+    console.say(format_args!("{path} can't be read, and what it changed is not known: {why}"));
 }
