@@ -87,6 +87,13 @@ pub fn past(
     };
     bundles.open(since, &sources, console)?;
     let mut wanted = paths(&bundles.parts, is_wanted);
+    if let Extent::AllBelow(_) = extent {
+        // What was changed since by hand alone.
+        let all: BTreeSet<usize> = roots.iter().flat_map(|root| sources.that_changed(root)).collect();
+        for number in all.into_iter().filter(|number| !is_since(number)) {
+            wanted.extend(paths(bundles.open_one(number, &sources, console)?.as_slice(), is_wanted));
+        }
+    }
     wanted.extend(roots.iter().cloned());
     // What was there before that.
     let last_before = |path: &Vec<u8>| sources.that_changed_itself(path).rfind(|number| !is_since(number));

@@ -18,7 +18,7 @@ use super::live;
 use super::manifest::{FileRecord, FileType, GitStatus, Operation, Present, SnapshotKind, State};
 use super::reader::{Snapshot, part_key};
 use super::source::{ContentSource, locate};
-use crate::fs::{CLOCK_STEP, COARSE_STEP, lstat, open_regular};
+use crate::fs::{CLOCK_STEP, COARSE_STEP, lstat_beneath_directories, modification_time, open_regular};
 
 /// What was at a path at a time.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ struct Observation<'s> {
     part: Option<usize>,
     record: &'s FileRecord,
     side: Side,
+    /// Not later than this it was removed, if nothing is there now.
+    removed: Option<Timestamp>,
 }
 
 impl<'s> Observation<'s> {
@@ -96,8 +98,11 @@ impl<'s> Observation<'s> {
             && (self.file().is_none() || self.has_content_of(other))
     }
 
-    /// When it was written, where that is told by its modification time.
+    /// When it was written or removed, where that is told by a modification time.
     fn written(&self) -> Option<Timestamp> {
+        if self.present().is_none() {
+            return self.removed;
+        }
         let at = self.present().filter(|at| at.file_type != FileType::Directory)?;
         modified(at)
     }
@@ -167,7 +172,7 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
             let found = record.before.present().and_then(modified).unwrap_or(start);
             let before = found.clamp(start, end.max(start));
             for (at, side) in [(before, Side::Before), (end, Side::After)] {
-                let one = Observation { at, part: Some(number), record, side };
+                let one = Observation { at, part: Some(number), record, side, removed: None };
                 if let Some(file) = one.present().and_then(LinkedFile::of) {
                     linked.entry(file).or_default().push(one);
                 }
@@ -178,9 +183,9 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
         }
     }
     let version = |(path, recorded): (&[u8], Vec<Observation>)| {
-        let there = live_state(path)?;
+        let (there, removed) = live_state(path)?;
         let live = FileRecord::new(path, there.clone(), there, Operation::Write.into());
-        let now = Observation { at: Timestamp::now(), part: None, record: &live, side: Side::After };
+        let now = Observation { at: Timestamp::now(), part: None, record: &live, side: Side::After, removed };
         let mut observations = [recorded, vec![now]].concat();
         // Stable: a rescue's two have the same time.
         observations.sort_by_key(|one| one.at);
@@ -350,9 +355,12 @@ fn clock_step(one: &Observation) -> SignedDuration {
     SignedDuration::from_nanos(if is_coarse { COARSE_STEP } else { CLOCK_STEP })
 }
 
-/// What is at a path now, with the digest of a file.
-fn live_state(path: &[u8]) -> io::Result<State> {
-    let Some(stat) = lstat(path)? else { return Ok(State::Absent { tombstone: false }) };
+/// What is at a path now, with the digest of a file; if nothing is there, until when it was removed.
+fn live_state(path: &[u8]) -> io::Result<(State, Option<Timestamp>)> {
+    let stat = match lstat_beneath_directories(path)? {
+        Ok(stat) => stat,
+        Err(above) => return Ok((State::Absent { tombstone: false }, modification_time(&above))),
+    };
     let mut present = live::present(&stat, path)?;
     present.xattrs = live::xattrs(path).unwrap_or_else(|some| some.readable);
     present.inode_flags = live::inode_flags(path).unwrap_or_default();
@@ -363,5 +371,5 @@ fn live_state(path: &[u8]) -> io::Result<State> {
             Err(error) => return Err(error),
         }
     }
-    Ok(State::Present(Box::new(present)))
+    Ok((State::Present(Box::new(present)), None))
 }

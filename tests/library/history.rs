@@ -272,6 +272,34 @@ fn restore_at_of_a_directory_leaves_what_only_the_shell_had_redirected() {
 }
 
 #[test]
+fn restore_at_of_a_directory_puts_back_what_was_changed_by_hand_alone() {
+    let place = Place::new();
+    run(&place, &[], "mkdir d; echo one > d/x; echo one > d/y; echo one > d/z");
+    let time = moment();
+    place.prepare("echo by hand > d/x; rm d/y");
+    let run = verb(&place, &["restore", "d", "--at", &time]).expect(0);
+    assert!(run.stderr.contains("d/x: between") && run.stderr.contains("d/y: between"), "{run:?}");
+    for name in ["d/x", "d/y", "d/z"] {
+        assert_eq!(fs::read_to_string(place.at(name)).unwrap(), "one\n", "{name}");
+    }
+}
+
+#[test]
+fn path_that_was_removed_by_hand_before_the_time_stays_away() {
+    let place = Place::new();
+    run(&place, &[], "mkdir -p d/deep; echo one > d/f; echo one > d/deep/f; echo one > d/other");
+    place.prepare("rm -r d/deep d/f");
+    let time = moment();
+    let gone = at(&place, "d/deep/f", &time).expect(1);
+    assert!(gone.stderr.contains("nothing was there") && !gone.stderr.contains("not certain"), "{gone:?}");
+    run(&place, &[], "echo two > d/other");
+    let run = verb(&place, &["restore", ".", "--at", &time]).expect(0);
+    assert_eq!(run.stderr, "");
+    assert!(!place.at("d/f").exists() && !place.at("d/deep").exists());
+    assert_eq!(fs::read_to_string(place.at("d/other")).unwrap(), "one\n");
+}
+
+#[test]
 fn damaged_recording_does_not_hide_what_the_others_tell() {
     let place = Place::new();
     run(&place, &[], "echo one > f");
