@@ -17,7 +17,7 @@ use crate::git::below;
 use crate::library::scope::Scope;
 use crate::library::sources::{Source, Sources};
 use crate::library::{self, Library};
-use crate::snapshot::timeline::{Version, compose, other_names, paths, versions};
+use crate::snapshot::timeline::{Doubt, Version, compose, other_names, paths, versions};
 use crate::snapshot::{self, Snapshot, SnapshotKind, printable};
 
 /// What was at some paths at a time.
@@ -98,7 +98,16 @@ pub fn past(
     // What was there before that.
     let last_before = |path: &Vec<u8>| sources.that_changed_itself(path).rfind(|number| !is_since(number));
     bundles.open(wanted.iter().filter_map(last_before).collect(), &sources, console)?;
-    let mut found = versions(&bundles.parts, &wanted, time)?;
+    let find = |parts: &[Snapshot]| -> std::io::Result<Vec<Version>> {
+        let mut found = versions(parts, &wanted, time)?;
+        // What was made beneath a directory is taken to be new, unless something says otherwise.
+        let is_new = |version: &&mut Version| {
+            matches!(version.doubt, Some(Doubt::NotYetSeen(_))) && !roots.contains(&version.record.path)
+        };
+        found.iter_mut().filter(is_new).for_each(|version| version.doubt = None);
+        Ok(found)
+    };
+    let mut found = find(&bundles.parts)?;
     let is_lacking = |version: &&Version| !version.has_content || version.doubt.is_some();
     if found.iter().any(|version| is_lacking(&version)) {
         // An earlier one may have bytes that later ones had no need to keep; another name of the file was written to.
@@ -109,7 +118,7 @@ pub fn past(
         };
         bundles.open(of(&lacking), &sources, console)?;
         bundles.open(of(&other_names(&bundles.parts, &lacking)), &sources, console)?;
-        found = versions(&bundles.parts, &wanted, time)?;
+        found = find(&bundles.parts)?;
     }
     if bundles.parts.is_empty() {
         return Ok(Past { snapshot: None, roots, unknown: Vec::new() });

@@ -47,12 +47,15 @@ pub enum Doubt {
     /// Nothing had observed it yet.
     #[error("it was written at {}, before anything recorded it; what was there until then is not known", shown(*.0))]
     Unknown(Timestamp),
+    /// Nothing was there when it was first observed.
+    #[error("nothing was there at {}, when it was first recorded; what was there until then is not known", shown(*.0))]
+    NotYetSeen(Timestamp),
 }
 
 impl Doubt {
     /// Whether nothing is known of the path at that time.
     pub fn is_ignorance(&self) -> bool {
-        matches!(self, Doubt::Unknown(_))
+        matches!(self, Doubt::Unknown(_) | Doubt::NotYetSeen(_))
     }
 }
 
@@ -338,6 +341,7 @@ fn choose<'o, 's>(
             };
             (earlier, Some(doubt))
         }
+        (None, Some(later)) if later.present().is_none() => (later, Some(Doubt::NotYetSeen(later.at))),
         (None, Some(later)) => {
             let unknown = later.written().filter(|written| *written > time);
             (later, unknown.map(Doubt::Unknown))

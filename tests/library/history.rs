@@ -247,10 +247,11 @@ fn restore_at_puts_back_a_tree_and_is_taken_back_by_its_rescue() {
         verb(&place, &["restore", "--before", rescue]).expect(0);
         assert_same(&place, &after, "taken back");
         // Several paths, and one that was not there.
-        verb(&place, &["restore", "d/f", "d/new", "--at", &time]).expect(0);
+        verb(&place, &["restore", "d/f", "d/away/g", "--at", &time]).expect(1);
+        verb(&place, &["restore", "d/f", "d/away/g", "--at", &time, "--skip-conflicts"]).expect(1);
         assert_eq!(fs::read_to_string(place.at("d/hard")).unwrap(), "one\n");
-        assert!(!place.at("d/new").exists() && place.at("d/away").exists());
-        let again = verb(&place, &["restore", "d/f", "d/new", "--at", &time]).expect(0);
+        assert!(place.at("d/away/g").exists());
+        let again = verb(&place, &["restore", "d/f", "--at", &time]).expect(0);
         assert!(again.stdout.contains("nothing to do"), "{again:?}");
         verb(&place, &["restore", "nowhere", "--at", "1s"]).expect(1);
     }
@@ -282,6 +283,23 @@ fn restore_at_of_a_directory_puts_back_what_was_changed_by_hand_alone() {
     for name in ["d/x", "d/y", "d/z"] {
         assert_eq!(fs::read_to_string(place.at(name)).unwrap(), "one\n", "{name}");
     }
+}
+
+#[test]
+fn path_that_was_not_there_when_it_was_first_recorded_may_have_been_there_before() {
+    let place = Place::new();
+    place.write("f", "zero\n");
+    let time = moment();
+    place.prepare("rm f");
+    run(&place, &[], "echo one > f");
+    let unknown = at(&place, "f", &time).expect(1);
+    assert!(unknown.stderr.contains("what was there until then is not known"), "{unknown:?}");
+    let refused = verb(&place, &["restore", "f", "--at", &time]).expect(1);
+    assert!(refused.stderr.contains("nothing was changed"), "{refused:?}");
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "one\n");
+    // Beneath a directory, it goes.
+    verb(&place, &["restore", ".", "--at", &time]).expect(0);
+    assert!(!place.at("f").exists());
 }
 
 #[test]
