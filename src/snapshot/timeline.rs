@@ -326,7 +326,10 @@ fn choose<'o, 's>(
     let (earlier, later) = (next.checked_sub(1).map(|last| &observations[last]), observations.get(next));
     match (earlier, later) {
         (Some(earlier), None) => (earlier, None),
-        (Some(earlier), Some(later)) if earlier.is_same(later) => (earlier, None),
+        (Some(earlier), Some(later)) if earlier.is_same(later) => {
+            let doubt = is_replaced(earlier, later, parts).then_some(Doubt::Between(earlier.at, later.at));
+            (earlier, doubt)
+        }
         (Some(earlier), Some(later)) => {
             let written = later.written().filter(|written| *written >= earlier.at - clock_step(later));
             if written.is_some_and(|written| written <= time) {
@@ -348,6 +351,14 @@ fn choose<'o, 's>(
         }
         (None, None) => unreachable!("what is there now is an observation"),
     }
+}
+
+/// Whether another file with the same content is in the place of the one that a recording left: there may have been
+/// others in between. A rescue does not know the inode that its restore makes.
+fn is_replaced(earlier: &Observation, later: &Observation, parts: &[Snapshot]) -> bool {
+    let is_recorded = earlier.part.is_some_and(|part| parts[part].header().kind == SnapshotKind::Recording);
+    let inode = |one: &Observation| one.file().map(|file| file.ino);
+    later.part.is_none() && is_recorded && inode(earlier) != inode(later)
 }
 
 /// How many characters of an identifier name a snapshot.

@@ -303,6 +303,21 @@ fn path_that_was_not_there_when_it_was_first_recorded_may_have_been_there_before
 }
 
 #[test]
+fn same_content_in_another_file_is_a_doubt() {
+    let place = Place::new();
+    run(&place, &[], "echo one > f");
+    run(&place, &[], "echo two > f");
+    place.prepare("echo by hand > f");
+    let time = moment();
+    verb(&place, &["undo", "--force"]).expect(0);
+    let found = at(&place, "f", &time).expect(0);
+    assert_eq!((found.stdout.as_str(), found.stderr.as_str()), ("by hand\n", ""));
+    verb(&place, &["delete", &newest(&place)]).expect(0);
+    let found = at(&place, "f", &time).expect(0);
+    assert!(found.stdout == "one\n" && found.stderr.contains("not certain"), "{found:?}");
+}
+
+#[test]
 fn path_that_was_removed_by_hand_before_the_time_stays_away() {
     let place = Place::new();
     run(&place, &[], "mkdir -p d/deep; echo one > d/f; echo one > d/deep/f; echo one > d/other");
