@@ -17,6 +17,7 @@ use super::out::{Console, style};
 use super::past::{note_use, open_or_name, visible_sources};
 use super::paths::{Selection, live, quoted, shown};
 use crate::cli::History;
+use crate::fs::lstat_beneath_directories;
 use crate::git::below;
 use crate::library::sources::Sources;
 use crate::library::undone::UndoneRecordings;
@@ -74,7 +75,15 @@ pub fn run(args: &History, console: &mut Console) -> VerbResult {
     }
     if changed_since {
         let path = quoted(path);
-        console.say(format_args!("{path} was changed since then by something that was not recorded"));
+        let running: Vec<&str> = sources.running().map(|entry| entry.id.as_str()).collect();
+        let or_one_of_these = match running.as_slice() {
+            [] => String::new(),
+            running => format!(", unless it was {}, which is not finished yet", running.join(" or ")),
+        };
+        console.say(format_args!(
+            "{path} was changed since then by something that is not in the library, or is not visible here\
+             {or_one_of_these}"
+        ));
     }
     Ok(Exit::Success)
 }
@@ -217,6 +226,9 @@ fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> bo
 /// Whether what is at `path` now is what `record` says was left.
 fn is_as_left(path: &[u8], record: &FileRecord) -> bool {
     let left = compare::recorded(record, Side::After, Entries::Ignore);
+    if matches!(lstat_beneath_directories(path), Ok(Err(_))) {
+        return record.after.present().is_none();
+    }
     // What may not be read is not known to be another.
     compare::live(path, &left).map_or(true, |now| now == left)
 }

@@ -39,7 +39,8 @@ pub enum Doubt {
     During(String),
     /// Something else changed it.
     #[error(
-        "between {} and {} it was changed by something that was not recorded; this is what was there before",
+        "between {} and {} it was changed by something that is not in the library, or is not visible here; this is what \
+         was there before",
         shown(*.0),
         shown(*.1)
     )]

@@ -1,7 +1,7 @@
 //! The history of a path, and what was there at some time: `history`, `cat --at`, `restore --at`.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ fn history_tells_what_is_undone_and_what_nobody_recorded() {
     assert!(verb(&place, &["history", "f"]).expect(0).stdout.contains("(undone)"));
     fs::write(place.at("f"), "by hand\n").unwrap();
     let said = verb(&place, &["history", "f"]).expect(0).stderr;
-    assert!(said.contains("/f was changed since then by something that was not recorded"), "{said}");
+    assert!(said.contains("/f was changed since then by something that is not in the library"), "{said}");
     assert!(!history(&place, &["."])["recordings"].as_array().unwrap().is_empty());
 }
 
@@ -153,7 +153,11 @@ fn version_of_a_time_is_found_whoever_has_its_bytes() {
         let found = at(&place, "f", time).expect(0);
         assert_eq!(found.stdout.as_str(), *text, "{times:?} {time}");
         // What was written by hand after that may have been written more than once.
-        assert_eq!(found.stderr.contains("by something that was not recorded"), number == 2, "{found:?}");
+        assert_eq!(
+            found.stderr.contains("by something that is not in the library"),
+            number == 2,
+            "{found:?}"
+        );
     }
     assert!(
         at(&place, "f", &gone).expect(1).stderr.contains("at that time is unavailable: nothing was there")
@@ -204,7 +208,7 @@ fn what_is_not_certain_is_said() {
     place.prepare("echo hand > f; echo another > g; touch -d 2020-01-01 g; mv g f");
     let found = at(&place, "f", &first).expect(0);
     assert_eq!(found.stdout, "one\n");
-    assert!(found.stderr.contains("by something that was not recorded"), "{found:?}");
+    assert!(found.stderr.contains("by something that is not in the library"), "{found:?}");
     // In the middle of a recording.
     run(&place, &[], "echo two > f; sleep 0.2; rm f");
     let recorded = &log(&place, &[])[0];
@@ -330,6 +334,27 @@ fn path_that_was_removed_by_hand_before_the_time_stays_away() {
     assert_eq!(run.stderr, "");
     assert!(!place.at("d/f").exists() && !place.at("d/deep").exists());
     assert_eq!(fs::read_to_string(place.at("d/other")).unwrap(), "one\n");
+}
+
+#[test]
+fn who_may_have_changed_a_path_is_not_accused() {
+    let place = Place::new();
+    run(&place, &[], "echo one > f; mkdir k; echo one > k/f");
+    run(&place, &[], "mv k k2; mkdir other; echo other > other/f; ln -s other k");
+    let path = place.at("k/f").display().to_string();
+    let list = history(&place, &[&path]);
+    assert_eq!((&list["path"], &list["changed_since"]), (&path.into(), &false.into()));
+    let mut running = run_command(&place, &[], "echo two > f; echo; read line; echo three > f")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::BufReader::new(running.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let id = newest(&place);
+    let said = verb(&place, &["history", "f"]).expect(0).stderr;
+    assert!(said.contains(&format!("unless it was {id}, which is not finished yet")), "{said}");
+    drop(running.stdin.take());
+    running.wait().unwrap();
 }
 
 #[test]
