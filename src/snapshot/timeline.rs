@@ -193,10 +193,27 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
         let mut observations = [recorded, vec![now]].concat();
         // Stable: a rescue's two have the same time.
         observations.sort_by_key(|one| one.at);
+        forget_what_was_not_reached(&mut observations, parts);
         add_other_names(&mut observations, &linked, path);
         Ok(version(parts, &observations, &linked, &live, time))
     };
     observed.into_iter().map(version).collect()
+}
+
+/// Drops what a restore was to leave at the path, if it was killed before: then the file that it found is there still.
+fn forget_what_was_not_reached(observations: &mut Vec<Observation>, parts: &[Snapshot]) {
+    let file = |one: &Observation| {
+        one.file().map(|file| (file.dev, file.ino, file.mtime, file.mtime_nsec, file.size))
+    };
+    let is_rescue = |part: usize| parts[part].header().kind == SnapshotKind::Rescue;
+    for number in (1..observations.len().saturating_sub(1)).rev() {
+        let [found, left, next] = [number - 1, number, number + 1].map(|number| observations[number]);
+        let is_restore = found.part == left.part && left.part.is_some_and(is_rescue);
+        let is_still_there = found.is_same(&next) && file(&found).is_some() && file(&found) == file(&next);
+        if is_restore && is_still_there && !left.is_same(&found) {
+            observations.remove(number);
+        }
+    }
 }
 
 /// Adds what was observed of the file under other names: a write through one of them is recorded under that one alone.
@@ -388,4 +405,37 @@ fn live_state(path: &[u8]) -> io::Result<(State, Option<Timestamp>)> {
         }
     }
     Ok((State::Present(Box::new(present)), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Header;
+    use crate::snapshot::layout::SnapshotDir;
+    use crate::snapshot::samples::{commit_into, header, present};
+
+    #[test]
+    fn what_a_killed_restore_had_no_time_for_has_not_happened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "new").unwrap();
+        let path = path.into_os_string().into_encoded_bytes();
+        let (new, _) = live_state(&path).unwrap();
+        let old = State::Present(Box::new(present(7)));
+        let part = |kind, started_at: &str, [before, after]: [&State; 2]| {
+            let dir = tempfile::tempdir().unwrap();
+            let started_at = started_at.to_owned();
+            let header = Header { kind, finished_at: started_at.clone(), started_at, ..header() };
+            let record = FileRecord::new(&path, before.clone(), after.clone(), Operation::Write.into());
+            commit_into(SnapshotDir::create(dir.path()).unwrap(), header, |_| vec![record]);
+            Snapshot::open(dir.path()).unwrap()
+        };
+        let parts = [
+            part(SnapshotKind::Recording, "2026-01-02T03:04:05Z", [&old, &new]),
+            part(SnapshotKind::Rescue, "2026-01-02T03:05:05Z", [&new, &old]),
+        ];
+        let time = "2026-01-02T03:06:05Z".parse().unwrap();
+        let found = versions(&parts, &BTreeSet::from([path.clone()]), time).unwrap();
+        assert_eq!((&found[0].doubt, found[0].record.after.present().unwrap().size), (&None, 3));
+    }
 }
