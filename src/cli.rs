@@ -462,6 +462,7 @@ pub struct Show {
 #[derive(Debug, Args)]
 pub struct Cat {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; with --at the path
+    #[arg(value_name = "SNAP|PATH")]
     pub snap: PathBuf,
     /// The path
     #[arg(required_unless_present = "at", conflicts_with = "at")]
@@ -541,6 +542,7 @@ pub enum DriftPolicy {
 #[derive(Debug, Args)]
 pub struct Restore {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; with --at a path
+    #[arg(value_name = "SNAP|PATH")]
     pub snap: PathBuf,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,

@@ -95,6 +95,29 @@ pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
     }
 }
 
+/// What lstat(2) says of `path` if no symlink is above it; where nothing is there, what it says of the deepest directory
+/// above it, or of the symlink in the place of one.
+pub fn lstat_beneath_directories(path: &[u8]) -> io::Result<Result<FileStat, FileStat>> {
+    let mut above = rustix::fs::lstat("/")?;
+    let mut parents: Vec<&[u8]> = std::iter::successors(parent_of(path), |path| parent_of(path)).collect();
+    parents.pop();
+    for path in parents.into_iter().rev().chain([path]) {
+        if FileType::from_raw_mode(above.st_mode) != FileType::Directory {
+            return Ok(Err(above));
+        }
+        match lstat(path)? {
+            Some(stat) => above = stat,
+            None => return Ok(Err(above)),
+        }
+    }
+    Ok(Ok(above))
+}
+
+/// When a file was modified last; none if no calendar has that time.
+pub fn modification_time(stat: &FileStat) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::new(stat.st_mtime, i32::try_from(stat.st_mtime_nsec).ok()?).ok()
+}
+
 /// Tells two states of a file apart, as far as metadata can: any write moves ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {

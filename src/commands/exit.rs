@@ -14,6 +14,11 @@ pub type VerbResult = anyhow::Result<Exit>;
 #[error("{0}")]
 pub struct UsageError(pub String);
 
+/// What is asked for is well named, and there is none of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Nothing(pub String);
+
 /// What a run of the program comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -66,6 +71,9 @@ impl Exit {
         if error.is::<UsageError>() {
             return Exit::Usage;
         }
+        if error.is::<Nothing>() {
+            return Exit::Finding;
+        }
         match error.downcast_ref::<agents::Error>() {
             Some(agents::Error::Refused(_)) => return Exit::Finding,
             Some(agents::Error::Io { .. }) => return Exit::Failure,
@@ -111,6 +119,7 @@ mod tests {
             |kind: std::io::ErrorKind| snapshot::Error::Io { what: "open x".to_owned(), source: kind.into() };
         let status = |error: anyhow::Error| Exit::of_error(&error).status();
         assert_eq!(status(UsageError("x".to_owned()).into()), 2);
+        assert_eq!(status(Nothing("x".to_owned()).into()), 1);
         assert_eq!(status(snapshot::Error::Format("x".to_owned()).into()), 3);
         assert_eq!(status(snapshot::Error::Corrupt("x".to_owned()).into()), 3);
         assert_eq!(status(snapshot::Error::Unsafe("x".to_owned()).into()), 3);

@@ -11,15 +11,15 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::diff;
-use super::exit::{Exit, VerbResult};
+use super::exit::{Exit, UsageError, VerbResult};
 use super::log::{COMMAND_WIDTH, age, command_line, cut, marks};
-use super::open::open_directory;
 use super::out::{Console, style};
-use super::past::{note_use, visible_sources};
+use super::past::{note_use, open_or_name, visible_sources};
 use super::paths::{Selection, live, quoted, shown};
 use crate::cli::History;
+use crate::fs::lstat_beneath_directories;
 use crate::git::below;
-use crate::library::sources::{Source, Sources};
+use crate::library::sources::Sources;
 use crate::library::undone::UndoneRecordings;
 use crate::library::{Entry, Library};
 use crate::snapshot::blobs::Side;
@@ -33,6 +33,9 @@ const PROGRAMS: usize = 3;
 
 /// Runs `history`.
 pub fn run(args: &History, console: &mut Console) -> VerbResult {
+    if args.limit == 0 {
+        return Err(UsageError("history: --limit is at least 1".to_owned()).into());
+    }
     let candidates = live(&args.path)?;
     let none = |path: &[u8], console: &mut Console| {
         console.say(format_args!("no recording in the library has changed {}", quoted(path)));
@@ -54,14 +57,14 @@ pub fn run(args: &History, console: &mut Console) -> VerbResult {
             break;
         }
         note_use(source, &library, &args.access)?;
-        let snapshot = open_directory(&source.directory, console)?;
+        let Some(snapshot) = open_or_name(source, console) else { continue };
         let undone = undone.get(&entry.id).map(|undone| undone.at.clone());
         listed.extend(PathEvent::of(entry, snapshot, path, undone));
     }
     if listed.is_empty() {
         return none(path, console);
     }
-    let changed_since = is_changed_since(&sources, path, console)?;
+    let changed_since = is_changed_since(&sources, path, console);
     if args.json {
         console.json(&HistoryJson { path, recordings: &listed, has_more, changed_since })?;
         return Ok(Exit::Success);
@@ -72,7 +75,15 @@ pub fn run(args: &History, console: &mut Console) -> VerbResult {
     }
     if changed_since {
         let path = quoted(path);
-        console.say(format_args!("{path} was changed since then by something that was not recorded"));
+        let running: Vec<&str> = sources.running().map(|entry| entry.id.as_str()).collect();
+        let or_one_of_these = match running.as_slice() {
+            [] => String::new(),
+            running => format!(", unless it was {}, which is not finished yet", running.join(" or ")),
+        };
+        console.say(format_args!(
+            "{path} was changed since then by something that is not in the library, or is not visible here\
+             {or_one_of_these}"
+        ));
     }
     Ok(Exit::Success)
 }
@@ -203,21 +214,21 @@ fn sizes(record: &FileRecord) -> String {
 }
 
 /// Whether what is there now is not what the last of them has left; a rescue tells what a restore has.
-fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> anyhow::Result<bool> {
+fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> bool {
     let found = sources.that_changed(path).map(|number| sources.get(number));
-    let Some(Source { directory, .. }) = found.max_by_key(|source| source.finished.unwrap_or(Timestamp::MAX))
-    else {
-        return Ok(false);
-    };
-    let snapshot = open_directory(directory, console)?;
+    let newest = found.max_by_key(|source| source.finished.unwrap_or(Timestamp::MAX));
+    let Some(snapshot) = newest.and_then(|newest| open_or_name(newest, console)) else { return false };
     let records = snapshot.files().iter().filter(|record| below(&record.path, path).is_some());
     let mut records = records.filter(|record| PathEffect::of(record).is_undone());
-    Ok(records.any(|record| !is_as_left(&record.path, record) && !has_other_names(&record.path)))
+    records.any(|record| !is_as_left(&record.path, record) && !has_other_names(&record.path))
 }
 
 /// Whether what is at `path` now is what `record` says was left.
 fn is_as_left(path: &[u8], record: &FileRecord) -> bool {
     let left = compare::recorded(record, Side::After, Entries::Ignore);
+    if matches!(lstat_beneath_directories(path), Ok(Err(_))) {
+        return record.after.present().is_none();
+    }
     // What may not be read is not known to be another.
     compare::live(path, &left).map_or(true, |now| now == left)
 }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::exit::UsageError;
+use super::exit::{Nothing, UsageError};
 use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
@@ -168,7 +168,7 @@ pub fn open_all(
 }
 
 /// Each of several bundles is open at the same time.
-fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Where that is forbidden, the limit is an error once it is reached.
@@ -188,9 +188,7 @@ pub fn open_or_session(
     let scope = scope(access, true);
     let nothing = || {
         let session = printable(scope.session.as_deref().unwrap_or_default().as_bytes()).into_owned();
-        library::Error::NoSuch(format!(
-            "session {session} has no recording that changed something and is not undone"
-        ))
+        Nothing(format!("session {session} has no recording that changed something and is not undone"))
     };
     let library = Library::find()?.ok_or_else(nothing)?;
     let undone = UndoneRecordings::of(&library)?;

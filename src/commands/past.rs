@@ -5,19 +5,22 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::Path;
 
 use jiff::Timestamp;
+use rustix::fs::FileType;
 
-use super::open::{open_all, scope};
+use super::open::{open_directory, raise_descriptor_limit, scope};
 use super::out::Console;
 use super::paths::{Exclusions, live, quoted};
 use crate::cli::SessionAccess;
+use crate::fs::{FileStat, lstat, modification_time, parent_of};
 use crate::git::below;
 use crate::library::scope::Scope;
 use crate::library::sources::{Source, Sources};
 use crate::library::{self, Library};
-use crate::snapshot::timeline::{Version, compose, other_names, paths, versions};
-use crate::snapshot::{Snapshot, SnapshotKind, printable};
+use crate::snapshot::timeline::{Doubt, Version, compose, other_names, paths, versions};
+use crate::snapshot::{self, Snapshot, SnapshotKind, printable};
 
 /// What was at some paths at a time.
 pub struct Past {
@@ -54,6 +57,9 @@ pub fn past(
         return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
     };
     let sources = visible_sources(&library, access, console)?;
+    for written in roots.iter().filter_map(|candidates| candidates.first()) {
+        name_newer_symlinks(written, time, console)?;
+    }
     // As it is recorded: in most cases with its parent resolved.
     let roots: Vec<Vec<u8>> = roots
         .into_iter()
@@ -68,6 +74,7 @@ pub fn past(
             !exclusions.contain(path) && roots.iter().any(|root| below(path, root).is_some())
         }
     };
+    raise_descriptor_limit();
     let mut bundles = Bundles { library: &library, access, numbers: BTreeSet::new(), parts: Vec::new() };
     let is_since = |number: &usize| sources.get(*number).finished.is_none_or(|finished| finished >= time);
     let since: BTreeSet<usize> = match extent {
@@ -85,11 +92,27 @@ pub fn past(
     };
     bundles.open(since, &sources, console)?;
     let mut wanted = paths(&bundles.parts, is_wanted);
+    if let Extent::AllBelow(_) = extent {
+        // What was changed since by hand alone.
+        let all: BTreeSet<usize> = roots.iter().flat_map(|root| sources.that_changed(root)).collect();
+        for number in all.into_iter().filter(|number| !is_since(number)) {
+            wanted.extend(paths(bundles.open_one(number, &sources, console)?.as_slice(), is_wanted));
+        }
+    }
     wanted.extend(roots.iter().cloned());
     // What was there before that.
     let last_before = |path: &Vec<u8>| sources.that_changed_itself(path).rfind(|number| !is_since(number));
     bundles.open(wanted.iter().filter_map(last_before).collect(), &sources, console)?;
-    let mut found = versions(&bundles.parts, &wanted, time)?;
+    let find = |parts: &[Snapshot]| -> std::io::Result<Vec<Version>> {
+        let mut found = versions(parts, &wanted, time)?;
+        // What was made beneath a directory is taken to be new, unless something says otherwise.
+        let is_new = |version: &&mut Version| {
+            matches!(version.doubt, Some(Doubt::NotYetSeen(_))) && !roots.contains(&version.record.path)
+        };
+        found.iter_mut().filter(is_new).for_each(|version| version.doubt = None);
+        Ok(found)
+    };
+    let mut found = find(&bundles.parts)?;
     let is_lacking = |version: &&Version| !version.has_content || version.doubt.is_some();
     if found.iter().any(|version| is_lacking(&version)) {
         // An earlier one may have bytes that later ones had no need to keep; another name of the file was written to.
@@ -100,7 +123,7 @@ pub fn past(
         };
         bundles.open(of(&lacking), &sources, console)?;
         bundles.open(of(&other_names(&bundles.parts, &lacking)), &sources, console)?;
-        found = versions(&bundles.parts, &wanted, time)?;
+        found = find(&bundles.parts)?;
     }
     if bundles.parts.is_empty() {
         return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
@@ -119,6 +142,24 @@ pub fn past(
     })
 }
 
+/// Names the symlinks above a path that are newer than a time: at that time, the path may have led elsewhere.
+fn name_newer_symlinks(path: &[u8], time: Timestamp, console: &mut Console) -> std::io::Result<()> {
+    for above in std::iter::successors(parent_of(path), |path| parent_of(path)) {
+        let is_newer = |stat: &FileStat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
+                && modification_time(stat).is_some_and(|made| made > time)
+        };
+        if lstat(above)?.as_ref().is_some_and(is_newer) {
+            let [above, path] = [above, path].map(quoted);
+            console.say(format_args!(
+                "not certain: {above} is a symlink that was made after that time; {path} is taken for what it leads to \
+                 now"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The recordings of the library that the session may see, and all rescues.
 pub fn visible_sources(
     library: &Library,
@@ -128,9 +169,7 @@ pub fn visible_sources(
     let scope = scope(access, true);
     let sources = Sources::of(library, |entry| scope.may_see(entry) || access.allow_cross_session)?;
     for (path, why) in &sources.unreadable {
-        let path = printable(path.as_os_str().as_encoded_bytes());
-        console
-            .say(format_args!("{path} can't be read, and whether it changed the path is not known: {why}"));
+        say_unreadable(path, why, console);
     }
     Ok(sources)
 }
@@ -160,20 +199,45 @@ impl Bundles<'_> {
         console: &mut Console,
     ) -> anyhow::Result<()> {
         let new: Vec<usize> = numbers.difference(&self.numbers).copied().collect();
-        for number in &new {
-            note_use(sources.get(*number), self.library, self.access)?;
+        for number in new {
+            self.parts.extend(self.open_one(number, sources, console)?);
+            self.numbers.insert(number);
         }
-        let directories = new.iter().map(|number| sources.get(*number).directory.clone());
-        let Scope { session, .. } = scope(self.access, true);
-        let is_visible = |part: &Snapshot| {
-            let header = part.header();
-            session.is_none()
-                || self.access.allow_cross_session
-                || header.kind == SnapshotKind::Recording
-                || header.session == session
-        };
-        self.parts.extend(open_all(directories, console)?.into_iter().filter(is_visible));
-        self.numbers.extend(new);
         Ok(())
     }
+
+    /// Opens one, if the session may see it. One that can't be read is named: it does not hide what the others tell.
+    fn open_one(
+        &self,
+        number: usize,
+        sources: &Sources,
+        console: &mut Console,
+    ) -> anyhow::Result<Option<Snapshot>> {
+        let source = sources.get(number);
+        note_use(source, self.library, self.access)?;
+        let Some(part) = open_or_name(source, console) else { return Ok(None) };
+        let Scope { session, .. } = scope(self.access, true);
+        let header = part.header();
+        let is_visible = session.is_none()
+            || self.access.allow_cross_session
+            || header.kind == SnapshotKind::Recording
+            || header.session == session;
+        Ok(is_visible.then_some(part))
+    }
+}
+
+/// Opens a bundle; none if it can't be read, which is said.
+pub fn open_or_name(source: &Source, console: &mut Console) -> Option<Snapshot> {
+    match open_directory(&source.directory, console) {
+        Ok(snapshot) => Some(snapshot),
+        Err(why) => {
+            say_unreadable(&source.directory, &why, console);
+            None
+        }
+    }
+}
+
+fn say_unreadable(directory: &Path, why: &snapshot::Error, console: &mut Console) {
+    let path = printable(directory.as_os_str().as_encoded_bytes());
+    console.say(format_args!("{path} can't be read, and what it changed is not known: {why}"));
 }

@@ -90,14 +90,13 @@ pub struct Exclusions(Vec<Vec<u8>>);
 impl Exclusions {
     /// The paths that `globs` match.
     pub fn new(globs: &[OsString]) -> anyhow::Result<Exclusions> {
-        let here = std::env::current_dir().context("find the current directory")?;
-        let absolute = |glob: &OsString| match glob.as_bytes().strip_suffix(b"/").unwrap_or(glob.as_bytes()) {
+        let whole = |glob: &OsString| match glob.as_bytes().strip_suffix(b"/").unwrap_or(glob.as_bytes()) {
             glob if glob.contains(&b'/') => {
-                here.join(OsStr::from_bytes(glob)).into_os_string().into_encoded_bytes()
+                Ok(absolute(OsStr::from_bytes(glob))?.into_os_string().into_encoded_bytes())
             }
-            name => [b"**/", name].concat(),
+            name => Ok([b"**/", name].concat()),
         };
-        Ok(Exclusions(globs.iter().map(absolute).collect()))
+        Ok(Exclusions(globs.iter().map(whole).collect::<anyhow::Result<_>>()?))
     }
 
     /// Whether nothing is left out.
@@ -136,14 +135,22 @@ fn candidates(snapshot: &Snapshot, arg: &OsStr) -> anyhow::Result<[Vec<Vec<u8>>;
 
 /// The absolute paths that `arg` can mean now: as it is written, and as it resolves.
 pub fn live(arg: &OsStr) -> anyhow::Result<Vec<Vec<u8>>> {
-    // It is an absolute one that replaces the current directory.
-    let absolute = std::env::current_dir().context("find the current directory")?.join(arg);
+    let absolute = absolute(arg)?;
     let mut found = vec![lexical(&absolute)];
     let resolved = lexical(&resolve_parent(&absolute));
     if !found.contains(&resolved) {
         found.push(resolved);
     }
     Ok(found)
+}
+
+/// The path as it is written, from the root on. The current directory may be gone: it counts for a relative one alone.
+fn absolute(path: &OsStr) -> anyhow::Result<PathBuf> {
+    let path = Path::new(path);
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    Ok(std::env::current_dir().context("find the current directory")?.join(path))
 }
 
 /// Whether there is a record of `path` or of something beneath it.

@@ -268,7 +268,7 @@ impl Recordings {
         };
         let who = match self.entries.iter().rev().find(between) {
             Some(entry) => format!("{} ({})", entry.id, command_line(entry)),
-            None => "something that was not recorded".to_owned(),
+            None => "something that is not in the library".to_owned(),
         };
         format!("between {} and {} it was changed by {who}", older.id, newer.id)
     }

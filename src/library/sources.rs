@@ -97,6 +97,11 @@ impl Sources {
         &self.all[number]
     }
 
+    /// The recordings that go on, or were killed and not recovered yet: not all that they changed is known.
+    pub fn running(&self) -> impl Iterator<Item = &Entry> {
+        self.all.iter().filter(|source| !source.is_lasting()).filter_map(|source| source.entry.as_ref())
+    }
+
     /// The numbers of those that have changed a path or something below it, the oldest first, as far as hashes tell.
     pub fn that_changed(&self, path: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
         self.find(IndexedPath::with_all_below(path))

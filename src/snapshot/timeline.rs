@@ -18,7 +18,7 @@ use super::live;
 use super::manifest::{FileRecord, FileType, GitStatus, Operation, Present, SnapshotKind, State};
 use super::reader::{Snapshot, part_key};
 use super::source::{ContentSource, locate};
-use crate::fs::{CLOCK_STEP, COARSE_STEP, lstat, open_regular};
+use crate::fs::{CLOCK_STEP, COARSE_STEP, lstat_beneath_directories, modification_time, open_regular};
 
 /// What was at a path at a time.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ pub enum Doubt {
     During(String),
     /// Something else changed it.
     #[error(
-        "between {} and {} it was changed by something that was not recorded; this is what was there before",
+        "between {} and {} it was changed by something that is not in the library, or is not visible here; this is what \
+         was there before",
         shown(*.0),
         shown(*.1)
     )]
@@ -47,12 +48,15 @@ pub enum Doubt {
     /// Nothing had observed it yet.
     #[error("it was written at {}, before anything recorded it; what was there until then is not known", shown(*.0))]
     Unknown(Timestamp),
+    /// Nothing was there when it was first observed.
+    #[error("nothing was there at {}, when it was first recorded; what was there until then is not known", shown(*.0))]
+    NotYetSeen(Timestamp),
 }
 
 impl Doubt {
     /// Whether nothing is known of the path at that time.
     pub fn is_ignorance(&self) -> bool {
-        matches!(self, Doubt::Unknown(_))
+        matches!(self, Doubt::Unknown(_) | Doubt::NotYetSeen(_))
     }
 }
 
@@ -64,6 +68,8 @@ struct Observation<'s> {
     part: Option<usize>,
     record: &'s FileRecord,
     side: Side,
+    /// Not later than this it was removed, if nothing is there now.
+    removed: Option<Timestamp>,
 }
 
 impl<'s> Observation<'s> {
@@ -96,8 +102,11 @@ impl<'s> Observation<'s> {
             && (self.file().is_none() || self.has_content_of(other))
     }
 
-    /// When it was written, where that is told by its modification time.
+    /// When it was written or removed, where that is told by a modification time.
     fn written(&self) -> Option<Timestamp> {
+        if self.present().is_none() {
+            return self.removed;
+        }
         let at = self.present().filter(|at| at.file_type != FileType::Directory)?;
         modified(at)
     }
@@ -111,10 +120,11 @@ fn modified(at: &Present) -> Option<Timestamp> {
     Timestamp::new(at.mtime, i32::try_from(at.mtime_nsec).ok()?).ok()
 }
 
-/// The paths of which the bundles tell.
+/// The paths of which the bundles tell, but for those that a shell alone had redirected: others may write there still.
 pub fn paths(parts: &[Snapshot], is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<Vec<u8>> {
     let records = parts.iter().flat_map(Snapshot::files);
-    let known = records.filter(|record| is_wanted(&record.path) && tells(record));
+    let known =
+        records.filter(|record| is_wanted(&record.path) && tells(record) && !record.is_inherited_alone());
     known.map(|record| record.path.clone()).collect()
 }
 
@@ -166,7 +176,7 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
             let found = record.before.present().and_then(modified).unwrap_or(start);
             let before = found.clamp(start, end.max(start));
             for (at, side) in [(before, Side::Before), (end, Side::After)] {
-                let one = Observation { at, part: Some(number), record, side };
+                let one = Observation { at, part: Some(number), record, side, removed: None };
                 if let Some(file) = one.present().and_then(LinkedFile::of) {
                     linked.entry(file).or_default().push(one);
                 }
@@ -177,16 +187,33 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
         }
     }
     let version = |(path, recorded): (&[u8], Vec<Observation>)| {
-        let there = live_state(path)?;
+        let (there, removed) = live_state(path)?;
         let live = FileRecord::new(path, there.clone(), there, Operation::Write.into());
-        let now = Observation { at: Timestamp::now(), part: None, record: &live, side: Side::After };
+        let now = Observation { at: Timestamp::now(), part: None, record: &live, side: Side::After, removed };
         let mut observations = [recorded, vec![now]].concat();
         // Stable: a rescue's two have the same time.
         observations.sort_by_key(|one| one.at);
+        forget_what_was_not_reached(&mut observations, parts);
         add_other_names(&mut observations, &linked, path);
         Ok(version(parts, &observations, &linked, &live, time))
     };
     observed.into_iter().map(version).collect()
+}
+
+/// Drops what a restore was to leave at the path, if it was killed before: then the file that it found is there still.
+fn forget_what_was_not_reached(observations: &mut Vec<Observation>, parts: &[Snapshot]) {
+    let file = |one: &Observation| {
+        one.file().map(|file| (file.dev, file.ino, file.mtime, file.mtime_nsec, file.size))
+    };
+    let is_rescue = |part: usize| parts[part].header().kind == SnapshotKind::Rescue;
+    for number in (1..observations.len().saturating_sub(1)).rev() {
+        let [found, left, next] = [number - 1, number, number + 1].map(|number| observations[number]);
+        let is_restore = found.part == left.part && left.part.is_some_and(is_rescue);
+        let is_still_there = found.is_same(&next) && file(&found).is_some() && file(&found) == file(&next);
+        if is_restore && is_still_there && !left.is_same(&found) {
+            observations.remove(number);
+        }
+    }
 }
 
 /// Adds what was observed of the file under other names: a write through one of them is recorded under that one alone.
@@ -317,7 +344,10 @@ fn choose<'o, 's>(
     let (earlier, later) = (next.checked_sub(1).map(|last| &observations[last]), observations.get(next));
     match (earlier, later) {
         (Some(earlier), None) => (earlier, None),
-        (Some(earlier), Some(later)) if earlier.is_same(later) => (earlier, None),
+        (Some(earlier), Some(later)) if earlier.is_same(later) => {
+            let doubt = is_replaced(earlier, later, parts).then_some(Doubt::Between(earlier.at, later.at));
+            (earlier, doubt)
+        }
         (Some(earlier), Some(later)) => {
             let written = later.written().filter(|written| *written >= earlier.at - clock_step(later));
             if written.is_some_and(|written| written <= time) {
@@ -332,12 +362,21 @@ fn choose<'o, 's>(
             };
             (earlier, Some(doubt))
         }
+        (None, Some(later)) if later.present().is_none() => (later, Some(Doubt::NotYetSeen(later.at))),
         (None, Some(later)) => {
             let unknown = later.written().filter(|written| *written > time);
             (later, unknown.map(Doubt::Unknown))
         }
         (None, None) => unreachable!("what is there now is an observation"),
     }
+}
+
+/// Whether another file with the same content is in the place of the one that a recording left: there may have been
+/// others in between. A rescue does not know the inode that its restore makes.
+fn is_replaced(earlier: &Observation, later: &Observation, parts: &[Snapshot]) -> bool {
+    let is_recorded = earlier.part.is_some_and(|part| parts[part].header().kind == SnapshotKind::Recording);
+    let inode = |one: &Observation| one.file().map(|file| file.ino);
+    later.part.is_none() && is_recorded && inode(earlier) != inode(later)
 }
 
 /// How many characters of an identifier name a snapshot.
@@ -349,9 +388,12 @@ fn clock_step(one: &Observation) -> SignedDuration {
     SignedDuration::from_nanos(if is_coarse { COARSE_STEP } else { CLOCK_STEP })
 }
 
-/// What is at a path now, with the digest of a file.
-fn live_state(path: &[u8]) -> io::Result<State> {
-    let Some(stat) = lstat(path)? else { return Ok(State::Absent { tombstone: false }) };
+/// What is at a path now, with the digest of a file; if nothing is there, until when it was removed.
+fn live_state(path: &[u8]) -> io::Result<(State, Option<Timestamp>)> {
+    let stat = match lstat_beneath_directories(path)? {
+        Ok(stat) => stat,
+        Err(above) => return Ok((State::Absent { tombstone: false }, modification_time(&above))),
+    };
     let mut present = live::present(&stat, path)?;
     present.xattrs = live::xattrs(path).unwrap_or_else(|some| some.readable);
     present.inode_flags = live::inode_flags(path).unwrap_or_default();
@@ -362,5 +404,38 @@ fn live_state(path: &[u8]) -> io::Result<State> {
             Err(error) => return Err(error),
         }
     }
-    Ok(State::Present(Box::new(present)))
+    Ok((State::Present(Box::new(present)), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Header;
+    use crate::snapshot::layout::SnapshotDir;
+    use crate::snapshot::samples::{commit_into, header, present};
+
+    #[test]
+    fn what_a_killed_restore_had_no_time_for_has_not_happened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "new").unwrap();
+        let path = path.into_os_string().into_encoded_bytes();
+        let (new, _) = live_state(&path).unwrap();
+        let old = State::Present(Box::new(present(7)));
+        let part = |kind, started_at: &str, [before, after]: [&State; 2]| {
+            let dir = tempfile::tempdir().unwrap();
+            let started_at = started_at.to_owned();
+            let header = Header { kind, finished_at: started_at.clone(), started_at, ..header() };
+            let record = FileRecord::new(&path, before.clone(), after.clone(), Operation::Write.into());
+            commit_into(SnapshotDir::create(dir.path()).unwrap(), header, |_| vec![record]);
+            Snapshot::open(dir.path()).unwrap()
+        };
+        let parts = [
+            part(SnapshotKind::Recording, "2026-01-02T03:04:05Z", [&old, &new]),
+            part(SnapshotKind::Rescue, "2026-01-02T03:05:05Z", [&new, &old]),
+        ];
+        let time = "2026-01-02T03:06:05Z".parse().unwrap();
+        let found = versions(&parts, &BTreeSet::from([path.clone()]), time).unwrap();
+        assert_eq!((&found[0].doubt, found[0].record.after.present().unwrap().size), (&None, 3));
+    }
 }

@@ -176,7 +176,7 @@ fn broken_chain_is_a_conflict_that_names_who_broke_it() {
     run(&place, &[], "rm temporary");
     let refused = verb(&place, &["undo", "-n", "4"]).expect(1);
     assert!(refused.stderr.contains("temporary: between"), "{refused:?}");
-    assert!(refused.stderr.contains("it was changed by something that was not recorded"), "{refused:?}");
+    assert!(refused.stderr.contains("it was changed by something that is not in the library"), "{refused:?}");
     verb(&place, &["undo", "-n", "4", "--force"]).expect(0);
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "0");
     assert!(!place.at("g").exists() && !place.at("temporary").exists());
