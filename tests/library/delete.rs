@@ -313,11 +313,27 @@ fn recording_prunes_the_library_once_an_hour() {
     let shell = place.program(SHELL).args(["-c", "echo >> f"]).output().unwrap();
     assert!(shell.status.success() && shell.stderr.is_empty(), "{shell:?}");
     wait_for(&place, 1);
-    // Where the configuration has a fault, the limits are those of the default.
-    run(&place, &[], "echo >> f");
-    configure(&place, "[library]\nmax-age = \"soon\"\nmax-size = \"0\"\n");
-    assert_eq!(verb(&place, &["prune", "--automatic"]).expect(0).stderr, "");
-    assert_eq!(ids(&place).len(), 2);
+}
+
+#[test]
+fn nothing_is_pruned_unasked_where_the_configuration_has_a_fault() {
+    let place = Place::new();
+    run(&place, &[], "cat /dev/null");
+    let log = library(&place).join("log.jsonl");
+    let text = fs::read_to_string(&log).unwrap();
+    let year = text.split_once("\"time\":\"").unwrap().1[..4].to_owned();
+    fs::write(&log, text.replace(&format!("\"{year}-"), "\"2020-")).unwrap();
+    for fault in ["[recall]", "[library]\nmax-size = \"much\""] {
+        configure(&place, &format!("[library]\nmax-age = \"36500d\"\n{fault}\n"));
+        assert_eq!(verb(&place, &["prune", "--automatic"]).expect(0).stderr, "");
+        assert_eq!(ids(&place).len(), 1);
+    }
+    configure(&place, "[library]\nmax-size = \"much\"\n");
+    let doctor = verb(&place, &["doctor"]);
+    assert!(doctor.stdout.contains("[library] max-size: a size is"), "{doctor:?}");
+    configure(&place, "");
+    verb(&place, &["prune", "--automatic"]).expect(0);
+    assert_eq!(ids(&place), [""; 0]);
 }
 
 #[test]
