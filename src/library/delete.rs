@@ -124,6 +124,13 @@ impl<'l> Deletions<'l> {
         let concerned = self.rescues.of_recording(id);
         let (going, _): (Vec<_>, Vec<_>) =
             concerned.iter().partition(|rescue| self.is_of_none_but(rescue, id));
+        for path in going.iter().map(|rescue| &rescue.path) {
+            // Whoever restores from it has this lock, and leaves the next rescue beside it.
+            match open(path).and_then(usage::claim_open).map_err(failed("lock", path))? {
+                Some(lock) => locks.push(lock),
+                None => return Ok(Err(Obstacle::InUse)),
+            }
+        }
         for path in std::iter::once(&path).chain(going.iter().map(|rescue| &rescue.path)) {
             match usage::claim(path) {
                 Ok(Some(lock)) => locks.push(lock),
@@ -373,6 +380,16 @@ mod tests {
         fs::rename(unfinished, library.directory_of("aaaaaaaa-rescue-2")).unwrap();
         assert!(sample.delete("aaaaaaaa", false).is_ok());
         assert_eq!(sample.names(), "");
+    }
+
+    #[test]
+    fn rescue_that_is_being_restored_stays() {
+        let sample = Sample::new(&["aaaaaaaa"]);
+        sample.rescue("aaaaaaaa-rescue-1", &["undo", "aaaaaaaa"]);
+        let restoring = SnapshotDir::create(&sample.library.directory_of("aaaaaaaa-rescue-1")).unwrap();
+        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::InUse));
+        drop(restoring);
+        assert!(sample.delete("aaaaaaaa", false).is_ok());
     }
 
     #[test]
