@@ -104,11 +104,30 @@ fn recordings_that_were_undone_with_a_deleted_one_stay_undone() {
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "0");
     assert!(verb(&place, &["undo"]).expect(1).stderr.contains("nothing to undo"));
     verb(&place, &["redo"]).expect(0);
-    verb(&place, &["redo"]).expect(0);
+    verb(&place, &["redo", "--force"]).expect(0);
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "4", "with what the deleted one had done");
     assert_eq!(undone(&place), [false, false, false]);
     verb(&place, &["delete", &all[1], &all[2], &all[3]]).expect(0);
     assert_eq!(names(&place), [""; 0]);
+}
+
+#[test]
+fn redo_of_what_was_undone_with_a_deleted_one_names_that() {
+    let place = Place::new();
+    for name in ["b", "c"] {
+        run(&place, &["--name", name], &format!("echo > {name}"));
+    }
+    let all = ids(&place);
+    verb(&place, &["undo", "-n", "2"]).expect(0);
+    verb(&place, &["delete", "c"]).expect(0);
+    for words in [&["redo"][..], &["redo", "b"]] {
+        let refused = verb(&place, words).expect(1);
+        let why = format!("this would also redo {}, which is no longer in the library", all[0]);
+        assert!(refused.stderr.contains(&why), "{refused:?}");
+        assert!(!place.at("b").exists() && !place.at("c").exists());
+    }
+    verb(&place, &["redo", "--force"]).expect(0);
+    assert!(place.at("b").exists() && place.at("c").exists());
 }
 
 #[test]
