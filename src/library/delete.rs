@@ -393,6 +393,20 @@ mod tests {
     }
 
     #[test]
+    fn interrupted_restore_to_a_time_needs_each_recording() {
+        let sample = Sample::new(&["aaaaaaaa", "bbbbbbbb"]);
+        let library = &sample.library;
+        sample.rescue("bbbbbbbb-rescue-1.unfinished", &["restore", "--at", "2026-01-01T00:00:00Z", "f"]);
+        let unfinished = library.directory_of("bbbbbbbb-rescue-1.unfinished");
+        for id in ["aaaaaaaa", "bbbbbbbb"] {
+            assert_eq!(sample.delete(id, false), Err(Obstacle::Unfinished(unfinished.clone())));
+        }
+        fs::rename(unfinished, library.directory_of("bbbbbbbb-rescue-1")).unwrap();
+        assert!(sample.delete("aaaaaaaa", false).is_ok());
+        assert_eq!(sample.names(), "bbbbbbbb bbbbbbbb-rescue-1");
+    }
+
+    #[test]
     fn what_a_killed_deletion_has_left_is_removed() {
         let sample = Sample::new(&["aaaaaaaa", "bbbbbbbb", "cccccccc"]);
         let library = &sample.library;

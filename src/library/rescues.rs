@@ -21,7 +21,7 @@ const UNFINISHED: &str = ".unfinished";
 pub struct Rescue {
     /// Its directory.
     pub path: PathBuf,
-    /// The recordings that its restore was of, by their identifiers.
+    /// The recordings that its restore was of, or may still need, by their identifiers.
     pub ids: BTreeSet<String>,
     /// When its restore was started, RFC 3339; none of one that can't be read.
     pub started_at: Option<String>,
@@ -38,12 +38,21 @@ struct PastRestore {
     started_at: String,
 }
 
+impl PastRestore {
+    /// Whether it was one to a time: as long as it is unfinished, it may need the contents of any recording.
+    fn is_to_a_time(&self) -> bool {
+        matches!(self.command.get(1..3), Some([verb, option]) if verb == b"restore" && option == b"--at")
+    }
+}
+
 /// The rescues of a library, each of which is read once.
 #[derive(Debug)]
 pub struct Rescues<'l> {
     library: &'l Library,
     /// Their restores, by the names of their directories; none of one that can't be read.
     restores: BTreeMap<String, Option<PastRestore>>,
+    /// The identifiers of all recordings.
+    recordings: BTreeSet<String>,
 }
 
 impl<'l> Rescues<'l> {
@@ -52,7 +61,7 @@ impl<'l> Rescues<'l> {
     /// # Errors
     /// The library can't be listed.
     pub fn of(library: &'l Library) -> Result<Rescues<'l>, Error> {
-        let mut rescues = Rescues { library, restores: BTreeMap::new() };
+        let mut rescues = Rescues { library, restores: BTreeMap::new(), recordings: BTreeSet::new() };
         rescues.refresh()?;
         Ok(rescues)
     }
@@ -64,7 +73,9 @@ impl<'l> Rescues<'l> {
     pub fn refresh(&mut self) -> Result<(), Error> {
         let mut known = std::mem::take(&mut self.restores);
         let names = self.library.names()?.into_iter().filter_map(|name| name.into_string().ok());
-        for name in names.filter(|name| is_companion(name)) {
+        let names: Vec<String> = names.collect();
+        self.recordings = names.iter().filter(|name| is_id(name)).cloned().collect();
+        for name in names.into_iter().filter(|name| is_companion(name)) {
             let read = || {
                 let header = Snapshot::header_of(&self.library.directory_of(&name)).ok()?;
                 Some(PastRestore { command: header.command, started_at: header.started_at })
@@ -88,8 +99,12 @@ impl<'l> Rescues<'l> {
             let path = self.library.directory_of(name);
             let base = name.strip_suffix(UNFINISHED);
             let manifest = || fs::symlink_metadata(path.join(layout::MANIFEST));
+            let mut ids = recordings(base.unwrap_or(name), &commands);
+            if base.is_some() && restore.as_ref().is_some_and(PastRestore::is_to_a_time) {
+                ids.extend(self.recordings.iter().cloned());
+            }
             Rescue {
-                ids: recordings(base.unwrap_or(name), &commands),
+                ids,
                 started_at: restore.as_ref().map(|restore| restore.started_at.clone()),
                 is_unfinished: base.is_some(),
                 is_empty: base.is_some() && manifest().is_err_and(|error| is_absent(&error)),
