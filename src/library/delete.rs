@@ -115,7 +115,8 @@ impl<'l> Deletions<'l> {
             recover::recorder(path).is_some_and(|begin| begin.recorder.is_alive() || begin.front.is_alive())
         };
         let Some(directory) = usage::claim_open(directory).map_err(failed("lock", &path))? else {
-            return Ok(Err(Obstacle::Running));
+            // A restore has this lock, too.
+            return Ok(Err(if is_recorded(&path) { Obstacle::Running } else { Obstacle::InUse }));
         };
         if is_recorded(&path) {
             return Ok(Err(Obstacle::Running));
@@ -372,7 +373,8 @@ mod tests {
         assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::InUse));
         drop(open);
         let locked = SnapshotDir::create(&directory).unwrap();
-        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::Running));
+        // Nobody records it: it is being restored.
+        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::InUse));
         drop(locked);
         sample.rescue("aaaaaaaa-rescue-2.unfinished", &["undo", "aaaaaaaa", "bbbbbbbb"]);
         let unfinished = library.directory_of("aaaaaaaa-rescue-2.unfinished");
