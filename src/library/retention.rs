@@ -169,16 +169,14 @@ fn choose(
             .is_some_and(|within| one.last_used.saturating_add(within).is_ok_and(|end| end >= now));
         keeps_all || is_last || is_young
     };
+    let is_protected = |number: usize| newest[number] || sizes[number].entry.name.is_some();
     let mut size = size;
     let mut goes = vec![None; sizes.len()];
-    let mut protected = 0;
     for (number, one) in sizes.iter().enumerate() {
         if is_kept(number, one) {
             continue;
         }
-        if newest[number] || one.entry.name.is_some() {
-            protected += 1;
-        } else if is_free(&one.entry) {
+        if !is_protected(number) && is_free(&one.entry) {
             goes[number] = Some(false);
             size = size.saturating_sub(one.bytes);
         }
@@ -199,6 +197,8 @@ fn choose(
             }
         }
     }
+    let stays = |number: &usize| goes[*number].is_none() && !is_kept(*number, &sizes[*number]);
+    let protected = (0..sizes.len()).filter(stays).filter(|number| is_protected(*number)).count();
     let going = sizes.iter().zip(goes).filter_map(|(one, goes)| {
         goes.map(|evicted| Going { entry: one.entry.clone(), bytes: one.bytes, evicted })
     });
@@ -343,6 +343,13 @@ mod tests {
         // Of those that are not the newest twenty it is the last.
         assert_eq!(chosen(&sizes, most(220)).0, [2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(chosen(&sizes, most(210)).0, [0, 2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn what_is_evicted_is_not_protected() {
+        let evicting = Rules { keep_last: Some(0), max_size: Some(10), ..NONE };
+        let (ids, _, protected) = chosen(&sizes(4, &[]), evicting);
+        assert_eq!((ids, protected), (vec![0, 2, 3], 1), "1 is in use");
     }
 
     #[test]
