@@ -131,6 +131,18 @@ fn redo_of_what_was_undone_with_a_deleted_one_names_that() {
 }
 
 #[test]
+fn deletion_that_was_killed_before_its_line_is_completed_by_name() {
+    let place = Place::new();
+    run(&place, &[], "echo > f");
+    let id = newest(&place);
+    let path = library(&place).join("snapshots").join(&id);
+    fs::rename(&path, path.with_extension("deleted")).unwrap();
+    let said = verb(&place, &["delete", &id]).expect(0);
+    assert!(said.stderr.contains("was deleted before"), "{said:?}");
+    assert_eq!(names(&place), [""; 0]);
+}
+
+#[test]
 fn what_is_running_or_used_or_interrupted_stays() {
     let place = Place::new();
     place.prepare("mkfifo go");
