@@ -649,7 +649,7 @@ pub struct Prune {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
-    /// As a recording starts it: the limits of the configuration, or else those of the default, and no message
+    /// As a recording starts it: no message, and nothing where the configuration has a fault
     #[arg(long, hide = true, conflicts_with_all = ["keep_last", "keep_within", "max_size", "dry_run"])]
     pub automatic: bool,
     /// One JSON object

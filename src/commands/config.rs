@@ -58,17 +58,18 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The rules of this user's configuration; those of the default if that has a fault, which is returned beside them.
-    pub fn load() -> (Limits, Option<String>) {
+    /// The limits of this user's configuration.
+    ///
+    /// # Errors
+    /// One sentence, which names the file and the fault.
+    pub fn load() -> Result<Limits, String> {
         let environment = Environment::from_process(b"/");
-        let limits = Config::load(&environment).and_then(|config| {
-            let path = path(&environment).unwrap_or_default();
-            config
-                .library
-                .limits()
-                .map_err(|why| format!("read {}: [library] {why}", printable(path.as_os_str().as_bytes())))
-        });
-        limits.map_or_else(|why| (LIMITS, Some(why)), |limits| (limits, None))
+        let config = Config::load(&environment)?;
+        let path = path(&environment).unwrap_or_default();
+        config
+            .library
+            .limits()
+            .map_err(|why| format!("read {}: [library] {why}", printable(path.as_os_str().as_bytes())))
     }
 }
 

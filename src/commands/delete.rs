@@ -13,7 +13,7 @@ use super::open::{find_whole_recording, scope};
 use super::out::Console;
 use super::paths::shell_word;
 use crate::cli::{Delete, SessionAccess};
-use crate::library::delete::{Deletions, Obstacle};
+use crate::library::delete::{Deletions, Leftover, Obstacle};
 use crate::library::reference::Reference;
 use crate::library::{self, Library, is_id, log};
 use crate::snapshot::printable;
@@ -127,7 +127,9 @@ fn find_unlisted<'l>(
     let id = id.to_owned();
     let is_there = library.directory_of(&id).symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
     if !is_there {
-        let is_deleted = log::read(library.root())?.deleted.contains_key(&id);
+        let log = log::read(library.root())?;
+        let is_begun = |leftover: &Leftover| leftover.is_of(&id);
+        let is_deleted = log.deleted.contains_key(&id) || library.leftovers(&log)?.iter().any(is_begun);
         return Ok(is_deleted.then_some(Found::Deleted(id)));
     }
     // Nobody knows its session.

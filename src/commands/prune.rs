@@ -18,7 +18,11 @@ use crate::library::{Entry, Library};
 
 /// Runs `prune`.
 pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
-    let rules = rules(args)?;
+    let rules = match rules(args) {
+        // The part that can't be read may be the one that keeps what the default does not.
+        Err(_) if args.automatic => return Ok(Exit::Success),
+        rules => rules?,
+    };
     if args.automatic {
         // Where it is not to be had, it is as fast as anything else.
         let _ = rustix::process::nice(19);
@@ -98,12 +102,8 @@ fn rules(args: &Prune) -> Result<Rules, UsageError> {
     if asked != (Rules { keep_last: None, keep_within: None, max_size: None }) {
         return Ok(asked);
     }
-    match Limits::load() {
-        (_, Some(why)) if !args.automatic => Err(UsageError(why)),
-        (Limits { max_size, max_age }, _) => {
-            Ok(Rules { keep_last: None, keep_within: Some(max_age), max_size: Some(max_size) })
-        }
-    }
+    let Limits { max_size, max_age } = Limits::load().map_err(UsageError)?;
+    Ok(Rules { keep_last: None, keep_within: Some(max_age), max_size: Some(max_size) })
 }
 
 fn report(done: &PruneJson, deleted: &[Going], args: &Prune, console: &mut Console) -> VerbResult {

@@ -17,10 +17,7 @@ use crate::snapshot::printable;
 
 /// Runs `stats`.
 pub fn run(args: &Stats, console: &mut Console) -> VerbResult {
-    let (limits, fault) = Limits::load();
-    if let Some(why) = fault {
-        return Err(UsageError(why).into());
-    }
+    let limits = Limits::load().map_err(UsageError)?;
     let scope = scope(&args.access, true);
     let (sizes, total) =
         Library::find()?.map_or_else(|| Ok(Default::default()), |library| sizes(&library))?;

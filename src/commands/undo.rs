@@ -235,6 +235,16 @@ impl Recordings {
         let entries: Vec<&Entry> =
             self.entries.iter().filter(|entry| ids.contains(&entry.id.as_str())).collect();
         self.permit(&entries, &options.access)?;
+        let is_listed = |id: &&str| entries.iter().any(|entry| entry.id == *id);
+        let gone: Vec<&str> = ids.iter().copied().filter(|id| !is_listed(id)).collect();
+        if !gone.is_empty() && !options.extent.force {
+            let (gone, are) = (gone.join(" "), if gone.len() == 1 { "is" } else { "are" });
+            console.say(format_args!(
+                "nothing was changed, since this would also redo {gone}, which {are} no longer in the library \
+                 (--force does it)"
+            ));
+            return Ok(Exit::Finding);
+        }
         introduce("redo", &entries, options, console)?;
         let Net { snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
         let command = command_of("redo", &snapshot, &ids, options)?;

@@ -115,7 +115,8 @@ impl<'l> Deletions<'l> {
             recover::recorder(path).is_some_and(|begin| begin.recorder.is_alive() || begin.front.is_alive())
         };
         let Some(directory) = usage::claim_open(directory).map_err(failed("lock", &path))? else {
-            return Ok(Err(Obstacle::Running));
+            // A restore has this lock, too.
+            return Ok(Err(if is_recorded(&path) { Obstacle::Running } else { Obstacle::InUse }));
         };
         if is_recorded(&path) {
             return Ok(Err(Obstacle::Running));
@@ -124,6 +125,13 @@ impl<'l> Deletions<'l> {
         let concerned = self.rescues.of_recording(id);
         let (going, _): (Vec<_>, Vec<_>) =
             concerned.iter().partition(|rescue| self.is_of_none_but(rescue, id));
+        for path in going.iter().map(|rescue| &rescue.path) {
+            // Whoever restores from it has this lock, and leaves the next rescue beside it.
+            match open(path).and_then(usage::claim_open).map_err(failed("lock", path))? {
+                Some(lock) => locks.push(lock),
+                None => return Ok(Err(Obstacle::InUse)),
+            }
+        }
         for path in std::iter::once(&path).chain(going.iter().map(|rescue| &rescue.path)) {
             match usage::claim(path) {
                 Ok(Some(lock)) => locks.push(lock),
@@ -365,7 +373,8 @@ mod tests {
         assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::InUse));
         drop(open);
         let locked = SnapshotDir::create(&directory).unwrap();
-        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::Running));
+        // Nobody records it: it is being restored.
+        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::InUse));
         drop(locked);
         sample.rescue("aaaaaaaa-rescue-2.unfinished", &["undo", "aaaaaaaa", "bbbbbbbb"]);
         let unfinished = library.directory_of("aaaaaaaa-rescue-2.unfinished");
@@ -373,6 +382,30 @@ mod tests {
         fs::rename(unfinished, library.directory_of("aaaaaaaa-rescue-2")).unwrap();
         assert!(sample.delete("aaaaaaaa", false).is_ok());
         assert_eq!(sample.names(), "");
+    }
+
+    #[test]
+    fn rescue_that_is_being_restored_stays() {
+        let sample = Sample::new(&["aaaaaaaa"]);
+        sample.rescue("aaaaaaaa-rescue-1", &["undo", "aaaaaaaa"]);
+        let restoring = SnapshotDir::create(&sample.library.directory_of("aaaaaaaa-rescue-1")).unwrap();
+        assert_eq!(sample.delete("aaaaaaaa", false), Err(Obstacle::InUse));
+        drop(restoring);
+        assert!(sample.delete("aaaaaaaa", false).is_ok());
+    }
+
+    #[test]
+    fn interrupted_restore_to_a_time_needs_each_recording() {
+        let sample = Sample::new(&["aaaaaaaa", "bbbbbbbb"]);
+        let library = &sample.library;
+        sample.rescue("bbbbbbbb-rescue-1.unfinished", &["restore", "--at", "2026-01-01T00:00:00Z", "f"]);
+        let unfinished = library.directory_of("bbbbbbbb-rescue-1.unfinished");
+        for id in ["aaaaaaaa", "bbbbbbbb"] {
+            assert_eq!(sample.delete(id, false), Err(Obstacle::Unfinished(unfinished.clone())));
+        }
+        fs::rename(unfinished, library.directory_of("bbbbbbbb-rescue-1")).unwrap();
+        assert!(sample.delete("aaaaaaaa", false).is_ok());
+        assert_eq!(sample.names(), "bbbbbbbb bbbbbbbb-rescue-1");
     }
 
     #[test]

@@ -21,20 +21,38 @@ const UNFINISHED: &str = ".unfinished";
 pub struct Rescue {
     /// Its directory.
     pub path: PathBuf,
-    /// The recordings that its restore was of, by their identifiers.
+    /// The recordings that its restore was of, or may still need, by their identifiers.
     pub ids: BTreeSet<String>,
+    /// When its restore was started, RFC 3339; none of one that can't be read.
+    pub started_at: Option<String>,
     /// Whether its restore has not ended.
     pub is_unfinished: bool,
     /// Whether there is nothing in it yet: its restore has changed nothing.
     pub is_empty: bool,
 }
 
+/// What the header of a rescue says of its restore.
+#[derive(Debug)]
+struct PastRestore {
+    command: Vec<Vec<u8>>,
+    started_at: String,
+}
+
+impl PastRestore {
+    /// Whether it was one to a time: as long as it is unfinished, it may need the contents of any recording.
+    fn is_to_a_time(&self) -> bool {
+        matches!(self.command.get(1..3), Some([verb, option]) if verb == b"restore" && option == b"--at")
+    }
+}
+
 /// The rescues of a library, each of which is read once.
 #[derive(Debug)]
 pub struct Rescues<'l> {
     library: &'l Library,
-    /// The commands of their restores, by the names of their directories; none of one that can't be read.
-    commands: BTreeMap<String, Option<Vec<Vec<u8>>>>,
+    /// Their restores, by the names of their directories; none of one that can't be read.
+    restores: BTreeMap<String, Option<PastRestore>>,
+    /// The identifiers of all recordings.
+    recordings: BTreeSet<String>,
 }
 
 impl<'l> Rescues<'l> {
@@ -43,7 +61,7 @@ impl<'l> Rescues<'l> {
     /// # Errors
     /// The library can't be listed.
     pub fn of(library: &'l Library) -> Result<Rescues<'l>, Error> {
-        let mut rescues = Rescues { library, commands: BTreeMap::new() };
+        let mut rescues = Rescues { library, restores: BTreeMap::new(), recordings: BTreeSet::new() };
         rescues.refresh()?;
         Ok(rescues)
     }
@@ -53,38 +71,47 @@ impl<'l> Rescues<'l> {
     /// # Errors
     /// The library can't be listed.
     pub fn refresh(&mut self) -> Result<(), Error> {
-        let mut known = std::mem::take(&mut self.commands);
+        let mut known = std::mem::take(&mut self.restores);
         let names = self.library.names()?.into_iter().filter_map(|name| name.into_string().ok());
-        for name in names.filter(|name| is_companion(name)) {
-            let read =
-                || Snapshot::header_of(&self.library.directory_of(&name)).ok().map(|header| header.command);
+        let names: Vec<String> = names.collect();
+        self.recordings = names.iter().filter(|name| is_id(name)).cloned().collect();
+        for name in names.into_iter().filter(|name| is_companion(name)) {
+            let read = || {
+                let header = Snapshot::header_of(&self.library.directory_of(&name)).ok()?;
+                Some(PastRestore { command: header.command, started_at: header.started_at })
+            };
             // An unfinished one may be written just now.
-            let command = known.remove(&name).filter(|_| !name.ends_with(UNFINISHED)).unwrap_or_else(read);
-            self.commands.insert(name, command);
+            let restore = known.remove(&name).filter(|_| !name.ends_with(UNFINISHED)).unwrap_or_else(read);
+            self.restores.insert(name, restore);
         }
         Ok(())
     }
 
     /// All of them, by their names.
     pub fn all(&self) -> Vec<Rescue> {
-        let commands = self.commands.iter();
-        let commands: HashMap<&str, &[Vec<u8>]> = commands
-            .filter_map(|(name, command)| {
-                Some((name.strip_suffix(UNFINISHED).unwrap_or(name), command.as_deref()?))
+        let restores = self.restores.iter();
+        let commands: HashMap<&str, &[Vec<u8>]> = restores
+            .filter_map(|(name, restore)| {
+                Some((name.strip_suffix(UNFINISHED).unwrap_or(name), restore.as_ref()?.command.as_slice()))
             })
             .collect();
-        let rescue = |name: &String| {
+        let rescue = |(name, restore): (&String, &Option<PastRestore>)| {
             let path = self.library.directory_of(name);
             let base = name.strip_suffix(UNFINISHED);
             let manifest = || fs::symlink_metadata(path.join(layout::MANIFEST));
+            let mut ids = recordings(base.unwrap_or(name), &commands);
+            if base.is_some() && restore.as_ref().is_some_and(PastRestore::is_to_a_time) {
+                ids.extend(self.recordings.iter().cloned());
+            }
             Rescue {
-                ids: recordings(base.unwrap_or(name), &commands),
+                ids,
+                started_at: restore.as_ref().map(|restore| restore.started_at.clone()),
                 is_unfinished: base.is_some(),
                 is_empty: base.is_some() && manifest().is_err_and(|error| is_absent(&error)),
                 path,
             }
         };
-        self.commands.keys().map(rescue).collect()
+        self.restores.iter().map(rescue).collect()
     }
 
     /// Those of a recording.

@@ -69,6 +69,8 @@ pub struct Sized {
     pub entry: Entry,
     /// The bytes of its directory and of the rescues that go with it.
     pub bytes: u64,
+    /// When it, or the last restore of it, was started: a rescue may have the only copy of what was there until then.
+    pub last_used: Timestamp,
 }
 
 /// The recordings of `library` with their sizes, the oldest first, and the size of all that is there.
@@ -86,12 +88,22 @@ pub fn sizes(library: &Library) -> Result<(Vec<Sized>, u64), Error> {
     let mut sizes: Vec<Sized> = Vec::new();
     for entry in library.entries()? {
         let bytes = add(&library.directory_of(&entry.id));
-        sizes.push(Sized { entry, bytes });
+        // One of which that is not known has not become old.
+        let last_used = entry.time.parse().unwrap_or(Timestamp::MAX);
+        sizes.push(Sized { entry, bytes, last_used });
     }
-    for rescue in Rescues::of(library)?.all() {
+    let rescues = Rescues::of(library)?.all();
+    for rescue in &rescues {
+        let started: Option<Timestamp> = rescue.started_at.as_ref().and_then(|time| time.parse().ok());
+        for sized in sizes.iter_mut().filter(|sized| rescue.ids.contains(&sized.entry.id)) {
+            sized.last_used = started.map_or(sized.last_used, |started| sized.last_used.max(started));
+        }
+    }
+    for rescue in rescues {
         let bytes = add(&rescue.path);
         // The oldest go first, so that it goes with the newest.
-        if let Some(newest) = sizes.iter_mut().rev().find(|sized| rescue.ids.contains(&sized.entry.id)) {
+        let own = sizes.iter_mut().filter(|sized| rescue.ids.contains(&sized.entry.id));
+        if let Some(newest) = own.max_by_key(|sized| sized.last_used) {
             newest.bytes += bytes;
         }
     }
@@ -150,33 +162,29 @@ fn choose(
 ) -> (Vec<Going>, usize) {
     let newest = newest_of_each_place(sizes);
     let keeps_all = rules.keep_last.is_none() && rules.keep_within.is_none();
-    let is_kept = |number: usize, entry: &Entry| {
+    let is_kept = |number: usize, one: &Sized| {
         let is_last = rules.keep_last.is_some_and(|last| sizes.len() - number <= last);
-        let is_young = rules.keep_within.is_some_and(|within| {
-            // One of which that is not known has not become old.
-            entry
-                .time
-                .parse()
-                .map_or(true, |started: Timestamp| started.saturating_add(within).is_ok_and(|end| end >= now))
-        });
+        let is_young = rules
+            .keep_within
+            .is_some_and(|within| one.last_used.saturating_add(within).is_ok_and(|end| end >= now));
         keeps_all || is_last || is_young
     };
+    let is_protected = |number: usize| newest[number] || sizes[number].entry.name.is_some();
     let mut size = size;
     let mut goes = vec![None; sizes.len()];
-    let mut protected = 0;
     for (number, one) in sizes.iter().enumerate() {
-        if is_kept(number, &one.entry) {
+        if is_kept(number, one) {
             continue;
         }
-        if newest[number] || one.entry.name.is_some() {
-            protected += 1;
-        } else if is_free(&one.entry) {
+        if !is_protected(number) && is_free(&one.entry) {
             goes[number] = Some(false);
             size = size.saturating_sub(one.bytes);
         }
     }
+    let mut by_use: Vec<(usize, &Sized)> = sizes.iter().enumerate().collect();
+    by_use.sort_by_key(|(_, one)| one.last_used);
     for evicts in [false, true] {
-        for (number, one) in sizes.iter().enumerate() {
+        for (number, one) in by_use.iter().copied() {
             let is_enough = rules.max_size.is_none_or(|most| size <= most);
             if !is_enough
                 && goes[number].is_none()
@@ -189,6 +197,8 @@ fn choose(
             }
         }
     }
+    let stays = |number: &usize| goes[*number].is_none() && !is_kept(*number, &sizes[*number]);
+    let protected = (0..sizes.len()).filter(stays).filter(|number| is_protected(*number)).count();
     let going = sizes.iter().zip(goes).filter_map(|(one, goes)| {
         goes.map(|evicted| Going { entry: one.entry.clone(), bytes: one.bytes, evicted })
     });
@@ -219,7 +229,9 @@ pub fn place_of(entry: &Entry) -> &[u8] {
 mod tests {
     use super::*;
     use crate::library::log::{ByteText, ChangeCounts, Changes};
-    use crate::snapshot::samples::header;
+    use crate::snapshot::Header;
+    use crate::snapshot::layout::SnapshotDir;
+    use crate::snapshot::samples::{commit_into, header};
 
     const NOW: &str = "2026-03-01T00:00:00Z";
     const DAY: Duration = Duration::from_secs(86_400);
@@ -231,10 +243,11 @@ mod tests {
             let age = DAY * u32::try_from(count - 1 - number).unwrap();
             let mut entry = Entry::new(&header(), Changes::default());
             entry.id = format!("{number}");
-            entry.time = now.checked_sub(age).unwrap().to_string();
+            let last_used = now.checked_sub(age).unwrap();
+            entry.time = last_used.to_string();
             entry.changes =
                 ChangeCounts { created: u64::from(!quiet.contains(&number)), ..ChangeCounts::default() };
-            Sized { entry, bytes: 10 }
+            Sized { entry, bytes: 10, last_used }
         };
         (0..count).map(one).collect()
     }
@@ -291,6 +304,52 @@ mod tests {
         assert_eq!(ids, [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
         assert_eq!(evicted, [[false; 9].as_slice(), &[true; 2]].concat());
         assert_eq!(chosen(&sizes, most(0)).0.len(), 29);
+    }
+
+    #[test]
+    fn a_restore_makes_its_recording_as_young_as_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = crate::library::Place { root: dir.path().join("library"), instead: None };
+        let library = Library::create(&place).unwrap();
+        let add = |name: &str, header: Header| {
+            let target = SnapshotDir::create(&library.directory_of(name)).unwrap();
+            commit_into(target, header, |_| Vec::new());
+        };
+        for id in ["aaaaaaaa", "bbbbbbbb"] {
+            add(id, Header { id: id.to_owned(), ..header() });
+        }
+        let restored = |name: &str, at: &str, ids: &[&str]| {
+            let words = ["agent-snapshot", "undo"].iter().chain(ids);
+            let command = words.map(|word| word.as_bytes().to_vec()).collect();
+            add(name, Header { command, started_at: at.to_owned(), ..header() });
+        };
+        restored("bbbbbbbb-rescue-1", "2030-01-01T00:00:00Z", &["aaaaaaaa", "bbbbbbbb"]);
+        restored("aaaaaaaa-rescue-1", "2030-01-02T00:00:00Z", &["aaaaaaaa"]);
+        let (sizes, _) = super::sizes(&library).unwrap();
+        let used = sizes.iter().map(|one| (one.entry.id.as_str(), one.last_used.to_string()));
+        let used: HashMap<_, _> = used.collect();
+        assert_eq!(used["aaaaaaaa"], "2030-01-02T00:00:00Z");
+        assert_eq!(used["bbbbbbbb"], "2030-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn what_was_restored_lately_goes_last() {
+        let mut sizes = sizes(30, &[]);
+        sizes[0].last_used = NOW.parse().unwrap();
+        let within = Rules { keep_within: Some(27 * DAY), ..NONE };
+        assert_eq!(chosen(&sizes, within).0, [0; 0]);
+        let most = |max_size| Rules { max_size: Some(max_size), ..NONE };
+        assert_eq!(chosen(&sizes, most(299)).0, [2]);
+        // Of those that are not the newest twenty it is the last.
+        assert_eq!(chosen(&sizes, most(220)).0, [2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(chosen(&sizes, most(210)).0, [0, 2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn what_is_evicted_is_not_protected() {
+        let evicting = Rules { keep_last: Some(0), max_size: Some(10), ..NONE };
+        let (ids, _, protected) = chosen(&sizes(4, &[]), evicting);
+        assert_eq!((ids, protected), (vec![0, 2, 3], 1), "1 is in use");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+
 use super::error::failed;
 use super::{Error, Library, is_id, is_rescue_name};
 use crate::snapshot::{Header, Snapshot};
@@ -56,11 +58,19 @@ impl UndoneRecordings {
                 rescues.extend(Snapshot::header_of(&path).ok().map(|header| (header, path)));
             }
         }
+        let mut ends: HashMap<String, Option<Timestamp>> = HashMap::new();
+        let mut goes_on = |id: &str, at: &str| {
+            let end = || Snapshot::header_of(&library.directory_of(id)).ok()?.finished_at.parse().ok();
+            let end = *ends.entry(id.to_owned()).or_insert_with(end);
+            end.is_some_and(|end| at.parse().is_ok_and(|at: Timestamp| at < end))
+        };
         rescues.sort_by(|(one, _), (other, _)| one.started_at.cmp(&other.started_at));
         let mut restores: HashMap<OsString, WholeRestore> = HashMap::new();
         let mut undone: HashMap<String, Undone> = HashMap::new();
         for (header, rescue) in rescues {
-            let Some(restore) = whole_restore(&header, &restores) else { continue };
+            let Some(mut restore) = whole_restore(&header, &restores) else { continue };
+            // One that went on has changed more since.
+            restore.ids.retain(|id| !goes_on(id, &header.started_at));
             for id in &restore.ids {
                 if restore.effect == Effect::Undo {
                     let undone = undone.entry(id.clone()).or_default();

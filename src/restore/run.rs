@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::access::TemporaryAccess;
@@ -265,7 +266,11 @@ fn lock(snapshot: &Snapshot) -> Result<Vec<File>, Error> {
         // A process forked by a recording that has just ended may still have the lock.
         lock_exclusively(&files[0], LOCK_TRIES)
     };
-    if is_locked {
+    // Whoever deletes it gives it another name before the lock is free.
+    let is_there = std::fs::metadata(snapshot.path()).is_ok_and(|named| {
+        files[0].metadata().is_ok_and(|open| (open.dev(), open.ino()) == (named.dev(), named.ino()))
+    });
+    if is_locked && is_there {
         return Ok(files);
     }
     Err(Error::Busy(printable(snapshot.path().as_os_str().as_encoded_bytes()).into_owned()))

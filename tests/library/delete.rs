@@ -104,10 +104,41 @@ fn recordings_that_were_undone_with_a_deleted_one_stay_undone() {
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "0");
     assert!(verb(&place, &["undo"]).expect(1).stderr.contains("nothing to undo"));
     verb(&place, &["redo"]).expect(0);
-    verb(&place, &["redo"]).expect(0);
+    verb(&place, &["redo", "--force"]).expect(0);
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "4", "with what the deleted one had done");
     assert_eq!(undone(&place), [false, false, false]);
     verb(&place, &["delete", &all[1], &all[2], &all[3]]).expect(0);
+    assert_eq!(names(&place), [""; 0]);
+}
+
+#[test]
+fn redo_of_what_was_undone_with_a_deleted_one_names_that() {
+    let place = Place::new();
+    for name in ["b", "c"] {
+        run(&place, &["--name", name], &format!("echo > {name}"));
+    }
+    let all = ids(&place);
+    verb(&place, &["undo", "-n", "2"]).expect(0);
+    verb(&place, &["delete", "c"]).expect(0);
+    for words in [&["redo"][..], &["redo", "b"]] {
+        let refused = verb(&place, words).expect(1);
+        let why = format!("this would also redo {}, which is no longer in the library", all[0]);
+        assert!(refused.stderr.contains(&why), "{refused:?}");
+        assert!(!place.at("b").exists() && !place.at("c").exists());
+    }
+    verb(&place, &["redo", "--force"]).expect(0);
+    assert!(place.at("b").exists() && place.at("c").exists());
+}
+
+#[test]
+fn deletion_that_was_killed_before_its_line_is_completed_by_name() {
+    let place = Place::new();
+    run(&place, &[], "echo > f");
+    let id = newest(&place);
+    let path = library(&place).join("snapshots").join(&id);
+    fs::rename(&path, path.with_extension("deleted")).unwrap();
+    let said = verb(&place, &["delete", &id]).expect(0);
+    assert!(said.stderr.contains("was deleted before"), "{said:?}");
     assert_eq!(names(&place), [""; 0]);
 }
 
@@ -313,11 +344,27 @@ fn recording_prunes_the_library_once_an_hour() {
     let shell = place.program(SHELL).args(["-c", "echo >> f"]).output().unwrap();
     assert!(shell.status.success() && shell.stderr.is_empty(), "{shell:?}");
     wait_for(&place, 1);
-    // Where the configuration has a fault, the limits are those of the default.
-    run(&place, &[], "echo >> f");
-    configure(&place, "[library]\nmax-age = \"soon\"\nmax-size = \"0\"\n");
-    assert_eq!(verb(&place, &["prune", "--automatic"]).expect(0).stderr, "");
-    assert_eq!(ids(&place).len(), 2);
+}
+
+#[test]
+fn nothing_is_pruned_unasked_where_the_configuration_has_a_fault() {
+    let place = Place::new();
+    run(&place, &[], "cat /dev/null");
+    let log = library(&place).join("log.jsonl");
+    let text = fs::read_to_string(&log).unwrap();
+    let year = text.split_once("\"time\":\"").unwrap().1[..4].to_owned();
+    fs::write(&log, text.replace(&format!("\"{year}-"), "\"2020-")).unwrap();
+    for fault in ["[recall]", "[library]\nmax-size = \"much\""] {
+        configure(&place, &format!("[library]\nmax-age = \"36500d\"\n{fault}\n"));
+        assert_eq!(verb(&place, &["prune", "--automatic"]).expect(0).stderr, "");
+        assert_eq!(ids(&place).len(), 1);
+    }
+    configure(&place, "[library]\nmax-size = \"much\"\n");
+    let doctor = verb(&place, &["doctor"]);
+    assert!(doctor.stdout.contains("[library] max-size: a size is"), "{doctor:?}");
+    configure(&place, "");
+    verb(&place, &["prune", "--automatic"]).expect(0);
+    assert_eq!(ids(&place), [""; 0]);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `undo` and `redo`: one command and several, what stands in their way, and interruptions.
 
 use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use super::{library, log, run, verb};
+use super::{library, log, newest, run, verb};
 use nix::sys::signal::{Signal, kill};
 
-use crate::support::{Place, Run, User, assert_same, describe, scan, trace_program, works};
+use crate::support::{Place, Run, User, assert_same, describe, scan, trace_program, wait, works};
 
 #[test]
 fn undo_and_redo_go_back_and_forth_as_in_an_editor() {
@@ -515,6 +517,30 @@ fn content_that_a_command_left_alone_is_that_of_the_others() {
         verb(&place, &["undo", "-n", if recorded { "3" } else { "2" }]).expect(1);
         assert!(fs::read_to_string(place.at("f")).unwrap().starts_with('2'));
     }
+}
+
+#[test]
+fn restore_of_a_recording_that_goes_on_does_not_make_it_undone() {
+    let place = Place::new();
+    place.prepare("mkfifo go");
+    let mut running =
+        super::run_command(&place, &["--survivors", "background"], "echo 1 > f; (cat go; echo 2 > f) &")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+    let fifo = place.write_to_fifo("go", "");
+    assert!(wait(&mut running).success());
+    let id = newest(&place);
+    verb(&place, &["restore", "--before", &id]).expect(0);
+    assert!(!place.at("f").exists());
+    drop(fifo);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while log(&place, &["--all"])[0]["state"] == "running" {
+        assert!(Instant::now() < deadline);
+    }
+    assert!(!log(&place, &["--all"])[0]["undone"].is_string());
+    verb(&place, &["undo", &id]).expect(0);
+    assert!(!place.at("f").exists());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 
 use super::Check;
-use crate::commands::config::Config;
+use crate::commands::config::{Config, Limits};
 use crate::commands::init::{PRIVILEGES, our_shell};
 use crate::commands::shell::is_switched_off;
 use crate::library::{Library, Place};
@@ -29,10 +29,8 @@ pub fn checks() -> Vec<Check> {
     checks.push(kernel());
     checks.extend(outer_tracer(line("TracerPid:")));
     checks.extend(yama(line("CapEff:")));
-    let config = configuration().unwrap_or_else(|finding| {
-        checks.push(finding);
-        Config::default()
-    });
+    checks.extend(configuration());
+    let config = Config::load(&Environment::from_process(b"/")).unwrap_or_default();
     checks.extend(privileges(line("NoNewPrivs:"), &config));
     checks.push(library());
     checks
@@ -95,10 +93,10 @@ fn yama(capabilities: Option<&str>) -> Option<Check> {
     }
 }
 
-/// The configuration, or what is wrong with it.
-fn configuration() -> Result<Config, Check> {
-    Config::load(&Environment::from_process(b"/"))
-        .map_err(|why| Check::finding("config", why, "correct the file: the rest of it is ignored"))
+/// What is wrong with the configuration.
+fn configuration() -> Option<Check> {
+    let why = Limits::load().err()?;
+    Some(Check::finding("config", why, "correct the file: until then, nothing is pruned after a recording"))
 }
 
 fn privileges(no_new_privileges: Option<&str>, config: &Config) -> Option<Check> {
