@@ -8,11 +8,13 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use jiff::Timestamp;
+use rustix::fs::FileType;
 
 use super::open::{open_directory, raise_descriptor_limit, scope};
 use super::out::Console;
 use super::paths::{Exclusions, live, quoted};
 use crate::cli::SessionAccess;
+use crate::fs::{FileStat, lstat, modification_time, parent_of};
 use crate::git::below;
 use crate::library::scope::Scope;
 use crate::library::sources::{Source, Sources};
@@ -55,6 +57,7 @@ pub fn past(
         return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
     };
     let sources = visible_sources(&library, access, console)?;
+    let written: Vec<Vec<u8>> = roots.iter().filter_map(|candidates| candidates.first().cloned()).collect();
     // As it is recorded: in most cases with its parent resolved.
     let roots: Vec<Vec<u8>> = roots
         .into_iter()
@@ -63,6 +66,9 @@ pub fn past(
             (!candidates.is_empty()).then(|| candidates.swap_remove(known.unwrap_or(candidates.len() - 1)))
         })
         .collect();
+    for (path, _) in written.iter().zip(&roots).filter(|(written, root)| written != root) {
+        name_newer_symlinks(path, time, console)?;
+    }
     let is_wanted = |path: &[u8]| match extent {
         Extent::Itself => false,
         Extent::AllBelow(exclusions) => {
@@ -135,6 +141,24 @@ pub fn past(
         snapshot: compose(bundles.parts, known),
         roots,
     })
+}
+
+/// Names the symlinks above a path that are newer than a time: at that time, the path may have led elsewhere.
+fn name_newer_symlinks(path: &[u8], time: Timestamp, console: &mut Console) -> std::io::Result<()> {
+    for above in std::iter::successors(parent_of(path), |path| parent_of(path)) {
+        let is_newer = |stat: &FileStat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
+                && modification_time(stat).is_some_and(|made| made > time)
+        };
+        if lstat(above)?.as_ref().is_some_and(is_newer) {
+            let [above, path] = [above, path].map(quoted);
+            console.say(format_args!(
+                "not certain: {above} is a symlink that was made after that time; {path} is taken for what it leads to \
+                 now"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The recordings of the library that the session may see, and all rescues.

@@ -337,6 +337,22 @@ fn path_that_was_removed_by_hand_before_the_time_stays_away() {
 }
 
 #[test]
+fn symlink_that_is_newer_than_the_time_is_named() {
+    let place = Place::new();
+    run(&place, &[], "mkdir v1 v2; echo one > v1/f; echo two > v2/f; ln -s v1 current");
+    let time = moment();
+    assert_eq!(at(&place, "current/f", &time).expect(0).stderr, "");
+    run(&place, &[], "ln -sfn v2 current");
+    let found = at(&place, "current/f", &time).expect(0);
+    assert_eq!(found.stdout, "two\n");
+    assert!(found.stderr.contains("current is a symlink that was made after that time"), "{found:?}");
+    // What was recorded there itself is found, whatever is in the place of the directory now.
+    run(&place, &[], "mv v1 away; ln -s v2 v1");
+    let found = at(&place, "v1/f", &time).expect(0);
+    assert_eq!((found.stdout.as_str(), found.stderr.as_str()), ("one\n", ""));
+}
+
+#[test]
 fn who_may_have_changed_a_path_is_not_accused() {
     let place = Place::new();
     run(&place, &[], "echo one > f; mkdir k; echo one > k/f");
