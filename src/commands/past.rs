@@ -57,9 +57,7 @@ pub fn past(
         return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
     };
     let sources = visible_sources(&library, access, console)?;
-    for written in roots.iter().filter_map(|candidates| candidates.first()) {
-        name_newer_symlinks(written, time, console)?;
-    }
+    let written: Vec<Vec<u8>> = roots.iter().filter_map(|candidates| candidates.first().cloned()).collect();
     // As it is recorded: in most cases with its parent resolved.
     let roots: Vec<Vec<u8>> = roots
         .into_iter()
@@ -68,6 +66,9 @@ pub fn past(
             (!candidates.is_empty()).then(|| candidates.swap_remove(known.unwrap_or(candidates.len() - 1)))
         })
         .collect();
+    for (path, _) in written.iter().zip(&roots).filter(|(written, root)| written != root) {
+        name_newer_symlinks(path, time, console)?;
+    }
     let is_wanted = |path: &[u8]| match extent {
         Extent::Itself => false,
         Extent::AllBelow(exclusions) => {

@@ -346,6 +346,10 @@ fn symlink_that_is_newer_than_the_time_is_named() {
     let found = at(&place, "current/f", &time).expect(0);
     assert_eq!(found.stdout, "two\n");
     assert!(found.stderr.contains("current is a symlink that was made after that time"), "{found:?}");
+    // What was recorded there itself is found, whatever is in the place of the directory now.
+    run(&place, &[], "mv v1 away; ln -s v2 v1");
+    let found = at(&place, "v1/f", &time).expect(0);
+    assert_eq!((found.stdout.as_str(), found.stderr.as_str()), ("one\n", ""));
 }
 
 #[test]
