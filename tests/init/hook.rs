@@ -264,7 +264,8 @@ fn projects_have_files_of_their_own_which_are_shared() {
         ("copilot", "COPILOT_HOME", "hooks/agent-snapshot.json"),
     ] {
         let chosen = installed.place.base().join(agent);
-        let mut command = installed.command(&["init", agent]);
+        let approve: &[&str] = if needs_approval(agent) { &["--auto-approve"] } else { &[] };
+        let mut command = installed.command(&[&["init", agent], approve].concat());
         assert!(command.env(variable, &chosen).status().unwrap().success());
         assert!(chosen.join(file).exists() && !installed.settings(agent).exists());
     }
@@ -315,7 +316,7 @@ fn doctor_finds_what_keeps_a_hook_from_being_used() {
     .unwrap();
     chmod(other.join("agent-snapshot"), 0o755);
     fs::write(&path, text.replace(installed.bin.to_str().unwrap(), other.to_str().unwrap())).unwrap();
-    found("recording", "other/agent-snapshot hook copilot ended with exit status: 3");
+    found("recording", "other/agent-snapshot hook copilot --auto-approve ended with exit status: 3");
     fs::write(&path, format!("// mine\n{text}")).unwrap();
     found("copilot", "line 1, column 1: Copilot CLI ignores settings with comments");
     fs::write(&path, "{").unwrap();
