@@ -89,7 +89,7 @@ fn github_actions_records_each_run_step() {
     };
     let failed = step("false | true\necho not reached > out\n").status().unwrap();
     assert_eq!((failed.code(), installed.place.at("out").exists()), (Some(1), false));
-    expect_recorded(&installed, step("echo built > out\n"), "/step.sh");
+    expect_recorded(&installed, step("echo built > out\n"), " -eo pipefail /");
 }
 
 #[test]
