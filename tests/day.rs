@@ -439,7 +439,6 @@ fn day(test: &str, seed: u64, commands: usize, slow: bool) {
     let choices = std::mem::replace(&mut day.random, Random::new(seed));
     day.ask_for_histories(if slow { 100 } else { 10 });
     day.look_back(if slow { 300 } else { 30 });
-    day.go_back(if slow { 5 } else { 1 });
     day.random = choices;
     day.remove_rescues();
     day.undo_and_redo_one_by_one();
@@ -452,6 +451,15 @@ fn day(test: &str, seed: u64, commands: usize, slow: bool) {
 #[test]
 fn commands_of_a_day_are_undone_and_redone() {
     day("commands_of_a_day_are_undone_and_redone", 1, 40, false);
+}
+
+#[test]
+fn directory_of_a_day_is_put_back_to_any_time() {
+    let mut day = Day::new("directory_of_a_day_is_put_back_to_any_time", 1, 40, false);
+    for _ in 0..40 {
+        day.record();
+    }
+    day.go_back(3);
 }
 
 #[test]
