@@ -83,6 +83,12 @@ pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// The path of a name in a directory.
+pub fn child_of(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if directory == b"/" { b"" } else { b"/" };
+    [directory, separator, name].concat()
+}
+
 /// What stat(2) says of a file.
 pub type FileStat = rustix::fs::Stat;
 

@@ -172,7 +172,7 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
 }
 
 fn check_companion(name: &str, path: &Path, shown: &str, findings: &mut Findings) {
-    if name.ends_with(".unfinished") {
+    if name.ends_with(layout::UNFINISHED) {
         findings.add(shown, ProblemKind::Unfinished, "its restore has not ended");
         return;
     }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::error::failed;
 use super::{Error, Library, is_id, is_rescue_name};
+use crate::snapshot::layout::UNFINISHED;
 use crate::snapshot::{Header, Snapshot};
 
 /// The recordings of a library that are undone, by their identifiers.
@@ -119,7 +120,8 @@ fn whole_restore(header: &Header, restores: &HashMap<OsString, WholeRestore>) ->
     };
     let name = Path::new(OsStr::from_bytes(snapshot)).file_name()?;
     // A rescue that was restored before its own restore had ended has its final name since.
-    let name = OsStr::from_bytes(name.as_bytes().strip_suffix(b".unfinished").unwrap_or(name.as_bytes()));
+    let name =
+        OsStr::from_bytes(name.as_bytes().strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name.as_bytes()));
     let Some(earlier) = restores.get(name) else {
         return restore(vec![text(name.as_bytes())], if is_before { Effect::Undo } else { Effect::Redo });
     };

@@ -10,16 +10,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::root::{Dentry, Root};
-
-/// The pause after each try to lock a file.
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+use crate::snapshot::usage;
 
 /// The temporary name beside `name`, under which its new node is made.
 pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
@@ -72,17 +69,10 @@ pub fn unnamed_file(directory: &Path, id: &str) -> io::Result<File> {
     }
 }
 
-/// Locks a file or directory as flock(2) does, and tries it `tries` times while another process has the lock;
-/// false if that keeps it.
+/// Locks a file or directory against other restores; false if another process keeps its lock for `tries` times 10 ms.
 pub fn lock_exclusively(file: &File, tries: u32) -> bool {
-    (0..tries).any(|_| match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => {
-            std::thread::sleep(LOCK_PAUSE);
-            false
-        }
-        // On a filesystem without locks nobody can be excluded.
-        _ => true,
-    })
+    // What can't be locked does not keep a restore.
+    usage::lock_exclusively(file, tries).unwrap_or(true)
 }
 
 /// New files that have to reach the disk: few are flushed one by one, of many each filesystem at once.

@@ -15,6 +15,7 @@ use super::plan::{LeftReason, PlanInput, RestorePlan};
 use super::rescue::KeptPath;
 use super::root::Root;
 use super::targets::{Choice, GitStateChoice, opposite};
+use crate::fs::child_of;
 use crate::git::{GitFile, git_dir_of, in_objects_directory, repository_of};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
@@ -97,7 +98,7 @@ fn add_beneath(
         return Ok(());
     }
     for name in live::entries(&dentry.proc_path())? {
-        let path = [directory, b"/", &name].concat();
+        let path = child_of(directory, &name);
         let Some(present) = root.dentry(&path)?.map(|dentry| dentry.present()).transpose()?.flatten() else {
             continue;
         };

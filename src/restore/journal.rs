@@ -26,7 +26,7 @@ const MAGIC: &str = "agent-snapshot-restore";
 /// The version of the format.
 const VERSION: &str = "1";
 /// How often a locked journal is tried.
-const LOCK_TRIES: u32 = 10;
+const LOCK_TRIES: u32 = 20;
 /// The most bytes of a journal that are read, since they stay in memory; no restore writes more.
 const MOST: u64 = 1 << 30;
 

@@ -15,6 +15,7 @@ use super::inspect::Inspection;
 use super::node::{AttributeChanges, RestorePolicy};
 use super::root::parent;
 use super::targets::{HardLinks, is_in_git_directory, opposite, own_time};
+use crate::fs::child_of;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::layout;
@@ -429,7 +430,7 @@ impl<'a> Planner<'a> {
             if is_directory {
                 // What an interrupted restore has left there is removed before anything else is done.
                 let is_ours = |name: &Vec<u8>| layout::is_temporary(name);
-                let child = |name: &Vec<u8>| [path.as_slice(), b"/", name].concat();
+                let child = |name: &Vec<u8>| child_of(&path, name);
                 let unknown: Vec<_> = inspection
                     .entries
                     .iter()

@@ -14,13 +14,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use crate::snapshot::layout;
+use crate::snapshot::layout::{self, UNFINISHED};
 
 /// What follows the name of the snapshot in that of a rescue.
 const RESCUE: &str = "-rescue-";
-
-/// The end of the name of a rescue whose restore has not ended.
-const UNFINISHED: &str = ".unfinished";
 
 /// The directory that the snapshot `snap` is in, and the start of the names of its rescues; a rescue of a
 /// rescue is named after the first snapshot.

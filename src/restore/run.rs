@@ -34,7 +34,7 @@ use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
 
 /// How often a locked snapshot is tried.
-const LOCK_TRIES: u32 = 50;
+const LOCK_TRIES: u32 = 100;
 
 /// Puts a state of `snapshot` back in place, or says why it can't.
 pub fn run(

@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use super::plan::PlanInput;
 use super::root::{Dentry, Root, parent};
 use super::targets::opposite;
+use crate::fs::child_of;
 use crate::snapshot::compare::state;
 use crate::snapshot::{FileType, Present, printable};
 
@@ -59,7 +60,7 @@ impl<'a> Since<'a> {
             parents.into_iter().map(|directory| (directory.to_vec(), self.names(directory))).collect()
         });
         let named = directories.iter().flat_map(|(directory, names)| {
-            names.get(&left.ino).into_iter().flatten().map(move |name| join(directory, name))
+            names.get(&left.ino).into_iter().flatten().map(move |name| child_of(directory, name))
         });
         named.filter(|path| self.is_at(path, left)).min()
     }
@@ -83,11 +84,6 @@ impl<'a> Since<'a> {
         let identity = |at: &Present| (at.dev, at.ino, at.file_type, at.mtime, at.mtime_nsec);
         found.is_some_and(|found| identity(&found) == identity(left))
     }
-}
-
-fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let separator: &[u8] = if directory == b"/" { b"" } else { b"/" };
-    [directory, separator, name].concat()
 }
 
 /// Whether two states of one type differ in their permission bits and, as far as the metadata tells, in nothing else.

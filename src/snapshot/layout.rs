@@ -20,6 +20,8 @@ use rustix::io::Errno;
 use super::error::{Error, printable};
 use super::manifest::FORMAT_VERSION;
 
+/// The end of the name of a rescue whose restore has not ended.
+pub const UNFINISHED: &str = ".unfinished";
 /// The name of the manifest; it exists exactly if the snapshot is committed.
 pub const MANIFEST: &str = "manifest.json";
 /// The name of the stored content.

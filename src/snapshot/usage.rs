@@ -49,17 +49,24 @@ pub fn claim(path: &Path) -> io::Result<Option<File>> {
 /// # Errors
 /// It can't be locked for another reason than that there are no locks here.
 pub fn claim_open(file: File) -> io::Result<Option<File>> {
-    for _ in 0..TRIES {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Many look into a bundle for a moment: `log --path`, say.
+    // Many look into a bundle for a moment: `log --path`, say.
+    Ok(lock_exclusively(&file, TRIES)?.then_some(file))
+}
+
+/// Locks a file or directory, and tries it `tries` times, 10 ms apart, while another process has a lock on it; false if
+/// that keeps it. Where there are no locks nobody is excluded.
+///
+/// # Errors
+/// It can't be locked for another reason.
+pub fn lock_exclusively(file: &File, tries: u32) -> io::Result<bool> {
+    for _ in 0..tries {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => sleep(PAUSE),
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                return Ok(Some(file));
-            }
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(true),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(None)
+    Ok(false)
 }
 
 #[cfg(test)]

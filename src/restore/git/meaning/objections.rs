@@ -8,6 +8,7 @@ use std::io;
 use gix::ObjectId;
 
 use super::{Comparison, MOST, MOST_OF_REF, Refinement};
+use crate::fs::child_of;
 use crate::git::{
     GitFile, ObjectsDirectory, changed_packed_refs, git_dir_of, index_objects, linked_worktree, loose_object,
     packed_references, retain_unpacked,
@@ -67,7 +68,7 @@ impl Comparison<'_> {
     fn shadowed(&self, index: usize, refinement: &Refinement) -> Option<String> {
         let directory = git_dir_of(&self.files[index].path)?;
         self.packed_changes(index, refinement).into_iter().find_map(|(name, wanted)| {
-            let path = [directory, b"/", &name].concat();
+            let path = child_of(directory, &name);
             let loose = self.root.read(&path, MOST_OF_REF).filter(|_| !self.is_target(&path))?;
             let is_wanted = wanted.is_some() && ObjectId::from_hex(loose.trim_ascii()).ok() == wanted;
             (!is_wanted).then(|| format!("{} moved since, and is a loose ref now", printable(&name)))
@@ -106,7 +107,7 @@ impl Comparison<'_> {
     fn moved_branch(&self, index: usize) -> Option<String> {
         let branch = self.wanted_branch(index)?;
         let directory = git_dir_of(&self.files[index].path)?;
-        let path = [directory, b"/", branch.as_slice()].concat();
+        let path = child_of(directory, &branch);
         let root = directory.strip_suffix(b"/.git")?;
         let repository = self.repositories.iter().find(|repository| repository.root == root)?;
         let head_after = repository.head_after.as_ref().or(repository.head.as_ref());
