@@ -12,9 +12,9 @@ use super::open::scope;
 use super::out::Console;
 use super::paths::counted;
 use crate::cli::Prune;
+use crate::library::Library;
 use crate::library::delete::Deletions;
 use crate::library::retention::{Going, NEWEST, Rules, plan};
-use crate::library::{Entry, Library};
 
 /// Runs `prune`.
 pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
@@ -111,17 +111,14 @@ fn report(done: &PruneJson, deleted: &[Going], args: &Prune, console: &mut Conso
         console.json(done)?;
         return Ok(Exit::Success);
     }
-    let verb = if args.dry_run { "would delete" } else { "deleted" };
+    let (did, was) = if args.dry_run { ("would delete", "would be deleted") } else { ("deleted", "deleted") };
     for Going { entry, bytes, .. } in deleted {
-        line(verb, entry, *bytes, console)?;
+        let bytes = BinaryBytes(*bytes).to_string();
+        writeln!(console, "{did} {}  {bytes:>10}  {}", entry.id, command_line(entry))?;
     }
     let number = counted(deleted.len(), "recording", "recordings");
     let (freed, size) = (BinaryBytes(done.freed), BinaryBytes(done.size));
-    writeln!(
-        console,
-        "{number} {verb_past}, {freed} freed; {size} are left",
-        verb_past = past(args.dry_run)
-    )?;
+    writeln!(console, "{number} {was}, {freed} freed; {size} are left")?;
     if done.protected > 0 {
         writeln!(
             console,
@@ -130,19 +127,4 @@ fn report(done: &PruneJson, deleted: &[Going], args: &Prune, console: &mut Conso
         )?;
     }
     Ok(Exit::Success)
-}
-
-fn past(dry_run: bool) -> &'static str {
-    if dry_run { "would be deleted" } else { "deleted" }
-}
-
-fn line(verb: &str, entry: &Entry, bytes: u64, console: &mut Console) -> anyhow::Result<()> {
-    writeln!(
-        console,
-        "{verb} {}  {:>10}  {}",
-        entry.id,
-        BinaryBytes(bytes).to_string(),
-        command_line(entry)
-    )?;
-    Ok(())
 }

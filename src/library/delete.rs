@@ -123,8 +123,7 @@ impl<'l> Deletions<'l> {
         }
         let mut locks = vec![directory];
         let concerned = self.rescues.of_recording(id);
-        let (going, _): (Vec<_>, Vec<_>) =
-            concerned.iter().partition(|rescue| self.is_of_none_but(rescue, id));
+        let going: Vec<_> = concerned.iter().filter(|rescue| self.is_of_none_but(rescue, id)).collect();
         for path in going.iter().map(|rescue| &rescue.path) {
             // Whoever restores from it has this lock, and leaves the next rescue beside it.
             match open(path).and_then(usage::claim_open).map_err(failed("lock", path))? {
@@ -214,8 +213,9 @@ impl Library {
             let aside = aside_of(&self.directory_of(id));
             (log.deleted.contains_key(id) || aside.exists()) && !self.directory_of(id).exists()
         };
-        let orphans = Rescues::of(self)?.all().into_iter().filter(|rescue| rescue.ids.iter().all(is_gone));
-        found.extend(orphans.map(|rescue| Leftover { path: rescue.path, id: None, is_aside: false }));
+        let rescues = Rescues::of(self)?;
+        let orphans = rescues.all().iter().filter(|rescue| rescue.ids.iter().all(is_gone));
+        found.extend(orphans.map(|rescue| Leftover { path: rescue.path.clone(), id: None, is_aside: false }));
         Ok(found)
     }
 

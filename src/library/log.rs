@@ -181,6 +181,11 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// How many there are.
+    pub fn counts(&self) -> ChangeCounts {
+        self.counts
+    }
+
     /// Adds a record, of whose path this became.
     pub fn add(&mut self, record: &FileRecord, effect: PathEffect) {
         // A log that the shell redirects to is not a change that the command made.

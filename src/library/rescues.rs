@@ -11,10 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Error, ID_LENGTH, Library, is_absent, is_id, is_rescue_name};
-use crate::snapshot::{Snapshot, layout};
-
-/// The end of the name of a rescue whose restore has not ended.
-const UNFINISHED: &str = ".unfinished";
+use crate::snapshot::Snapshot;
+use crate::snapshot::layout::{MANIFEST, UNFINISHED};
 
 /// A rescue of the library.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +49,8 @@ pub struct Rescues<'l> {
     library: &'l Library,
     /// Their restores, by the names of their directories; none of one that can't be read.
     restores: BTreeMap<String, Option<PastRestore>>,
-    /// The identifiers of all recordings.
-    recordings: BTreeSet<String>,
+    /// What follows from that, in the order of the names.
+    all: Vec<Rescue>,
 }
 
 impl<'l> Rescues<'l> {
@@ -61,7 +59,7 @@ impl<'l> Rescues<'l> {
     /// # Errors
     /// The library can't be listed.
     pub fn of(library: &'l Library) -> Result<Rescues<'l>, Error> {
-        let mut rescues = Rescues { library, restores: BTreeMap::new(), recordings: BTreeSet::new() };
+        let mut rescues = Rescues { library, restores: BTreeMap::new(), all: Vec::new() };
         rescues.refresh()?;
         Ok(rescues)
     }
@@ -74,7 +72,7 @@ impl<'l> Rescues<'l> {
         let mut known = std::mem::take(&mut self.restores);
         let names = self.library.names()?.into_iter().filter_map(|name| name.into_string().ok());
         let names: Vec<String> = names.collect();
-        self.recordings = names.iter().filter(|name| is_id(name)).cloned().collect();
+        let recordings: BTreeSet<String> = names.iter().filter(|name| is_id(name)).cloned().collect();
         for name in names.into_iter().filter(|name| is_companion(name)) {
             let read = || {
                 let header = Snapshot::header_of(&self.library.directory_of(&name)).ok()?;
@@ -84,11 +82,16 @@ impl<'l> Rescues<'l> {
             let restore = known.remove(&name).filter(|_| !name.ends_with(UNFINISHED)).unwrap_or_else(read);
             self.restores.insert(name, restore);
         }
+        self.all = self.put_together(&recordings);
         Ok(())
     }
 
-    /// All of them, by their names.
-    pub fn all(&self) -> Vec<Rescue> {
+    /// All of them, in the order of their names.
+    pub fn all(&self) -> &[Rescue] {
+        &self.all
+    }
+
+    fn put_together(&self, all_recordings: &BTreeSet<String>) -> Vec<Rescue> {
         let restores = self.restores.iter();
         let commands: HashMap<&str, &[Vec<u8>]> = restores
             .filter_map(|(name, restore)| {
@@ -98,10 +101,10 @@ impl<'l> Rescues<'l> {
         let rescue = |(name, restore): (&String, &Option<PastRestore>)| {
             let path = self.library.directory_of(name);
             let base = name.strip_suffix(UNFINISHED);
-            let manifest = || fs::symlink_metadata(path.join(layout::MANIFEST));
+            let manifest = || fs::symlink_metadata(path.join(MANIFEST));
             let mut ids = recordings(base.unwrap_or(name), &commands);
             if base.is_some() && restore.as_ref().is_some_and(PastRestore::is_to_a_time) {
-                ids.extend(self.recordings.iter().cloned());
+                ids.extend(all_recordings.iter().cloned());
             }
             Rescue {
                 ids,
@@ -116,9 +119,7 @@ impl<'l> Rescues<'l> {
 
     /// Those of a recording.
     pub fn of_recording(&self, id: &str) -> Vec<Rescue> {
-        let mut all = self.all();
-        all.retain(|rescue| rescue.ids.contains(id));
-        all
+        self.all.iter().filter(|rescue| rescue.ids.contains(id)).cloned().collect()
     }
 }
 

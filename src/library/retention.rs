@@ -92,14 +92,14 @@ pub fn sizes(library: &Library) -> Result<(Vec<Sized>, u64), Error> {
         let last_used = entry.time.parse().unwrap_or(Timestamp::MAX);
         sizes.push(Sized { entry, bytes, last_used });
     }
-    let rescues = Rescues::of(library)?.all();
-    for rescue in &rescues {
+    let rescues = Rescues::of(library)?;
+    for rescue in rescues.all() {
         let started: Option<Timestamp> = rescue.started_at.as_ref().and_then(|time| time.parse().ok());
         for sized in sizes.iter_mut().filter(|sized| rescue.ids.contains(&sized.entry.id)) {
             sized.last_used = started.map_or(sized.last_used, |started| sized.last_used.max(started));
         }
     }
-    for rescue in rescues {
+    for rescue in rescues.all() {
         let bytes = add(&rescue.path);
         // The oldest go first, so that it goes with the newest.
         let own = sizes.iter_mut().filter(|sized| rescue.ids.contains(&sized.entry.id));
@@ -173,10 +173,7 @@ fn choose(
     let mut size = size;
     let mut goes = vec![None; sizes.len()];
     for (number, one) in sizes.iter().enumerate() {
-        if is_kept(number, one) {
-            continue;
-        }
-        if !is_protected(number) && is_free(&one.entry) {
+        if !is_kept(number, one) && !is_protected(number) && is_free(&one.entry) {
             goes[number] = Some(false);
             size = size.saturating_sub(one.bytes);
         }
