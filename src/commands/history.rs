@@ -2,8 +2,8 @@
 //!
 //! Neighbours: `library::sources`, which finds them without a look into each bundle; `diff`, which writes what each did.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 
 use indicatif::BinaryBytes;
 use jiff::Timestamp;
@@ -12,13 +12,15 @@ use serde::{Serialize, Serializer};
 
 use super::diff;
 use super::exit::{Exit, UsageError, VerbResult};
-use super::log::{COMMAND_WIDTH, age, command_line, cut, marks};
+use super::log::{COMMAND_WIDTH, age, command_line, counts, cut, marks};
 use super::out::{Console, style};
 use super::past::{note_use, open_or_name, visible_sources};
 use super::paths::{Selection, live, quoted, shown};
+use super::show::other_attributes;
 use crate::cli::History;
 use crate::fs::lstat_beneath_directories;
 use crate::git::below;
+use crate::library::log::Changes;
 use crate::library::sources::Sources;
 use crate::library::undone::UndoneRecordings;
 use crate::library::{Entry, Library};
@@ -151,21 +153,10 @@ impl PathEvent {
         }
     }
 
-    /// `+2 ~1 -3 git`, as in the log.
     fn counts(&self) -> String {
-        let mut counts: BTreeMap<char, usize> = BTreeMap::new();
-        for record in self.records().filter(|record| !record.is_git_state) {
-            let sign = match PathEffect::of(record) {
-                PathEffect::Created => '+',
-                PathEffect::Deleted => '-',
-                _ => '~',
-            };
-            *counts.entry(sign).or_default() += 1;
-        }
-        let git = self.records().any(|record| record.is_git_state).then(|| "git".to_owned());
-        let parts =
-            ['+', '~', '-'].into_iter().filter_map(|sign| Some(format!("{sign}{}", counts.get(&sign)?)));
-        parts.chain(git).collect::<Vec<_>>().join(" ")
+        let mut changes = Changes::default();
+        self.records().for_each(|record| changes.add(record, PathEffect::of(record)));
+        counts(changes.counts())
     }
 }
 
@@ -183,18 +174,7 @@ fn effect(record: &FileRecord, base: &[u8]) -> String {
             } else if differences.content || differences.target {
                 words.push("changed".to_owned());
             }
-            if differences.permissions {
-                words.push(format!("mode {:04o} → {:04o}", before.mode & 0o7777, after.mode & 0o7777));
-            }
-            if differences.owner {
-                words.push(format!("owner {}:{} → {}:{}", before.uid, before.gid, after.uid, after.gid));
-            }
-            if differences.xattrs {
-                words.push("extended attributes".to_owned());
-            }
-            if differences.inode_flags {
-                words.push("inode flags".to_owned());
-            }
+            other_attributes(differences, before, after, &mut words);
             words.join(", ")
         }
         (None, _) => renamed("from", &record.renamed_from).unwrap_or_else(|| "created".to_owned()),
@@ -252,7 +232,6 @@ fn print(args: &History, path: &[u8], listed: &[PathEvent], console: &mut Consol
         let head =
             format!("{}  {:>4}  {effect:effects$}  {size}{program:programs$}  ", entry.id, age(entry, now));
         let marks = marks(entry, event.undone.is_some());
-        let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
         let width = console
             .format
             .width
@@ -261,16 +240,11 @@ fn print(args: &History, path: &[u8], listed: &[PathEvent], console: &mut Consol
         let marks = console.paint(style::CHANGED, marks).to_string();
         writeln!(console, "{head}{command}{marks}")?;
         if args.diff {
-            let selection = Selection::new(&event.snapshot, &[path_argument(path)])?;
+            let selection = Selection::new(&event.snapshot, &[OsStr::from_bytes(path).to_owned()])?;
             diff::write_patch(&event.snapshot, &selection, base, console)?;
         }
     }
     Ok(())
-}
-
-fn path_argument(path: &[u8]) -> std::ffi::OsString {
-    use std::os::unix::ffi::OsStrExt as _;
-    Path::new(std::ffi::OsStr::from_bytes(path)).into()
 }
 
 /// The JSON of the list.

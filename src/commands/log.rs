@@ -15,7 +15,7 @@ use super::out::{Console, style};
 use super::paths::{live, shell_line};
 use super::shell;
 use crate::cli::Log;
-use crate::library::log::{self, EntryState};
+use crate::library::log::{self, ChangeCounts, EntryState};
 use crate::library::retention::{NEWEST, place_of};
 use crate::library::scope::{Scope, changes_below};
 use crate::library::undone::UndoneRecordings;
@@ -134,9 +134,8 @@ pub fn started(entry: &Entry) -> Option<Timestamp> {
 fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> anyhow::Result<()> {
     let now = Timestamp::now();
     for Listed { entry, undone } in listed {
-        let counts = changes(entry);
+        let counts = counts(entry.changes);
         let marks = marks(entry, undone.is_some());
-        let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) };
         let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
         let command = if args.long { shell_line(&entry.command) } else { command_line(entry) };
         let width = match console.format.width {
@@ -172,16 +171,15 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
 }
 
 /// `+2 ~1 -3 git`: created, changed, deleted, and Git's state.
-fn changes(entry: &Entry) -> String {
-    let counts = entry.changes;
+pub fn counts(counts: ChangeCounts) -> String {
     let parts = [('+', counts.created), ('~', counts.changed), ('-', counts.deleted)];
     let parts = parts.iter().filter(|(_, count)| *count > 0).map(|(sign, count)| format!("{sign}{count}"));
     let git = counts.git.then(|| "git".to_owned());
     parts.chain(git).collect::<Vec<_>>().join(" ")
 }
 
-/// What is particular of a recording, in words.
-pub fn marks(entry: &Entry, is_undone: bool) -> Vec<&'static str> {
+/// What is particular of a recording, in words and parentheses, behind two spaces; empty if nothing is.
+pub fn marks(entry: &Entry, is_undone: bool) -> String {
     let state = match entry.state {
         EntryState::Ended => None,
         EntryState::Running => Some("running"),
@@ -189,7 +187,9 @@ pub fn marks(entry: &Entry, is_undone: bool) -> Vec<&'static str> {
         EntryState::Unrecovered => Some("killed, not recovered"),
     };
     let undone = is_undone.then_some("undone");
-    undone.into_iter().chain(state).chain(entry.incomplete.then_some("incomplete")).collect()
+    let marks = undone.into_iter().chain(state).chain(entry.incomplete.then_some("incomplete"));
+    let marks: Vec<&str> = marks.collect();
+    if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) }
 }
 
 fn details(entry: &Entry) -> BTreeMap<&'static str, String> {

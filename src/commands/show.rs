@@ -12,6 +12,7 @@ mod list;
 mod processes;
 mod rows;
 
+pub use self::rows::other_attributes;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
 use super::open::open_or_session;

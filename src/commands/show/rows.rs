@@ -227,17 +227,27 @@ fn differences(record: &FileRecord, before: &Present, after: &Present, notes: &m
     } else if differences.target {
         notes.push("another device".to_owned());
     }
+    other_attributes(differences, before, after, notes);
+}
+
+/// Adds in which attributes two states of a path differ, in words.
+pub fn other_attributes(
+    differences: Differences,
+    before: &Present,
+    after: &Present,
+    words: &mut Vec<String>,
+) {
     if differences.permissions {
-        notes.push(format!("mode {:04o} → {:04o}", before.mode & 0o7777, after.mode & 0o7777));
+        words.push(format!("mode {:04o} → {:04o}", before.mode & 0o7777, after.mode & 0o7777));
     }
     if differences.owner {
-        notes.push(format!("owner {}:{} → {}:{}", before.uid, before.gid, after.uid, after.gid));
+        words.push(format!("owner {}:{} → {}:{}", before.uid, before.gid, after.uid, after.gid));
     }
     if differences.xattrs {
-        notes.push("other extended attributes".to_owned());
+        words.push("other extended attributes".to_owned());
     }
     if differences.inode_flags {
-        notes.push("other inode flags".to_owned());
+        words.push("other inode flags".to_owned());
     }
 }
 
