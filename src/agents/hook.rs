@@ -26,7 +26,7 @@ pub struct Protocol {
     arguments_key: &'static str,
     /// The answer that leaves all as it is.
     pub pass: &'static str,
-    /// How rewriting a command can let it run without a question that the user's rules ask for; none if it can't.
+    /// Why a rewritten command may escape the user's rules; none if it does not.
     pub objection: Option<&'static str>,
     /// Whether the agent applies its rules to the rewritten command, and looks through a wrapper called `bash`.
     pub sees_through_bash: bool,
@@ -162,7 +162,7 @@ pub fn word(path: &str) -> String {
     if path.bytes().all(is_plain) { path.to_owned() } else { quoted(path) }
 }
 
-/// Whether a text is what [`quoted`] makes of some other.
+/// Whether a text is one that [`quoted`] makes.
 fn is_one_quoted_word(text: &str) -> bool {
     let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
     inner.is_some_and(|inner| !inner.replace(r"'\''", "").contains('\''))

@@ -25,7 +25,7 @@ pub fn run(args: &Delete, console: &mut Console) -> VerbResult {
     let found = args.recordings.iter().map(|word| find(word, library.as_ref(), &args.access));
     let found = found.collect::<anyhow::Result<Vec<_>>>()?;
     let mut done = DeleteJson::default();
-    // What can't be deleted does not keep the rest.
+    // The rest is deleted even if one can't be.
     let mut failure = None;
     for found in found {
         match found {
@@ -118,7 +118,7 @@ fn find<'l>(word: &Path, library: Option<&'l Library>, access: &SessionAccess) -
     }
 }
 
-/// What has an identifier that is none of a recording in the list: it was deleted, or can't be read.
+/// What an identifier names that is not listed: a recording that was deleted, or that can't be read.
 fn find_unlisted<'l>(
     id: &str,
     library: &'l Library,

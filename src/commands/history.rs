@@ -193,7 +193,7 @@ fn sizes(record: &FileRecord) -> String {
     }
 }
 
-/// Whether what is there now is not what the last of them has left; a rescue tells what a restore has.
+/// Whether what is there now differs from what the last recording or restore has left.
 fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> bool {
     let found = sources.that_changed(path).map(|number| sources.get(number));
     let newest = found.max_by_key(|source| source.finished.unwrap_or(Timestamp::MAX));
@@ -209,7 +209,7 @@ fn is_as_left(path: &[u8], record: &FileRecord) -> bool {
     if matches!(lstat_beneath_directories(path), Ok(Err(_))) {
         return record.after.present().is_none();
     }
-    // What may not be read is not known to be another.
+    // A file that may not be read is not reported.
     compare::live(path, &left).map_or(true, |now| now == left)
 }
 

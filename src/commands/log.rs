@@ -89,7 +89,7 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
     let log = log::read(library.root())?;
     let evicted = log.evicted();
     let entries = library.entries_of(log)?;
-    // The promise is of the newest: of an older one, nobody expects that it is there.
+    // Only the newest were promised to stay.
     let is_missed = |one: &&Entry| {
         let is_newer =
             |entry: &&Entry| entry.changes.any() && entry.time > one.time && place_of(entry) == place_of(one);

@@ -24,11 +24,12 @@ use crate::snapshot::{self, Snapshot, SnapshotKind, printable};
 
 /// What was at some paths at a time.
 pub struct Past {
-    /// It as after-states, and what is there now as before-states; none if nothing has changed any of the paths.
+    /// What was there as after-states, and what is there now as before-states; none if no recording has changed any of
+    /// the paths.
     pub snapshot: Option<Snapshot>,
     /// The paths that were asked for, as they are recorded.
     pub roots: Vec<Vec<u8>>,
-    /// Those of which it is not known what was there, and why.
+    /// The paths whose state at that time is unknown, and why.
     pub unknown: Vec<(Vec<u8>, String)>,
 }
 
@@ -94,7 +95,7 @@ pub fn past(
     bundles.open(since, &sources, console)?;
     let mut wanted = paths(&bundles.parts, is_wanted);
     if let Extent::AllBelow(_) = extent {
-        // What was changed since by hand alone.
+        // Paths that were changed since only outside of recordings.
         let all: BTreeSet<usize> = roots.iter().flat_map(|root| sources.that_changed(root)).collect();
         for number in all.into_iter().filter(|number| !is_since(number)) {
             wanted.extend(paths(bundles.open_one(number, &sources, console)?.as_slice(), is_wanted));

@@ -19,12 +19,12 @@ use crate::library::retention::{Going, NEWEST, Rules, plan};
 /// Runs `prune`.
 pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
     let rules = match rules(args) {
-        // The part that can't be read may be the one that keeps what the default does not.
+        // What can't be read may be a rule that keeps more than the default.
         Err(_) if args.automatic => return Ok(Exit::Success),
         rules => rules?,
     };
     if args.automatic {
-        // Where it is not to be had, it is as fast as anything else.
+        // If that fails, it runs at normal priority.
         let _ = rustix::process::nice(19);
     }
     let Some(library) = Library::find()? else {
@@ -35,7 +35,7 @@ pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
     let plan = plan(&library, &rules, |entry| sees_all || scope.may_see(entry))?;
     let mut done = PruneJson { dry_run: args.dry_run, protected: plan.protected, ..PruneJson::default() };
     let mut deleted = Vec::new();
-    // What can't be deleted does not keep the rest.
+    // The rest is deleted even if one can't be.
     let mut failure = None;
     let mut deletions = Deletions::of(&library)?;
     for going in plan.going {
@@ -46,7 +46,7 @@ pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
             if !args.automatic && !scope.may_see(entry) {
                 library.audit(&entry.id, scope.session.as_deref())?;
             }
-            // What somebody has begun to use stays until the next time.
+            // A recording that is in use by now stays until the next time.
             match deletions.delete(&entry.id, *evicted) {
                 Ok(deleted) => deleted.ok(),
                 Err(error) => {

@@ -46,7 +46,6 @@ use crate::trace::sys::{self, Tid};
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
-pub use pruning::PROGRAM;
 pub use report::Messages;
 pub use setup::Destination;
 use setup::{Setup, program, set_up};

@@ -62,7 +62,7 @@ impl<'l> Deletions<'l> {
         Ok(Deletions { library, rescues: Rescues::of(library)? })
     }
 
-    /// Why a recording can't be deleted now, if it can't, as far as its rescues are known.
+    /// What prevents a recording from being deleted now, by the rescues that were read; none if nothing does.
     ///
     /// # Errors
     /// The library can't be read.
@@ -70,7 +70,7 @@ impl<'l> Deletions<'l> {
         Ok(self.claim(id)?.err())
     }
 
-    /// Deletes a recording with the rescues that are of no other one, and returns how many bytes are free now.
+    /// Deletes a recording with the rescues that belong to no other one, and returns how many bytes that has freed.
     ///
     /// # Errors
     /// The library can't be read or written; the recording is whole or gone.
@@ -80,7 +80,7 @@ impl<'l> Deletions<'l> {
             Ok(claimed) => claimed,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        // A restore may have begun, and ended, before that.
+        // A restore may have begun and ended before the locks were taken.
         let concerned = self.rescues.of_recording(id);
         self.rescues.refresh()?;
         if self.rescues.of_recording(id) != concerned {
@@ -91,7 +91,7 @@ impl<'l> Deletions<'l> {
             used.add(path);
         }
         let Some(aside) = set_aside(&claimed.path)? else { return Ok(Err(Obstacle::Gone)) };
-        // On a full disk there is room for the line when the files have gone.
+        // On a full disk, the line may fit only once the files are removed.
         let logged = self.library.log_deletion(id, evicted);
         let mut going = vec![aside];
         for rescue in &claimed.rescues {
@@ -156,8 +156,8 @@ impl<'l> Deletions<'l> {
 }
 
 impl Library {
-    /// Completes what killed deletions have begun, removes directories in which a killed recording has left nothing, and
-    /// returns how many bytes are free now.
+    /// Completes deletions that were killed, removes directories in which a killed recording has left nothing, and
+    /// returns how many bytes that has freed.
     ///
     /// # Errors
     /// The library can't be read or written.
@@ -166,7 +166,7 @@ impl Library {
         let log = log::read(self.root())?;
         let mut failure = None;
         for leftover in self.leftovers(&log)? {
-            // One that can't be removed does not keep the others.
+            // The others are removed even if one can't be.
             match self.remove_leftover(&leftover, &log) {
                 Ok(bytes) => freed += bytes,
                 Err(error) => drop(failure.get_or_insert(error)),
@@ -224,7 +224,7 @@ impl Library {
         for name in self.names()?.iter().filter(|name| name.to_str().is_some_and(is_id)) {
             let path = self.snapshots().join(name);
             let is_empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
-            // A recorder that has only just made it waits for the lock, and then makes it again.
+            // A recorder that has just made it waits for the lock, and then makes it again.
             if is_empty && let Ok(Some(_locked)) = open(&path).and_then(usage::claim_open) {
                 let _ = fs::remove_dir(&path);
             }
@@ -258,7 +258,7 @@ pub struct Leftover {
     pub path: PathBuf,
     /// The recording that it was, if it was one.
     id: Option<String>,
-    /// Whether it has its other name already.
+    /// Whether it has been renamed already.
     is_aside: bool,
 }
 

@@ -116,7 +116,7 @@ pub fn check(library: &Library) -> Result<Findings, Error> {
     }
     let is_there = |id: &str| names.iter().any(|name| name == id);
     let missing: HashSet<&str> = listed.into_iter().filter(|id| !is_there(id)).collect();
-    // Those that were deleted meanwhile have their line by now.
+    // What was deleted meanwhile has its line in the log by now.
     let now = if missing.is_empty() { Log::default() } else { log::read(library.root())? };
     let mut missing: Vec<&str> = missing.into_iter().filter(|id| !now.deleted.contains_key(*id)).collect();
     missing.retain(|id| !leftovers.iter().any(|leftover| leftover.is_of(id)));
@@ -250,14 +250,14 @@ fn rebuild_log(library: &Library) -> Result<(), Error> {
     log::replace(library.root(), |log| {
         let mut last: HashMap<&str, &Entry> = HashMap::new();
         last.extend(log.recorded.iter().map(|entry| (entry.id.as_str(), entry)));
-        // `log` names those of these that were in its scope.
+        // `log` counts these.
         let mut events: Vec<Event> = log.evicted().into_iter().map(Event::Recorded).collect();
         for name in library.names()? {
             let Some(id) = name.to_str().filter(|name| is_id(name)) else { continue };
             let known = last.get(id).map(|entry| (*entry).clone());
             let entry = match Snapshot::open(&library.directory_of(id)) {
                 Ok(snapshot) if snapshot.header().kind == SnapshotKind::Recording => {
-                    // A working tree that is gone is known from when it was recorded.
+                    // If the working tree is gone, only the log still has it.
                     let tree = known.and_then(|entry| entry.working_tree);
                     let mut entry = Entry::of(&snapshot);
                     entry.working_tree = tree.or(entry.working_tree);

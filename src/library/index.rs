@@ -54,12 +54,12 @@ fn hash_above(path: &[u8]) -> u64 {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathHashes {
     hashes: Vec<u64>,
-    /// The last path: the directories that two paths in order have in common are hashed once.
+    /// The path added last: directories that it shares with the next one are hashed once.
     last: Vec<u8>,
 }
 
 impl PathHashes {
-    /// Adds a record, of whose path this became.
+    /// Adds a record whose path had this effect.
     ///
     /// All that a command wrote counts, also what is as before and what the shell had redirected: those records tell of
     /// the path, too.
@@ -120,7 +120,7 @@ impl PathIndex {
         let path = root.join(INDEX);
         let read = || -> io::Result<Vec<u8>> {
             let mut file = File::open(&path)?;
-            // Not in the middle of a write; without locks that costs speed only.
+            // Waits for a write to end. Without locks, an entry that is cut costs only speed.
             let _ = flock(&file, FlockOperation::LockShared);
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
@@ -152,8 +152,8 @@ impl PathIndex {
         self.entries.contains_key(key)
     }
 
-    /// Whether the bundle has changed what is looked for; none if the index does not know the bundle. A yes has to be
-    /// confirmed by its records.
+    /// Whether the bundle may have changed what is looked for, which its records confirm; none if the index does not
+    /// have the bundle.
     pub fn may_have_changed(&self, key: &str, path: IndexedPath) -> Option<bool> {
         let hashes = self.bytes.get(self.entries.get(key)?.clone())?;
         let (hashes, _) = hashes.as_chunks::<8>();
@@ -233,7 +233,7 @@ pub fn rewrite(root: &Path, bundles: &[(String, PathHashes)], seen: u64) -> Resu
     write(root, &bytes, Some(usize::try_from(seen).unwrap_or(usize::MAX)))
 }
 
-/// How long the index is now: what others append from now on, `rewrite` keeps.
+/// The length of the index now: `rewrite` keeps what is appended after it.
 pub fn length(root: &Path) -> u64 {
     std::fs::metadata(root.join(INDEX)).map_or(0, |stat| stat.len())
 }

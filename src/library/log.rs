@@ -95,7 +95,7 @@ pub struct Entry {
     pub incomplete: bool,
 }
 
-/// An entry as it is read: flattened fields would take a buffer for each of ten thousand lines.
+/// An entry as it is read: with flattened fields, serde would buffer each line.
 #[derive(Deserialize)]
 struct EntryLine {
     id: String,
@@ -186,7 +186,7 @@ impl Changes {
         self.counts
     }
 
-    /// Adds a record, of whose path this became.
+    /// Adds a record whose path had this effect.
     pub fn add(&mut self, record: &FileRecord, effect: PathEffect) {
         // A log that the shell redirects to is not a change that the command made.
         if record.is_inherited_alone() {
@@ -412,7 +412,7 @@ pub fn replace(root: &Path, events: impl FnOnce(Log) -> Result<Vec<Event>, Error
 
 /// What a line tells.
 fn event(line: &[u8]) -> serde_json::Result<Event> {
-    // serde buffers what comes before and behind a tag that it has to look for.
+    // If serde has to look for the tag, it buffers the line.
     if line.starts_with(br#"{"event":"recorded""#) {
         return serde_json::from_slice(line).map(Event::Recorded);
     }

@@ -47,14 +47,14 @@ impl PastRestore {
 #[derive(Debug)]
 pub struct Rescues<'l> {
     library: &'l Library,
-    /// Their restores, by the names of their directories; none of one that can't be read.
+    /// Their restores, by the names of their directories; none where the rescue can't be read.
     restores: BTreeMap<String, Option<PastRestore>>,
     /// What follows from that, in the order of the names.
     all: Vec<Rescue>,
 }
 
 impl<'l> Rescues<'l> {
-    /// Those that are there now.
+    /// Reads those that are there now.
     ///
     /// # Errors
     /// The library can't be listed.
@@ -64,7 +64,7 @@ impl<'l> Rescues<'l> {
         Ok(rescues)
     }
 
-    /// Looks again which there are.
+    /// Reads again which there are.
     ///
     /// # Errors
     /// The library can't be listed.
@@ -130,7 +130,7 @@ pub fn is_companion(name: &str) -> bool {
         || recovered.is_some_and(|(id, number)| is_id(id) && number.parse::<u32>().is_ok())
 }
 
-/// The recordings of the rescue with this name; a rescue of rescues is of what those are of.
+/// The recordings that the rescue with this name belongs to; one of another rescue belongs to those of that.
 fn recordings(name: &str, commands: &HashMap<&str, &[Vec<u8>]>) -> BTreeSet<String> {
     let (mut ids, mut seen) = (BTreeSet::new(), HashSet::new());
     let mut names = vec![name.to_owned()];
@@ -142,7 +142,7 @@ fn recordings(name: &str, commands: &HashMap<&str, &[Vec<u8>]>) -> BTreeSet<Stri
             ids.insert(name);
             continue;
         }
-        // The one that it is named after; of one that can't be read, nothing more is known.
+        // The one that it is named after: nothing more is known of a rescue that can't be read.
         names.extend(name.get(..ID_LENGTH).map(str::to_owned));
         if let Some(command) = commands.get(name.as_str()).filter(|_| is_rescue_name(&name)) {
             names.extend(named(command));

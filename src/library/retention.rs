@@ -20,10 +20,10 @@ use super::rescues::Rescues;
 use super::{Entry, Error, Library};
 use crate::snapshot::usage;
 
-/// The name of the file whose time of change says when the library was pruned last without being asked for.
+/// The name of the file whose modification time is that of the last automatic pruning.
 pub const STAMP: &str = "pruned";
 
-/// The least time between two of these.
+/// The shortest time between two automatic prunings.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
 /// How many of the newest recordings that changed something stay in each working tree.
@@ -88,7 +88,7 @@ pub fn sizes(library: &Library) -> Result<(Vec<Sized>, u64), Error> {
     let mut sizes: Vec<Sized> = Vec::new();
     for entry in library.entries()? {
         let bytes = add(&library.directory_of(&entry.id));
-        // One of which that is not known has not become old.
+        // A recording whose time can't be read counts as new.
         let last_used = entry.time.parse().unwrap_or(Timestamp::MAX);
         sizes.push(Sized { entry, bytes, last_used });
     }
@@ -111,11 +111,11 @@ pub fn sizes(library: &Library) -> Result<(Vec<Sized>, u64), Error> {
     Ok((sizes, total))
 }
 
-/// Whether the library is to be pruned without being asked for; the next time is an hour from now.
+/// Whether automatic pruning is due; if so, it is due again in an hour.
 pub fn is_due(library: &Library) -> bool {
     let path = library.root().join(STAMP);
     let is_over = |metadata: &Metadata| {
-        // One from the future is of a clock that was wrong.
+        // A time in the future comes from a clock that was wrong.
         metadata.modified().map_or(true, |last| last.elapsed().map_or(true, |age| age >= INTERVAL))
     };
     match fs::symlink_metadata(&path) {
@@ -130,7 +130,7 @@ pub fn is_due(library: &Library) -> bool {
                             && stamp.set_modified(SystemTime::now()).is_ok()
                     })
         }
-        // Of a new library nothing is old.
+        // A new library has nothing to prune.
         Err(_) => {
             let _ = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path);
             false
@@ -145,7 +145,7 @@ pub fn is_due(library: &Library) -> bool {
 pub fn plan(library: &Library, rules: &Rules, may_go: impl Fn(&Entry) -> bool) -> Result<Plan, Error> {
     let (sizes, size) = sizes(library)?;
     let deletions = Deletions::of(library)?;
-    // What can't be asked stays.
+    // A recording stays if that can't be found out.
     let is_free = |entry: &Entry| may_go(entry) && matches!(deletions.obstacle(&entry.id), Ok(None));
     let (going, protected) = choose(&sizes, size, rules, Timestamp::now(), is_free);
     Ok(Plan { going, size, protected })
@@ -207,7 +207,7 @@ fn newest_of_each_place(sizes: &[Sized]) -> Vec<bool> {
     let mut counts: HashMap<&[u8], usize> = HashMap::new();
     let mut newest = vec![false; sizes.len()];
     for (number, Sized { entry, .. }) in sizes.iter().enumerate().rev() {
-        // What a killed one has changed is not known before it is recovered.
+        // What a killed recording has changed is unknown until it is recovered.
         if entry.changes.any() || entry.state == EntryState::Unrecovered {
             let count = counts.entry(place_of(entry)).or_default();
             *count += 1;

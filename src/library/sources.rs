@@ -24,9 +24,9 @@ pub struct Source {
     pub directory: PathBuf,
     /// What the log says of a recording; none of a rescue.
     pub entry: Option<Entry>,
-    /// Not before this did it change anything.
+    /// Everything that it changed was changed after this.
     pub started: Timestamp,
-    /// After this it has changed nothing; none if that is not known.
+    /// Everything that it changed was changed before this; none if that is unknown.
     pub finished: Option<Timestamp>,
     key: String,
 }
@@ -49,7 +49,7 @@ impl Sources {
     /// # Errors
     /// The library can't be read.
     pub fn of(library: &Library, may_see: impl Fn(&Entry) -> bool) -> Result<Sources, Error> {
-        // The log before the index: who is told to have ended is in the index with all that it changed.
+        // The log is read before the index: a recording that has ended in the log has all of its paths in the index.
         let mut all: Vec<Source> = library
             .entries()?
             .into_iter()
@@ -88,7 +88,7 @@ impl Sources {
                 Err(error) => self.unreadable.push((source.directory.clone(), error)),
             }
         }
-        // Without it, they are opened again the next time.
+        // If that fails, they are opened again the next time.
         let _ = self.index.complete(library.root(), &new);
     }
 
@@ -132,7 +132,7 @@ impl Source {
         }
     }
 
-    /// Whether another snapshot will not take its place.
+    /// Whether it is final: no other snapshot will replace it.
     fn is_lasting(&self) -> bool {
         let state = self.entry.as_ref().map(|entry| entry.state);
         !matches!(state, Some(EntryState::Running | EntryState::Unrecovered))

@@ -23,7 +23,8 @@ use crate::fs::{CLOCK_STEP, COARSE_STEP, lstat_beneath_directories, modification
 /// What was at a path at a time.
 #[derive(Debug)]
 pub struct Version {
-    /// From what is there now to what was there then. The content of that is in the bundle that its blob names.
+    /// Its before-state is what is there now, its after-state what was there then; its blob names the bundle that has
+    /// the content.
     pub record: FileRecord,
     /// What is not certain of it.
     pub doubt: Option<Doubt>,
@@ -120,7 +121,8 @@ fn modified(at: &Present) -> Option<Timestamp> {
     Timestamp::new(at.mtime, i32::try_from(at.mtime_nsec).ok()?).ok()
 }
 
-/// The paths of which the bundles tell, but for those that a shell alone had redirected: others may write there still.
+/// The paths that the bundles have records of, without those that were written only through an inherited descriptor:
+/// other processes may still write there.
 pub fn paths(parts: &[Snapshot], is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<Vec<u8>> {
     let records = parts.iter().flat_map(Snapshot::files);
     let known =
@@ -172,7 +174,7 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
         let time = |text: &str| text.parse::<Timestamp>().unwrap_or(Timestamp::MIN);
         let (start, end) = (time(&part.header().started_at), time(&part.header().finished_at));
         for record in part.files().iter().filter(|record| tells(record)) {
-            // What somebody else had written while the recording ran, before it came to the path.
+            // Another process may have written it while the recording ran, before the command used it.
             let found = record.before.present().and_then(modified).unwrap_or(start);
             let before = found.clamp(start, end.max(start));
             for (at, side) in [(before, Side::Before), (end, Side::After)] {
@@ -191,7 +193,7 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
         let live = FileRecord::new(path, there.clone(), there, Operation::Write.into());
         let now = Observation { at: Timestamp::now(), part: None, record: &live, side: Side::After, removed };
         let mut observations = [recorded, vec![now]].concat();
-        // Stable: a rescue's two have the same time.
+        // A stable sort: the two observations of a rescue have the same time.
         observations.sort_by_key(|one| one.at);
         forget_what_was_not_reached(&mut observations, parts);
         add_other_names(&mut observations, &linked, path);
@@ -200,7 +202,8 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
     observed.into_iter().map(version).collect()
 }
 
-/// Drops what a restore was to leave at the path, if it was killed before: then the file that it found is there still.
+/// Drops what a restore would have left at the path if it was killed before it came to that: the file that it found is
+/// still there.
 fn forget_what_was_not_reached(observations: &mut Vec<Observation>, parts: &[Snapshot]) {
     let file = |one: &Observation| {
         one.file().map(|file| (file.dev, file.ino, file.mtime, file.mtime_nsec, file.size))
@@ -224,7 +227,7 @@ fn add_other_names<'s>(
 ) {
     let mut added = Vec::new();
     for (number, one) in observations.iter().enumerate() {
-        // What it was when it was found, it had become since the observation before.
+        // It became what was found there after the previous observation.
         if one.part.is_some() && one.side == Side::After {
             continue;
         }
@@ -322,7 +325,7 @@ fn version(
     Version { record, doubt, has_content }
 }
 
-/// How well the content of an observation can be had; none if it can't.
+/// Where the content of an observation is, the best source first; none if it is unavailable.
 fn rank(one: &Observation) -> Option<u8> {
     match (locate(one.record, one.side).ok()?, one.part) {
         (ContentSource::Blob { .. }, _) => Some(0),
@@ -382,7 +385,7 @@ fn is_replaced(earlier: &Observation, later: &Observation, parts: &[Snapshot]) -
 /// How many characters of an identifier name a snapshot.
 const SHOWN_ID: usize = 8;
 
-/// How much earlier than the clock the time of a write may be.
+/// How far the time of a write may lie behind the clock.
 fn clock_step(one: &Observation) -> SignedDuration {
     let is_coarse = one.present().is_some_and(|at| at.mtime_nsec == 0);
     SignedDuration::from_nanos(if is_coarse { COARSE_STEP } else { CLOCK_STEP })

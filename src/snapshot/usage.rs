@@ -15,14 +15,14 @@ use rustix::io::Errno;
 
 use super::layout::MANIFEST;
 
-/// How often, and after how long, a lock is tried again that somebody else has.
+/// How often a lock that another process has is tried, and the pause between two tries.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks the open manifest of a bundle that is to be read, until the file is closed.
 ///
-/// Whoever deletes a bundle has the other lock only while its directory gets another name. If it stays taken, it is not
-/// ours, and the bundle is read without one.
+/// A deletion keeps its exclusive lock only until it has renamed the directory. If the lock stays taken, another program
+/// has it, and the bundle is read without one.
 pub fn share(manifest: &File) {
     for _ in 0..TRIES {
         match flock(manifest, FlockOperation::NonBlockingLockShared) {
@@ -39,7 +39,7 @@ pub fn share(manifest: &File) {
 pub fn claim(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let open = |access: OFlags| rustix::fs::open(path.join(MANIFEST), access | flags, Mode::empty());
-    // NFS, which has locks of another kind, gives this one only to who may write.
+    // On NFS, an exclusive lock needs a descriptor that is open for writing.
     let manifest = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))?;
     claim_open(File::from(manifest))
 }

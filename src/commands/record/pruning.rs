@@ -5,19 +5,17 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
+use crate::agents::PROGRAM;
 use crate::library::{Library, retention};
 
-/// The name by which agent-snapshot-bash is called to be agent-snapshot, and no shell.
-pub const PROGRAM: &str = "agent-snapshot";
-
-/// Starts it, if that was not done for an hour.
+/// Starts it if it is due.
 pub fn start_if_due(library: &Library) {
     if !retention::is_due(library) {
         return;
     }
-    // Something else may have the path of this program by now.
+    // Something else may have the path of this program by now. By this name, agent-snapshot-bash is agent-snapshot.
     let mut prune = Command::new("/proc/self/exe");
     prune.arg0(PROGRAM).args(["prune", "--automatic"]).env("AGENT_SNAPSHOT_LIBRARY", library.root());
-    // If that fails, a recording tries it again in an hour.
+    // If that fails, it is tried again in an hour.
     let _ = prune.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
 }
