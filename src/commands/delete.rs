@@ -149,7 +149,7 @@ fn find_unlisted<'l>(
 
 /// Deletes a recording, or says why that is refused.
 fn delete(id: &str, library: &Library) -> Result<Result<u64, String>, library::Error> {
-    let deleted = Deletions::of(library)?.delete(id, false)?;
+    let deleted = Deletions::of(library)?.delete(id)?;
     Ok(deleted.map_err(|obstacle| match obstacle {
         Obstacle::Gone => format!("{id} was deleted by another process"),
         Obstacle::Running => format!("{id} is still being recorded"),

@@ -38,27 +38,30 @@ pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
     // The rest is deleted even if one can't be.
     let mut failure = None;
     let mut deletions = Deletions::of(&library)?;
-    for going in plan.going {
-        let Going { entry, bytes, evicted } = &going;
+    for batch in plan.going.chunks(BATCH) {
         let freed = if args.dry_run {
-            Some(*bytes)
+            Ok(batch.iter().map(|going| Ok(Ok(going.bytes))).collect())
         } else {
-            if !args.automatic && !scope.may_see(entry) {
+            for Going { entry, .. } in
+                batch.iter().filter(|going| !args.automatic && !scope.may_see(&going.entry))
+            {
                 library.audit(&entry.id, scope.session.as_deref())?;
             }
-            // A recording that is in use by now stays until the next time.
-            match deletions.delete(&entry.id, *evicted) {
-                Ok(deleted) => deleted.ok(),
-                Err(error) => {
-                    failure.get_or_insert(error);
-                    None
-                }
-            }
+            let ids: Vec<_> = batch.iter().map(|going| (going.entry.id.as_str(), going.evicted)).collect();
+            deletions.delete_batch(&ids)
         };
-        if let Some(bytes) = freed {
-            done.freed += bytes;
-            done.deleted.push(Pruned { id: entry.id.clone(), bytes, evicted: *evicted });
-            deleted.push(going);
+        let freed = freed.unwrap_or_else(|error| vec![Err(error)]);
+        for (going, freed) in batch.iter().zip(freed) {
+            match freed {
+                Ok(Ok(bytes)) => {
+                    done.freed += bytes;
+                    done.deleted.push(Pruned { id: going.entry.id.clone(), bytes, evicted: going.evicted });
+                    deleted.push(going);
+                }
+                // It is in use by now, and stays until the next time.
+                Ok(Err(_)) => {}
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
         }
     }
     if !args.dry_run {
@@ -76,6 +79,10 @@ pub fn run(args: &Prune, console: &mut Console) -> VerbResult {
     let exit = report(&done, &deleted, args, console)?;
     failure.map_or(Ok(exit), |error| Err(error.into()))
 }
+
+/// How many recordings are deleted together: reading the library before each would take a time that grows with the
+/// square of their number.
+const BATCH: usize = 32;
 
 #[derive(Default, Serialize)]
 struct PruneJson {
@@ -106,7 +113,7 @@ fn rules(args: &Prune) -> Result<Rules, UsageError> {
     Ok(Rules { keep_last: None, keep_within: Some(max_age), max_size: Some(max_size) })
 }
 
-fn report(done: &PruneJson, deleted: &[Going], args: &Prune, console: &mut Console) -> VerbResult {
+fn report(done: &PruneJson, deleted: &[&Going], args: &Prune, console: &mut Console) -> VerbResult {
     if args.json {
         console.json(done)?;
         return Ok(Exit::Success);

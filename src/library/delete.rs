@@ -41,10 +41,15 @@ pub enum Obstacle {
 #[derive(Debug)]
 struct Claimed {
     path: PathBuf,
+    /// The rescues that tell of it, as they were before it was claimed.
+    concerned: Vec<Rescue>,
     /// Those that go with it.
     rescues: Vec<PathBuf>,
     _locks: Vec<File>,
 }
+
+/// What was tried with a recording: done, or refused by an obstacle.
+pub type Attempt<T> = Result<Result<T, Obstacle>, Error>;
 
 /// Deletes recordings of a library.
 #[derive(Debug)]
@@ -67,43 +72,72 @@ impl<'l> Deletions<'l> {
     /// # Errors
     /// The library can't be read.
     pub fn obstacle(&self, id: &str) -> Result<Option<Obstacle>, Error> {
-        Ok(self.claim(id)?.err())
+        Ok(self.claim(id, usage::TRIES)?.err())
     }
 
     /// Deletes a recording with the rescues that belong to no other one, and returns how many bytes that has freed.
     ///
     /// # Errors
     /// The library can't be read or written; the recording is whole or gone.
-    pub fn delete(&mut self, id: &str, evicted: bool) -> Result<Result<u64, Obstacle>, Error> {
+    pub fn delete(&mut self, id: &str) -> Attempt<u64> {
+        self.delete_together(&[(id, false)], usage::TRIES)?.remove(0)
+    }
+
+    /// Deletes recordings, each given with whether it is evicted, without waiting for whoever has one for a moment, and
+    /// says what became of each. Rescues of several of them are left to [`Library::remove_leftovers`].
+    ///
+    /// # Errors
+    /// The library can't be read; nothing was deleted.
+    pub fn delete_batch(&mut self, going: &[(&str, bool)]) -> Result<Vec<Attempt<u64>>, Error> {
+        self.delete_together(going, 1)
+    }
+
+    fn delete_together(&mut self, going: &[(&str, bool)], tries: u32) -> Result<Vec<Attempt<u64>>, Error> {
         self.rescues.refresh()?;
-        let claimed = match self.claim(id)? {
-            Ok(claimed) => claimed,
+        let claimed: Vec<_> = going.iter().map(|(id, _)| self.claim(id, tries)).collect();
+        // A restore may have begun and ended before the locks were taken.
+        self.rescues.refresh()?;
+        // Readers wait for the locks until all are renamed.
+        let claimed = claimed.into_iter().zip(going);
+        let set_aside: Vec<Attempt<Vec<PathBuf>>> =
+            claimed.map(|(claimed, (id, _))| self.set_claimed_aside(id, claimed?)).collect();
+        let remove = |(paths, (id, evicted)): (Attempt<Vec<PathBuf>>, &(&str, bool))| match paths? {
+            Ok(paths) => Ok(Ok(self.remove_set_aside(id, *evicted, &paths)?)),
+            Err(obstacle) => Ok(Err(obstacle)),
+        };
+        Ok(set_aside.into_iter().zip(going).map(remove).collect())
+    }
+
+    /// Renames what goes, and releases it.
+    fn set_claimed_aside(&self, id: &str, claimed: Result<Claimed, Obstacle>) -> Attempt<Vec<PathBuf>> {
+        let claimed = match claimed {
+            Ok(claimed) if self.rescues.of_recording(id) == claimed.concerned => claimed,
+            Ok(_) => return Ok(Err(Obstacle::InUse)),
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        // A restore may have begun and ended before the locks were taken.
-        let concerned = self.rescues.of_recording(id);
-        self.rescues.refresh()?;
-        if self.rescues.of_recording(id) != concerned {
-            return Ok(Err(Obstacle::InUse));
-        }
-        let mut used = DiskUse::default();
-        for path in std::iter::once(&claimed.path).chain(&claimed.rescues) {
-            used.add(path);
-        }
         let Some(aside) = set_aside(&claimed.path)? else { return Ok(Err(Obstacle::Gone)) };
+        let mut paths = vec![aside];
+        for rescue in &claimed.rescues {
+            paths.extend(set_aside(rescue)?);
+        }
+        Ok(Ok(paths))
+    }
+
+    /// Removes what was renamed, and returns how many bytes that has freed.
+    fn remove_set_aside(&self, id: &str, evicted: bool, paths: &[PathBuf]) -> Result<u64, Error> {
         // On a full disk, the line may fit only once the files are removed.
         let logged = self.library.log_deletion(id, evicted);
-        let mut going = vec![aside];
-        for rescue in &claimed.rescues {
-            going.extend(set_aside(rescue)?);
+        let mut used = DiskUse::default();
+        for path in paths {
+            used.add(path);
+            remove(path)?;
         }
-        going.iter().try_for_each(|path| remove(path))?;
         logged.or_else(|_| self.library.log_deletion(id, evicted))?;
-        Ok(Ok(used.freed()))
+        Ok(used.freed())
     }
 
     /// Locks a recording and the rescues that go with it, so that nobody uses them.
-    fn claim(&self, id: &str) -> Result<Result<Claimed, Obstacle>, Error> {
+    fn claim(&self, id: &str, tries: u32) -> Attempt<Claimed> {
         let path = self.library.directory_of(id);
         let directory = match open(&path) {
             Ok(directory) => directory,
@@ -114,7 +148,7 @@ impl<'l> Deletions<'l> {
         let is_recorded = |path: &Path| {
             recover::recorder(path).is_some_and(|begin| begin.recorder.is_alive() || begin.front.is_alive())
         };
-        let Some(directory) = usage::claim_open(directory).map_err(failed("lock", &path))? else {
+        let Some(directory) = usage::claim_open(directory, tries).map_err(failed("lock", &path))? else {
             // A restore has this lock, too.
             return Ok(Err(if is_recorded(&path) { Obstacle::Running } else { Obstacle::InUse }));
         };
@@ -126,13 +160,16 @@ impl<'l> Deletions<'l> {
         let going: Vec<_> = concerned.iter().filter(|rescue| self.is_of_none_but(rescue, id)).collect();
         for path in going.iter().map(|rescue| &rescue.path) {
             // Whoever restores from it has this lock, and leaves the next rescue beside it.
-            match open(path).and_then(usage::claim_open).map_err(failed("lock", path))? {
+            match open(path)
+                .and_then(|rescue| usage::claim_open(rescue, tries))
+                .map_err(failed("lock", path))?
+            {
                 Some(lock) => locks.push(lock),
                 None => return Ok(Err(Obstacle::InUse)),
             }
         }
         for path in std::iter::once(&path).chain(going.iter().map(|rescue| &rescue.path)) {
-            match usage::claim(path) {
+            match usage::claim(path, tries) {
                 Ok(Some(lock)) => locks.push(lock),
                 Ok(None) => return Ok(Err(Obstacle::InUse)),
                 // It is no snapshot, so nobody reads it.
@@ -147,7 +184,11 @@ impl<'l> Deletions<'l> {
         let is_same = fs::symlink_metadata(&path).is_ok_and(|named| {
             locks[0].metadata().is_ok_and(|open| (open.dev(), open.ino()) == (named.dev(), named.ino()))
         });
-        Ok(if is_same { Ok(Claimed { path, rescues, _locks: locks }) } else { Err(Obstacle::Gone) })
+        Ok(if is_same {
+            Ok(Claimed { path, concerned, rescues, _locks: locks })
+        } else {
+            Err(Obstacle::Gone)
+        })
     }
 
     fn is_of_none_but(&self, rescue: &Rescue, id: &str) -> bool {
@@ -172,7 +213,7 @@ impl Library {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        self.remove_empty_directories()?;
+        self.remove_unbegun()?;
         failure.map_or(Ok(freed), Err)
     }
 
@@ -186,7 +227,7 @@ impl Library {
         used.add(path);
         if *is_aside {
             remove(path)?;
-        } else if let Ok(Some(_claimed)) = usage::claim(path)
+        } else if let Ok(Some(_claimed)) = usage::claim(path, usage::TRIES)
             && let Some(aside) = set_aside(path)?
         {
             remove(&aside)?;
@@ -220,13 +261,16 @@ impl Library {
     }
 
     /// Removes the directories of recordings that were killed before they had begun.
-    fn remove_empty_directories(&self) -> Result<(), Error> {
+    fn remove_unbegun(&self) -> Result<(), Error> {
         for name in self.names()?.iter().filter(|name| name.to_str().is_some_and(is_id)) {
             let path = self.snapshots().join(name);
-            let is_empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
             // A recorder that has just made it waits for the lock, and then makes it again.
-            if is_empty && let Ok(Some(_locked)) = open(&path).and_then(usage::claim_open) {
-                let _ = fs::remove_dir(&path);
+            if recover::has_not_begun(&path)
+                && let Ok(Some(_locked)) = open(&path).and_then(|directory| usage::claim_open(directory, 1))
+                && recover::has_not_begun(&path)
+                && let Some(aside) = set_aside(&path)?
+            {
+                remove(&aside)?;
             }
         }
         Ok(())
@@ -309,7 +353,7 @@ fn remove(path: &Path) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::library::Place;
-    use crate::snapshot::layout::SnapshotDir;
+    use crate::snapshot::layout::{JOURNAL, SnapshotDir};
     use crate::snapshot::samples::{commit, commit_into, header};
     use crate::snapshot::{Header, Snapshot};
 
@@ -336,7 +380,7 @@ mod tests {
         }
 
         fn delete(&self, id: &str, evicted: bool) -> Result<u64, Obstacle> {
-            Deletions::of(&self.library).unwrap().delete(id, evicted).unwrap()
+            Deletions::of(&self.library).unwrap().delete_batch(&[(id, evicted)]).unwrap().remove(0).unwrap()
         }
 
         fn names(&self) -> String {
@@ -358,6 +402,26 @@ mod tests {
         assert_eq!(sample.names(), "");
         let log = log::read(library.root()).unwrap();
         assert!(log.deleted["aaaaaaaa"].evicted && !log.deleted["bbbbbbbb"].evicted);
+    }
+
+    #[test]
+    fn one_in_use_is_no_obstacle_to_the_others_of_a_batch() {
+        let sample = Sample::new(&["aaaaaaaa", "bbbbbbbb", "cccccccc"]);
+        sample.rescue("cccccccc-rescue-1", &["undo", "aaaaaaaa", "cccccccc"]);
+        let library = &sample.library;
+        let open = Snapshot::open(&library.directory_of("bbbbbbbb")).unwrap();
+        let batch = [("aaaaaaaa", false), ("bbbbbbbb", false), ("cccccccc", true)];
+        let mut deletions = Deletions::of(library).unwrap();
+        let deleted: Vec<_> =
+            deletions.delete_batch(&batch).unwrap().into_iter().map(Result::unwrap).collect();
+        assert!(deleted[0].is_ok() && deleted[2].is_ok(), "{deleted:?}");
+        assert_eq!(deleted[1], Err(Obstacle::InUse));
+        assert_eq!(sample.names(), "bbbbbbbb cccccccc-rescue-1");
+        assert!(library.remove_leftovers().unwrap() > 0);
+        assert_eq!(sample.names(), "bbbbbbbb");
+        drop(open);
+        let log = log::read(library.root()).unwrap();
+        assert!(log.deleted["cccccccc"].evicted && !log.deleted["aaaaaaaa"].evicted);
     }
 
     #[test]
@@ -422,10 +486,17 @@ mod tests {
         set_aside(&library.directory_of("bbbbbbbb")).unwrap();
         library.log_deletion("bbbbbbbb", false).unwrap();
         fs::create_dir(library.directory_of("eeeeeeee")).unwrap();
+        // Killed between the creation of its journal and the first bytes in that; and with a journal that can't be read.
+        for id in ["gggggggg", "hhhhhhhh"] {
+            let killed = SnapshotDir::create(&library.directory_of(id)).unwrap();
+            killed.create_journal().unwrap();
+            killed.temporary_file().unwrap();
+        }
+        fs::write(library.directory_of("hhhhhhhh").join(JOURNAL), "damaged").unwrap();
         fs::create_dir(library.directory_of("ffffffff")).unwrap();
         let _recorder = SnapshotDir::create(&library.directory_of("ffffffff")).unwrap();
         assert!(library.remove_leftovers().unwrap() > 0);
-        assert_eq!(sample.names(), "cccccccc cccccccc-rescue-1 dddddddd-rescue-1 ffffffff");
+        assert_eq!(sample.names(), "cccccccc cccccccc-rescue-1 dddddddd-rescue-1 ffffffff hhhhhhhh");
         assert!(log::read(library.root()).unwrap().deleted.contains_key("aaaaaaaa"));
         assert_eq!(library.remove_leftovers().unwrap(), 0);
     }

@@ -153,7 +153,7 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
         findings.add(shown, ProblemKind::Unrecovered, "its recording was killed");
         return;
     }
-    if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
+    if recover::has_not_begun(path) {
         findings.add(shown, ProblemKind::Leftover, "its recording was killed before it had begun");
         return;
     }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::delete::Deletions;
 use super::disk::DiskUse;
 use super::log::EntryState;
-use super::rescues::Rescues;
+use super::rescues::{Rescue, Rescues};
 use super::{Entry, Error, Library};
 use crate::snapshot::usage;
 
@@ -92,19 +92,24 @@ pub fn sizes(library: &Library) -> Result<(Vec<Sized>, u64), Error> {
         let last_used = entry.time.parse().unwrap_or(Timestamp::MAX);
         sizes.push(Sized { entry, bytes, last_used });
     }
+    let numbers: HashMap<String, usize> =
+        sizes.iter().enumerate().map(|(number, sized)| (sized.entry.id.clone(), number)).collect();
     let rescues = Rescues::of(library)?;
+    let own =
+        |rescue: &Rescue| rescue.ids.iter().filter_map(|id| numbers.get(id).copied()).collect::<Vec<_>>();
     for rescue in rescues.all() {
         let started: Option<Timestamp> = rescue.started_at.as_ref().and_then(|time| time.parse().ok());
-        for sized in sizes.iter_mut().filter(|sized| rescue.ids.contains(&sized.entry.id)) {
-            sized.last_used = started.map_or(sized.last_used, |started| sized.last_used.max(started));
+        for number in own(rescue) {
+            let last_used = &mut sizes[number].last_used;
+            *last_used = started.map_or(*last_used, |started| (*last_used).max(started));
         }
     }
     for rescue in rescues.all() {
         let bytes = add(&rescue.path);
         // The oldest go first, so that it goes with the newest.
-        let own = sizes.iter_mut().filter(|sized| rescue.ids.contains(&sized.entry.id));
-        if let Some(newest) = own.max_by_key(|sized| sized.last_used) {
-            newest.bytes += bytes;
+        if let Some(newest) = own(rescue).into_iter().max_by_key(|number| (sizes[*number].last_used, *number))
+        {
+            sizes[newest].bytes += bytes;
         }
     }
     add(&library.snapshots());
@@ -123,7 +128,7 @@ pub fn is_due(library: &Library) -> bool {
             is_over(&metadata)
                 && File::open(&path)
                     .ok()
-                    .and_then(|stamp| usage::claim_open(stamp).ok().flatten())
+                    .and_then(|stamp| usage::claim_open(stamp, usage::TRIES).ok().flatten())
                     .is_some_and(|stamp| {
                         // Another recording may have been first.
                         stamp.metadata().is_ok_and(|metadata| is_over(&metadata))

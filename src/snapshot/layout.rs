@@ -528,6 +528,11 @@ pub fn is_temporary(name: &[u8]) -> bool {
     name.strip_prefix(TEMPORARY.0.as_bytes()).is_some_and(|rest| rest.ends_with(TEMPORARY.1.as_bytes()))
 }
 
+/// Whether a file with this name, in the directory of a snapshot, holds none of it without a journal that tells of it.
+pub fn is_auxiliary(name: &[u8]) -> bool {
+    is_temporary(name) || name == GITIGNORE.0.as_bytes()
+}
+
 /// Removes the temporary files of a killed commit or recording, and last its journal, which names them.
 fn remove_unfinished(dir: &OwnedFd) -> io::Result<()> {
     for name in entries(dir)? {

@@ -6,7 +6,7 @@
 //! `journal.rs` has the frames, `layout.rs` the directory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -17,7 +17,7 @@ use super::blobs::{self, BlobWriter, Compression, Side, StoreLimit, Stored, blob
 use super::change::PathEffect;
 use super::error::{Error, printable};
 use super::journal::{Begin, Frame, Reader, StoredContent};
-use super::layout::{BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir};
+use super::layout::{BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir, is_auxiliary};
 use super::live;
 use super::manifest::*;
 use super::reader::Snapshot;
@@ -57,6 +57,18 @@ pub enum Recovery {
 /// Who records into the directory at `path`, or was recording when it was killed.
 pub fn recorder(path: &Path) -> Option<Begin> {
     begin_of(journal_in(path)?)
+}
+
+/// Whether there is nothing in the directory at `path` but what a recording makes before its journal says anything.
+pub fn has_not_begun(path: &Path) -> bool {
+    let is_left = |entry: io::Result<DirEntry>| {
+        entry.is_ok_and(|entry| {
+            let is_empty = || fs::open_regular(entry.path().as_os_str().as_bytes()).map(Reader::new);
+            is_auxiliary(entry.file_name().as_bytes())
+                || entry.file_name() == JOURNAL && matches!(is_empty(), Ok(Ok(None)))
+        })
+    };
+    std::fs::read_dir(path).is_ok_and(|mut entries| entries.all(is_left))
 }
 
 /// The journal in the directory at `path`, if there is one.

@@ -15,8 +15,9 @@ use rustix::io::Errno;
 
 use super::layout::MANIFEST;
 
-/// How often a lock that another process has is tried, and the pause between two tries.
-const TRIES: u32 = 5;
+/// How often a lock is tried that another process may have for a moment.
+pub const TRIES: u32 = 5;
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks the open manifest of a bundle that is to be read, until the file is closed.
@@ -32,25 +33,24 @@ pub fn share(manifest: &File) {
     }
 }
 
-/// Locks the bundle in the directory `path`, so that nobody uses it; none if somebody does.
+/// Locks the bundle in the directory `path` with so many tries, so that nobody uses it; none if somebody does.
 ///
 /// # Errors
 /// It has no manifest, or that can't be opened.
-pub fn claim(path: &Path) -> io::Result<Option<File>> {
+pub fn claim(path: &Path, tries: u32) -> io::Result<Option<File>> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let open = |access: OFlags| rustix::fs::open(path.join(MANIFEST), access | flags, Mode::empty());
     // On NFS, an exclusive lock needs a descriptor that is open for writing.
     let manifest = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))?;
-    claim_open(File::from(manifest))
+    claim_open(File::from(manifest), tries)
 }
 
-/// Locks what is open, so that nobody else has a lock on it; none if somebody does.
+/// Locks what is open with so many tries, so that nobody else has a lock on it; none if somebody does.
 ///
 /// # Errors
 /// It can't be locked for another reason than that there are no locks here.
-pub fn claim_open(file: File) -> io::Result<Option<File>> {
-    // Many look into a bundle for a moment: `log --path`, say.
-    Ok(lock_exclusively(&file, TRIES)?.then_some(file))
+pub fn claim_open(file: File, tries: u32) -> io::Result<Option<File>> {
+    Ok(lock_exclusively(&file, tries)?.then_some(file))
 }
 
 /// Locks a file or directory, and tries it `tries` times, 10 ms apart, while another process has a lock on it; false if
@@ -81,11 +81,11 @@ mod tests {
         let path = dir.path().join("snap");
         commit(&path, |_| Vec::new());
         let [one, other] = [Snapshot::open(&path).unwrap(), Snapshot::open(&path).unwrap()];
-        assert!(claim(&path).unwrap().is_none());
+        assert!(claim(&path, TRIES).unwrap().is_none());
         drop(one);
-        assert!(claim(&path).unwrap().is_none());
+        assert!(claim(&path, TRIES).unwrap().is_none());
         drop(other);
-        let claimed = claim(&path).unwrap();
+        let claimed = claim(&path, TRIES).unwrap();
         assert!(claimed.is_some());
         // Whoever holds it for good does not keep anybody from reading.
         Snapshot::open(&path).unwrap();
@@ -96,7 +96,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("snap");
         commit(&path, |_| Vec::new());
-        let claimed = claim(&path).unwrap();
+        let claimed = claim(&path, TRIES).unwrap();
         std::thread::scope(|scope| {
             let opened = scope.spawn(|| Snapshot::open(&path));
             let manifest = path.join(MANIFEST);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,6 +42,16 @@ fn check(place: &Place, arguments: &[&str], expected: &[i32]) {
     let is_overtaken = run.status == 125 && run.stderr.contains("run the same command again");
     assert!(is_killed || is_overtaken || expected.contains(&run.status), "{arguments:?}: {run:#?}");
     assert!(!run.stderr.contains("panicked"), "{run:#?}");
+}
+
+/// What is in the snapshots that a check calls damaged.
+fn listing_of_damaged(place: &Place, check: &Run) -> String {
+    let damaged = check.stdout.lines().filter_map(|line| line.strip_prefix("damaged: ")?.split(": ").next());
+    let listing = |path: &str| {
+        let output = Command::new("ls").arg("-la").arg(library(place).join(path)).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    damaged.map(listing).collect()
 }
 
 #[test]
@@ -123,7 +134,7 @@ fn slow_library_stress() {
     }
     println!("{} recordings, {} kills", recorded.into_inner(), kills.into_inner());
     let repaired = verb(&place, &["fsck", "--repair"]);
-    assert_eq!(repaired.status, 0, "{repaired:#?}");
+    assert_eq!(repaired.status, 0, "{repaired:#?}\n{}", listing_of_damaged(&place, &repaired));
     verb(&place, &["fsck"]).expect(0);
     let listed: Vec<String> = log(&place, &["--all", "--reads", "--limit", "1000"])
         .iter()
