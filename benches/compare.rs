@@ -1,5 +1,6 @@
-//! What watching costs: each workload run bare, under the do-nothing tracer (`floor.c`), under strace,
-//! and recorded, in turn; medians, ratios to the bare command, and our peak memory.
+//! What watching costs: each workload run bare, under do-nothing tracers (`floor.c`, `floor_hybrid.c`), under
+//! strace, and recorded at `--keep undo` and `all`, in turn; medians, ratios to the bare command, the ratio of
+//! `undo` to the hybrid floor, and our peak memory.
 //!
 //!     cargo bench --bench compare -- [ROUNDS] [WORKLOAD...]
 //!
@@ -19,59 +20,47 @@ struct Workload {
     /// Run before each run, outside of the clock.
     reset: &'static str,
     script: &'static str,
-    /// Options of the recording.
-    options: &'static [&'static str],
     /// A program without which it is left out.
     needs: &'static str,
 }
 
-const NO_CONTENT: &[&str] = &["--max-read-bytes", "0"];
-const ALL_CONTENT: &[&str] = &["--max-read-bytes", "2G"];
-
-const fn of(
-    name: &'static str,
-    needs: &'static str,
-    reset: &'static str,
-    script: &'static str,
-    options: &'static [&'static str],
-) -> Workload {
-    Workload { name, reset, script, options, needs }
+const fn of(name: &'static str, needs: &'static str, reset: &'static str, script: &'static str) -> Workload {
+    Workload { name, reset, script, needs }
 }
 
-const WORKLOADS: [Workload; 16] = [
-    of("start-up (true)", "sh", ":", "exec true", NO_CONTENT),
-    of("200,000 stats of one path", "sh", ":", "exec ./stats 200000 Makefile", NO_CONTENT),
-    of("600 short processes", "seq", ":", "for i in $(seq 600); do /bin/true; done", NO_CONTENT),
+const WORKLOADS: [Workload; 18] = [
+    of("start-up (true)", "sh", ":", "exec true"),
+    of("200,000 stats of one path", "sh", ":", "exec ./stats 200000 Makefile"),
+    of("600 short processes", "seq", ":", "for i in $(seq 600); do /bin/true; done"),
     of(
         "Python start with imports",
         "python3",
         ":",
         "exec python3 -c 'import json, asyncio, email, http.client, unittest'",
-        NO_CONTENT,
     ),
-    of("git status, 1,500 files", "git", ":", "cd repo && exec git status --short", NO_CONTENT),
-    of("grep -r, 1,500 tracked files", "git", ":", "exec grep -r no-such-word repo/src", NO_CONTENT),
-    of("grep -r, 5,000 untracked files", "sh", ":", "exec grep -r no-such-word small", &[]),
-    of("find /usr", "sh", ":", "exec find /usr -name no-such-name", NO_CONTENT),
-    of("untar 1,500 files", "tar", "rm -rf ex; mkdir ex", "exec tar xf files.tar -C ex", NO_CONTENT),
-    of("make -j2, 33 C files", "make", "rm -f c/*.o c/lib.a", "exec make -s -C c -j2", NO_CONTENT),
-    of("cat of 5,000 untracked files", "sh", ":", "cat small/* > /dev/null", &[]),
-    of("cp -r of 5,000 files", "sh", "rm -rf copy", "exec cp -r small copy", &[]),
-    of("rm -rf of 5,000 files", "sh", "rm -rf copy; cp -r small copy", "exec rm -rf copy", &[]),
-    of("1 GiB read", "sh", ":", "exec cat big > /dev/null", ALL_CONTENT),
+    of("git status, 1,500 files", "git", ":", "cd repo && exec git status --short"),
+    of("grep -r, 1,500 tracked files", "git", ":", "exec grep -r no-such-word repo/src"),
+    of("grep -r, 5,000 untracked files", "sh", ":", "exec grep -r no-such-word small"),
+    of("find /usr", "sh", ":", "exec find /usr -name no-such-name"),
+    of("untar 1,500 files", "tar", "rm -rf ex; mkdir ex", "exec tar xf files.tar -C ex"),
+    of("make -j2, 33 C files", "make", "rm -f c/*.o c/lib.a", "exec make -s -C c -j2"),
+    of("make -j8, 33 C files", "make", "rm -f c/*.o c/lib.a", "exec make -s -C c -j8"),
+    of("8 searches at once", "seq", ":", "for i in $(seq 8); do grep -r no-such-word small & done; wait"),
+    of("cat of 5,000 untracked files", "sh", ":", "cat small/* > /dev/null"),
+    of("cp -r of 5,000 files", "sh", "rm -rf copy", "exec cp -r small copy"),
+    of("rm -rf of 5,000 files", "sh", "rm -rf copy; cp -r small copy", "exec rm -rf copy"),
+    of("1 GiB read", "sh", ":", "exec cat big > /dev/null"),
     of(
         "1 GiB rewritten",
         "sh",
         "rm -f big2; cp big big2",
         "exec dd if=big of=big2 bs=1M conv=notrunc status=none",
-        ALL_CONTENT,
     ),
     of(
         "rename of a directory of 100,000 entries",
         "seq",
         "[ -d moved ] && mv moved many || [ -d many ] || { mkdir many; cd many; seq 100000 | xargs touch; }",
         "exec mv many moved",
-        &[],
     ),
 ];
 
@@ -83,8 +72,10 @@ fn main() {
     make_inputs(base.path());
     let strace = has("strace");
     println!("{rounds} rounds, medians; in parentheses the ratio to the bare command");
-    println!("| workload | bare | floor | strace | recorded | peak memory |");
-    println!("|---|---|---|---|---|---|");
+    println!(
+        "| workload | bare | stops floor | hybrid floor | strace | undo | all | undo/hybrid | peak memory |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     for workload in &WORKLOADS {
         let named = wanted.is_empty() || wanted.iter().any(|name| workload.name.contains(name.as_str()));
         if named && has(workload.needs) {
@@ -94,38 +85,44 @@ fn main() {
 }
 
 fn measure(workload: &Workload, here: &Path, rounds: usize, strace: bool) {
-    let floor = here.join("floor").display().to_string();
-    let out = here.join("out").display().to_string();
-    let ours = [&[env!("CARGO_BIN_EXE_agent-snapshot"), "--quiet", "--snapshot-dir", &out], workload.options];
-    let ours = ours.concat();
+    let program = |name: &str| here.join(name).display().to_string();
+    let (floor, hybrid, out) = (program("floor"), program("floor_hybrid"), program("out"));
+    let recorded = |keep| {
+        let binary = env!("CARGO_BIN_EXE_agent-snapshot");
+        [binary, "--quiet", "--snapshot-dir", &out, "--max-read-bytes", "2G", "--keep", keep]
+    };
     let traced = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=%file"];
-    let wrappers: [&[&str]; 4] = [&[], &[&floor], if strace { &traced } else { &[] }, &ours];
-    let mut times = [const { Vec::new() }; 4];
-    let mut peak = 0;
+    let traced: &[&str] = if strace { &traced } else { &[] };
+    let wrappers: [&[&str]; 6] = [&[], &[&floor], &[&hybrid], traced, &recorded("undo"), &recorded("all")];
+    let mut times = [const { Vec::new() }; 6];
+    let mut peaks = [0; 6];
     // The first round warms the caches.
     for round in 0..=rounds {
-        for (wrapper, times) in wrappers.iter().zip(&mut times) {
+        for (number, wrapper) in wrappers.iter().enumerate() {
             shell(here, workload.reset);
-            let recorded = wrapper.as_ptr() == ours.as_ptr();
-            let (time, memory) = run(here, wrapper, workload.script, recorded);
-            peak = peak.max(memory);
+            let (time, memory) = run(here, wrapper, workload.script, number > 3);
+            peaks[number] = peaks[number].max(memory);
             if round > 0 {
-                times.push(time);
+                times[number].push(time);
             }
         }
     }
-    let [bare, floor, traced, ours] = times.map(median);
+    let [bare, floor, hybrid, traced, undo, all] = times.map(median);
     let cell = |time: Duration| {
         format!("{:.3} s ({:.2})", time.as_secs_f64(), time.as_secs_f64() / bare.as_secs_f64())
     };
     println!(
-        "| {} | {:.3} s | {} | {} | {} | {} MiB |",
+        "| {} | {:.4} s | {} | {} | {} | {} | {} | {:.2} | {} and {} MiB |",
         workload.name,
         bare.as_secs_f64(),
         cell(floor),
+        cell(hybrid),
         if strace { cell(traced) } else { "-".to_owned() },
-        cell(ours),
-        peak >> 10,
+        cell(undo),
+        cell(all),
+        undo.as_secs_f64() / hybrid.as_secs_f64(),
+        peaks[4] >> 10,
+        peaks[5] >> 10,
     );
 }
 
@@ -188,6 +185,7 @@ fn make_inputs(here: &Path) {
         assert!(status.success(), "cc {}", source.display());
     };
     build(&benches.join("floor.c"), "floor");
+    build(&benches.join("floor_hybrid.c"), "floor_hybrid");
     let stats = here.join("stats.c");
     let program = "#include <stdlib.h>\n#include <sys/stat.h>\nint main(int c, char **v) {\n  \
                    struct stat s;\n  for (int i = atoi(v[1]); i > 0; i--) stat(v[2], &s);\n  return c != 3;\n}\n";
