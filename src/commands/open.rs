@@ -35,10 +35,8 @@ const SHORTEST: usize = 4;
 /// The recording of the library that a word names, which must not be a slip: files are changed.
 pub fn find_whole_recording(word: &Path, access: &SessionAccess) -> anyhow::Result<Entry> {
     let entry = find_recording(word, access)?;
-    let bytes = word.as_os_str().as_bytes();
-    let is_short = word.to_str().is_some_and(|word| is_start_of_id(word) && entry.id.starts_with(word));
-    if is_short && bytes.len() < SHORTEST {
-        let word = printable(bytes);
+    if word.to_str().is_some_and(|word| is_too_short(word, &entry)) {
+        let word = printable(word.as_os_str().as_bytes());
         return Err(UsageError(format!(
             "{word} is too short for what changes files: at least {SHORTEST} characters of {} are needed",
             entry.id
@@ -46,6 +44,14 @@ pub fn find_whole_recording(word: &Path, access: &SessionAccess) -> anyhow::Resu
         .into());
     }
     Ok(entry)
+}
+
+/// Whether a recording was named by too few characters of its identifier, and not by its name.
+fn is_too_short(word: &str, entry: &Entry) -> bool {
+    word.len() < SHORTEST
+        && is_start_of_id(word)
+        && entry.id.starts_with(word)
+        && entry.name.as_deref() != Some(word)
 }
 
 /// The recording of the library that `word` names.
@@ -208,4 +214,21 @@ pub fn open_or_session(
 fn is_traced_by(tracer: u32) -> bool {
     let status = ProcStatus::of(Tid(std::process::id().cast_signed()));
     status.is_some_and(|status| status.line("TracerPid:") == Some(&tracer.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::log::Changes;
+    use crate::snapshot::samples::header;
+
+    #[test]
+    fn a_name_may_be_as_short_as_it_likes() {
+        let mut entry = Entry::new(&header(), Changes::default());
+        entry.id = "cvygw4ft".to_owned();
+        assert!(is_too_short("c", &entry) && is_too_short("cvy", &entry));
+        assert!(!is_too_short("cvyg", &entry) && !is_too_short("d", &entry));
+        entry.name = Some("c".to_owned());
+        assert!(!is_too_short("c", &entry));
+    }
 }
