@@ -845,7 +845,10 @@ fn moment(text: &str) -> Result<jiff::Timestamp, String> {
         .ok()
         .or_else(|| text.parse::<DateTime>().ok().and_then(local))
         .or_else(|| time_of_day().and_then(of_today))
-        .or_else(|| duration(text).ok().and_then(|ago| now.timestamp().checked_sub(ago).ok()));
+        .or_else(|| {
+            let ago = text.strip_suffix("ago").unwrap_or(text).trim_end();
+            duration(ago).ok().and_then(|ago| now.timestamp().checked_sub(ago).ok())
+        });
     let moment = moment.ok_or_else(|| {
         "a time is a duration before now (1h), a date and time (2026-11-23 10:30), or a time of today (10:30)".to_owned()
     })?;
@@ -934,7 +937,7 @@ mod tests {
             let moment = moment(text).unwrap();
             jiff::Timestamp::now().duration_since(moment).as_secs()
         };
-        assert_eq!([ago("1h"), ago("90s"), ago("2d")], [3600, 90, 172_800]);
+        assert_eq!([ago("1h"), ago("90s"), ago("2d"), ago("5 minutes ago")], [3600, 90, 172_800, 300]);
         let time = |text: &str| moment(text).unwrap();
         let local = |text: &str| {
             let zone = jiff::tz::TimeZone::system();

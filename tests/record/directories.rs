@@ -1,8 +1,11 @@
 //! Directories: their entries, and paths through removed ones.
 
-use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::Command;
+use std::{fs, io};
 
-use agent_snapshot::snapshot::WarningKind;
+use agent_snapshot::snapshot::live::digest_of_entries;
+use agent_snapshot::snapshot::{Digest, Operation, WarningKind};
 
 use crate::support::{Place, lost};
 
@@ -26,9 +29,50 @@ fn directory_listed_after_a_change_has_its_former_entries() {
     }
     let snapshot = place.record("cd d; touch new; rm removed again; mv moved ../elsewhere; touch again; ls");
     let entries = ["again", "kept", "moved", "removed"].map(|name| name.as_bytes().to_vec());
-    let digest = agent_snapshot::snapshot::live::digest_of_entries(&entries);
+    let digest = digest_of_entries(&entries);
     let before = place.file(&snapshot, "d").before.clone();
     assert_eq!(before.present().unwrap().entries_digest, Some(digest));
+}
+
+/// The digest of the entries of `directory` before a recording of `command`.
+fn entries_before(place: &Place, mut command: Command, directory: &str) -> Option<Digest> {
+    assert!(command.status().unwrap().success());
+    let snapshot = place.snapshot();
+    let file = place.file(&snapshot, directory);
+    assert!(file.operations.contains(Operation::Directory), "{file:?}");
+    file.before.present().unwrap().entries_digest
+}
+
+#[test]
+fn directory_that_was_opened_before_the_launch_counts_as_listed() {
+    let place = Place::new();
+    fs::create_dir(place.at("d")).unwrap();
+    place.write("d/f", "");
+    let mut command = place.recording();
+    let list = "import os; assert os.listdir(3) == ['f']; os.unlink('f', dir_fd=3)";
+    command.args(["sh", "-c", "exec python3 -c \"$0\" 3<&0 < /dev/null", list]);
+    command.stdin(fs::File::open(place.at("d")).unwrap());
+    assert_eq!(entries_before(&place, command, "d"), Some(digest_of_entries(&[b"f".to_vec()])));
+}
+
+#[test]
+fn directory_that_was_received_counts_as_listed() {
+    let place = Place::new();
+    fs::create_dir(place.at("d")).unwrap();
+    place.write("d/f", "");
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let directory = fs::File::open(place.at("d")).unwrap();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut message = rustix::net::SendAncillaryBuffer::new(&mut space);
+    let descriptors = [directory.as_fd()];
+    assert!(message.push(rustix::net::SendAncillaryMessage::ScmRights(&descriptors)));
+    let byte = [io::IoSlice::new(b"x")];
+    rustix::net::sendmsg(&ours, &byte, &mut message, rustix::net::SendFlags::empty()).unwrap();
+    let mut command = place.recording();
+    let script = "import os, socket\n_, fds, _, _ = socket.recv_fds(socket.socket(fileno=0), 1, 1)\n\
+                  assert os.listdir(fds[0]) == ['f']";
+    command.args(["python3", "-c", script]).stdin(OwnedFd::from(theirs));
+    assert_eq!(entries_before(&place, command, "d"), Some(digest_of_entries(&[b"f".to_vec()])));
 }
 
 #[test]

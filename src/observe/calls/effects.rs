@@ -61,7 +61,6 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         Effect::Open(open) => opened(open, stat),
         Effect::Query => used(existence),
         Effect::MountPoint => Meaning { changes_name: true, ..used(existence) },
-        Effect::List => used(directory),
         Effect::ChangeDirectory | Effect::ChangeRoot => Meaning { moves: true, ..used(directory) },
         Effect::Execute => used(Operations::from(Operation::Read).with(Operation::Execute)),
         Effect::Truncate => Meaning {

@@ -1,6 +1,7 @@
-//! Regular files on descriptors that the command inherits: its `> log`, its `< input`.
+//! Files and directories on descriptors that the command inherits: its `> log`, its `< input`.
 //!
-//! Their first sight is the launch. Of one opened for appending only the old size counts.
+//! Their first sight is the launch. Of a file that was opened for appending only the old size counts, and a directory
+//! counts as listed.
 
 use rustix::fs::{OFlags, fcntl_getfl};
 
@@ -12,7 +13,7 @@ use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::sys::{InheritedFd, Tid};
 
-/// A regular file on a descriptor from before the launch.
+/// A regular file or a directory on a descriptor from before the launch.
 #[derive(Debug, Clone)]
 pub struct InheritedFile {
     path: Vec<u8>,
@@ -27,7 +28,7 @@ pub struct InheritedFile {
 pub struct Inherited {
     /// The descriptors that survive an exec.
     pub descriptors: Vec<InheritedFd>,
-    /// Those of them that stand for a regular file with a name.
+    /// Those of them that stand for a regular file or a directory with a name.
     pub files: Vec<InheritedFile>,
 }
 
@@ -45,7 +46,8 @@ impl InheritedFile {
         if flags.contains(OFlags::PATH) {
             return None;
         }
-        let object = rustix::fs::fstat(fd).ok().filter(resolve::is_regular)?;
+        let is_recorded = |stat: &FileStat| resolve::is_regular(stat) || resolve::is_directory(stat);
+        let object = rustix::fs::fstat(fd).ok().filter(is_recorded)?;
         let link = format!("/proc/self/fd/{}", fd.number());
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
         let named = fs::lstat(&path).ok()??;
@@ -83,9 +85,10 @@ impl Recording {
             Classification::Suppressed(rule, _) => return self.policy.suppressed.read(rule),
             Classification::Own => return,
         };
+        let is_directory = resolve::is_directory(&file.stat);
         let mut operations = Operations::NONE;
         if file.reads {
-            operations = operations.with(Operation::Read);
+            operations = operations.with(if is_directory { Operation::Directory } else { Operation::Read });
         }
         if file.writes {
             self.ask_git(name, &file.path, Some(&file.stat));
@@ -106,6 +109,7 @@ impl Recording {
             }
             // Before it is overwritten or removed, its bytes are taken.
             Kind::Appended => {}
+            _ if is_directory => self.list_entries(name),
             _ => self.protector().read_content(name, &file.path, &file.stat),
         }
         self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });

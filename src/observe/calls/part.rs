@@ -91,7 +91,7 @@ impl Footprint {
         self.walked.push(resolved.path.clone());
         self.walked.extend(resolved.crossed.iter().map(|symlink| symlink.path.clone()));
         self.walked.extend(resolved.left.iter().cloned());
-        if effect == Effect::List {
+        if lists(effect, resolved.stat.as_ref()) {
             self.listed.push(resolved.path.clone());
         }
         if meaning.changes_name {
@@ -219,6 +219,9 @@ impl Recording {
                 {
                     self.protector().read_content(name, &part.path, stat);
                 }
+                if lists(part.effect, part.stat.as_ref()) {
+                    self.list_entries(name);
+                }
             }
         }
         if kind == Kind::Bound && part.stat.is_none() && makes_inode(part.effect) {
@@ -276,7 +279,6 @@ impl Recording {
             // A rename forgets when it is applied.
             Effect::Open(_)
             | Effect::Query
-            | Effect::List
             | Effect::ChangeDirectory
             | Effect::ChangeRoot
             | Effect::Execute
@@ -291,6 +293,12 @@ impl Recording {
             | Effect::MountPoint => {}
         }
     }
+}
+
+/// Whether a call opens a directory to list it: no call after that says anything new.
+pub fn lists(effect: Effect, stat: Option<&FileStat>) -> bool {
+    matches!(effect, Effect::Open(open) if open.read && !open.path_only && !open.temporary)
+        && stat.is_some_and(resolve::is_directory)
 }
 
 /// Whether a call with this effect makes a new inode where nothing was.

@@ -178,8 +178,7 @@ impl Recording {
                 existence
             }
             Effect::Open(_) if !self.may_read(&resolved.path, stat) => existence,
-            Effect::List if !directory => None,
-            Effect::Open(_) | Effect::List if directory => Some(Operation::Directory.into()),
+            Effect::Open(_) if directory => Some(Operation::Directory.into()),
             Effect::Open(_) => Some(Operation::Read.into()),
             effect => Some(meaning(effect, Some(stat)).operations),
         }
@@ -190,6 +189,13 @@ impl Recording {
         // Root may; an owner's own bit decides for an owner; all else is the kernel's to say.
         (stat.st_uid == self.policy.uid && stat.st_mode & 0o400 != 0)
             || rustix::fs::accessat(CWD, path, Rights::READ_OK, AtFlags::EACCESS).is_ok()
+    }
+
+    /// Takes the entries of a directory that was opened for listing, if the level of the recording asks for them.
+    pub fn list_entries(&mut self, name: NameId) {
+        if self.byte_store.keep.has_inputs() {
+            self.ledger.list_entries(name);
+        }
     }
 
     /// Takes the content or the entries that a read-only call needs.
@@ -205,7 +211,7 @@ impl Recording {
             Effect::Open(_) if operations.contains(Operation::Read) => {
                 self.protector().read_content(name, path, stat)
             }
-            Effect::List if self.byte_store.keep.has_inputs() => self.ledger.list_entries(name),
+            Effect::Open(_) if operations.contains(Operation::Directory) => self.list_entries(name),
             _ => {}
         }
     }

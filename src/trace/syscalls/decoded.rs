@@ -68,8 +68,6 @@ pub enum Effect {
     Query,
     /// Opens it.
     Open(OpenFlags),
-    /// Lists a directory: getdents.
-    List,
     /// Makes it the working directory.
     ChangeDirectory,
     /// Makes it the root.
@@ -202,7 +200,7 @@ impl Access {
     /// Whether this access is read-only; see [`DecodedSyscall::is_read_only`].
     pub fn is_read_only(&self) -> bool {
         match self.effect {
-            Effect::Query | Effect::List => true,
+            Effect::Query => true,
             Effect::Open(open) => open.is_read_only() && !self.resolve.strict,
             _ => false,
         }

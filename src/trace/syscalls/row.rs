@@ -90,7 +90,7 @@ impl SyscallRow {
         let mut read_only = ReadOnly::Always;
         for operand in self.operands {
             match operand.act {
-                Act::Is(Effect::Query | Effect::List) | Act::QueryFlags(..) => {}
+                Act::Is(Effect::Query) | Act::QueryFlags(..) => {}
                 Act::Is(Effect::Open(open)) if open.is_read_only() => {}
                 Act::OpenFlags(arg) => read_only = ReadOnly::Unless { arg, mask: CHANGING },
                 _ => return ReadOnly::Never,

@@ -68,8 +68,6 @@ const ROWS: &[SyscallRow] = &[
     row(76, "truncate", &[path(0).does(Effect::Truncate)]),
     // ftruncate(fd, length)
     row(77, "ftruncate", &[fd(0).does(Effect::Truncate)]),
-    // getdents(fd, dirp, count)
-    row(78, "getdents", &[fd(0).does(Effect::List)]),
     // chdir(path)
     row(80, "chdir", &[path(0).does(Effect::ChangeDirectory)]),
     // fchdir(fd)
@@ -164,8 +162,6 @@ const ROWS: &[SyscallRow] = &[
     row(198, "lremovexattr", &[path(0).does(Effect::Metadata).nofollow()]),
     // fremovexattr(fd, name)
     row(199, "fremovexattr", &[fd(0).does(Effect::Metadata)]),
-    // getdents64(fd, dirp, count)
-    row(217, "getdents64", &[fd(0).does(Effect::List)]),
     // utimes(path, times)
     row(235, "utimes", &[path(0).does(Effect::Metadata)]),
     // inotify_add_watch(fd, path, mask)
