@@ -141,23 +141,32 @@ fn run(here: &Path, wrapper: &[&str], script: &str, recorded: bool) -> (Duration
     (time, peak)
 }
 
-/// The peak memory (VmHWM, KiB) of the tracing process, the only child of `front`.
+/// The peak memory (VmHWM, KiB) of the tracing process, which `front` has a pidfd of.
 fn watch(front: u32) -> u64 {
-    let mut peak = 0;
+    let (mut peak, mut tracing) = (0, None);
     loop {
         let stat = fs::read_to_string(format!("/proc/{front}/stat")).unwrap_or_default();
         if stat.is_empty() || stat.contains(") Z ") {
             return peak;
         }
-        let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap_or_default();
-        if let Some(tracer) = children.split_whitespace().next() {
-            let status = fs::read_to_string(format!("/proc/{tracer}/status")).unwrap_or_default();
+        tracing = tracing.or_else(|| tracing_process(front));
+        if let Some(tracing) = tracing {
+            let status = fs::read_to_string(format!("/proc/{tracing}/status")).unwrap_or_default();
             let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
             peak = peak.max(line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0));
         }
         // Often enough for what runs long, and without a share in what runs short.
         std::thread::sleep(Duration::from_micros(500));
     }
+}
+
+fn tracing_process(front: u32) -> Option<u32> {
+    let process = |entry: fs::DirEntry| -> Option<u32> {
+        let info = fs::read_to_string(entry.path()).ok()?;
+        info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
+    };
+    let entries = fs::read_dir(format!("/proc/{front}/fdinfo")).ok()?;
+    entries.flatten().filter_map(process).find(|process| *process != front)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
