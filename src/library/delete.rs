@@ -1,7 +1,7 @@
 //! Removes recordings, each with the rescues that are of no other one.
 //!
-//! A recording gets another name in one step before its files go, `ID.deleted`, so that nobody sees half of one; then
-//! the log says that it is gone, and then its rescues follow. What a kill leaves of that is completed by the next
+//! A recording gets another name in one step before its files go, `ID.deleted`, so that nobody sees half of one, and so
+//! do its rescues; then the log says that it is gone, and then the files go. What a kill leaves of that is completed by the next
 //! [`Library::remove_leftovers`].
 //!
 //! Two locks say that nobody uses a recording, and both are taken without waiting: that of its directory, which its
@@ -46,6 +46,14 @@ struct Claimed {
     /// Those that go with it.
     rescues: Vec<PathBuf>,
     _locks: Vec<File>,
+}
+
+/// A recording and its rescues that have the names of what is being deleted.
+#[derive(Debug)]
+struct SetAside {
+    paths: Vec<PathBuf>,
+    /// Whether the log says that it is gone.
+    is_logged: bool,
 }
 
 /// What was tried with a recording: done, or refused by an obstacle.
@@ -99,17 +107,22 @@ impl<'l> Deletions<'l> {
         self.rescues.refresh()?;
         // Readers wait for the locks until all are renamed.
         let claimed = claimed.into_iter().zip(going);
-        let set_aside: Vec<Attempt<Vec<PathBuf>>> =
+        let mut set_aside: Vec<Attempt<SetAside>> =
             claimed.map(|(claimed, (id, _))| self.set_claimed_aside(id, claimed?)).collect();
-        let remove = |(paths, (id, evicted)): (Attempt<Vec<PathBuf>>, &(&str, bool))| match paths? {
-            Ok(paths) => Ok(Ok(self.remove_set_aside(id, *evicted, &paths)?)),
+        for (attempt, (id, evicted)) in set_aside.iter_mut().zip(going) {
+            if let Ok(Ok(set_aside)) = attempt {
+                set_aside.is_logged = self.library.log_deletion(id, *evicted).is_ok();
+            }
+        }
+        let remove = |(set_aside, (id, evicted)): (Attempt<SetAside>, &(&str, bool))| match set_aside? {
+            Ok(set_aside) => Ok(Ok(self.remove_set_aside(id, *evicted, &set_aside)?)),
             Err(obstacle) => Ok(Err(obstacle)),
         };
         Ok(set_aside.into_iter().zip(going).map(remove).collect())
     }
 
     /// Renames what goes, and releases it.
-    fn set_claimed_aside(&self, id: &str, claimed: Result<Claimed, Obstacle>) -> Attempt<Vec<PathBuf>> {
+    fn set_claimed_aside(&self, id: &str, claimed: Result<Claimed, Obstacle>) -> Attempt<SetAside> {
         let claimed = match claimed {
             Ok(claimed) if self.rescues.of_recording(id) == claimed.concerned => claimed,
             Ok(_) => return Ok(Err(Obstacle::InUse)),
@@ -120,19 +133,20 @@ impl<'l> Deletions<'l> {
         for rescue in &claimed.rescues {
             paths.extend(set_aside(rescue)?);
         }
-        Ok(Ok(paths))
+        Ok(Ok(SetAside { paths, is_logged: false }))
     }
 
     /// Removes what was renamed, and returns how many bytes that has freed.
-    fn remove_set_aside(&self, id: &str, evicted: bool, paths: &[PathBuf]) -> Result<u64, Error> {
-        // On a full disk, the line may fit only once the files are removed.
-        let logged = self.library.log_deletion(id, evicted);
+    fn remove_set_aside(&self, id: &str, evicted: bool, set_aside: &SetAside) -> Result<u64, Error> {
         let mut used = DiskUse::default();
-        for path in paths {
+        for path in &set_aside.paths {
             used.add(path);
-            remove(path)?;
         }
-        logged.or_else(|_| self.library.log_deletion(id, evicted))?;
+        set_aside.paths.iter().try_for_each(|path| remove(path))?;
+        // On a full disk, the line may fit only once the files are removed.
+        if !set_aside.is_logged {
+            self.library.log_deletion(id, evicted)?;
+        }
         Ok(used.freed())
     }
 
