@@ -3,7 +3,6 @@
 //! Line endings, `$Id$` and encodings are done here as convert.c does them; a filter driver is a
 //! program and never run. Only Git LFS, whose result is a digest, is computed.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use gix::ObjectId;
@@ -220,12 +219,8 @@ fn lfs_pointer(path: &Path, stat: &FileStat) -> Result<Vec<u8>, Error> {
     if size == 0 || (size < LONGEST_POINTER as u64 && beginning.starts_with(VERSION.as_bytes())) {
         return Ok(beginning);
     }
-    let mut pointer = format!("{VERSION}oid sha256:");
-    for byte in digest.finalize() {
-        let _ = write!(pointer, "{byte:02x}");
-    }
-    let _ = writeln!(pointer, "\nsize {size}");
-    Ok(pointer.into_bytes())
+    let digest = faster_hex::hex_string(&digest.finalize());
+    Ok(format!("{VERSION}oid sha256:{digest}\nsize {size}\n").into_bytes())
 }
 
 impl Encoding {

@@ -21,7 +21,7 @@ use crate::snapshot::usage;
 /// The temporary name beside `name`, under which its new node is made.
 pub fn temporary(id: &str, name: &[u8]) -> Vec<u8> {
     let digest = Sha256::digest(name);
-    let part: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let part = faster_hex::hex_string(&digest[..8]);
     format!(".agent-snapshot-{id}-{part}.tmp").into_bytes()
 }
 

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use faster_hex::hex_string;
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
@@ -69,7 +70,7 @@ pub fn blob_key(side: Side, path: &[u8]) -> String {
     if std::str::from_utf8(path).is_ok() && !has_hex_suffix(&text) {
         format!("{}:{text}", side.name())
     } else {
-        format!("{}:{text}#{}", side.name(), hex(path))
+        format!("{}:{text}#{}", side.name(), hex_string(path))
     }
 }
 
@@ -77,19 +78,10 @@ pub fn blob_key(side: Side, path: &[u8]) -> String {
 fn has_hex_suffix(text: &str) -> bool {
     text.rsplit_once('#').is_some_and(|(shown, digits)| {
         digits.len() >= shown.len() && {
-            let exact = hex(shown.as_bytes());
+            let exact = hex_string(shown.as_bytes());
             let latin: Option<Vec<u8>> = shown.chars().map(|char| u8::try_from(char).ok()).collect();
-            digits == exact || latin.is_some_and(|latin| digits == hex(&latin))
+            digits == exact || latin.is_some_and(|latin| digits == hex_string(&latin))
         }
-    })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        // Writing to a String can't fail.
-        let _ = write!(out, "{byte:02x}");
-        out
     })
 }
 

@@ -548,8 +548,7 @@ impl fmt::Display for Digest {
             Digest::Sha256(bytes) => ("sha256", bytes),
             Digest::Sparse(bytes) => ("sparse-sha256", bytes),
         };
-        write!(f, "{kind}:")?;
-        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{kind}:{}", faster_hex::hex_string(bytes))
     }
 }
 

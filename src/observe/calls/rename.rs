@@ -20,6 +20,9 @@ use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::syscalls::Effect;
 
+/// Paths beneath a directory that moves.
+type KnownPaths<'a> = HashSet<&'a [u8], foldhash::fast::RandomState>;
+
 impl Recording {
     /// Prepares a rename: walks the directories that it moves, unless the kernel will refuse it.
     pub fn prepare_moves(&mut self, parts: &mut [Part]) {
@@ -41,9 +44,9 @@ impl Recording {
         if will_be_refused(&from_stat, from, to, exchange) {
             return;
         }
-        from.moved = self.walk(from, &from.path.clone(), &to.path, &HashSet::new());
+        from.moved = self.walk(from, &from.path.clone(), &to.path, &KnownPaths::default());
         if exchange {
-            to.moved = self.walk(to, &to.path.clone(), &from.path, &HashSet::new());
+            to.moved = self.walk(to, &to.path.clone(), &from.path, &KnownPaths::default());
         }
         // Another process may use the new names before the result is known.
         for (moved, path) in [(&mut from.moved, &to.path), (&mut to.moved, &from.path)] {
@@ -77,7 +80,7 @@ impl Recording {
     }
 
     /// What lies beneath the directory of `part`, which is at `now` and moves to `to`, but for what is known.
-    fn walk(&mut self, part: &Part, now: &[u8], to: &[u8], known: &HashSet<Vec<u8>>) -> Vec<Moved> {
+    fn walk(&mut self, part: &Part, now: &[u8], to: &[u8], known: &KnownPaths<'_>) -> Vec<Moved> {
         if !part.stat.as_ref().is_some_and(resolve::is_directory) {
             return Vec::new();
         }
@@ -94,10 +97,11 @@ impl Recording {
                 }
             };
             let path = entry.path().as_os_str().as_bytes();
-            let relative = path[now.len()..].to_vec();
-            if known.contains(&relative) {
+            let relative = &path[now.len()..];
+            if known.contains(relative) {
                 continue;
             }
+            let relative = relative.to_vec();
             if self.resolver.is_served(path) {
                 self.not_walked(path);
                 walk.skip_current_dir();
@@ -183,7 +187,7 @@ impl Recording {
 
     /// Adds what has come into a directory that moved, from outside, after it was walked.
     fn find_newcomers(&mut self, from: &mut Part, to: &Part) {
-        let known = from.moved.iter().map(|moved| moved.relative.clone()).collect();
+        let known = from.moved.iter().map(|moved| moved.relative.as_slice()).collect();
         let mut newcomers = self.walk(from, &to.path, &to.path, &known);
         self.find_targets(&mut newcomers, &to.path);
         from.moved.append(&mut newcomers);

@@ -145,7 +145,8 @@ impl<'a> Examiner<'a> {
             }
         }
         let names = &self.recording.ledger.names;
-        afters.sort_unstable_by_key(|(name, _)| names.path(*name));
+        // Two sorted runs, which a stable sort merges.
+        afters.sort_by_key(|(name, _)| names.path(*name));
         Examined { afters, existence_only: Some(existence_only), kept: self.kept }
     }
 
@@ -345,17 +346,25 @@ impl<'a> Examiner<'a> {
 
     /// The attributes of what is at a path, where a call may have changed them or has moved it.
     fn attributes_after(&mut self, name: NameId, path: &[u8], now: &FileStat) -> Attributes {
-        let inode = self.recording.ledger.inodes.of(now).map(|id| self.recording.ledger.inodes.get(id));
+        let id = self.recording.ledger.inodes.of(now);
+        let inode = id.map(|id| self.recording.ledger.inodes.get(id));
         let had = inode.and_then(|inode| inode.extra.as_ref()).map(|extra| &extra.attributes);
+        let is_unchanged = inode.is_some_and(|inode| inode.changes == 0);
         if had.is_none_or(|had| *had == Attributes::default())
             && inode.is_none_or(|inode| inode.changes == 0)
             && self.recording.ledger.names.get(name).changes == 0
         {
             return Attributes::default();
         }
-        // Those of a file that was renamed and not changed are the ones that it had before.
         self.recording.protector().take_attributes(path, now);
-        self.recording.protector().attributes(path)
+        match id.filter(|_| is_unchanged) {
+            // Those of a file that was renamed and not changed are the ones that it had before.
+            Some(id) => {
+                let extra = self.recording.ledger.inodes.get(id).extra.as_ref();
+                extra.map_or_else(Attributes::default, |extra| extra.attributes.clone())
+            }
+            None => self.recording.protector().attributes(path),
+        }
     }
 
     /// What is said of a path that the tree has left behind a directory that we may not search.

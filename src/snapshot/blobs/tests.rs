@@ -303,7 +303,7 @@ fn keys_name_the_state_and_the_path() {
     assert_eq!(blob_key(Side::After, b"/\xff"), "after:/ÿ#2fff");
     // The UTF-8 path that is spelled like the key above gets one of its own.
     let twin = blob_key(Side::After, "/ÿ#2fff".as_bytes());
-    assert_eq!(twin, format!("after:/ÿ#2fff#{}", hex("/ÿ#2fff".as_bytes())));
+    assert_eq!(twin, format!("after:/ÿ#2fff#{}", hex_string("/ÿ#2fff".as_bytes())));
 }
 
 /// Paths that try to be spelled like the keys of others.
@@ -311,7 +311,7 @@ fn tricky_path() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(prop::sample::select(&[b'a', b'#', 0xc3, 0xbf, 0xff, b'2'][..]), 0..4);
     (bytes, 0..4_u8).prop_map(|(mut path, rounds)| {
         for _ in 0..rounds {
-            let key = format!("{}#{}", super::super::wire::shown(&path), hex(&path));
+            let key = format!("{}#{}", super::super::wire::shown(&path), hex_string(&path));
             path = key.into_bytes();
         }
         path
