@@ -156,7 +156,7 @@ fn watch(front: u32) -> u64 {
             peak = peak.max(line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0));
         }
         // Often enough for what runs long, and without a share in what runs short.
-        std::thread::sleep(Duration::from_micros(500));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
