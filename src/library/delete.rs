@@ -1,7 +1,7 @@
 //! Removes recordings, each with the rescues that are of no other one.
 //!
-//! A recording gets another name in one step before its files go, `ID.deleted`, so that nobody sees half of one, and so
-//! do its rescues; then the log says that it is gone, and then the files go. What a kill leaves of that is completed by the next
+//! Before its files go, a recording is renamed to `ID.deleted` in one step, so that nobody sees half of one, and so are
+//! its rescues; then the log says that it is gone. What a kill leaves of that is completed by the next
 //! [`Library::remove_leftovers`].
 //!
 //! Two locks say that nobody uses a recording, and both are taken without waiting: that of its directory, which its
@@ -48,7 +48,7 @@ struct Claimed {
     _locks: Vec<File>,
 }
 
-/// A recording and its rescues that have the names of what is being deleted.
+/// The renamed directories of a recording and its rescues.
 #[derive(Debug)]
 struct SetAside {
     paths: Vec<PathBuf>,
@@ -56,7 +56,7 @@ struct SetAside {
     is_logged: bool,
 }
 
-/// What was tried with a recording: done, or refused by an obstacle.
+/// The result of deleting a recording, or of a step of that: the obstacle is why it stays.
 pub type Attempt<T> = Result<Result<T, Obstacle>, Error>;
 
 /// Deletes recordings of a library.
@@ -365,6 +365,8 @@ fn remove(path: &Path) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
     use crate::library::Place;
     use crate::snapshot::layout::{JOURNAL, SnapshotDir};
@@ -507,10 +509,14 @@ mod tests {
             killed.temporary_file().unwrap();
         }
         fs::write(library.directory_of("hhhhhhhh").join(JOURNAL), "damaged").unwrap();
+        // Without a journal, a copy may be all that is left of a file.
+        let killed = SnapshotDir::create(&library.directory_of("iiiiiiii")).unwrap();
+        killed.temporary_file().unwrap().1.write_all(b"content").unwrap();
+        drop(killed);
         fs::create_dir(library.directory_of("ffffffff")).unwrap();
         let _recorder = SnapshotDir::create(&library.directory_of("ffffffff")).unwrap();
         assert!(library.remove_leftovers().unwrap() > 0);
-        assert_eq!(sample.names(), "cccccccc cccccccc-rescue-1 dddddddd-rescue-1 ffffffff hhhhhhhh");
+        assert_eq!(sample.names(), "cccccccc cccccccc-rescue-1 dddddddd-rescue-1 ffffffff hhhhhhhh iiiiiiii");
         assert!(log::read(library.root()).unwrap().deleted.contains_key("aaaaaaaa"));
         assert_eq!(library.remove_leftovers().unwrap(), 0);
     }

@@ -528,9 +528,9 @@ pub fn is_temporary(name: &[u8]) -> bool {
     name.strip_prefix(TEMPORARY.0.as_bytes()).is_some_and(|rest| rest.ends_with(TEMPORARY.1.as_bytes()))
 }
 
-/// Whether a file with this name, in the directory of a snapshot, holds none of it without a journal that tells of it.
-pub fn is_auxiliary(name: &[u8]) -> bool {
-    is_temporary(name) || name == GITIGNORE.0.as_bytes()
+/// Whether `name` is that of the file that hides an unfinished recording from Git.
+pub fn is_gitignore(name: &[u8]) -> bool {
+    name == GITIGNORE.0.as_bytes()
 }
 
 /// Removes the temporary files of a killed commit or recording, and last its journal, which names them.

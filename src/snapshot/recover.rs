@@ -17,7 +17,7 @@ use super::blobs::{self, BlobWriter, Compression, Side, StoreLimit, Stored, blob
 use super::change::PathEffect;
 use super::error::{Error, printable};
 use super::journal::{Begin, Frame, Reader, StoredContent};
-use super::layout::{BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir, is_auxiliary};
+use super::layout::{BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir, is_gitignore, is_temporary};
 use super::live;
 use super::manifest::*;
 use super::reader::Snapshot;
@@ -28,6 +28,9 @@ use super::stat::Stat;
 use super::wire::write_manifest;
 use crate::fs::{self, FileStat};
 use crate::git;
+
+/// The length of what a blobs.parquet starts with.
+const BLOBS_START: u64 = b"PAR1".len() as u64;
 
 /// What a shell shows of a process that SIGKILL ended.
 const KILLED: i32 = 128 + libc::SIGKILL;
@@ -63,9 +66,13 @@ pub fn recorder(path: &Path) -> Option<Begin> {
 pub fn has_not_begun(path: &Path) -> bool {
     let is_left = |entry: io::Result<DirEntry>| {
         entry.is_ok_and(|entry| {
-            let is_empty = || fs::open_regular(entry.path().as_os_str().as_bytes()).map(Reader::new);
-            is_auxiliary(entry.file_name().as_bytes())
-                || entry.file_name() == JOURNAL && matches!(is_empty(), Ok(Ok(None)))
+            let journal = || fs::open_regular(entry.path().as_os_str().as_bytes()).map(Reader::new);
+            match entry.file_name().as_bytes() {
+                name if name == JOURNAL.as_bytes() => matches!(journal(), Ok(Ok(None))),
+                // More than the start of a blobs.parquet may be all that is left of a file.
+                name if is_temporary(name) => entry.metadata().is_ok_and(|file| file.len() <= BLOBS_START),
+                name => is_gitignore(name),
+            }
         })
     };
     std::fs::read_dir(path).is_ok_and(|mut entries| entries.all(is_left))

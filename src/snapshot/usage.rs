@@ -33,7 +33,8 @@ pub fn share(manifest: &File) {
     }
 }
 
-/// Locks the bundle in the directory `path` with so many tries, so that nobody uses it; none if somebody does.
+/// Locks the bundle in the directory `path`, so that nobody uses it; none if somebody still does at the last of `tries`
+/// tries.
 ///
 /// # Errors
 /// It has no manifest, or that can't be opened.
@@ -45,7 +46,7 @@ pub fn claim(path: &Path, tries: u32) -> io::Result<Option<File>> {
     claim_open(File::from(manifest), tries)
 }
 
-/// Locks what is open with so many tries, so that nobody else has a lock on it; none if somebody does.
+/// Locks what is open, so that nobody else has a lock on it; none if somebody still does at the last of `tries` tries.
 ///
 /// # Errors
 /// It can't be locked for another reason than that there are no locks here.
