@@ -369,6 +369,19 @@ impl Capture {
         self.copy(&file, size)
     }
 
+    /// The file itself, if its bytes are safe from a change in place only once they are stored or copied: it is
+    /// large, wanted whole, and can't be cloned.
+    pub fn only_in_place(&self, source: Source<'_>) -> Option<Captured> {
+        let file = fs::open_regular(source.path).ok()?;
+        let metadata = file.metadata().ok()?;
+        let is_large = metadata.len() > SMALL_IN_PLACE && source.length.is_none();
+        if !is_large || (metadata.dev(), metadata.ino()) != source.identity {
+            return None;
+        }
+        let is_cloned = rustix::fs::ioctl_ficlone(self.directory.unnamed_file().ok()?, &file).is_ok();
+        (!is_cloned).then_some(Captured::File(file))
+    }
+
     /// A copy of bytes that are safe from the loss of a name alone, before they are changed in place; none
     /// where they are safe from that, too.
     pub fn copy_captured(&self, captured: &Captured) -> Option<Captured> {

@@ -216,6 +216,9 @@ impl Protector<'_> {
             bytes.calls += 1;
             return Ok(Some(Protected { inode: id, serial: bytes.serial }));
         }
+        if threat == Threat::Overwrite && self.store_at_once(id, path, now) {
+            return Ok(None);
+        }
         let Some(captured) = self.protect_bytes(id, path, now, threat) else { return Ok(None) };
         let reserved = match (on_loss, &captured) {
             (OnLoss::Warn, _) => None,
@@ -233,6 +236,26 @@ impl Protector<'_> {
         let bytes = ProtectedBytes { serial, captured, reserved, copied, calls: 1, needed: false };
         self.byte_store.protected.insert(id, bytes);
         Ok(Some(Protected { inode: id, serial }))
+    }
+
+    /// Stores the bytes of a large file that is about to change in place, if its filesystem can't clone them: a
+    /// copy would have to be stored as well. Returns whether they are stored.
+    fn store_at_once(&mut self, id: InodeId, path: &[u8], now: &FileStat) -> bool {
+        let source = self.source(id, path, now);
+        if self.byte_store.filesystems.is_pseudo(now.st_dev, path) {
+            return false;
+        }
+        let Some(captured) = self.byte_store.capture.only_in_place(source) else { return false };
+        let key = blob_key(Side::Before, self.path_of(id));
+        let Ok(reserved) = self.byte_store.admit(&key, &captured) else { return false };
+        self.warn_late(id, path, now);
+        let ticket = self.submit(id, key, captured, Ok(reserved), true, false);
+        self.byte_store.capture.wait_for((now.st_dev, now.st_ino));
+        let stored = self.byte_store.capture.note_destroyed(ticket).is_none();
+        if stored {
+            self.ledger.inodes.get_mut(id).content = Content::Kept(ticket);
+        }
+        stored
     }
 
     /// Puts bytes on file that were stored when they were only read, and may still be in memory.
