@@ -9,10 +9,14 @@
 
 #![allow(clippy::unwrap_used, reason = "an instrument")]
 
+mod measure;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use measure::{compile, run, shell};
 
 /// One thing that is measured.
 struct Workload {
@@ -126,49 +130,6 @@ fn measure(workload: &Workload, here: &Path, rounds: usize, strace: bool) {
     );
 }
 
-/// Runs `script` under `wrapper`: its time and, of a recording, the peak memory in KiB.
-fn run(here: &Path, wrapper: &[&str], script: &str, recorded: bool) -> (Duration, u64) {
-    let line: Vec<&str> = [wrapper, &["sh", "-c", script]].concat();
-    let mut command = Command::new(line[0]);
-    command.args(&line[1..]).current_dir(here).stdin(Stdio::null()).stdout(Stdio::null());
-    let start = Instant::now();
-    let mut child = command.spawn().unwrap();
-    let peak = if recorded { watch(child.id()) } else { 0 };
-    let status = child.wait().unwrap();
-    let time = start.elapsed();
-    // grep finds nothing, as it should.
-    assert!(matches!(status.code(), Some(0 | 1)), "{line:?}: {status}");
-    (time, peak)
-}
-
-/// The peak memory (VmHWM, KiB) of the tracing process, which `front` has a pidfd of.
-fn watch(front: u32) -> u64 {
-    let (mut peak, mut tracing) = (0, None);
-    loop {
-        let stat = fs::read_to_string(format!("/proc/{front}/stat")).unwrap_or_default();
-        if stat.is_empty() || stat.contains(") Z ") {
-            return peak;
-        }
-        tracing = tracing.or_else(|| tracing_process(front));
-        if let Some(tracing) = tracing {
-            let status = fs::read_to_string(format!("/proc/{tracing}/status")).unwrap_or_default();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-            peak = peak.max(line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0));
-        }
-        // Often enough for what runs long, and without a share in what runs short.
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn tracing_process(front: u32) -> Option<u32> {
-    let process = |entry: fs::DirEntry| -> Option<u32> {
-        let info = fs::read_to_string(entry.path()).ok()?;
-        info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
-    };
-    let entries = fs::read_dir(format!("/proc/{front}/fdinfo")).ok()?;
-    entries.flatten().filter_map(process).find(|process| *process != front)
-}
-
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
@@ -180,19 +141,9 @@ fn has(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn shell(here: &Path, script: &str) {
-    let mut command = Command::new("sh");
-    let status = command.args(["-c", script]).current_dir(here).stdout(Stdio::null()).status().unwrap();
-    assert!(status.success(), "{script}");
-}
-
 fn make_inputs(here: &Path) {
     let benches: PathBuf = [env!("CARGO_MANIFEST_DIR"), "benches"].iter().collect();
-    let build = |source: &Path, name: &str| {
-        let mut command = Command::new("cc");
-        let status = command.args(["-O2", "-o"]).arg(here.join(name)).arg(source).status().unwrap();
-        assert!(status.success(), "cc {}", source.display());
-    };
+    let build = |source: &Path, name: &str| compile(source, &here.join(name));
     build(&benches.join("floor.c"), "floor");
     build(&benches.join("floor_hybrid.c"), "floor_hybrid");
     let stats = here.join("stats.c");

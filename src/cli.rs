@@ -149,6 +149,9 @@ pub struct RecordingOptions {
         hide_short_help = true
     )]
     pub mechanism: Mechanism,
+    /// How many threads answer read-only system calls [default: a quarter of the CPUs, at most 4]
+    #[arg(long, value_name = "N", env = "AGENT_SNAPSHOT_ANSWERING_THREADS", hide_short_help = true)]
+    pub answering_threads: Option<NonZeroUsize>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,

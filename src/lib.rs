@@ -38,7 +38,7 @@
 //! | what a system call does to a path and its content | [`observe`], `effects.rs` |
 //! | where a change is applied to the ledger | [`observe::ledger::apply`]; where the rename of a directory is, `observe/calls/rename.rs` |
 //! | what happens to a blob between the read and Parquet | `docs/internals.md`, "From the read to Parquet" |
-//! | what the notification thread may touch | `docs/internals.md`, the section of that name |
+//! | what the notification threads may touch | `docs/internals.md`, the section of that name |
 //! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md`, "Add a system call" and "Add a verb" |
 //! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
 //! | what is particular to one coding agent | [`agents::AGENTS`], [`agents::hook`] |

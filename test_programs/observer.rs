@@ -175,7 +175,7 @@ fn main() {
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });
     let shared = Arc::new(Shared::new().unwrap());
     if let Some(listener) = launched.listener.take() {
-        let interrupter = Interrupter::of_this_thread().unwrap();
+        let interrupter = Mutex::new(Interrupter::of_this_thread().unwrap());
         let (observer, shared) = (Arc::clone(&observer), Arc::clone(&shared));
         std::thread::spawn(move || notifications::serve(&listener, &shared, &interrupter, &*observer));
     }

@@ -12,11 +12,8 @@ use std::collections::HashMap;
 use super::ledger::Ledger;
 use super::ledger::ids::NameId;
 use super::policy::ignore::RuleId;
-use super::resolve::Resolver;
-use super::resolve::view;
 use crate::fs;
 use crate::snapshot::{Operation, Operations};
-use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
 
 /// How many accesses are remembered at most.
@@ -71,12 +68,12 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// The place of an access, if it is one that can be known.
+    /// The place of an access, if it is one that can be known; `base` is the directory that a relative path starts
+    /// at.
     pub fn place<'a>(
         &mut self,
-        resolver: &Resolver,
-        caller: Caller,
         access: &'a Access,
+        base: impl FnOnce(Dirfd) -> Option<Vec<u8>>,
     ) -> Option<LookupPlace<'a>> {
         let FileRef::Path { dirfd, path } = &access.file else { return None };
         if access.resolve != Resolve::default() || is_of_the_caller(path) {
@@ -90,14 +87,12 @@ impl Lookups {
             _ => return None,
         };
         let kind = kind + 2 * u8::from(access.follow);
-        let (number, base) =
-            if path.starts_with(b"/") { (0, None) } else { self.base(resolver, caller, *dirfd)? };
+        let (number, base) = if path.starts_with(b"/") { (0, None) } else { self.base(base(*dirfd)?)? };
         Some(LookupPlace { start: Start { base: number, kind }, path, opens, base })
     }
 
     /// The number of a base directory, and its name.
-    fn base(&mut self, resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Option<(u32, Option<Vec<u8>>)> {
-        let base = view::base_of(resolver, caller, dirfd).ok()?;
+    fn base(&mut self, base: Vec<u8>) -> Option<(u32, Option<Vec<u8>>)> {
         if is_of_the_caller(&base) {
             return None;
         }

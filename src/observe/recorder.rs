@@ -5,10 +5,12 @@
 //! `finish.rs` makes the manifest's records of it at the end.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
 use super::calls::own_program::own_programs;
+use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
 use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
@@ -59,6 +61,8 @@ pub trait Events: Send + Sync {
 pub struct Recorder {
     /// None once the recording has ended.
     state: Mutex<Option<RecorderState>>,
+    /// Those of the calls in flight (`InFlight::moments`).
+    moments: Arc<AtomicU64>,
     events: Box<dyn Events>,
 }
 
@@ -95,7 +99,8 @@ impl Recorder {
             mounts: Mounts::watch(),
             interim: None,
         };
-        Recorder { state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
+        let moments = Arc::clone(recording.ledger.in_flight.moments());
+        Recorder { moments, state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
     }
 
     fn state(&self) -> MutexGuard<'_, Option<RecorderState>> {
@@ -150,7 +155,8 @@ impl Observer for Recorder {
     type Pending = Pending;
 
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
-        self.guarded(Decision::Continue, |state| state.on_entry(caller, call))
+        let start = StartDirectory::of(caller, call, &self.moments);
+        self.guarded(Decision::Continue, |state| state.on_entry(caller, call, start))
     }
 
     fn on_result(&self, caller: Caller, pending: Pending, result: Option<i64>) {
@@ -232,7 +238,12 @@ impl Observer for Recorder {
 }
 
 impl Recording {
-    pub fn on_entry(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+    fn on_entry(
+        &mut self,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+        start: Option<StartDirectory>,
+    ) -> Decision<Pending> {
         let is_own = self.is_own_call(caller, call);
         if call.decoded.is_read_only() {
             if is_own {
@@ -240,7 +251,7 @@ impl Recording {
             }
             // A process that was killed while its notification waited has made no call.
             return match self.processes.living_id(caller.tgid) {
-                Some(process) => self.judge_read_only(caller, process, call),
+                Some(process) => self.judge_read_only(caller, process, call, start),
                 None => Decision::Continue,
             };
         }

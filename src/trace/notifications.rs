@@ -1,14 +1,15 @@
-//! The notification thread: answers the seccomp notifications of read-only syscalls (seccomp_unotify(2)),
+//! The notification threads: they answer the seccomp notifications of read-only syscalls (seccomp_unotify(2)),
 //! which thus do without a ptrace-stop.
 //!
-//! It asks the observer about each syscall at its entry and lets the kernel execute it. It never calls ptrace
-//! or waitpid: that is for the thread of `tracer.rs` alone, which follows the tree and tells this one,
+//! They ask the observer about each syscall at its entry and let the kernel execute it. They never call ptrace
+//! or waitpid: that is for the thread of `tracer.rs` alone, which follows the tree and tells these,
 //! through `shared.rs`, which process a thread belongs to. Where the result of a syscall is awaited all the
 //! same, the tracing thread is made to interrupt the caller, which then stops when the syscall has ended.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,22 +32,32 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// Answers notifications until no process has the filter any more.
+/// How many threads answer on a machine with so many CPUs.
+///
+/// One is enough for four: with two CPUs, a second one makes nothing faster (docs/performance.md).
+pub fn threads(cpus: usize) -> usize {
+    (cpus / 4).clamp(1, 4)
+}
+
+/// Answers notifications, as several threads may at once, until no process has the filter any more.
 pub fn serve<O: Observer>(
     listener: &OwnedFd,
     shared: &Shared<O::Pending>,
-    interrupter: &Interrupter,
+    interrupter: &Mutex<Interrupter>,
     observer: &O,
 ) {
-    Server { listener, shared, interrupter, observer, postponed: PostponedQueue::new() }.run();
+    let postponed = PostponedQueue::new();
+    Server { listener, shared, interrupter, observer, postponed, is_postponing: false }.run();
 }
 
 struct Server<'a, O: Observer> {
     listener: &'a OwnedFd,
     shared: &'a Shared<O::Pending>,
-    interrupter: &'a Interrupter,
+    interrupter: &'a Mutex<Interrupter>,
     observer: &'a O,
     postponed: PostponedQueue<Unanswered<'a>>,
+    /// Whether the others know that there are any.
+    is_postponing: bool,
 }
 
 impl<'a, O: Observer> Server<'a, O> {
@@ -88,16 +99,24 @@ impl<'a, O: Observer> Server<'a, O> {
         let _ = poll(&mut fds, Some(&timeout));
         let [notified, settled] = fds.each_ref().map(|fd| !fd.revents().is_empty());
         if settled {
-            self.shared.clear_settled();
+            self.shared.take_settled();
         }
         let due = self.postponed.take_due(settled);
         if !due.is_empty() {
             for (unanswered, since) in due {
                 self.guarded(unanswered, Some(since));
             }
-            self.shared.set_has_postponed(!self.postponed.is_empty());
+            self.note_postponing();
         }
         notified
+    }
+
+    /// Tells the others whether there are postponed syscalls, if that has changed.
+    fn note_postponing(&mut self) {
+        let has = !self.postponed.is_empty();
+        if std::mem::replace(&mut self.is_postponing, has) != has {
+            self.shared.note_postponing(has);
+        }
     }
 
     /// Serves a notification; if that panics, the syscall continues all the same.
@@ -130,14 +149,14 @@ impl<'a, O: Observer> Server<'a, O> {
         };
         if matches!(decision, Decision::Postpone) && !overdue {
             self.postponed.push(unanswered, since);
-            self.shared.set_has_postponed(true);
+            self.note_postponing();
             return;
         }
         let may_wait = matches!(decision, Decision::MayWait);
         self.shared.set_interruptible(tid, may_wait.then_some((number, arguments)));
         if let Decision::AwaitResult(pending) = decision {
             let former = self.shared.await_result(tid, pending);
-            self.interrupter.interrupt(tid);
+            self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);
             // A thread that was killed meanwhile may have been reported already.
             let blocked = sys::is_notification_valid(self.listener.as_fd(), id);
             let lost = if blocked { None } else { self.shared.take_awaited(tid) };

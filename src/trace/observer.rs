@@ -54,7 +54,7 @@ pub enum Decision<P> {
 
 /// Decides about the syscalls of a tree of threads, and is told what happens to it.
 ///
-/// Every method takes `&self`: the tracing thread and the notification thread both call them.
+/// Every method takes `&self`: the tracing thread and the notification threads call them.
 pub trait Observer {
     /// What is kept from a syscall's entry to its result.
     type Pending;

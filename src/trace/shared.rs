@@ -1,11 +1,11 @@
-//! What the tracing thread and the notification thread share.
+//! What the tracing thread and the notification threads share.
 //!
 //! Its lock is held for single operations on the tables, and never while anything else is called.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,13 +14,14 @@ use super::observer::Caller;
 use super::sys::Tid;
 use super::syscalls::Args;
 
-/// What the tracing thread and the notification thread share; `P` is what the observer keeps of a syscall.
+/// What the tracing thread and the notification threads share; `P` is what the observer keeps of a syscall.
 #[derive(Debug)]
 pub struct Shared<P> {
     tables: Mutex<Tables<P>>,
-    /// Whether the notification thread has postponed syscalls.
-    has_postponed: AtomicBool,
-    /// An eventfd: readable once an awaited syscall has ended, if `has_postponed`.
+    /// How many notification threads have postponed syscalls.
+    postponing: AtomicU32,
+    /// An eventfd, a semaphore: once an awaited syscall has ended, each thread that has postponed some can read it
+    /// once.
     settled: OwnedFd,
 }
 
@@ -44,8 +45,8 @@ impl<P> Shared<P> {
             interruptible: HashMap::default(),
             awaited: HashMap::default(),
         };
-        let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Shared { tables: Mutex::new(tables), has_postponed: AtomicBool::new(false), settled })
+        let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
+        Ok(Shared { tables: Mutex::new(tables), postponing: AtomicU32::new(0), settled })
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables<P>> {
@@ -99,17 +100,22 @@ impl<P> Shared<P> {
         self.lock().interruptible.get(&tid) == Some(syscall)
     }
 
-    /// Tells the notification thread that an awaited syscall has ended.
+    /// Tells the notification threads that an awaited syscall has ended.
     pub(super) fn settle(&self) {
-        if self.has_postponed.load(Ordering::SeqCst) {
+        let postponing = self.postponing.load(Ordering::SeqCst);
+        if postponing > 0 {
             // It fails only where the eventfd is readable already.
-            let _ = rustix::io::write(&self.settled, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.settled, &u64::from(postponing).to_ne_bytes());
         }
     }
 
-    /// Notes whether the notification thread has postponed syscalls.
-    pub(super) fn set_has_postponed(&self, has: bool) {
-        self.has_postponed.store(has, Ordering::SeqCst);
+    /// Notes that a notification thread has postponed syscalls, or has none any more.
+    pub(super) fn note_postponing(&self, has: bool) {
+        if has {
+            self.postponing.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.postponing.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// What becomes readable when an awaited syscall has ended.
@@ -117,8 +123,8 @@ impl<P> Shared<P> {
         self.settled.as_fd()
     }
 
-    /// Makes it unreadable again.
-    pub(super) fn clear_settled(&self) {
+    /// Takes notice of it, so that it is not told to this thread again.
+    pub(super) fn take_settled(&self) {
         let _ = rustix::io::read(&self.settled, &mut [0; 8]);
     }
 }

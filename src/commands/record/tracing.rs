@@ -7,9 +7,10 @@
 //! `front.rs`, the other process.
 
 use std::ffi::CStr;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
@@ -153,12 +154,21 @@ fn record(
         // The front keeps it open, too: without any holder the kernel fails waiting calls with ENOSYS.
         channel.send_with(&ToFront::Launched, Some(listener.as_fd()));
         let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
-        let (recorder, shared) = (Arc::clone(&recorder), Arc::clone(&shared));
-        // It may wait for another call when this process ends, and ends with it.
-        std::thread::Builder::new()
-            .name("notifications".into())
-            .spawn(move || notifications::serve(&listener, &shared, &interrupter, &*recorder))
-            .map_err(failed("start the notification thread"))?;
+        let answering = (listener, Arc::clone(&shared), Mutex::new(interrupter), Arc::clone(&recorder));
+        let answering = Arc::new(answering);
+        let wanted = setup.options.answering_threads.map_or_else(answering_threads, NonZeroUsize::get);
+        for number in 0..wanted {
+            let answering = Arc::clone(&answering);
+            // It may wait for another call when this process ends, and ends with it.
+            let started = std::thread::Builder::new().name("notifications".into()).spawn(move || {
+                let (listener, shared, interrupter, recorder) = &*answering;
+                notifications::serve(listener, shared, interrupter, &**recorder);
+            });
+            // One is enough.
+            if let (Err(error), 0) = (started, number) {
+                return Err(failed("start the notification thread")(error));
+            }
+        }
     } else {
         channel.send(&ToFront::Launched);
     }
@@ -192,6 +202,11 @@ fn record(
         pruning::start_if_due(library);
     }
     Ok(())
+}
+
+/// How many threads answer notifications on this machine.
+fn answering_threads() -> usize {
+    notifications::threads(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
 /// Removes the journal where no command is started: there is nothing to recover.

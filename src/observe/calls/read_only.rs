@@ -3,6 +3,8 @@
 //! Neighbours: `lookups.rs` remembers what a path came to, `changes.rs` judges by the result where it is
 //! wanted.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rustix::fs::{Access as Rights, AtFlags, CWD};
 
 use super::changes::Pending;
@@ -16,7 +18,7 @@ use crate::observe::resolve::view::{self};
 use crate::observe::resolve::{self, Resolved};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
-use crate::trace::syscalls::{Access, Effect};
+use crate::trace::syscalls::{Access, Effect, FileRef};
 
 /// What the judgement of a read-only access has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,27 @@ enum Use {
     MayWait,
     /// A call in flight changes names on its way.
     Conflicts,
+}
+
+/// The directory at which the first path of a call starts, read before the state of the recording was locked:
+/// that takes longer than all else about a path that is known.
+#[derive(Debug)]
+pub struct StartDirectory {
+    path: Vec<u8>,
+    /// It is called so as long as `InFlight::moments` says the same.
+    moments: u64,
+}
+
+impl StartDirectory {
+    /// The one of a call, if that is read-only and its first path relative.
+    pub fn of(caller: Caller, call: &SyscallEntry<'_>, moments: &AtomicU64) -> Option<StartDirectory> {
+        let FileRef::Path { dirfd, path } = &call.decoded.accesses.first()?.file else { return None };
+        if path.starts_with(b"/") || !call.decoded.is_read_only() {
+            return None;
+        }
+        let moments = moments.load(Ordering::SeqCst);
+        Some(StartDirectory { path: view::plain_base_of(caller, *dirfd)?, moments })
+    }
 }
 
 impl Recording {
@@ -40,6 +63,7 @@ impl Recording {
         caller: Caller,
         process: ProcessId,
         call: &SyscallEntry<'_>,
+        mut start: Option<StartDirectory>,
     ) -> Decision<Pending> {
         let traits = self.processes.traits(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
@@ -53,7 +77,7 @@ impl Recording {
         let mut may_wait = false;
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
-            match self.use_read_only(caller, process, access, call.overdue, &mut footprint) {
+            match self.use_read_only(caller, process, access, start.take(), call.overdue, &mut footprint) {
                 Use::Judged => {}
                 Use::MayWait => may_wait = true,
                 Use::Conflicts => return Decision::Postpone,
@@ -85,6 +109,7 @@ impl Recording {
         caller: Caller,
         process: ProcessId,
         access: &Access,
+        start: Option<StartDirectory>,
         overdue: bool,
         footprint: &mut Footprint,
     ) -> Use {
@@ -92,7 +117,14 @@ impl Recording {
         let plain = !self.sees_other_names(caller) && !traits.other_rights;
         // While a name is changing, the cache is not used.
         let place = (plain && !self.ledger.in_flight.changes_paths())
-            .then(|| self.lookups.place(&self.resolver, caller, access))
+            .then(|| {
+                let moments = self.ledger.in_flight.moments().load(Ordering::SeqCst);
+                let start = start.filter(|start| start.moments == moments);
+                self.lookups.place(access, |dirfd| match start {
+                    Some(start) => Some(start.path),
+                    None => view::plain_base_of(caller, dirfd),
+                })
+            })
             .flatten();
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.ledger)

@@ -7,6 +7,8 @@
 //! `changes.rs`, which announces calls and ends them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
@@ -59,6 +61,7 @@ pub struct InFlight {
     next: u64,
     moves: usize,
     changes: usize,
+    moments: Arc<AtomicU64>,
 }
 
 impl InFlight {
@@ -72,6 +75,7 @@ impl InFlight {
         let id = CallId(self.next);
         self.next += 1;
         self.moves += usize::from(moves);
+        self.moments.fetch_add(u64::from(moves), Ordering::SeqCst);
         self.changes += usize::from(!footprint.changed.is_empty());
         self.calls.insert(id, Call { footprint, moves });
         id
@@ -81,8 +85,15 @@ impl InFlight {
     pub fn end(&mut self, id: CallId) {
         if let Some(call) = self.calls.remove(&id) {
             self.moves -= usize::from(call.moves);
+            self.moments.fetch_add(u64::from(call.moves), Ordering::SeqCst);
             self.changes -= usize::from(!call.footprint.changed.is_empty());
         }
+    }
+
+    /// How many calls have begun or ended that may change what paths lead to: a name that was read meanwhile may
+    /// be another one now.
+    pub fn moments(&self) -> &Arc<AtomicU64> {
+        &self.moments
     }
 
     /// Whether what paths lead to may be changing at this moment.
@@ -135,7 +146,9 @@ mod tests {
         let rename = calls.begin(footprint(&["/a", "/b"], &["/a", "/b"]), true);
         let other = calls.begin(footprint(&["/c"], &[]), false);
         assert!(calls.conflicts(&footprint(&["/b/f"], &[])) && calls.moves() && calls.changes());
+        assert_eq!(calls.moments().load(Ordering::SeqCst), 1);
         calls.end(rename);
+        assert_eq!(calls.moments().load(Ordering::SeqCst), 2);
         assert!(!calls.conflicts(&footprint(&["/b/f"], &[])) && !calls.moves() && !calls.changes());
         calls.end(other);
         calls.end(other);

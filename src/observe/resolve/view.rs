@@ -64,7 +64,7 @@ fn link_of(dirfd: Dirfd) -> String {
 }
 
 /// The directory that relative paths of `dirfd` start at, by its name from our own root.
-pub fn base_of(resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
+fn base_of(resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
     let what = link_of(dirfd);
     let base = proc_link(caller, &what)?;
     if !base.starts_with(b"/") {
@@ -74,6 +74,12 @@ pub fn base_of(resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Result<Vec<
         return Err(Unresolved::Nameless);
     }
     Ok(base)
+}
+
+/// The same, without a look at any filesystem but procfs; none if that does not tell it.
+pub fn plain_base_of(caller: Caller, dirfd: Dirfd) -> Option<Vec<u8>> {
+    let base = proc_link(caller, &link_of(dirfd)).ok()?;
+    (base.starts_with(b"/") && !base.ends_with(b" (deleted)")).then_some(base)
 }
 
 /// Where `path` starts, and what of it is left from there.
