@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt as _;
 use agent_snapshot::observe::capture::Threat;
 use agent_snapshot::observe::capture::{Capture, OnLoss, Source};
 use agent_snapshot::observe::ledger::ids::ProcessId;
-use agent_snapshot::observe::ledger::names::{Name, Names as Ledger};
+use agent_snapshot::observe::ledger::names::{Name, Names as Ledger, User};
 use agent_snapshot::observe::losses::Losses;
 use agent_snapshot::observe::resolve::{Resolver, Viewpoint};
 use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, StoreLimit, blob_key};
@@ -177,8 +177,8 @@ fn table(criterion: &mut Criterion) {
             // Far from one to the next, as the calls of several processes are.
             for number in (0..RECORDS).map(|number| number * 7919 % RECORDS) {
                 let record = table.find(&paths[number]).unwrap();
-                let process = ProcessId(u32::try_from(number % 4 + 1).unwrap());
-                table.get_mut(record).merge(Operation::Read.into(), process);
+                let user = User::new(ProcessId(u32::try_from(number % 4 + 1).unwrap()), 1);
+                table.get_mut(record).merge(Operation::Read.into(), user);
             }
         });
     });

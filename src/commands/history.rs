@@ -15,7 +15,7 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::log::{COMMAND_WIDTH, age, command_line, counts, cut, marks};
 use super::out::{Console, style};
 use super::past::{note_use, open_or_name, visible_sources};
-use super::paths::{Selection, live, quoted, shown};
+use super::paths::{Selection, file_name, live, quoted, shown};
 use super::show::other_attributes;
 use crate::cli::History;
 use crate::fs::lstat_beneath_directories;
@@ -122,17 +122,27 @@ impl PathEvent {
         self.records().next().filter(|record| self.records.len() == 1 && record.path == path)
     }
 
-    /// The programs that used what was changed.
+    /// The programs that changed it; those that used it, if the snapshot does not tell them apart.
     fn programs(&self) -> Vec<String> {
-        let mut ids: Vec<u32> = self.records().flat_map(|record| record.processes.iter().copied()).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let processes = &self.snapshot.header().processes;
+        let image = |id: u32| {
+            let index = processes.binary_search_by_key(&id, |process| process.id).ok()?;
+            Some(processes[index].image.exe.as_slice())
+        };
+        let mut users: Vec<(u32, &[u8])> = Vec::new();
+        for record in self.records() {
+            let changes = record.uses.iter().filter(|used| used.operations.change());
+            users.extend(changes.filter_map(|used| {
+                Some((used.process, used.exe.as_deref().or_else(|| image(used.process))?))
+            }));
+            if record.uses.is_empty() {
+                users.extend(record.processes.iter().filter_map(|id| Some((*id, image(*id)?))));
+            }
+        }
+        users.sort_unstable();
         let mut names = Vec::new();
-        for process in
-            self.snapshot.header().processes.iter().filter(|one| ids.binary_search(&one.id).is_ok())
-        {
-            let name = process.image.exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-            let name = quoted(name).into_owned();
+        for (_, exe) in users {
+            let name = quoted(file_name(exe)).into_owned();
             if !names.contains(&name) {
                 names.push(name);
             }

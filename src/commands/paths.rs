@@ -292,6 +292,11 @@ pub fn shell_line<W: AsRef<[u8]>>(argv: &[W]) -> String {
     words.join(" ")
 }
 
+/// The last component of a path.
+pub fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
 /// `1 process`, `2 processes`.
 pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })

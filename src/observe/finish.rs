@@ -165,6 +165,7 @@ impl Recording {
                 ledger,
                 repositories: &self.repositories,
                 capture,
+                processes: &self.processes,
                 afters: &afters,
                 extracted: &self.git_state.extracted,
             },

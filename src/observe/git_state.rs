@@ -24,7 +24,7 @@ use super::recording::Recording;
 use crate::fs::{self, FileStat};
 use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{FileRecord, FileType, Operation, Present, State, WarningKind};
+use crate::snapshot::{FileRecord, FileType, Operation, PathUse, Present, State, WarningKind};
 
 /// What is known of the changes in git directories.
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub struct ExtractedObject {
     path: Vec<u8>,
     ticket: Ticket,
     before: Present,
-    processes: Vec<u32>,
+    uses: Vec<PathUse>,
 }
 
 impl ExtractedObject {
@@ -62,7 +62,8 @@ impl ExtractedObject {
         let (before, after) = (State::Present(Box::new(before)), State::Absent { tombstone: true });
         FileRecord {
             is_git_state: true,
-            processes: self.processes.clone(),
+            processes: self.uses.iter().map(|used| used.process).collect(),
+            uses: self.uses.clone(),
             ..FileRecord::new(&self.path, before, after, Operation::Delete.into())
         }
     }
@@ -180,7 +181,10 @@ impl Recording {
                     let names: Vec<NameId> = names.collect();
                     let Some((first, file)) = files.first() else { continue };
                     let like = self.ledger.inodes.get(file.inode).before;
-                    let by = self.ledger.names.get(*first).processes.named();
+                    let mut by = self.processes.recorded_uses(&self.ledger.names.get(*first).uses);
+                    by.retain(|used| used.operations.contains(Operation::Delete));
+                    by.iter_mut().for_each(|used| used.operations = Operation::Delete.into());
+                    by.dedup_by_key(|used| used.process);
                     let mut ids = ids.iter();
                     if ids.all(|id| self.extract(&directory, &pack, id, (&like, &by), &known).is_ok()) {
                         self.git_state.taken_apart.extend(names);
@@ -274,7 +278,7 @@ impl Recording {
         directory: &[u8],
         pack: &RemovedPack,
         id: &ObjectId,
-        (like, by): (&Stat, &[u32]),
+        (like, by): (&Stat, &[PathUse]),
         known: &HashSet<NameId>,
     ) -> io::Result<()> {
         let path = git::loose_path(directory, id);
@@ -286,11 +290,11 @@ impl Recording {
         let captured = self.loose(pack, id)?;
         let mut before = Present::of(FileType::File, like);
         (before.ino, before.nlink, before.size) = (0, 1, captured.data_size());
-        let processes = by.to_vec();
+        let uses = by.to_vec();
         let key = blob_key(Side::Before, &path);
         let admission = self.byte_store.admit(&key, &captured);
         let ticket = self.byte_store.capture.submit(key, captured, None, admission, true);
-        self.git_state.extracted.insert(path.clone(), ExtractedObject { path, ticket, before, processes });
+        self.git_state.extracted.insert(path.clone(), ExtractedObject { path, ticket, before, uses });
         Ok(())
     }
 

@@ -16,11 +16,12 @@ pub mod protect;
 
 use std::collections::{HashMap, HashSet};
 
-use self::ids::{InodeId, NameId};
+use self::ids::{InodeId, NameId, ProcessId};
 use self::in_flight::InFlight;
 use self::inodes::{Inode, Inodes};
-use self::names::Names;
+use self::names::{Names, User};
 use crate::fs::FileStat;
+use crate::snapshot::Operations;
 
 /// The names and inodes of a recording.
 #[derive(Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Ledger {
     pub(super) appends: bool,
     /// The calls that may be changing something at this moment.
     pub in_flight: InFlight,
+    /// How many programs each process has executed itself, by its number; none for those after the last.
+    programs: Vec<u16>,
     /// Names that are gone from directories which were not listed yet, by directory.
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
     /// The names to which our own program has put something else, called by a process of the tree.
@@ -51,6 +54,21 @@ pub struct ChangesSinceInterim {
 }
 
 impl Ledger {
+    /// Notes that `process` used a name.
+    pub fn merge(&mut self, name: NameId, operations: Operations, process: ProcessId) {
+        let programs = self.programs.get(process.0 as usize).copied().unwrap_or(0);
+        self.names.get_mut(name).merge(operations, User::new(process, programs));
+    }
+
+    /// Notes that `process` has executed a program: what it uses from now on, that uses.
+    pub fn note_program(&mut self, process: ProcessId) {
+        let index = process.0 as usize;
+        if self.programs.len() <= index {
+            self.programs.resize(index + 1, 0);
+        }
+        self.programs[index] = self.programs[index].saturating_add(1);
+    }
+
     /// The inode that a name stood for at first sight.
     pub fn before(&self, name: NameId) -> Option<&Inode> {
         self.names.get(name).before.map(|inode| self.inodes.get(inode))

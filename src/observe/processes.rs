@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::ledger::ids::ProcessId;
-use crate::snapshot::{Exec, RecordedProcess};
+use super::ledger::names::{User, Uses};
+use crate::snapshot::{Exec, Operations, PathUse, RecordedProcess};
 use crate::trace::sys::Tid;
 use crate::trace::wait_status::End;
 
@@ -17,7 +18,9 @@ struct Process {
     parent: Option<ProcessId>,
     /// The program that it executes, which its children share until they execute their own.
     image: Arc<Exec>,
-    /// The programs before `image`, in order.
+    /// The one that it had from its parent.
+    inherited: Arc<Exec>,
+    /// Its own programs before `image`, in order.
     former: Vec<Arc<Exec>>,
     /// Whether `image` is its own, not what its parent executed.
     executed: bool,
@@ -109,8 +112,9 @@ impl ProcessTable {
             let image = parent_id.map(|parent| Arc::clone(&self.all[index(parent)].image));
             let process = &mut self.all[index(id)];
             if parent_id.is_some() && parent_id != Some(id) {
+                process.inherited = image.unwrap_or_default();
                 if !process.executed {
-                    process.image = image.unwrap_or_default();
+                    process.image = Arc::clone(&process.inherited);
                 }
                 process.parent = parent_id;
             }
@@ -121,6 +125,7 @@ impl ProcessTable {
         self.all.push(Process {
             pid,
             parent: parent_id,
+            inherited: Arc::clone(&image),
             image,
             former: Vec::new(),
             executed: false,
@@ -182,6 +187,32 @@ impl ProcessTable {
         RecordedProcess { image, ..process.recorded(id.0) }
     }
 
+    /// What the manifest says of the uses of a path.
+    pub fn recorded_uses(&self, uses: &Uses) -> Vec<PathUse> {
+        let recorded = |(user, operations): (User, _)| {
+            let exe = self.former_exe(user).map(<[u8]>::to_vec);
+            PathUse { process: user.process().0, operations, exe }
+        };
+        uses.named().map(recorded).collect()
+    }
+
+    /// What the journal says of a use that is about to be made: also by which program, since the process may execute
+    /// others.
+    pub fn use_now(&self, process: ProcessId, operations: Operations) -> PathUse {
+        let exe = &self.all[index(process)].image.exe;
+        PathUse { process: process.0, operations, exe: (!exe.is_empty()).then(|| exe.clone()) }
+    }
+
+    /// The program that a process executed after so many of its own, if it is not its last one.
+    fn former_exe(&self, user: User) -> Option<&[u8]> {
+        let process = &self.all[index(user.process())];
+        let image = match user.programs().checked_sub(1).map(usize::from) {
+            None => &process.inherited,
+            Some(own) => process.former.get(own).unwrap_or(&process.image),
+        };
+        (image.exe != process.image.exe && !image.exe.is_empty()).then_some(&image.exe)
+    }
+
     /// The processes that still live.
     pub fn living(&self) -> impl Iterator<Item = Tid> {
         self.living.keys().copied()
@@ -226,6 +257,7 @@ mod tests {
         let image = &processes[0].image;
         assert_eq!(image.argv.len(), 12_000);
         assert_eq!(processes.iter().filter(|process| Arc::ptr_eq(&process.image, image)).count(), 101);
+        // As its own, and as what it had from its parent.
         assert_eq!(Arc::strong_count(image), 101);
     }
 }

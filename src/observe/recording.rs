@@ -147,7 +147,7 @@ impl Recording {
                 self.cross(process, &crossed);
                 let stat = fs::lstat(&directory).ok().flatten();
                 if let Classification::Recorded(record) = self.classify(directory, stat.as_ref()) {
-                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
+                    self.ledger.merge(record, Operation::Existence.into(), process);
                 }
             }
             Unseen::Unresolved(Unresolved::Served(path)) => match self.policy.covering(&path) {
@@ -187,7 +187,7 @@ impl Recording {
         for link in crossed {
             match self.classify(link.path.clone(), Some(&link.stat)) {
                 Classification::Recorded(record) => {
-                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
+                    self.ledger.merge(record, Operation::Existence.into(), process);
                     known.push(Known::Recorded(record, Operation::Existence.into()));
                 }
                 Classification::Suppressed(rule, _) => {

@@ -297,6 +297,11 @@ impl Operations {
         Operations(self.0 | other.0)
     }
 
+    /// Whether one of them changes what is at the path.
+    pub fn change(self) -> bool {
+        [Operation::Write, Operation::Delete, Operation::Metadata].into_iter().any(|one| self.contains(one))
+    }
+
     /// Whether nothing is in the set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -314,6 +319,17 @@ impl From<Operation> for Operations {
     }
 }
 
+/// What a process did with a path while it executed one program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathUse {
+    /// The id of the process.
+    pub process: u32,
+    /// How it used the path.
+    pub operations: Operations,
+    /// The program that it executed then, if that is not its last one.
+    pub exe: Option<Vec<u8>>,
+}
+
 /// A record: one path and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRecord {
@@ -325,6 +341,8 @@ pub struct FileRecord {
     pub operations: Operations,
     /// The first 16 processes that used it.
     pub processes: Vec<u32>,
+    /// What each of them did, by program in order of the first use.
+    pub uses: Vec<PathUse>,
     /// How many used it, where they are more than `processes` holds.
     pub process_count: Option<u32>,
     /// Whether it was used through a descriptor from before the launch.
@@ -353,6 +371,7 @@ impl FileRecord {
             is_git_state: false,
             operations,
             processes: Vec::new(),
+            uses: Vec::new(),
             process_count: None,
             inherited: false,
             changed_by_name: false,

@@ -209,6 +209,7 @@ impl Link {
         // A process or another name means nothing in another recording.
         (record.renamed_from, record.renamed_to, record.process_count) = (None, None, None);
         record.processes.clear();
+        record.uses.clear();
         (record.after, record.git_after) = (later.after, later.git_after);
     }
 }

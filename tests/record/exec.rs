@@ -1,8 +1,10 @@
 //! Executed programs: their interpreters, arguments and privileges.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
-use agent_snapshot::snapshot::WarningKind;
+use agent_snapshot::snapshot::{Operation, Operations, WarningKind};
 
 use super::record_scenario;
 use crate::support::{BINARY, Place, User, chmod, lost, program, stderr};
@@ -118,4 +120,46 @@ fn ten_mebibytes_of_arguments_are_truncated_in_the_manifest() {
     assert!(images.clone().any(|image| image.argv_truncated));
     assert!(images.clone().all(|image| image.argv.iter().map(Vec::len).sum::<usize>() <= 64 << 10));
     assert!(snapshot.header().complete);
+}
+
+#[test]
+fn each_use_tells_the_process_and_the_program_that_made_it() {
+    for mechanism in ["auto", "stops"] {
+        let place = Place::new();
+        place.write("in", "b\na\n");
+        place.write("kept", "");
+        let script = "read line < in; (echo > out; exec env true); chmod 600 kept; cat kept; exec env cat in";
+        let output = place.record_with(&["--mechanism", mechanism], script);
+        assert!(output.status.success(), "{output:?}");
+        let snapshot = place.snapshot();
+        let processes = &snapshot.header().processes;
+        let uses = |name: &str| {
+            let uses = place.file(&snapshot, name).uses.iter().map(|used| {
+                let process = processes.iter().find(|process| process.id == used.process).unwrap();
+                let exe = used.exe.as_deref().unwrap_or(&process.image.exe);
+                let exe = fs::canonicalize(OsStr::from_bytes(exe)).unwrap();
+                let operations: Vec<_> = used.operations.iter().map(Operation::name).collect();
+                let last = if used.exe.is_none() { "" } else { " before its last program" };
+                let program = exe.file_name().unwrap().to_str().unwrap().to_owned();
+                (used.process, format!("{} by {program}{last}", operations.join("+")))
+            });
+            uses.collect::<Vec<_>>()
+        };
+        let shell = fs::canonicalize("/bin/sh").unwrap();
+        let shell = shell.file_name().unwrap().to_str().unwrap();
+        let of_shell = format!("read by {shell} before its last program");
+        assert_eq!(uses("in"), [(1, of_shell), (1, "read by cat".to_owned())], "{mechanism}");
+        // What it had from its parent, and executed two programs after.
+        assert_eq!(uses("out"), [(2, format!("write by {shell} before its last program"))]);
+        let kept = uses("kept");
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert!(kept[0].1.ends_with("metadata by chmod") && kept[1].1 == "read by cat", "{kept:?}");
+        for record in snapshot.files() {
+            let mut of_uses: Vec<u32> = record.uses.iter().map(|used| used.process).collect();
+            of_uses.dedup();
+            assert!(record.processes.iter().all(|process| of_uses.contains(process)), "{record:?}");
+            let all = record.uses.iter().fold(Operations::NONE, |all, used| all.union(used.operations));
+            assert_eq!(all, record.operations, "{record:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use anstyle::Style;
 use indicatif::{BinaryBytes, HumanCount};
 
 use super::super::out::{Console, OutputError, style};
-use super::super::paths::{number_of_paths, quoted, shown};
+use super::super::paths::{file_name, number_of_paths, quoted, shown};
 use super::fold::{FoldedPart, FoldedRow, fold};
 use super::list::{ListedPath, PathGroup, ShownStatus};
 use super::processes::heading;
@@ -16,7 +16,7 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, has_same_content};
 use crate::snapshot::compare::{content_id, state};
 use crate::snapshot::source::{Unavailable, locate};
-use crate::snapshot::{FileRecord, FileType, Operation, Present, Snapshot};
+use crate::snapshot::{FileRecord, FileType, Operation, Operations, PathUse, Present, Snapshot};
 
 /// The most lines of a group of changes before it is folded.
 const CHANGES: usize = 30;
@@ -271,16 +271,26 @@ fn lost(group: PathGroup, record: &FileRecord, side: Side) -> Option<&'static st
 
 /// What `--long` prints beneath the line of a record.
 fn long(record: &FileRecord) -> String {
-    let operations: Vec<_> = record.operations.iter().map(Operation::name).collect();
-    let mut text = operations.join("+");
+    let joined =
+        |operations: Operations| operations.iter().map(Operation::name).collect::<Vec<_>>().join("+");
+    let mut text = joined(record.operations);
     if let Some(now) = record.after.present().or(record.before.present()) {
         text += &format!(", mode {:04o}, {}:{}", now.mode & 0o7777, now.uid, now.gid);
         text += &format!(", {}", modified(now));
     }
     let processes: Vec<_> = record.processes.iter().map(u32::to_string).collect();
-    if !processes.is_empty() {
-        let many = if processes.len() == 1 { "process" } else { "processes" };
-        text += &format!(", {many} {}", processes.join(" "));
+    let many = if processes.len() == 1 { "process" } else { "processes" };
+    match record.uses.as_slice() {
+        _ if processes.is_empty() => {}
+        [] | [PathUse { exe: None, .. }] => text += &format!(", {many} {}", processes.join(" ")),
+        // Which of them wrote it, say.
+        uses => {
+            let told = |used: &PathUse| {
+                let exe = used.exe.as_deref().map(|exe| format!(" ({})", quoted(file_name(exe))));
+                format!("{} by {}{}", joined(used.operations), used.process, exe.unwrap_or_default())
+            };
+            text += &format!(", {many}: {}", uses.iter().map(told).collect::<Vec<_>>().join(", "));
+        }
     }
     if let Some(count) = record.process_count {
         text += &format!(" of {count}");

@@ -499,6 +499,7 @@ impl Recording {
                 self.executed_file(process, &classification, &interpreter.path, interpreter.stat.as_ref());
             }
             self.processes.execute(caller.tgid, exec.image);
+            self.ledger.note_program(process);
             self.journal_process(process);
         }
         self.end_call(parts, call);

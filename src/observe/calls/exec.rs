@@ -133,7 +133,7 @@ impl Recording {
             self.cross(process, &interpreter.crossed);
             match self.classify(interpreter.path, interpreter.stat.as_ref()) {
                 Classification::Recorded(record) => {
-                    self.ledger.names.get_mut(record).merge(Operation::Existence.into(), process);
+                    self.ledger.merge(record, Operation::Existence.into(), process);
                 }
                 Classification::Suppressed(rule, _) => self.policy.suppressed.read(rule),
                 Classification::Own => {}
@@ -157,7 +157,7 @@ impl Recording {
                 if let Some(stat) = stat {
                     self.protector().read_content(*name, path, stat);
                 }
-                self.ledger.names.get_mut(*name).merge(operations, process);
+                self.ledger.merge(*name, operations, process);
             }
             Classification::Suppressed(rule, _) => self.policy.suppressed.read(*rule),
             Classification::Own => {}

@@ -99,10 +99,12 @@ impl Recording {
         };
         let after = State::Absent { tombstone: false };
         let mut record = FileRecord::new(path, before, after, operations.union(name.operations));
-        record.processes = name.processes.named();
+        record.processes = name.uses.processes();
+        record.uses = self.processes.recorded_uses(&name.uses);
         if !record.processes.contains(&process.0) {
             record.processes.push(process.0);
         }
+        record.uses.push(self.processes.use_now(process, operations));
         record.inherited = name.inherited;
         record.is_git_state = name.is_git_state;
         record.git = name.git.as_ref().map(|facts| finish::git_status(&self.repositories, facts, path));

@@ -177,7 +177,7 @@ impl Recording {
                 if let Some(rule) = self.left_out_by(*record) {
                     self.policy.suppressed.read(rule);
                 } else {
-                    self.ledger.names.get_mut(*record).merge(Operation::Existence.into(), process);
+                    self.ledger.merge(*record, Operation::Existence.into(), process);
                 }
             }
             Classification::Suppressed(rule, _) => self.policy.suppressed.read(*rule),

@@ -132,7 +132,7 @@ impl Recording {
             for known in known {
                 match known {
                     Known::Recorded(name, operations) => {
-                        self.ledger.names.get_mut(*name).merge(*operations, process);
+                        self.ledger.merge(*name, *operations, process);
                         if traits.shares_paths() {
                             footprint.walked.push(self.ledger.names.path(*name).to_vec());
                         }
@@ -175,7 +175,7 @@ impl Recording {
                 if let Some(stat) = stat {
                     self.capture_what_is_read(name, access.effect, operations, &resolved.path, stat);
                 }
-                self.ledger.names.get_mut(name).merge(operations, process);
+                self.ledger.merge(name, operations, process);
                 known.push(Known::Recorded(name, operations));
             }
             Classification::Suppressed(rule, _) => {

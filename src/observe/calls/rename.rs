@@ -150,7 +150,7 @@ impl Recording {
             // Two names of one file: rename(2) does nothing.
             for part in [from, to] {
                 if let Classification::Recorded(name) = part.classification {
-                    self.ledger.names.get_mut(name).merge(Operation::Existence.into(), process);
+                    self.ledger.merge(name, Operation::Existence.into(), process);
                 }
             }
             return;

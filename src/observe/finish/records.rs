@@ -12,6 +12,7 @@ use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Inode, Stat};
 use crate::observe::ledger::names::Name;
+use crate::observe::processes::ProcessTable;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitStatus, Present, State};
 
@@ -20,6 +21,7 @@ pub struct Files<'a> {
     pub(super) ledger: &'a Ledger,
     pub(super) repositories: &'a Repositories,
     pub(super) capture: &'a Capture,
+    pub(super) processes: &'a ProcessTable,
     pub(super) afters: &'a [(NameId, After)],
     /// Objects that were taken out of removed packs.
     pub(super) extracted: &'a BTreeMap<Vec<u8>, ExtractedObject>,
@@ -42,11 +44,12 @@ impl Files<'_> {
                 .filter(|other| !names.get(*other).operations.is_empty())
                 .map(|other| names.path(other).to_vec())
         };
-        let count = name.processes.count_beyond_named();
+        let count = name.uses.count_beyond_named();
         FileRecord {
             is_git_state: name.is_git_state,
             operations: name.operations,
-            processes: name.processes.named(),
+            processes: name.uses.processes(),
+            uses: self.processes.recorded_uses(&name.uses),
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             inherited: name.inherited,
             changed_by_name: name.inherited && name.changed_by_name,

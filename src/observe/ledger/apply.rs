@@ -76,8 +76,8 @@ impl Ledger {
         if matches!(kind, Kind::Removed | Kind::Moved) {
             self.note_gone(name);
         }
+        self.merge(name, operations, by);
         let known = self.names.get_mut(name);
-        known.merge(operations, by);
         match kind {
             Kind::Used => return false,
             Kind::Bound | Kind::Exchanged => {
@@ -128,7 +128,7 @@ impl Ledger {
             && self.is_bound_to(first, id)
         {
             let operation = if writes { Operation::Write } else { Operation::Metadata };
-            self.names.get_mut(first).merge(operation.into(), by);
+            self.merge(first, operation.into(), by);
         }
     }
 

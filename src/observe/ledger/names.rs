@@ -14,51 +14,107 @@ use crate::snapshot::{Digest, Operations};
 /// How many processes are kept for a name.
 const NAMED_PROCESSES: usize = 16;
 
-/// The processes that used a path: the first 16 by name, all by number.
+/// How many uses are kept for a name: a process may execute several programs that use it.
+const NAMED_USES: usize = 64;
+
+/// Who uses a path: a process, and how many programs it had executed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct User {
+    /// From 1, so that 0 is none.
+    process: u32,
+    programs: u16,
+}
+
+impl User {
+    /// A process that has executed so many programs itself.
+    pub fn new(process: ProcessId, programs: u16) -> User {
+        User { process: process.0, programs }
+    }
+
+    /// The process.
+    pub fn process(self) -> ProcessId {
+        ProcessId(self.process)
+    }
+
+    /// How many programs it had executed.
+    pub fn programs(self) -> u16 {
+        self.programs
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Use {
+    user: User,
+    operations: Operations,
+}
+
+/// The uses of a path: those of the first 16 processes by name, of the others how many they are.
 #[derive(Debug, Default)]
-pub struct Processes {
-    // Most paths are used by one process; from 1, so that 0 is none.
-    first: u32,
-    more: Option<Box<MoreProcesses>>,
+pub struct Uses {
+    // Most paths are used by one process.
+    first: Use,
+    more: Option<Box<MoreUses>>,
 }
 
 #[derive(Debug, Default)]
-struct MoreProcesses {
+struct MoreUses {
     /// After the first.
-    named: Vec<u32>,
+    named: Vec<Use>,
+    /// Of how many processes those are, the first one apart.
+    processes: usize,
     rest: HashSet<u32, foldhash::fast::RandomState>,
 }
 
-impl Processes {
-    fn add(&mut self, ProcessId(process): ProcessId) {
-        if self.first == 0 {
-            self.first = process;
+impl Uses {
+    fn add(&mut self, operations: Operations, user: User) {
+        if self.first.user.process == 0 {
+            self.first.user = user;
         }
-        if self.first == process {
+        if self.first.user == user {
+            self.first.operations = self.first.operations.union(operations);
             return;
         }
         let more = self.more.get_or_insert_default();
-        if more.named.contains(&process) {
+        if let Some(known) = more.named.iter_mut().find(|known| known.user == user) {
+            known.operations = known.operations.union(operations);
             return;
         }
-        if more.named.len() + 1 < NAMED_PROCESSES {
-            more.named.push(process);
+        let of_process = |known: &Use| known.user.process == user.process;
+        let is_named = of_process(&self.first) || more.named.iter().any(of_process);
+        if is_named && more.named.len() + 1 >= NAMED_USES {
+            // By one of its programs at least.
+            let known = more.named.iter_mut().rfind(|known| of_process(known)).unwrap_or(&mut self.first);
+            known.operations = known.operations.union(operations);
+        } else if is_named || more.processes + 1 < NAMED_PROCESSES {
+            more.named.push(Use { user, operations });
+            more.processes += usize::from(!is_named);
         } else {
-            more.rest.insert(process);
+            more.rest.insert(user.process);
         }
     }
 
-    /// The first ones, in order of use.
-    pub fn named(&self) -> Vec<u32> {
-        let first = (self.first != 0).then_some(self.first);
+    /// Those of the first processes, in order of use.
+    pub fn named(&self) -> impl Iterator<Item = (User, Operations)> {
+        let first = (self.first.user.process != 0).then_some(&self.first);
         let more = self.more.as_ref().map_or(&[][..], |more| &more.named);
-        first.into_iter().chain(more.iter().copied()).collect()
+        first.into_iter().chain(more).map(|known| (known.user, known.operations))
     }
 
-    /// How many there are, where `named` does not hold them all.
+    /// The first processes, in order of use.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut processes = Vec::new();
+        for (user, _) in self.named() {
+            if !processes.contains(&user.process) {
+                processes.push(user.process);
+            }
+        }
+        processes
+    }
+
+    /// How many processes there are, where `processes` does not hold them all.
     pub fn count_beyond_named(&self) -> Option<usize> {
         let more = self.more.as_ref().filter(|more| !more.rest.is_empty())?;
-        Some(1 + more.named.len() + more.rest.len())
+        Some(1 + more.processes + more.rest.len())
     }
 }
 
@@ -75,7 +131,7 @@ pub struct Name {
     /// How it was used.
     pub operations: Operations,
     /// By whom.
-    pub processes: Processes,
+    pub uses: Uses,
     /// The inode that it stood for at first sight; none where nothing was there.
     pub before: Option<InodeId>,
     /// How Git knew it.
@@ -106,9 +162,9 @@ pub struct Name {
 
 impl Name {
     /// Merges one more use: both sets only grow.
-    pub fn merge(&mut self, operations: Operations, process: ProcessId) {
+    pub fn merge(&mut self, operations: Operations, user: User) {
         self.operations = self.operations.union(operations);
-        self.processes.add(process);
+        self.uses.add(operations, user);
     }
 
     /// The rarer facts, made where there were none.
@@ -284,11 +340,34 @@ mod tests {
         let mut name = Name::default();
         for round in 0..2 {
             for process in 1..=20 {
-                name.merge(Operation::Read.into(), ProcessId(process));
+                name.merge(Operation::Read.into(), User::new(ProcessId(process), 1));
             }
-            assert_eq!(name.processes.named(), (1..=16).collect::<Vec<_>>(), "round {round}");
-            assert_eq!(name.processes.count_beyond_named(), Some(20));
+            assert_eq!(name.uses.processes(), (1..=16).collect::<Vec<_>>(), "round {round}");
+            assert_eq!(name.uses.count_beyond_named(), Some(20));
         }
+    }
+
+    #[test]
+    fn a_name_keeps_what_each_program_of_a_process_did_up_to_a_limit() {
+        let mut name = Name::default();
+        let user = |process, programs| User::new(ProcessId(process), programs);
+        name.merge(Operation::Write.into(), user(2, 0));
+        for process in 3..=20 {
+            name.merge(Operation::Existence.into(), user(process, 1));
+        }
+        name.merge(Operation::Read.into(), user(2, 1));
+        name.merge(Operation::Execute.into(), user(2, 1));
+        let of_second: Vec<_> = name.uses.named().filter(|(user, _)| user.process == 2).collect();
+        let read_and_executed = Operations::from(Operation::Read).with(Operation::Execute);
+        assert_eq!(of_second, [(user(2, 0), Operation::Write.into()), (user(2, 1), read_and_executed)]);
+        for programs in 2..1000 {
+            name.merge(Operation::Delete.into(), user(3, programs));
+        }
+        name.merge(Operation::Metadata.into(), user(3, 1000));
+        assert_eq!(name.uses.named().count(), NAMED_USES);
+        let all = name.uses.named().fold(Operations::NONE, |all, (_, operations)| all.union(operations));
+        assert_eq!(all, name.operations);
+        assert_eq!(name.uses.count_beyond_named(), Some(19));
     }
 
     #[test]
@@ -309,7 +388,7 @@ mod tests {
         for path in ["/b", "/a/b", "/a.b", "/unused"] {
             let name = names.add(path.into(), Name::default());
             if path != "/unused" {
-                names.get_mut(name).merge(Operation::Existence.into(), ProcessId(1));
+                names.get_mut(name).merge(Operation::Existence.into(), User::new(ProcessId(1), 0));
             }
         }
         let paths: Vec<_> = names.sorted().into_iter().map(|name| names.path(name)).collect();

@@ -61,6 +61,7 @@ through!(GitRepository, GitRepositoryWire);
 through!(Exec, ExecWire);
 through!(RecordedProcess, ProcessWire);
 through!(FileRecord, FileWire);
+through!(PathUse, PathUseWire);
 through!(State, StateWire);
 through!(GitStatus, GitWire);
 
@@ -295,6 +296,8 @@ struct FileWire {
     operations: Operations,
     #[serde(default)]
     processes: Vec<u32>,
+    #[serde(default)]
+    uses: Vec<PathUse>,
     process_count: Option<u32>,
     #[serde(default)]
     inherited: bool,
@@ -323,6 +326,7 @@ impl FileWire {
             is_git_state: false,
             operations: self.operations,
             processes: self.processes,
+            uses: self.uses,
             process_count: self.process_count,
             inherited: self.inherited,
             changed_by_name: self.changed_by_name,
@@ -333,6 +337,21 @@ impl FileWire {
             git: self.git,
             git_after: self.git_after,
         })
+    }
+}
+
+#[derive(Deserialize)]
+struct PathUseWire {
+    process: u32,
+    operations: Operations,
+    exe: Option<String>,
+    exe_bytes: Option<Exact>,
+}
+
+impl PathUseWire {
+    fn checked(self) -> Result<PathUse, String> {
+        let exe = bytes_some("exe", self.exe, self.exe_bytes)?;
+        Ok(PathUse { process: self.process, operations: self.operations, exe })
     }
 }
 

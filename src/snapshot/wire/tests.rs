@@ -105,6 +105,11 @@ fn a_record_of_a_deleted_file_has_the_keys_of_the_format() {
     let record = FileRecord {
         operations: Operations::NONE.with(Operation::Delete).with(Operation::Read),
         processes: vec![3],
+        uses: vec![PathUse {
+            process: 3,
+            operations: Operations::NONE.with(Operation::Delete).with(Operation::Read),
+            exe: Some(b"/bin/dash".to_vec()),
+        }],
         before: State::Present(Box::new(Present {
             digest: Some(Digest::Sha256([0xab; 32])),
             blob: Some("before:/repo/deleted.txt".to_owned()),
@@ -114,6 +119,7 @@ fn a_record_of_a_deleted_file_has_the_keys_of_the_format() {
     };
     let expected = json!({
         "path": "/repo/deleted.txt", "operations": ["read", "delete"], "processes": [3],
+        "uses": [{ "process": 3, "operations": ["read", "delete"], "exe": "/bin/dash" }],
         "before": { "exists": true, "type": "file", "mode": 0o100_644, "mtime": 1_770_000_000,
                     "mtime_nsec": 5, "size": 12, "uid": 1000, "gid": 1000, "dev": 2049, "ino": 77,
                     "nlink": 1, "digest": format!("sha256:{}", "ab".repeat(32)),
@@ -231,11 +237,29 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("execs", &["argv_truncated"]),
     (
         "files",
-        &["processes", "process_count", "inherited", "changed_by_name", "renamed_to", "git", "git_after"],
+        &[
+            "processes",
+            "uses",
+            "process_count",
+            "inherited",
+            "changed_by_name",
+            "renamed_to",
+            "git",
+            "git_after",
+        ],
     ),
     (
         "git_files",
-        &["processes", "process_count", "inherited", "changed_by_name", "renamed_to", "git", "git_after"],
+        &[
+            "processes",
+            "uses",
+            "process_count",
+            "inherited",
+            "changed_by_name",
+            "renamed_to",
+            "git",
+            "git_after",
+        ],
     ),
     ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
     ("after", &["tombstone"]),
@@ -420,13 +444,16 @@ prop_compose! {
     fn any_record()(
         path in path_bytes(),
         operations in prop::collection::vec(prop::sample::select(&Operation::ALL[..]), 0..4),
+        uses in prop::collection::vec((any::<u32>(), prop::sample::select(&Operation::ALL[..]), maybe(path_bytes())), 0..3),
         processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name) in any::<(bool, bool)>(),
         (renamed_from, renamed_to) in (maybe(path_bytes()), maybe(path_bytes())),
         (before, after) in (any_state().boxed(), any_state().boxed()),
         (git, git_after) in (maybe(any_git()).boxed(), maybe(any_git()).boxed()),
     ) -> FileRecord {
         let operations = operations.into_iter().fold(Operations::NONE, Operations::with);
-        FileRecord { path, is_git_state: false, operations, processes, process_count, inherited, changed_by_name, renamed_from, renamed_to,
+        let uses = uses.into_iter();
+        let uses = uses.map(|(process, operation, exe)| PathUse { process, operations: operation.into(), exe }).collect();
+        FileRecord { path, is_git_state: false, operations, processes, uses, process_count, inherited, changed_by_name, renamed_from, renamed_to,
                      before, after, git, git_after }
     }
 }

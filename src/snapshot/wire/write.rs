@@ -193,6 +193,7 @@ object!(GitRepository, repository);
 object!(Exec, exec);
 object!(RecordedProcess, process);
 object!(FileRecord, file);
+object!(PathUse, path_use);
 object!(State, state);
 object!(GitStatus, git);
 
@@ -279,6 +280,9 @@ fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Resul
     object.text("path", &file.path)?;
     object.put("operations", &file.operations)?;
     object.put("processes", &file.processes)?;
+    if !file.uses.is_empty() {
+        object.put("uses", &file.uses)?;
+    }
     object.put_some("process_count", &file.process_count)?;
     object.put_true("inherited", file.inherited)?;
     object.put_true("changed_by_name", file.changed_by_name)?;
@@ -290,6 +294,12 @@ fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Resul
     }
     object.put_some("git", &file.git)?;
     object.put_some("git_after", &file.git_after)
+}
+
+fn path_use<M: SerializeMap>(object: &mut JsonObject<M>, used: &PathUse) -> Result<(), M::Error> {
+    object.put("process", &used.process)?;
+    object.put("operations", &used.operations)?;
+    object.text_some("exe", &used.exe)
 }
 
 fn state<M: SerializeMap>(object: &mut JsonObject<M>, state: &State) -> Result<(), M::Error> {
