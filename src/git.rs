@@ -97,9 +97,9 @@ pub struct Repositories {
 }
 
 /// What Git knew of a path at one moment. Small, since there is one for each path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitFacts {
-    oid: Option<ObjectId>,
+    oid: Option<Box<ObjectId>>,
     tracked: bool,
     dirty: bool,
     ignored: bool,
@@ -123,12 +123,12 @@ pub struct ObservedRepository {
     pub branch_after: Option<HeadBranch>,
 }
 
-const _: () = assert!(size_of::<GitFacts>() <= 40);
+const _: () = assert!(size_of::<Option<GitFacts>>() <= 16);
 
 impl GitFacts {
     /// The pin: the blob of the first head that has, as was proved, the bytes of the file.
     pub fn oid(&self) -> Option<&ObjectId> {
-        self.oid.as_ref()
+        self.oid.as_deref()
     }
 
     /// Takes over the pin of `later` facts about the same bytes, and returns whether all other facts are
@@ -136,7 +136,7 @@ impl GitFacts {
     pub fn take_pin(&mut self, later: Option<&GitFacts>) -> bool {
         // Another working tree, inside of the one before, has another head.
         let later = later.filter(|later| later.repository == self.repository);
-        self.oid = later.and_then(|later| later.oid);
+        self.oid = later.and_then(|later| later.oid.clone());
         later == Some(self)
     }
 
@@ -489,7 +489,7 @@ impl Repositories {
 
 fn facts(repository: u32, known: PathStatus) -> GitFacts {
     let PathStatus { oid, tracked, dirty, ignored } = known;
-    GitFacts { oid, tracked, dirty, ignored, repository }
+    GitFacts { oid: oid.map(Box::new), tracked, dirty, ignored, repository }
 }
 
 /// The working tree that holds the entries of `directory`, the parent of which has `outer`.

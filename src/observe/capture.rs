@@ -549,7 +549,13 @@ impl Capture {
             Worker::Gone => None,
         };
         let mut store = store.ok_or_else(|| io::Error::other("the thread that stores contents failed"))?;
-        self.outcomes.append(&mut store.outcomes);
+        // Without a copy, where these are the first.
+        let later = std::mem::take(&mut store.outcomes);
+        if self.outcomes.is_empty() {
+            self.outcomes = later
+        } else {
+            self.outcomes.extend(later)
+        }
         Ok(store)
     }
 

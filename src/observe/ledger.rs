@@ -7,6 +7,7 @@
 //! `recording.rs` classifies paths, `calls/` says what calls do, `finish.rs` reads the ledger at the end.
 
 pub mod apply;
+mod blocks;
 mod entries;
 pub mod ids;
 pub mod in_flight;

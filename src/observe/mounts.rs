@@ -225,21 +225,6 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Finds regular files that have two names here though only one name of each is known to the kernel: by a bind
-/// mount, or on a filesystem that takes several spellings for one name. Each file comes with its device and
-/// inode.
-pub(super) fn named_twice(files: impl Iterator<Item = (NameId, (u64, u64))>) -> Vec<(NameId, NameId)> {
-    let mut names: HashMap<(u64, u64), NameId> = HashMap::new();
-    let mut found = Vec::new();
-    for (name, identity) in files {
-        let first = *names.entry(identity).or_insert(name);
-        if first != name {
-            found.push((first, name));
-        }
-    }
-    found
-}
-
 /// Whether a magic link stands for a directory whose name means another one in our mount namespace.
 pub(super) fn is_hidden(link: &[u8]) -> bool {
     let hidden = |stat: &crate::fs::FileStat| stat.st_nlink > 0 && resolve::is_directory(stat);
@@ -313,13 +298,6 @@ mod tests {
         mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, add("/x"));
         mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, add("/y"));
         assert!(mounts.is_displaced(before, b"/d/before"));
-    }
-
-    #[test]
-    fn a_file_with_two_names_is_found() {
-        let mut names = Names::default();
-        let [a, b, c] = ["/a", "/b", "/c"].map(|path| names.add(path.into(), Name::default()));
-        assert_eq!(named_twice([(a, (1, 1)), (b, (1, 2)), (c, (1, 1))].into_iter()), [(a, c)]);
     }
 
     proptest::proptest! {

@@ -23,10 +23,10 @@ pub struct Stat {
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// Number of names.
-    pub nlink: u64,
-    /// The device that a device node stands for.
-    pub rdev: u64,
+    /// Number of names: a `u32` in the kernel.
+    pub nlink: u32,
+    /// The device that a device node stands for: 32 bits in the kernel.
+    pub rdev: u32,
 }
 
 impl From<&FileStat> for Stat {
@@ -40,8 +40,8 @@ impl From<&FileStat> for Stat {
             size: fs::size(stat),
             dev: stat.st_dev,
             ino: stat.st_ino,
-            nlink: stat.st_nlink,
-            rdev: stat.st_rdev,
+            nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+            rdev: u32::try_from(stat.st_rdev).unwrap_or(u32::MAX),
         }
     }
 }
@@ -97,8 +97,8 @@ impl Present {
             gid: stat.gid,
             dev: stat.dev,
             ino: stat.ino,
-            nlink: stat.nlink,
-            rdev: is_device.then_some(stat.rdev),
+            nlink: stat.nlink.into(),
+            rdev: is_device.then_some(stat.rdev.into()),
             ..Present::new(file_type, stat.mode)
         }
     }

@@ -294,7 +294,7 @@ impl<'a> Examiner<'a> {
         // What nobody has asked to pin is compared without.
         let has_inputs = self.recording.byte_store.keep.has_inputs();
         let pin = has_inputs && (known.pin_asked || before != stat);
-        let git = match known.git {
+        let git = match known.git.clone() {
             // No call that is known has changed the file: its times may have been put back.
             Some(facts)
                 if known.git_epoch == self.git_epoch

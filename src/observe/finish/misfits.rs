@@ -12,7 +12,6 @@ use crate::observe::ledger::Ledger;
 use crate::observe::ledger::ids::NameId;
 use crate::observe::ledger::inodes::Stat;
 use crate::observe::ledger::names::Names;
-use crate::observe::mounts::named_twice;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::{Operations, WarningKind};
 
@@ -20,15 +19,14 @@ use crate::snapshot::{Operations, WarningKind};
 pub(super) fn warn_files_named_twice<'a>(
     ledger: &Ledger,
     warnings: &mut Warnings,
-    afters: impl Iterator<Item = &'a (NameId, After)>,
+    afters: impl Iterator<Item = &'a (NameId, After)> + Clone,
 ) {
     let files = afters.filter_map(|(name, after)| {
         let stat = after.stat(*name, ledger).filter(|stat| stat.is_regular() && stat.nlink == 1)?;
-        Some((*name, stat.identity()))
+        Some((stat.identity(), *name))
     });
-    let changed = |name: NameId| ledger.names.get(name).operations.intersects(Operations::CHANGES);
-    let pairs = named_twice(files).into_iter().filter(|pair| changed(pair.0) || changed(pair.1));
-    for (first, second) in pairs {
+    let is_changed = |name: NameId| ledger.names.get(name).operations.intersects(Operations::CHANGES);
+    for (first, second) in named_twice(files, is_changed) {
         warnings.lost(WarningKind::MountNamespace, None, || {
             let [first, second] =
                 [first, second].map(|name| String::from_utf8_lossy(ledger.names.path(name)));
@@ -38,6 +36,29 @@ pub(super) fn warn_files_named_twice<'a>(
             )
         });
     }
+}
+
+/// Finds regular files that have two names here though only one name of each is known to the kernel, by a bind
+/// mount, or on a filesystem that takes several spellings for one name; as far as one of the names was changed.
+/// Each file comes with its device and inode.
+fn named_twice(
+    files: impl Iterator<Item = ((u64, u64), NameId)> + Clone,
+    is_changed: impl Fn(NameId) -> bool,
+) -> Vec<(NameId, NameId)> {
+    let changed = files.clone().filter(|(_, name)| is_changed(*name));
+    // Sorted and no longer than needed: there may be millions.
+    let mut by_identity = Vec::with_capacity(changed.clone().count());
+    by_identity.extend(changed);
+    by_identity.sort_unstable();
+    let mut found = Vec::new();
+    for (identity, name) in files {
+        let start = by_identity.partition_point(|(other, _)| *other < identity);
+        let others = by_identity[start..].iter().take_while(|(other, _)| *other == identity);
+        // Of two that were both changed each is the other of one.
+        let others = others.map(|(_, other)| *other).filter(|other| name > *other || !is_changed(name));
+        found.extend(others.filter(|other| *other != name).map(|other| (other.min(name), other.max(name))));
+    }
+    found
 }
 
 /// Leaves out the records that can't be true beside others, and says so.
@@ -123,6 +144,18 @@ fn beneath_no_directory<T>(
 mod tests {
     use super::*;
     use crate::observe::ledger::names::Name;
+
+    #[test]
+    fn a_changed_file_with_two_names_is_found_once() {
+        let mut names = Names::default();
+        let [a, b, c, d, e] =
+            ["/a", "/b", "/c", "/d", "/e"].map(|path| names.add(path.into(), Name::default()));
+        let files = [((1, 1), a), ((1, 2), b), ((1, 1), c), ((1, 3), d), ((1, 3), e)].into_iter();
+        assert_eq!(named_twice(files.clone(), |name| name == a), [(a, c)]);
+        assert_eq!(named_twice(files.clone(), |name| name == c), [(a, c)]);
+        assert_eq!(named_twice(files.clone(), |_| true), [(a, c), (d, e)]);
+        assert_eq!(named_twice(files, |_| false), []);
+    }
 
     /// The paths that are left of those that were met in this order, files but for those that end in
     /// a slash.

@@ -141,8 +141,8 @@ impl Ledger {
         let is_copied = inode.extra.as_ref().is_some_and(|extra| !extra.copies.is_empty());
         let now = Stat::from(&now);
         if !is_copied && now.identity() == inode.before.identity() {
-            let (seconds, nanoseconds) = now.modified();
-            inode.modified = Modified::Set(seconds, nanoseconds);
+            inode.extra_mut().set = now.modified();
+            inode.modified = Modified::Set;
         }
     }
 }

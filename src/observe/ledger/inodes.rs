@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
 
+use super::blocks::Blocks;
 use super::ids::{InodeId, NameId};
 use crate::fs::FileStat;
 use crate::observe::capture::Ticket;
@@ -51,6 +52,8 @@ pub struct RareInodeFacts {
     pub target: Option<Vec<u8>>,
     /// The attributes before.
     pub attributes: Attributes,
+    /// The modification time that a traced call has set: seconds and nanoseconds.
+    pub set: (i64, u32),
     /// Device and inode numbers of copies in an overlay's upper layer: each name may get one of its own.
     pub copies: Vec<(u64, u64)>,
 }
@@ -61,13 +64,13 @@ pub enum Modified {
     /// That of its before-state: no traced call has changed its metadata or bytes.
     #[default]
     Before,
-    /// The one that the last such call left: seconds and nanoseconds.
-    Set(i64, u32),
+    /// The one that the last such call left ([`RareInodeFacts::set`]).
+    Set,
     /// Any: it could not be determined after the last such call.
     Unknown,
 }
 
-/// All that is known of an inode while the tree runs.
+/// All that is known of an inode while the tree runs. Small, since most paths have one.
 #[derive(Debug, Default)]
 pub struct Inode {
     /// Its state at first sight.
@@ -84,7 +87,7 @@ pub struct Inode {
     /// The modification time by which its bytes are known to be those of before.
     pub modified: Modified,
     /// How many calls in flight may set its times.
-    pub times_in_flight: u32,
+    pub times_in_flight: u16,
     /// Whether what was written was only appended, through a descriptor from before the launch: the bytes
     /// of the before-state are its first ones.
     pub appended: bool,
@@ -95,6 +98,8 @@ pub struct Inode {
     /// What few inodes have.
     pub extra: Option<Box<RareInodeFacts>>,
 }
+
+const _: () = assert!(size_of::<Inode>() <= 88);
 
 impl Inode {
     /// The rarer facts, made where there were none.
@@ -127,7 +132,7 @@ impl Inode {
         let now = self.as_known(*now);
         let modified = match self.modified {
             Modified::Before => Some(self.before.modified()),
-            Modified::Set(seconds, nanoseconds) => Some((seconds, nanoseconds)),
+            Modified::Set => Some(self.extra.as_ref().map(|extra| extra.set).unwrap_or_default()),
             Modified::Unknown => None,
         };
         (now.identity(), now.size) == (self.before.identity(), self.before.size)
@@ -143,7 +148,7 @@ impl Inode {
 /// The inodes of a recording.
 #[derive(Debug, Default)]
 pub struct Inodes {
-    all: Vec<Inode>,
+    all: Blocks<Inode>,
     /// By device and inode number, for as long as these are theirs.
     index: hashbrown::HashTable<InodeId>,
     /// Other numbers of inodes that an overlay has copied up.
@@ -180,11 +185,10 @@ impl Inodes {
             }
             self.forget(id);
         }
-        let id = InodeId(u32::try_from(self.all.len()).expect("four billion inodes do not fit into memory"));
-        self.all.push(Inode { before: now, ..Inode::default() });
+        let id = InodeId::of(self.all.push(Inode { before: now, ..Inode::default() }));
         let hash = self.hasher.hash_one(now.identity());
         let (all, hasher) = (&self.all, &self.hasher);
-        self.index.insert_unique(hash, id, |id| hasher.hash_one(all[id.0 as usize].before.identity()));
+        self.index.insert_unique(hash, id, |id| hasher.hash_one(all.get(id.index()).before.identity()));
         id
     }
 
@@ -200,7 +204,7 @@ impl Inodes {
         if let Ok(entry) = self.index.find_entry(hash, |found| *found == id) {
             entry.remove();
         }
-        let copies = self.all[id.0 as usize].extra.as_ref().map_or(&[][..], |extra| &extra.copies);
+        let copies = self.all.get(id.index()).extra.as_ref().map_or(&[][..], |extra| &extra.copies);
         for copy in copies {
             self.copies.remove(copy);
         }
@@ -208,12 +212,12 @@ impl Inodes {
 
     /// An inode.
     pub fn get(&self, id: InodeId) -> &Inode {
-        &self.all[id.0 as usize]
+        self.all.get(id.index())
     }
 
     /// An inode, to change.
     pub fn get_mut(&mut self, id: InodeId) -> &mut Inode {
-        &mut self.all[id.0 as usize]
+        self.all.get_mut(id.index())
     }
 }
 

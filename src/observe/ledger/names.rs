@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
+use super::blocks::Blocks;
 use super::ids::{InodeId, NameId, ProcessId};
 use crate::git::GitFacts;
 use crate::snapshot::{Digest, Operations};
@@ -42,10 +43,22 @@ impl User {
     }
 }
 
+// Flat, so that it takes eight bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
-    user: User,
+    process: u32,
+    programs: u16,
     operations: Operations,
+}
+
+impl Use {
+    fn user(self) -> User {
+        User { process: self.process, programs: self.programs }
+    }
+
+    fn merge(&mut self, operations: Operations) {
+        self.operations = self.operations.union(operations);
+    }
 }
 
 /// The uses of a path: those of the first 16 processes by name, of the others how many they are.
@@ -67,26 +80,28 @@ struct MoreUses {
 
 impl Uses {
     fn add(&mut self, operations: Operations, user: User) {
-        if self.first.user.process == 0 {
-            self.first.user = user;
+        let used = Use { process: user.process, programs: user.programs, operations };
+        if self.first.process == 0 {
+            self.first = used;
         }
-        if self.first.user == user {
-            self.first.operations = self.first.operations.union(operations);
-            return;
+        if self.first.user() == user {
+            return self.first.merge(operations);
         }
         let more = self.more.get_or_insert_default();
-        if let Some(known) = more.named.iter_mut().find(|known| known.user == user) {
-            known.operations = known.operations.union(operations);
-            return;
+        if let Some(known) = more.named.iter_mut().find(|known| known.user() == user) {
+            return known.merge(operations);
         }
-        let of_process = |known: &Use| known.user.process == user.process;
+        let of_process = |known: &Use| known.process == user.process;
         let is_named = of_process(&self.first) || more.named.iter().any(of_process);
         if is_named && more.named.len() + 1 >= NAMED_USES {
             // By one of its programs at least.
-            let known = more.named.iter_mut().rfind(|known| of_process(known)).unwrap_or(&mut self.first);
-            known.operations = known.operations.union(operations);
+            more.named
+                .iter_mut()
+                .rfind(|known| of_process(known))
+                .unwrap_or(&mut self.first)
+                .merge(operations);
         } else if is_named || more.processes + 1 < NAMED_PROCESSES {
-            more.named.push(Use { user, operations });
+            more.named.push(used);
             more.processes += usize::from(!is_named);
         } else {
             more.rest.insert(user.process);
@@ -95,9 +110,9 @@ impl Uses {
 
     /// Those of the first processes, in order of use.
     pub fn named(&self) -> impl Iterator<Item = (User, Operations)> {
-        let first = (self.first.user.process != 0).then_some(&self.first);
+        let first = (self.first.process != 0).then_some(&self.first);
         let more = self.more.as_ref().map_or(&[][..], |more| &more.named);
-        first.into_iter().chain(more).map(|known| (known.user, known.operations))
+        first.into_iter().chain(more).map(|known| (known.user(), known.operations))
     }
 
     /// The first processes, in order of use.
@@ -125,7 +140,7 @@ pub struct RareNameFacts {
     pub entries: Option<Digest>,
 }
 
-/// What is known of a path while the tree runs.
+/// What is known of a path while the tree runs. Small, since there is one for each path.
 #[derive(Debug, Default)]
 pub struct Name {
     /// How it was used.
@@ -160,6 +175,8 @@ pub struct Name {
     pub journaled: bool,
 }
 
+const _: () = assert!(size_of::<Name>() <= 64);
+
 impl Name {
     /// Merges one more use: both sets only grow.
     pub fn merge(&mut self, operations: Operations, user: User) {
@@ -180,11 +197,10 @@ impl Name {
 
 /// The names of a recording, by path.
 ///
-/// Names and their bytes lie in blocks of their own, which never move: a table that doubles would need
-/// its old place and its new one at once.
+/// Their bytes lie in blocks, too, which never move.
 #[derive(Default)]
 pub struct Names {
-    blocks: Vec<Vec<NameEntry>>,
+    entries: Blocks<NameEntry>,
     bytes: Arena,
     /// The names by the hash of their paths.
     index: hashbrown::HashTable<NameId>,
@@ -200,8 +216,6 @@ struct NameEntry {
     name: Name,
 }
 
-/// Names of one block.
-const BLOCK: usize = 1 << 10;
 /// Bytes of one block of names.
 const NAME_BLOCK: usize = 64 << 10;
 
@@ -266,57 +280,41 @@ impl Names {
 
     /// The name that is added next.
     pub fn next(&self) -> NameId {
-        id(self.index.len())
+        NameId::of(self.index.len())
     }
 
     /// Adds the name of a path that has none.
     pub fn add(&mut self, path: Vec<u8>, name: Name) -> NameId {
-        if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
-            self.blocks.push(Vec::with_capacity(BLOCK));
-        }
-        let full = self.blocks.len() - 1;
-        let id = id(full * BLOCK + self.blocks[full].len());
         let span = self.bytes.add(&path);
-        self.blocks[full].push(NameEntry { path: span, name });
+        let id = NameId::of(self.entries.push(NameEntry { path: span, name }));
         let hash = self.hasher.hash_one(path.as_slice());
-        let (blocks, bytes, hasher) = (&self.blocks, &self.bytes, &self.hasher);
-        self.index
-            .insert_unique(hash, id, |id| hasher.hash_one(bytes.get(blocks[id.block()][id.place()].path)));
+        let (entries, bytes, hasher) = (&self.entries, &self.bytes, &self.hasher);
+        self.index.insert_unique(hash, id, |id| hasher.hash_one(bytes.get(entries.get(id.index()).path)));
         id
     }
 
     /// What is known of a name.
     pub fn get(&self, name: NameId) -> &Name {
-        &self.blocks[name.block()][name.place()].name
+        &self.entries.get(name.index()).name
     }
 
     /// The same, to change.
     pub fn get_mut(&mut self, name: NameId) -> &mut Name {
-        &mut self.blocks[name.block()][name.place()].name
+        &mut self.entries.get_mut(name.index()).name
     }
 
     /// The path of a name.
     pub fn path(&self, name: NameId) -> &[u8] {
-        self.bytes.get(self.blocks[name.block()][name.place()].path)
+        self.bytes.get(self.entries.get(name.index()).path)
     }
 
     /// The names with an operation, sorted by path bytes.
     pub fn sorted(&self) -> Vec<NameId> {
         let count = self.index.len();
         let mut found: Vec<NameId> =
-            (0..count).map(id).filter(|name| !self.get(*name).operations.is_empty()).collect();
+            (0..count).map(NameId::of).filter(|name| !self.get(*name).operations.is_empty()).collect();
         found.sort_unstable_by_key(|name| self.path(*name));
         found
-    }
-}
-
-impl NameId {
-    fn block(self) -> usize {
-        self.0 as usize / BLOCK
-    }
-
-    fn place(self) -> usize {
-        self.0 as usize % BLOCK
     }
 }
 
@@ -324,10 +322,6 @@ impl std::fmt::Debug for Names {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Names").field("count", &self.index.len()).finish_non_exhaustive()
     }
-}
-
-fn id(index: usize) -> NameId {
-    NameId(u32::try_from(index).expect("four billion names do not fit into memory"))
 }
 
 #[cfg(test)]
