@@ -12,6 +12,7 @@
 //!   [`stat`]: from stat(2) to a
 //!   state.
 //! - [`net`]: what several recordings did, as if they were one. [`timeline`]: what was at a path at some time.
+//! - [`secrets`]: which files and which words of a command line are not for others.
 //! - [`usage`]: whether a bundle is in use, so that it can't be deleted.
 //! - [`identity`]: identifies a snapshot, the program and the machine.
 //! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
@@ -32,6 +33,7 @@ pub mod recover;
 
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod secrets;
 pub mod source;
 pub mod sparse;
 pub mod stat;
