@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::ledger::ids::ProcessId;
 use super::ledger::names::{User, Uses};
@@ -26,10 +27,14 @@ struct Process {
     executed: bool,
     cwd: Vec<u8>,
     exit_status: Option<i32>,
+    started: Instant,
+    ended: Option<Instant>,
 }
 
 impl Process {
-    fn recorded(&self, id: u32) -> RecordedProcess {
+    /// What the manifest says of it; `origin` is when the command started.
+    fn recorded(&self, id: u32, origin: Instant) -> RecordedProcess {
+        let micros = |time: Instant| u64::try_from(time.duration_since(origin).as_micros()).ok();
         let last = (!self.former.is_empty()).then_some(&self.image);
         RecordedProcess {
             id,
@@ -39,6 +44,8 @@ impl Process {
             cwd: self.cwd.clone(),
             exit_status: self.exit_status,
             execs: self.former.iter().chain(last).map(|exec| Exec::clone(exec)).collect(),
+            started_us: micros(self.started),
+            ended_us: self.ended.and_then(micros),
         }
     }
 }
@@ -131,6 +138,8 @@ impl ProcessTable {
             executed: false,
             cwd: working_directory(pid),
             exit_status: None,
+            started: Instant::now(),
+            ended: None,
         });
         self.living.insert(pid, Living { id, traits });
         id
@@ -175,7 +184,9 @@ impl ProcessTable {
     /// Notes the end of a process.
     pub fn end(&mut self, pid: Tid, end: End) {
         if let Some(living) = self.living.remove(&pid) {
-            self.all[index(living.id)].exit_status = Some(end.exit_status());
+            let process = &mut self.all[index(living.id)];
+            process.exit_status = Some(end.exit_status());
+            process.ended = Some(Instant::now());
         }
     }
 
@@ -184,7 +195,7 @@ impl ProcessTable {
     pub fn recorded(&self, id: ProcessId) -> RecordedProcess {
         let process = &self.all[index(id)];
         let image = if process.executed { Arc::clone(&process.image) } else { Arc::default() };
-        RecordedProcess { image, ..process.recorded(id.0) }
+        RecordedProcess { image, ..process.recorded(id.0, self.all[0].started) }
     }
 
     /// What the manifest says of the uses of a path.
@@ -220,7 +231,8 @@ impl ProcessTable {
 
     /// What the manifest says of all, in order of their start.
     pub fn all_recorded(&self) -> Vec<RecordedProcess> {
-        self.all.iter().zip(1..).map(|(process, id)| process.recorded(id)).collect()
+        let Some(first) = self.all.first() else { return Vec::new() };
+        self.all.iter().zip(1..).map(|(process, id)| process.recorded(id, first.started)).collect()
     }
 }
 
@@ -259,5 +271,18 @@ mod tests {
         assert_eq!(processes.iter().filter(|process| Arc::ptr_eq(&process.image, image)).count(), 101);
         // As its own, and as what it had from its parent.
         assert_eq!(Arc::strong_count(image), 101);
+    }
+
+    #[test]
+    fn times_count_from_the_start_of_the_command() {
+        let mut table = ProcessTable::default();
+        let own = Tid(std::process::id().cast_signed());
+        table.start(own, Tid(0));
+        table.start(Tid(-1), own);
+        table.end(Tid(-1), End::Exited(3));
+        let [command, child] = table.all_recorded().try_into().unwrap();
+        assert_eq!((command.started_us, command.ended_us), (Some(0), None));
+        assert!(child.started_us.is_some() && child.started_us <= child.ended_us, "{child:?}");
+        assert_eq!(child.exit_status, Some(3));
     }
 }

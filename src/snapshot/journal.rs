@@ -579,6 +579,8 @@ mod tests {
             cwd: b"/".to_vec(),
             exit_status: None,
             execs: Vec::new(),
+            started_us: Some(5),
+            ended_us: None,
         };
         let absent = State::Absent { tombstone: false };
         let record = FileRecord::new(b"/\xff", absent.clone(), absent, Operation::Write.into());

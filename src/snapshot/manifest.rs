@@ -222,6 +222,10 @@ pub struct RecordedProcess {
     pub exit_status: Option<i32>,
     /// All programs in order, where it executed more than one; else empty.
     pub execs: Vec<Exec>,
+    /// When it started, in microseconds after the command did.
+    pub started_us: Option<u64>,
+    /// When it ended, likewise.
+    pub ended_us: Option<u64>,
 }
 
 /// How a path was used; a set of [`Operation`]s.

@@ -32,6 +32,8 @@ fn process(id: u32, parent: Option<u32>, argv: &[&str]) -> RecordedProcess {
         cwd: b"/".to_vec(),
         exit_status: Some(0),
         execs: Vec::new(),
+        started_us: None,
+        ended_us: None,
     }
 }
 

@@ -124,6 +124,8 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
             cwd: b"/repo".to_vec(),
             exit_status: Some(143),
             execs: vec![exec(b"/bin/env", false), exec(b"/bin/tool", true)],
+            started_us: None,
+            ended_us: None,
         }],
         ..header()
     };

@@ -266,6 +266,8 @@ struct ProcessWire {
     exit_status: Option<i32>,
     #[serde(default)]
     execs: Vec<Exec>,
+    started_us: Option<u64>,
+    ended_us: Option<u64>,
 }
 
 impl ProcessWire {
@@ -285,6 +287,8 @@ impl ProcessWire {
             cwd: bytes("cwd", self.cwd, self.cwd_bytes)?,
             exit_status: self.exit_status,
             execs: self.execs,
+            started_us: self.started_us,
+            ended_us: self.ended_us,
         })
     }
 }

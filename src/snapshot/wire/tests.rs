@@ -81,6 +81,8 @@ fn everything() -> Manifest {
             cwd: odd.clone(),
             exit_status: Some(1),
             execs: vec![exec(b"/bin/env"), exec(&odd)],
+            started_us: Some(0),
+            ended_us: Some(u64::MAX),
         }],
         ..header()
     };
@@ -233,7 +235,7 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "exit_signal", "timed_out", "keep", "existence_only", "git_files"]),
     ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
-    ("processes", &["parent", "exit_status", "execs", "argv_truncated"]),
+    ("processes", &["parent", "exit_status", "execs", "argv_truncated", "started_us", "ended_us"]),
     ("execs", &["argv_truncated"]),
     (
         "files",
@@ -476,7 +478,7 @@ prop_compose! {
         suppressed in prop::collection::vec((".*", prop::collection::vec(path_bytes(), 0..3)), 0..2),
         repositories in prop::collection::vec((path_bytes(), maybe("[0-9a-f]*"), any::<bool>()), 0..2),
         processes in prop::collection::vec(
-            (any::<(u32, u32, Option<u32>, Option<i32>)>(), any_exec().boxed(), path_bytes(),
+            (any::<(u32, u32, Option<u32>, Option<i32>, [Option<u64>; 2])>(), any_exec().boxed(), path_bytes(),
              prop::collection::vec(any_exec().boxed(), 0..2)), 0..3),
     ) -> Header {
         Header {
@@ -492,8 +494,8 @@ prop_compose! {
             git_repositories: repositories.into_iter().map(|(root, head, dirty)| GitRepository { branch: None, branch_after: None,
                 root, head_after: head.clone(), head, dirty,
             }).collect(),
-            processes: processes.into_iter().map(|((id, pid, parent, exit_status), image, cwd, execs)| {
-                RecordedProcess { id, pid, parent, image: image.into(), cwd, exit_status, execs }
+            processes: processes.into_iter().map(|((id, pid, parent, exit_status, [started_us, ended_us]), image, cwd, execs)| {
+                RecordedProcess { id, pid, parent, image: image.into(), cwd, exit_status, execs, started_us, ended_us }
             }).collect(),
             ..header()
         }

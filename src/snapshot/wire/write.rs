@@ -273,6 +273,8 @@ fn process<M: SerializeMap>(object: &mut JsonObject<M>, process: &RecordedProces
     exec(object, &process.image)?;
     object.text("cwd", &process.cwd)?;
     object.put_some("exit_status", &process.exit_status)?;
+    object.put_some("started_us", &process.started_us)?;
+    object.put_some("ended_us", &process.ended_us)?;
     if process.execs.is_empty() { Ok(()) } else { object.put("execs", &process.execs) }
 }
 
