@@ -251,6 +251,8 @@ pub enum Verb {
     Cat(Cat),
     /// Show what the command changed as a diff that `git apply` accepts
     Diff(Diff),
+    /// Write a page for people: what was run, what it changed, read and contacted, and what is missing
+    Report(Report),
     /// Check whether the live files are still as recorded
     Verify(Verify),
     /// Put back the state after the command, or with --before the state before it
@@ -421,7 +423,7 @@ pub struct SessionAccess {
 }
 
 /// Options of `show`.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default)]
 pub struct Show {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: with
     /// --session, all of the session as if they were one]
@@ -481,6 +483,32 @@ pub struct Cat {
     pub access: SessionAccess,
     /// A JSON object with the bytes in base64
     #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The snapshots: each @ (the newest), @~1, an identifier or its beginning, a name, or a directory
+    #[arg(value_name = "SNAP", required = true)]
+    pub snaps: Vec<PathBuf>,
+    /// The file to write; `-` is standard output
+    #[arg(long, short, value_name = "FILE", required_unless_present = "markdown")]
+    pub output: Option<PathBuf>,
+    /// Replace FILE if it exists
+    #[arg(long, requires = "output")]
+    pub force: bool,
+    /// Markdown below 1 MiB, for a pull request or a job summary [default without -o: to standard output]
+    #[arg(long)]
+    pub markdown: bool,
+    /// Show the secrets of command lines; the content of secret files is never shown
+    #[arg(long)]
+    pub no_redact: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object, about the file that was written
+    #[arg(long, requires = "output")]
     pub json: bool,
 }
 

@@ -30,6 +30,7 @@ pub mod prune;
 pub mod record;
 pub mod recover;
 pub mod redo;
+pub mod report;
 pub mod restore;
 pub mod run;
 pub mod shell;
@@ -95,6 +96,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Diff(args) => diff::run(&args, console),
         Verb::Completions { shell } => completions::run(shell, console),
         Verb::Man { dir } => man::run(&dir),
+        Verb::Report(args) => report::run(&args, console),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Delete(args) => delete::run(&args, console),

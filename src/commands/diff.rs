@@ -18,9 +18,9 @@ use super::paths::{Selection, quoted, shown};
 use crate::cli::Diff;
 use crate::snapshot::Snapshot;
 use crate::snapshot::source::Contents;
-use body::{DiffBody, DiffError, DiffKind};
+pub use body::{DiffBody, DiffError, DiffKind};
 use lines::LineDiff;
-use plan::{DiffEntry, DiffPlan};
+pub use plan::{DiffEntry, DiffPlan};
 use summary::{DiffJson, DiffStat, DiffStatus, LineCounts};
 
 /// The form of the result.

@@ -12,7 +12,10 @@ mod list;
 mod processes;
 mod rows;
 
-pub use self::rows::other_attributes;
+pub use self::header::{left_out, moment, repositories, status};
+pub use self::list::{Filter, ListedPath, PathGroup, PathGroups};
+pub use self::processes::cut;
+pub use self::rows::{PathTable, other_attributes, size};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
 use super::open::open_or_session;
@@ -20,8 +23,6 @@ use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
 use crate::snapshot::Snapshot;
-use list::{Filter, PathGroup, PathGroups};
-use rows::PathTable;
 
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {

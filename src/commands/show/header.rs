@@ -76,7 +76,10 @@ pub fn write(
         );
         lines.line("Restore", style::CHANGED, &text)?;
     }
-    suppressed(header, in_full, &mut lines)
+    for (is_change, text) in left_out(header, in_full) {
+        lines.line("Left out", if is_change { style::CHANGED } else { style::FAINT }, &text)?;
+    }
+    Ok(())
 }
 
 struct HeaderLines<'a, 'c> {
@@ -96,7 +99,7 @@ fn status_style(header: &Header) -> Style {
 }
 
 /// How the command ended, and how long all its processes took.
-fn status(header: &Header) -> String {
+pub fn status(header: &Header) -> String {
     let mut text = ended(header.exit_status, header.exit_signal.as_deref());
     if header.timed_out {
         text += ", ended by --timeout";
@@ -129,7 +132,8 @@ fn duration(seconds: f64) -> String {
     if hours == 0 { format!("{minutes} min {seconds} s") } else { format!("{hours} h {minutes} min") }
 }
 
-fn moment(time: &str) -> String {
+/// A recorded time, to the second.
+pub fn moment(time: &str) -> String {
     match time.parse::<jiff::Timestamp>() {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
         Err(_) => visible(time.as_bytes()),
@@ -137,7 +141,7 @@ fn moment(time: &str) -> String {
 }
 
 /// The repository that the command was started in, and those whose HEAD it moved, unless that is told elsewhere.
-fn repositories(header: &Header, tells_moves: bool) -> Vec<String> {
+pub fn repositories(header: &Header, tells_moves: bool) -> Vec<String> {
     let start = header.start_cwd.as_slice();
     let around = header.git_repositories.iter().filter(|git| below(start, &git.root).is_some());
     let around = around.max_by_key(|git| git.root.len()).map(|git| &git.root);
@@ -160,10 +164,10 @@ fn repositories(header: &Header, tells_moves: bool) -> Vec<String> {
         .collect()
 }
 
-/// What the ignore rules left out: changes by name, the rest as a count.
-fn suppressed(header: &Header, in_full: bool, lines: &mut HeaderLines) -> Result<(), OutputError> {
+/// What the ignore rules left out: changes by name, the rest as a count; and whether it was changed.
+pub fn left_out(header: &Header, in_full: bool) -> Vec<(bool, String)> {
     let named = if in_full { usize::MAX } else { NAMED };
-    for rule in header.suppressed.iter().filter(|rule| !rule.changed.is_empty()) {
+    let changed = header.suppressed.iter().filter(|rule| !rule.changed.is_empty()).map(|rule| {
         let paths: Vec<_> =
             rule.changed.iter().take(named).map(|path| shown(path, &header.start_cwd)).collect();
         let mut text = paths.join(", ");
@@ -172,8 +176,9 @@ fn suppressed(header: &Header, in_full: bool, lines: &mut HeaderLines) -> Result
         }
         let why =
             format!(" (rule {}): changed, not recorded, not to be undone", visible(rule.rule.as_bytes()));
-        lines.line("Left out", style::CHANGED, &(text + &why))?;
-    }
+        (true, text + &why)
+    });
+    let mut lines: Vec<_> = changed.collect();
     let uses: u64 = header.suppressed.iter().map(|rule| rule.reads.saturating_add(rule.writes)).sum();
     if uses > 0 {
         let mut rules: Vec<_> =
@@ -182,11 +187,7 @@ fn suppressed(header: &Header, in_full: bool, lines: &mut HeaderLines) -> Result
             rules.push(format!("{} more rules", header.suppressed.len() - rules.len()));
         }
         let times = if uses == 1 { "use" } else { "uses" };
-        lines.line(
-            "Left out",
-            style::FAINT,
-            &format!("{} {times} of paths by rule: {}", HumanCount(uses), rules.join(", ")),
-        )?;
+        lines.push((false, format!("{} {times} of paths by rule: {}", HumanCount(uses), rules.join(", "))));
     }
-    Ok(())
+    lines
 }

@@ -100,7 +100,8 @@ impl<'s> PathTable<'s> {
         if self.start == b"/" { quoted(path) } else { shown(path, self.start) }
     }
 
-    fn notes(&self, group: PathGroup, entry: &ListedPath) -> Vec<String> {
+    /// What there is to say of a path beside its group and its size.
+    pub fn notes(&self, group: PathGroup, entry: &ListedPath) -> Vec<String> {
         let record = entry.record;
         let mut notes = Vec::new();
         match (record.before.present(), record.after.present()) {
@@ -207,7 +208,8 @@ fn git_mark(record: &FileRecord) -> &'static str {
     }
 }
 
-fn size(bytes: u64) -> String {
+/// A number of bytes in binary units.
+pub fn size(bytes: u64) -> String {
     BinaryBytes(bytes).to_string()
 }
 

@@ -1,0 +1,65 @@
+//! `report`: writes what a command did as a page for people, or as Markdown.
+//!
+//! `model.rs` has what is told of a recording, `diffs.rs` the diffs of its changes. `page.rs` makes the page of it, from
+//! `page.html`, `page.css` and `page.js`, `markdown.rs` the Markdown, and `output.rs` puts the file in place.
+
+mod diffs;
+mod markdown;
+mod model;
+mod output;
+mod page;
+
+use serde::Serialize;
+
+use super::exit::{Exit, VerbResult};
+use super::open::open;
+use super::out::Console;
+use crate::cli::Report;
+use crate::snapshot::printable;
+use model::{Redaction, Section};
+use output::NewFile;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct ReportJson<'a> {
+    file: &'a str,
+    bytes: usize,
+    snapshots: Vec<&'a str>,
+}
+
+/// Writes the report of all snapshots.
+pub fn run(args: &Report, console: &mut Console) -> VerbResult {
+    let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
+    // Before the work, so that a name that is taken is told at once.
+    let file = output.map(|path| NewFile::create(path, args.force)).transpose()?;
+    let redaction = if args.no_redact { Redaction::Off } else { Redaction::On };
+    let snapshots = args.snaps.iter().map(|snap| open(snap, &args.access, console));
+    let snapshots = snapshots.collect::<anyhow::Result<Vec<_>>>()?;
+    let text = if args.markdown {
+        let mut left = snapshots.len();
+        let mut text = String::new();
+        for snapshot in &snapshots {
+            let section = Section::new(snapshot, redaction)?;
+            let room = (markdown::LIMIT - text.len()) / left;
+            text += &markdown::section(&section, room);
+            left -= 1;
+        }
+        text
+    } else {
+        let sections = snapshots.iter().map(|snapshot| Section::new(snapshot, redaction));
+        page::page(&sections.collect::<anyhow::Result<Vec<_>>>()?)?
+    };
+    match file {
+        Some(file) => file.commit(text.as_bytes())?,
+        None => console.bytes(text.as_bytes())?,
+    }
+    if let (true, Some(path)) = (args.json, output) {
+        let path = printable(path.as_os_str().as_encoded_bytes());
+        let ids = snapshots.iter().map(|snapshot| snapshot.header().id.as_str()).collect();
+        console.json(&ReportJson { file: &path, bytes: text.len(), snapshots: ids })?;
+    }
+    Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! A recording as Markdown for a pull request or a job summary, which is cut where these end.
+
+use std::fmt::Write as _;
+
+use super::super::paths::counted;
+use super::super::show::size;
+use super::model::{Section, ShownPath};
+
+/// What is below the 1 MiB that a job summary of GitHub takes.
+pub const LIMIT: usize = (1 << 20) - (16 << 10);
+/// What stays free for the sentences about what was cut.
+const RESERVE: usize = 2 << 10;
+/// The most characters of a line about the recording.
+const LINE: usize = 1000;
+
+/// The Markdown of a recording in at most `room` bytes.
+pub fn section(section: &Section, room: usize) -> String {
+    let mut text = Room { text: String::new(), left: room.saturating_sub(RESERVE) };
+    let mut cut = Vec::new();
+    text.push(&format!("### Recorded: {}\n\n", code(&short(&section.status))));
+    text.push(&fenced("sh", &section.command));
+    if !section.gaps.is_empty() {
+        let lines = section.gaps.iter().map(|gap| format!("> - {}\n", code(&short(gap))));
+        text.push("> [!WARNING]\n> This record has gaps:\n>\n");
+        let shown = text.push_each(lines);
+        note(&mut cut, section.gaps.len() - shown, "gap", "gaps");
+        text.push("\n");
+    }
+    let lasting: Vec<&ShownPath> = section.changes.iter().filter(|path| path.lasts()).collect();
+    if lasting.is_empty() {
+        text.push("Nothing was changed.\n");
+    } else {
+        let answers = section
+            .answers
+            .iter()
+            .map(|answer| format!("- {}: {}\n", answer.label, code(&short(&answer.text))));
+        text.push_each(answers);
+        text.push("\n| | path | size | lines | by |\n|---|---|---:|---:|---|\n");
+        // At least half of the room is for the diffs.
+        let (mut table, rest) = text.half();
+        let shown = table.push_each(lasting.iter().map(|path| row(section, path)));
+        text = Room { text: table.text, left: table.left + rest };
+        note(&mut cut, lasting.len() - shown, "path", "paths");
+        text.push("\n");
+        let diffs = lasting.iter().filter_map(|path| Some((*path, section.diffs.get(path.diff?)?)));
+        let diffs: Vec<_> = diffs.collect();
+        let shown = diffs.iter().filter(|(path, diff)| {
+            let more = diff.note.as_ref().map(|note| format!("{}\n\n", code(note))).unwrap_or_default();
+            text.push(&format!(
+                "<details><summary>{} <code>{}</code></summary>\n\n{}{more}</details>\n\n",
+                path.group,
+                escaped(&path.path),
+                fenced("diff", &diff.hunks),
+            ))
+        });
+        let shown = shown.count();
+        note(&mut cut, diffs.len() - shown, "diff", "diffs");
+    }
+    if !cut.is_empty() {
+        // What was kept free is enough for it.
+        let id = code(&short(&section.id));
+        let cut = cut.join(" and ");
+        text.text += &format!(
+            "\nLeft out to stay below 1 MiB: {cut}. `agent-snapshot show` and `agent-snapshot diff` print all of {id}.\n"
+        );
+    }
+    text.text + "\n"
+}
+
+fn note(cut: &mut Vec<String>, count: usize, one: &str, many: &str) {
+    if count > 0 {
+        cut.push(counted(count, one, many));
+    }
+}
+
+/// A text that does not grow beyond its room.
+struct Room {
+    text: String,
+    left: usize,
+}
+
+impl Room {
+    /// Appends `part` if there is room for all of it, and says so.
+    fn push(&mut self, part: &str) -> bool {
+        let fits = part.len() <= self.left;
+        if fits {
+            self.left -= part.len();
+            self.text += part;
+        }
+        fits
+    }
+
+    /// Appends parts up to the first that does not fit, and counts them.
+    fn push_each(&mut self, mut parts: impl Iterator<Item = String>) -> usize {
+        let mut count = 0;
+        while parts.next().is_some_and(|part| self.push(&part)) {
+            count += 1;
+        }
+        count
+    }
+
+    /// The text with half of its room, and the other half.
+    fn half(self) -> (Room, usize) {
+        let half = self.left / 2;
+        (Room { left: half, ..self }, self.left - half)
+    }
+}
+
+fn row(section: &Section, path: &ShownPath) -> String {
+    let size = path.size.map(size).unwrap_or_default();
+    let lines = path.lines.map(|(added, removed)| format!("+{added} −{removed}")).unwrap_or_default();
+    let mut by = String::new();
+    for id in path.processes.iter().take(3) {
+        let process = section.processes.iter().find(|process| process.id == *id);
+        let name = process.map_or("process", |process| &process.name);
+        // Writing to a String can't fail.
+        let _ = write!(by, "{}{} {id}", if by.is_empty() { "" } else { ", " }, cell(name));
+    }
+    let outside = if path.is_outside { " (outside)" } else { "" };
+    format!("| {}{outside} | {} | {size} | {lines} | {by} |\n", path.group, cell(&path.path))
+}
+
+/// A text of one line as a code span, in which nothing has a meaning.
+fn code(text: &str) -> String {
+    let ticks = "`".repeat(longest_run(text) + 1);
+    let space = if text.starts_with('`') || text.ends_with('`') || text.is_empty() { " " } else { "" };
+    format!("{ticks}{space}{text}{space}{ticks}")
+}
+
+/// The same in a cell of a table, where a bar ends the cell even in a code span.
+fn cell(text: &str) -> String {
+    code(text).replace('|', "\\|")
+}
+
+/// Text in an element of HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+/// A code block with a fence that is not in the text.
+fn fenced(language: &str, text: &str) -> String {
+    let fence = "`".repeat((longest_run(text) + 1).max(3));
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}{language}\n{text}{end}{fence}\n\n")
+}
+
+/// The number of backticks in the longest run of them.
+fn longest_run(text: &str) -> usize {
+    text.split(|char| char != '`').map(str::len).max().unwrap_or(0)
+}
+
+fn short(text: &str) -> String {
+    super::super::show::cut(text, LINE)
+}
