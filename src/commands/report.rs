@@ -11,7 +11,7 @@ mod page;
 
 use serde::Serialize;
 
-use super::exit::{Exit, VerbResult};
+use super::exit::{Exit, UsageError, VerbResult};
 use super::open::open;
 use super::out::Console;
 use crate::cli::Report;
@@ -30,6 +30,9 @@ struct ReportJson<'a> {
 /// Writes the report of all snapshots.
 pub fn run(args: &Report, console: &mut Console) -> VerbResult {
     let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
+    if args.json && output.is_none() {
+        return Err(UsageError("--json is about a file, and -o names standard output".to_owned()).into());
+    }
     // Before the work, so that a name that is taken is told at once.
     let file = output.map(|path| NewFile::create(path, args.force)).transpose()?;
     let redaction = if args.no_redact { Redaction::Off } else { Redaction::On };

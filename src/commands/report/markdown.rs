@@ -1,5 +1,6 @@
 //! A recording as Markdown for a pull request or a job summary, which is cut where these end.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::super::paths::counted;
@@ -36,9 +37,10 @@ pub fn section(section: &Section, room: usize) -> String {
             .map(|answer| format!("- {}: {}\n", answer.label, code(&short(&answer.text))));
         text.push_each(answers);
         text.push("\n| | path | size | lines | by |\n|---|---|---:|---:|---|\n");
+        let programs = section.processes.iter().map(|process| (process.id, process.name.as_str())).collect();
         // At least half of the room is for the diffs.
         let (mut table, rest) = text.half();
-        let shown = table.push_each(lasting.iter().map(|path| row(section, path)));
+        let shown = table.push_each(lasting.iter().map(|path| row(path, &programs)));
         text = Room { text: table.text, left: table.left + rest };
         note(&mut cut, lasting.len() - shown, "path", "paths");
         text.push("\n");
@@ -106,13 +108,12 @@ impl Room {
     }
 }
 
-fn row(section: &Section, path: &ShownPath) -> String {
+fn row(path: &ShownPath, programs: &HashMap<u32, &str>) -> String {
     let size = path.size.map(size).unwrap_or_default();
     let lines = path.lines.map(|(added, removed)| format!("+{added} −{removed}")).unwrap_or_default();
     let mut by = String::new();
     for id in path.processes.iter().take(3) {
-        let process = section.processes.iter().find(|process| process.id == *id);
-        let name = process.map_or("process", |process| &process.name);
+        let name = programs.get(id).copied().unwrap_or("process");
         // Writing to a String can't fail.
         let _ = write!(by, "{}{} {id}", if by.is_empty() { "" } else { ", " }, cell(name));
     }

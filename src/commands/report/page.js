@@ -341,7 +341,7 @@ class Recording {
       line.append(track, el("span", "took", took));
     }
     const status = process.status;
-    line.append(el("span", status ? "end bad" : "end faint", status === undefined ? "" : status > 128 && status < 256 ? `signal ${status - 128}` : `exit ${status}`));
+    line.append(el("span", status ? "end bad" : "end faint", status === undefined ? "" : `exit ${status}`));
     return line;
   }
 

@@ -188,6 +188,7 @@ fn a_file_is_replaced_only_if_it_is_told() {
         assert!(refused.status == 2 && refused.err.ends_with(&format!("{why}\n")), "{}", refused.err);
     }
     assert_eq!(write(&place.join("none/page.html"), &[]).status, 125);
+    assert_eq!(report(&trees, &["-o", "-", "--json"]).status, 2);
     let mut left: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["page.html", "symlink"]);
