@@ -271,7 +271,7 @@ class Recording {
     for (const id of row.w.slice(0, 3)) {
       const process = this.byId.get(id);
       const label = `${process?.name || "process"} ${id}`;
-      by.append(button("by", label, process?.command || "", (event) => { event.preventDefault(); filterBy(`by:${id}`); }));
+      by.append(button("by", label, process?.command || "", (event) => { event.preventDefault(); filterBy(`by:${id}`, this.article); }));
     }
     if (row.w.length > 3) by.append(`and ${row.w.length - 3} more`);
     meta.append(by, el("span", "size", row.z === undefined ? "" : bytes(row.z)));
@@ -319,7 +319,7 @@ class Recording {
   process(process, isTimed, isAll) {
     const line = el("div", isTimed ? "process" : "process untimed");
     const what = el("span", "command");
-    what.append(button("by", String(process.id), `Only what process ${process.id} used`, () => filterBy(`by:${process.id}`)), " ", process.command);
+    what.append(button("by", String(process.id), `Only what process ${process.id} used`, () => filterBy(`by:${process.id}`, this.article)), " ", process.command);
     if (isAll) what.style.marginLeft = `${Math.min(process.depth, 12) * 0.9}rem`;
     what.title = process.cwd;
     const used = this.uses.get(process.id);
@@ -377,7 +377,7 @@ class Recording {
         const label = `${entry.name} ${amount}`;
         const tile = button(`tile t${at % 8}`, w > 4 && h > 9 ? label : "", label, () => {
           if (entry.dir) show([...trail, { name: entry.name, node: entry.dir }], true);
-          else filterBy(`"${entry.row.p}"`);
+          else filterBy(`"${entry.row.p}"`, this.article);
         });
         tile.setAttribute("aria-label", label);
         Object.assign(tile.style, { left: `${x}%`, top: `${y}%`, width: `${w}%`, height: `${h}%` });
@@ -470,11 +470,13 @@ function apply() {
   found.textContent = filter.words.length === 0 ? "" : count === 0 ? "nothing matches" : counted(count, "match", "matches");
 }
 
-function filterBy(text) {
+// Filters, and shows what is found of the recording that was looked at.
+function filterBy(text, article) {
   input.value = text;
   apply();
-  const first = document.querySelector(".part:not([hidden])");
-  if (first && first.getBoundingClientRect().top < 0) first.scrollIntoView();
+  const part = article.querySelector(".part:not([hidden])") || article;
+  const { top } = part.getBoundingClientRect();
+  if (top < 0 || top > innerHeight * 0.8) part.scrollIntoView();
 }
 
 let timer = 0;
@@ -490,11 +492,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 for (const answer of document.querySelectorAll("button.answer")) {
-  answer.addEventListener("click", () => {
-    filterBy(answer.dataset.filter);
-    const part = answer.closest("article").querySelector(".part:not([hidden])");
-    if (part) part.scrollIntoView({ block: "nearest" });
-  });
+  answer.addEventListener("click", () => filterBy(answer.dataset.filter, answer.closest("article")));
 }
 // Paper has no buttons: unless they are too many, all paths are unfolded on it.
 addEventListener("beforeprint", () => {

@@ -248,7 +248,7 @@ fn slow_browser_shows_few_and_many_paths_at_two_widths_in_light_and_dark() {
         }
         let script = "
             const opened = Math.round(performance.now());
-            filterBy('file1');
+            filterBy('file1', recordings[0].article);
             const filtered = Math.round(performance.now()) - opened;
             return { opened, filtered, paths: recordings[0].changes.length };";
         let told = browser.run(&page, script);
