@@ -1,7 +1,6 @@
 //! A recording as Markdown for a pull request or a job summary, which is cut where these end.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 use super::super::paths::counted;
 use super::super::show::size;
@@ -111,12 +110,13 @@ impl Room {
 fn row(path: &ShownPath, programs: &HashMap<u32, &str>) -> String {
     let size = path.size.map(size).unwrap_or_default();
     let lines = path.lines.map(|(added, removed)| format!("+{added} −{removed}")).unwrap_or_default();
-    let mut by = String::new();
-    for id in path.processes.iter().take(3) {
-        let name = programs.get(id).copied().unwrap_or("process");
-        // Writing to a String can't fail.
-        let _ = write!(by, "{}{} {id}", if by.is_empty() { "" } else { ", " }, cell(name));
-    }
+    let name = |id: &u32| programs.get(id).copied().unwrap_or("process");
+    let changers =
+        path.changed_by.iter().map(|(id, program)| (id, program.as_deref().unwrap_or_else(|| name(id))));
+    // Who changed it, unless the recording does not say.
+    let users = path.used_by.iter().filter(|_| path.changed_by.is_empty()).map(|id| (id, name(id)));
+    let by: Vec<_> = changers.chain(users).take(3).map(|(id, name)| format!("{} {id}", cell(name))).collect();
+    let by = by.join(", ");
     let outside = if path.is_outside { " (outside)" } else { "" };
     format!("| {}{outside} | {} | {size} | {lines} | {by} |\n", path.group, cell(&path.path))
 }

@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use super::super::level::what_is_kept;
 use super::super::out::visible;
-use super::super::paths::{Selection, must_be_quoted, number_of_paths, quote_into, quoted, shell_line};
+use super::super::paths::{
+    Selection, file_name, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
+};
 use super::super::show::{
     Filter, ListedPath, PathGroup, PathGroups, PathTable, cut, left_out, moment, repositories, size, status,
 };
@@ -19,7 +21,7 @@ use crate::cli::Show;
 use crate::git::below;
 use crate::restore::interrupted;
 use crate::snapshot::secrets::mask;
-use crate::snapshot::{Exec, FileType, Header, RecordedProcess, Snapshot, SnapshotKind};
+use crate::snapshot::{FileType, Header, RecordedProcess, Snapshot, SnapshotKind};
 
 /// The most characters of a command line.
 const COMMAND: usize = 4096;
@@ -102,9 +104,12 @@ pub struct ShownPath {
     /// Its size after the command, or else before it.
     #[serde(rename = "z", skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// The first processes that used it.
+    /// The processes that changed it, each with the name of its program if it executed another one later.
     #[serde(rename = "w")]
-    pub processes: Vec<u32>,
+    pub changed_by: Vec<(u32, Option<String>)>,
+    /// The other processes that used it; all, if the recording does not tell them apart.
+    #[serde(rename = "u")]
+    pub used_by: Vec<u32>,
     /// Whether it is outside of the workspace.
     #[serde(rename = "o", skip_serializing_if = "is_false")]
     pub is_outside: bool,
@@ -284,6 +289,11 @@ fn shown(path: &[u8]) -> String {
     }
 }
 
+/// The name of a program.
+fn program(exe: &[u8]) -> String {
+    quoted(file_name(exe)).into_owned()
+}
+
 fn has_diff(group: PathGroup) -> bool {
     match group {
         PathGroup::Changed | PathGroup::Renamed | PathGroup::Created | PathGroup::Deleted => true,
@@ -325,12 +335,21 @@ impl ShownPath {
         if let Some(count) = record.process_count {
             notes.push(format!("used by {count} processes"));
         }
+        let mut changed_by: Vec<(u32, Option<String>)> = Vec::new();
+        for used in record.uses.iter().filter(|used| used.operations.change()) {
+            if changed_by.iter().all(|(id, _)| *id != used.process) {
+                changed_by.push((used.process, used.exe.as_deref().map(program)));
+            }
+        }
+        let is_other = |id: &&u32| changed_by.iter().all(|(changer, _)| changer != *id);
+        let used_by = record.processes.iter().filter(is_other).copied().collect();
         ShownPath {
             path: shown(&record.path),
             group: word(group),
             is_directory: now.is_some_and(|now| now.file_type == FileType::Directory),
             size: now.filter(|now| now.file_type == FileType::File).map(|now| now.size),
-            processes: record.processes.clone(),
+            changed_by,
+            used_by,
             is_outside: group != PathGroup::Inherited && below(&record.path, workspace).is_none(),
             notes,
             lines: None,
@@ -347,16 +366,13 @@ impl ShownPath {
 impl ShownProcess {
     fn new(process: &RecordedProcess, redaction: Redaction) -> ShownProcess {
         let image = &process.image;
-        let name = |exec: &Exec| {
-            quoted(exec.exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default()).into_owned()
-        };
         let former = process.execs.split_last().map(|(_, former)| former).unwrap_or_default();
         ShownProcess {
             id: process.id,
             parent: process.parent,
-            name: name(image),
+            name: program(&image.exe),
             command: cut(&command_line(&image.argv, redaction), PROCESS),
-            former: former.iter().map(name).collect(),
+            former: former.iter().map(|exec| program(&exec.exe)).collect(),
             cwd: quoted(&process.cwd).into_owned(),
             status: process.exit_status,
             start: process.started_us,

@@ -137,9 +137,11 @@ class Recording {
     this.uses = new Map();
     for (const list of [this.changes, this.reads]) {
       for (const row of list) {
-        for (const id of row.w) {
-          this.uses.set(id, (this.uses.get(id) || 0) + 1);
-        }
+        [row.w.map(([id]) => id), row.u].forEach((ids, at) => ids.forEach((id) => {
+          const uses = this.uses.get(id) || [0, 0];
+          uses[at] += 1;
+          this.uses.set(id, uses);
+        }));
       }
     }
     this.order();
@@ -173,8 +175,14 @@ class Recording {
     return this.diffs[index];
   }
 
+  // Who changed a path, or else who used it.
+  users(row) {
+    const named = (id, name) => ({ id, name: name || this.byId.get(id)?.name || "process", command: this.byId.get(id)?.command || "" });
+    return row.w.length > 0 ? row.w.map(([id, name]) => named(id, name)) : row.u.map((id) => named(id));
+  }
+
   hayOfPath(row) {
-    row.hay ||= [row.p, row.g, ...(row.n || []), ...row.w.map((id) => this.byId.get(id)?.name || "")].join("\n").toLowerCase();
+    row.hay ||= [row.p, row.g, ...(row.n || []), ...this.users(row).map((user) => user.name)].join("\n").toLowerCase();
     return row.hay;
   }
 
@@ -268,12 +276,11 @@ class Recording {
     if (row.c) meta.append(el("span", "note", el("span", "plus", `+${number(row.c[0])}`), " ", el("span", "minus", `−${number(row.c[1])}`)));
     if (row.n) meta.append(el("span", "note", row.n.join(", ")));
     const by = el("span", "note");
-    for (const id of row.w.slice(0, 3)) {
-      const process = this.byId.get(id);
-      const label = `${process?.name || "process"} ${id}`;
-      by.append(button("by", label, process?.command || "", (event) => { event.preventDefault(); filterBy(`by:${id}`, this.article); }));
+    const users = this.users(row);
+    for (const { id, name: program, command } of users.slice(0, 3)) {
+      by.append(button("by", `${program} ${id}`, command, (event) => { event.preventDefault(); filterBy(`by:${id}`, this.article); }));
     }
-    if (row.w.length > 3) by.append(`and ${row.w.length - 3} more`);
+    if (users.length > 3) by.append(`and ${users.length - 3} more`);
     meta.append(by, el("span", "size", row.z === undefined ? "" : bytes(row.z)));
     line.append(meta);
     if (!has) return line;
@@ -322,8 +329,9 @@ class Recording {
     what.append(button("by", String(process.id), `Only what process ${process.id} used`, () => filterBy(`by:${process.id}`, this.article)), " ", process.command);
     if (isAll) what.style.marginLeft = `${Math.min(process.depth, 12) * 0.9}rem`;
     what.title = process.cwd;
-    const used = this.uses.get(process.id);
-    if (used) what.append(" ", el("span", "note", counted(used, "path", "paths")));
+    const [changed, used] = this.uses.get(process.id) || [0, 0];
+    const uses = [changed && `changed ${counted(changed, "path", "paths")}`, used && `used ${counted(used, changed ? "other" : "path", changed ? "others" : "paths")}`];
+    if (changed || used) what.append(" ", el("span", "note", uses.filter(Boolean).join(", ")));
     if (process.former) what.append(" ", el("span", "note", `(before that: ${process.former.join(", ")})`));
     line.append(what);
     if (isTimed) {
@@ -433,7 +441,7 @@ function wordOfPath(recording, row, word) {
   if (word.is === "lasting") return LASTING.has(row.g);
   if (word.is === "outside") return Boolean(row.o) && LASTING.has(row.g);
   if (word.is !== undefined) return row.g === word.is;
-  if (word.by !== undefined) return row.w.includes(word.by);
+  if (word.by !== undefined) return row.u.includes(word.by) || row.w.some(([id]) => id === word.by);
   return recording.hayOfPath(row).includes(word.text);
 }
 

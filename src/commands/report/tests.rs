@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::testing::{BundleTrees, Ran, run};
 use super::markdown;
-use crate::snapshot::{Exec, RecordedProcess, Warning, WarningKind};
+use crate::snapshot::{Exec, Operation, PathUse, RecordedProcess, Warning, WarningKind};
 
 /// Names and contents that are something else to HTML, JavaScript, JSON, Markdown or the eye.
 const HOSTILE: [&[u8]; 14] = [
@@ -282,13 +282,29 @@ fn markdown_has_a_table_and_the_diffs() {
         assert!(!text.contains(hidden), "{hidden:?}");
     }
 
-    // A fence is longer than what is in it.
-    let trees = BundleTrees::new();
+    // A fence is longer than what is in it; a path is told to be by who changed it.
+    let mut trees = BundleTrees::new();
     BundleTrees::write(&trees.after(), "readme.md", "````\n</details><script>\n````\n");
-    trees.commit(|_| {});
+    trees.header.processes = vec![process(1, None, &[b"cat"], 0), process(2, None, &[b"ls"], 0)];
+    trees.commit(|records| {
+        let used = |process, operation: Operation, exe: Option<&[u8]>| PathUse {
+            process,
+            operations: operation.into(),
+            exe: exe.map(<[u8]>::to_vec),
+        };
+        records[0].processes = vec![1, 2];
+        records[0].uses = vec![
+            used(1, Operation::Read, None),
+            used(2, Operation::Write, Some(b"/bin/sh")),
+            used(2, Operation::Read, None),
+        ];
+    });
     let ran = report(&trees, &["--markdown"]);
     let diff = "`````diff\n@@ -0,0 +1,3 @@\n+````\n+</details><script>\n+````\n`````\n";
     assert!(ran.text().contains(diff), "{}", ran.text());
+    assert!(ran.text().contains("| +3 −0 | `sh` 2 |\n"), "{}", ran.text());
+    let row = of_path(&data(&page(&trees, &[]))[0], "/nowhere/work/readme.md").clone();
+    assert_eq!((&row["w"], &row["u"]), (&json!([[2, "sh"]]), &json!([1])));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use super::*;
-use crate::snapshot::Operation;
+use crate::snapshot::{Operation, PathUse};
 
 /// The names under which distributions have it.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
@@ -186,7 +186,10 @@ fn slow_browser_answers_the_first_questions_within_two_clicks() {
     ];
     trees.commit(|records| {
         for record in records {
-            record.processes = vec![2];
+            record.processes = vec![1, 2];
+            record.uses = [(1, Operation::Read), (2, Operation::Write)]
+                .map(|(process, operation)| PathUse { process, operations: operation.into(), exe: None })
+                .into();
             if record.path.ends_with(b"outside") {
                 record.path = b"/etc/outside".to_vec();
             }
@@ -216,7 +219,7 @@ fn slow_browser_answers_the_first_questions_within_two_clicks() {
     let expected = json!({
         "outside": ["outside"],
         "writer": "cc 2",
-        "process": ["2 cc -c 202 paths"],
+        "process": ["2 cc -c changed 202 paths"],
         "failed": [["3 ld"], true],
         "largest": ["199.o"],
         "found": [["117.o", "17.o"], "2 matches"],
