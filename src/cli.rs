@@ -455,6 +455,9 @@ pub struct Show {
     /// The process tree
     #[arg(long)]
     pub processes: bool,
+    /// The addresses that sockets were connected or bound to, or sent to
+    #[arg(long)]
+    pub network: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

@@ -9,6 +9,7 @@
 //! - `journal.rs`: what is put on file before a call continues, for the case that everything is killed.
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
+//! - `network.rs`: the socket addresses that were used.
 //! - [`losses`]: tells at once which bytes or privileges are lost. [`processes`]: the process table. [`warnings`]: gaps and
 //!   notes.
 //! - [`finish`]: the end of a recording: the states after, and the records of the manifest.
@@ -22,6 +23,7 @@ pub mod ledger;
 pub mod lookups;
 pub mod losses;
 mod mounts;
+mod network;
 pub mod policy;
 pub mod processes;
 pub mod recorder;

@@ -28,6 +28,7 @@ pub mod layout;
 pub mod live;
 pub mod manifest;
 pub mod net;
+mod network;
 pub mod reader;
 pub mod recover;
 
@@ -44,5 +45,6 @@ pub mod wire;
 pub use blobs::Side;
 pub use error::{Error, is_hidden, printable};
 pub use manifest::*;
+pub use network::{NetworkAddress, NetworkOperation, NetworkUse};
 pub use reader::Snapshot;
 pub use stat::Stat;

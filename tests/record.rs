@@ -16,6 +16,7 @@ mod killed;
 mod losses;
 mod mounts;
 mod namespaces;
+mod network;
 mod notifications;
 mod own_program;
 mod permissions;

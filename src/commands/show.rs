@@ -1,14 +1,15 @@
 //! `show`: shows what a command did, as text or as JSON.
 //!
 //! `list.rs` sorts the records into groups, `fold.rs` shortens long groups, `rows.rs` writes them, `git.rs` tells what
-//! became of Git's state, `header.rs` says what was recorded and what was not, `processes.rs` draws the processes, `json.rs`
-//! writes the JSON.
+//! became of Git's state, `header.rs` says what was recorded and what was not, `processes.rs` draws the processes, `network.rs`
+//! lists the socket addresses, `json.rs` writes the JSON.
 
 mod fold;
 mod git;
 mod header;
 mod json;
 mod list;
+mod network;
 mod processes;
 mod rows;
 
@@ -71,9 +72,15 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
             writeln!(console)?;
         }
         processes::write(snapshot, args.long, console)?;
-        if !is_asked {
-            return Ok(());
+    }
+    if args.network {
+        if !is_asked || args.processes {
+            writeln!(console)?;
         }
+        network::write(snapshot.header(), args.process, console)?;
+    }
+    if (args.processes || args.network) && !is_asked {
+        return Ok(());
     }
     let PathGroups(groups) = PathGroups::new(snapshot, filter, args.long);
     let is_in_full = args.long || filter.is_of_status();
@@ -94,7 +101,7 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
         let what = if git_changes.is_empty() { "Nothing" } else { "Nothing but Git's state" };
         writeln!(console, "\n{what} was changed.")?;
     }
-    if has_lines && (!is_asked || args.processes) {
+    if has_lines && (!is_asked || args.processes || args.network) {
         writeln!(console)?;
     }
     let folded = table.write(console)?;

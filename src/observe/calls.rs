@@ -5,6 +5,7 @@
 //!   place that one names is a [`part::Part`]; `effects.rs` says what each effect means for it.
 //! - `rename.rs`, `exec.rs` (with [`program`], which reads the files that the kernel opens),
 //!   `descriptors.rs`: what those calls need beyond it.
+//! - `sockets.rs`: the socket addresses of calls.
 //! - `journal.rs`: what the journal is told of a call.
 //! - `own_program.rs`: calls of our own program, which are not recorded.
 //! - [`inherited`], `core_dump.rs`: changes that no call of the tree makes.
@@ -21,3 +22,4 @@ pub mod part;
 pub mod program;
 pub mod read_only;
 mod rename;
+mod sockets;

@@ -27,7 +27,9 @@ use super::ledger::inodes::Content;
 use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::git::{HeadBranch, ObservedRepository};
-use crate::snapshot::{BlobOmitted, GitRepository, Keep, RecordedProcess, Suppressed, Warning, WarningKind};
+use crate::snapshot::{
+    BlobOmitted, GitRepository, Keep, NetworkUse, RecordedProcess, Suppressed, Warning, WarningKind,
+};
 
 /// What a recording has come to.
 pub struct Recorded<'a> {
@@ -41,6 +43,8 @@ pub struct Recorded<'a> {
     pub suppressed: Vec<Suppressed>,
     /// The repositories that were observed.
     pub repositories: Vec<GitRepository>,
+    /// The socket addresses that were used.
+    pub network: Vec<NetworkUse>,
     /// The processes of the tree.
     pub processes: Vec<RecordedProcess>,
     /// The finished blobs.parquet, if it has a row; or why it could not be written.
@@ -159,6 +163,7 @@ impl Recording {
             warnings: warnings.into_vec(),
             suppressed: self.policy.suppressed(),
             repositories,
+            network: self.network.uses(),
             processes: self.processes.all_recorded(),
             blobs,
             files: Files {

@@ -18,6 +18,7 @@ use super::ledger::ids::ProcessId;
 use super::ledger::protect::ByteStore;
 use super::lookups::Lookups;
 use super::mounts::Mounts;
+use super::network::Network;
 use super::policy::ignore::Ignore;
 use super::policy::{OwnDirectories, Policy};
 use super::processes::ProcessTable;
@@ -95,6 +96,7 @@ impl Recorder {
             byte_store: ByteStore::new(capture, keep, max_read_bytes, max_blob_bytes),
             git_state: GitStateChanges::default(),
             warnings: Warnings::default(),
+            network: Network::default(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
             interim: None,

@@ -15,6 +15,7 @@ use super::ledger::names::Name;
 use super::ledger::protect::{ByteStore, Protected, Protector};
 use super::lookups::{Known, Lookups};
 use super::mounts::Mounts;
+use super::network::Network;
 use super::policy::ignore::RuleId;
 use super::policy::{Exclusion, Policy};
 use super::processes::ProcessTable;
@@ -48,6 +49,8 @@ pub struct Recording {
     /// What becomes of Git's state.
     pub git_state: GitStateChanges,
     pub warnings: Warnings,
+    /// The socket addresses that were used.
+    pub network: Network,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.

@@ -47,6 +47,7 @@ impl Header {
             warnings: Vec::new(),
             suppressed: Vec::new(),
             git_repositories: Vec::new(),
+            network: Vec::new(),
             processes: Vec::new(),
         }
     }

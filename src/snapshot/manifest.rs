@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::network::NetworkUse;
+
 /// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
 /// the oldest that has what the bundle needs: 2 for a sparse file, a record without states, or Git's state.
 pub const FORMAT_VERSION: u64 = 2;
@@ -62,6 +64,8 @@ pub struct Header {
     pub suppressed: Vec<Suppressed>,
     /// The repositories that were observed.
     pub git_repositories: Vec<GitRepository>,
+    /// Which socket addresses the processes used, sorted by process, operation and address.
+    pub network: Vec<NetworkUse>,
     /// The command and the processes that it started, in order of their start.
     pub processes: Vec<RecordedProcess>,
 }
@@ -137,6 +141,7 @@ pub enum WarningKind {
     ContentOmitted,
     PathChangedAfterCheck,
     MountNamespace,
+    Network,
     Chroot,
     Library,
     Listener,

@@ -464,7 +464,7 @@ impl<'a> Builder<'a> {
             lost(
                 WarningKind::ExternalChange,
                 "the recorder was killed: the states after are those that were found at the recovery, and of \
-                 what was only read nothing is recorded",
+                 what was only read, and of the network, nothing is recorded",
             ),
         );
         let header = header(journaled, &records, warnings);

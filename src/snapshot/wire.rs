@@ -11,6 +11,7 @@ mod write;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::manifest::{BlobOmitted, FileType, InodeFlag, Keep, SnapshotKind, WarningKind};
+use super::network::NetworkOperation;
 
 pub use text::shown;
 pub(crate) use write::JsonObject;
@@ -60,6 +61,7 @@ words!(InodeFlag {
     Nodump = "nodump",
     Compressed = "compressed",
 });
+words!(NetworkOperation { Connect = "connect", Bind = "bind", Send = "send" });
 words!(BlobOmitted {
     TooLarge = "too_large",
     Unreadable = "unreadable",
@@ -77,6 +79,7 @@ words!(WarningKind {
     ContentOmitted = "content_omitted",
     PathChangedAfterCheck = "path_changed_after_check",
     MountNamespace = "mount_namespace",
+    Network = "network",
     Chroot = "chroot",
     Library = "library",
     Listener = "listener",

@@ -4,7 +4,7 @@
 //! - `table.rs`: the rows, and how to add one.
 //! - `row.rs`: what a row is made of.
 //! - `decode.rs`: turns a row and six registers into a [`DecodedSyscall`]; `custom.rs` where a row can't
-//!   express it.
+//!   express it; `socket.rs` reads socket addresses.
 //! - `decoded.rs`, `open_flags.rs`: what comes out.
 //! - `args.rs`: the registers.
 //!
@@ -17,13 +17,16 @@ mod decode;
 mod decoded;
 mod open_flags;
 mod row;
+mod socket;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use args::{Args, Sysno};
 pub use decode::{Interpretation, NATIVE_ARCH, decode, interpret};
-pub use decoded::{Access, Accesses, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
+pub use decoded::{
+    Access, Accesses, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse, Special,
+};
 pub use open_flags::OpenFlags;
 pub use row::{Condition, ReadOnly, SyscallRow};
 pub use table::{LAST, find as row, is_known, rows};

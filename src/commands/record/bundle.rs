@@ -151,6 +151,7 @@ impl BundleWriter {
             warnings: recorded.warnings,
             suppressed: recorded.suppressed,
             git_repositories: recorded.repositories,
+            network: recorded.network,
             processes: recorded.processes,
             ..self.header.clone()
         };

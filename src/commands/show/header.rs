@@ -9,6 +9,7 @@ use super::super::level::what_is_kept;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::{quoted, shell_line, shown};
 use super::git::GitChanges;
+use super::network;
 use super::processes::{cut, ended};
 use crate::git::below;
 use crate::restore::interrupted;
@@ -41,6 +42,9 @@ pub fn write(
     }
     for GitChanges { repository, changes } in git_changes {
         lines.line("Git state", style::CHANGED, &format!("{repository}: {}", changes.join(", ")))?;
+    }
+    if let Some(text) = network::contacted(header) {
+        lines.line("Network", Style::new(), &text)?;
     }
     for (label, value) in [("Name", &header.name), ("Session", &header.session)] {
         if let Some(value) = value {

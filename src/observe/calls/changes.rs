@@ -16,13 +16,14 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::ledger::in_flight::{CallId, Footprint};
 use crate::observe::ledger::inodes::{Content, Stat};
 use crate::observe::ledger::protect::Filesystems;
+use crate::observe::network;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
-use crate::snapshot::{BlobOmitted, WarningKind};
+use crate::snapshot::{BlobOmitted, NetworkAddress, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, DecodedSyscall, Effect, Special};
+use crate::trace::syscalls::{Access, DecodedSyscall, Effect, SocketOperation, Special};
 
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Pending {
     call: CallId,
     /// Where it mounts or unmounts.
     mount_point: Option<Vec<u8>>,
+    /// The address that it binds a socket to.
+    bound: Option<NetworkAddress>,
 }
 
 /// What a call of our own program does to names, if it succeeds.
@@ -64,7 +67,8 @@ impl Pending {
 
     fn without_paths(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
         let parts = SmallVec::new();
-        Pending { parts, exec: None, special, name, opens: false, own: None, call, mount_point: None }
+        let (exec, own, mount_point, bound) = (None, None, None, None);
+        Pending { parts, exec, special, name, opens: false, own, call, mount_point, bound }
     }
 }
 
@@ -165,6 +169,10 @@ impl Recording {
         };
         let exec = exec
             .map(|(exe, file)| Box::new(self.prepare_exec(caller, call.decoded, &call.memory, exe, file)));
+        let mut bound = call.decoded.sockets.first().and_then(network::address_of);
+        if let (Some(NetworkAddress::Unix(name)), Some(part)) = (&mut bound, parts.first()) {
+            name.clone_from(&part.path);
+        }
         let special = call.decoded.special;
         // Even one whose place has no name of ours.
         let moves = special == Some(Special::Namespace)
@@ -174,6 +182,7 @@ impl Recording {
             || !parts.is_empty()
             || !footprint.walked.is_empty()
             || exec.is_some()
+            || bound.is_some()
             || special.is_some_and(is_known_by_result);
         if !wanted {
             return Decision::Continue;
@@ -191,7 +200,7 @@ impl Recording {
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
         let (name, own, call) = (call.name, None, id);
-        Decision::AwaitResult(Pending { parts, exec, special, name, opens, own, call, mount_point })
+        Decision::AwaitResult(Pending { parts, exec, special, name, opens, own, call, mount_point, bound })
     }
 
     /// The path in the library that a call would change, or that of a directory above it that it would move.
@@ -330,7 +339,11 @@ impl Recording {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn conclude(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens, own, call, mount_point } = pending;
+        let Pending { mut parts, exec, special, name, opens, own, call, mount_point, bound } = pending;
+        if let Some(address) = bound {
+            let error = result.filter(|result| *result < 0).and_then(|result| i32::try_from(-result).ok());
+            self.note_socket_use(process, SocketOperation::Bind, address, error);
+        }
         if let Some(own) = own {
             self.conclude_own_call(&own, result.is_some_and(|result| result >= 0));
         }
@@ -507,7 +520,7 @@ impl Recording {
 }
 
 /// The name of a place that may have no name of ours.
-fn name_of(place: &Result<Resolved, Unseen>) -> Option<Vec<u8>> {
+pub fn name_of(place: &Result<Resolved, Unseen>) -> Option<Vec<u8>> {
     match place {
         Ok(resolved) => Some(resolved.path.clone()),
         Err(Unseen::InForeignMountNamespace(path) | Unseen::Unresolved(Unresolved::Served(path))) => {

@@ -83,6 +83,11 @@ impl Recording {
                 Use::Conflicts => return Decision::Postpone,
             }
         }
+        if !call.decoded.sockets.is_empty() {
+            self.use_sockets(caller, process, call.decoded);
+            // For a connection, or for room.
+            may_wait = true;
+        }
         if may_wait {
             Decision::MayWait
         } else if reads && traits.shares_paths() {

@@ -2,11 +2,13 @@
 //! so are exact bytes that contradict the text beside them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddrV4, SocketAddrV6};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::super::manifest::*;
+use super::super::network::{NetworkAddress, NetworkOperation, NetworkUse};
 use super::text::{Base64, decode, needs_bytes, shown};
 
 /// Exact bytes beside the text that shows them.
@@ -58,6 +60,7 @@ through!(Manifest, ManifestWire);
 through!(Warning, WarningWire);
 through!(Suppressed, SuppressedWire);
 through!(GitRepository, GitRepositoryWire);
+through!(NetworkUse, NetworkUseWire);
 through!(Exec, ExecWire);
 through!(RecordedProcess, ProcessWire);
 through!(FileRecord, FileWire);
@@ -114,6 +117,8 @@ struct ManifestWire {
     warnings: Vec<Warning>,
     suppressed: Vec<Suppressed>,
     git_repositories: Vec<GitRepository>,
+    #[serde(default)]
+    network: Vec<NetworkUse>,
     processes: Vec<RecordedProcess>,
     files: Vec<FileRecord>,
     #[serde(default)]
@@ -153,6 +158,7 @@ impl ManifestWire {
             warnings: self.warnings,
             suppressed: self.suppressed,
             git_repositories: self.git_repositories,
+            network: self.network,
             processes: self.processes,
         };
         let (mut files, git_files) = (self.files, self.git_files);
@@ -227,6 +233,44 @@ impl GitRepositoryWire {
         let root = bytes("root", self.root, self.root_bytes)?;
         let GitRepositoryWire { head, branch, dirty, head_after, branch_after, .. } = self;
         Ok(GitRepository { root, head, branch, dirty, head_after, branch_after })
+    }
+}
+
+#[derive(Deserialize)]
+struct NetworkUseWire {
+    process: u32,
+    operation: NetworkOperation,
+    family: String,
+    address: Option<String>,
+    port: Option<u16>,
+    path: Option<String>,
+    path_bytes: Option<Exact>,
+    count: u64,
+    errno: Option<i32>,
+}
+
+impl NetworkUseWire {
+    fn checked(self) -> Result<NetworkUse, String> {
+        let NetworkUseWire { process, operation, family, address, port, path, path_bytes, count, errno } =
+            self;
+        let path = bytes_some("path", path, path_bytes)?;
+        let wrong = || format!("`address`, `port` and `path` are not those of family `{family}`");
+        let address = match (family.as_str(), address, port, path) {
+            ("inet", Some(host), Some(port), None) => {
+                NetworkAddress::Inet(SocketAddrV4::new(host.parse().map_err(|_| wrong())?, port))
+            }
+            ("inet6", Some(host), Some(port), None) => {
+                let (host, scope) = host.split_once('%').unwrap_or((&host, "0"));
+                let (host, scope) = (host.parse(), scope.parse());
+                let (host, scope) = host.ok().zip(scope.ok()).ok_or_else(wrong)?;
+                NetworkAddress::Inet6(SocketAddrV6::new(host, port, 0, scope))
+            }
+            ("unix", None, None, path) => NetworkAddress::Unix(path.unwrap_or_default()),
+            ("inet" | "inet6" | "unix", ..) => return Err(wrong()),
+            // What a later version says of another family is passed over.
+            _ => NetworkAddress::Other(family),
+        };
+        Ok(NetworkUse { process, operation, address, count, errno })
     }
 }
 

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::manifest::*;
+use super::super::network::*;
 use super::super::samples::{created, header, present};
 use super::*;
 
@@ -13,6 +14,10 @@ fn written(header: &Header, files: &[FileRecord]) -> String {
 
 fn value(record: &impl serde::Serialize) -> Value {
     serde_json::to_value(record).unwrap()
+}
+
+fn network_use(address: NetworkAddress) -> NetworkUse {
+    NetworkUse { process: 1, operation: NetworkOperation::Connect, address, count: 3, errno: Some(111) }
 }
 
 /// A record and a header that use every key of the format.
@@ -73,6 +78,13 @@ fn everything() -> Manifest {
             dirty: true,
             head_after: Some("abc".to_owned()),
         }],
+        network: vec![
+            network_use(NetworkAddress::Inet("10.0.0.1:80".parse().unwrap())),
+            network_use(NetworkAddress::Inet6("[fe80::1%3]:443".parse().unwrap())),
+            network_use(NetworkAddress::Unix(odd.clone())),
+            network_use(NetworkAddress::Unix(vec![])),
+            network_use(NetworkAddress::Other("netlink".to_owned())),
+        ],
         processes: vec![RecordedProcess {
             id: 1,
             pid: 100,
@@ -100,6 +112,66 @@ fn everything() -> Manifest {
     };
     let git_state = FileRecord { is_git_state: true, path: b"/repo/.git/HEAD".to_vec(), ..record.clone() };
     Manifest { header, files: vec![record, git_state] }
+}
+
+#[test]
+fn network_has_the_keys_of_its_family() {
+    let wire = |address| value(&network_use(address));
+    let common = json!({"process": 1, "operation": "connect", "count": 3, "errno": 111});
+    let with = |more: Value| {
+        let mut all = common.clone();
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let inet = wire(NetworkAddress::Inet("10.0.0.1:80".parse().unwrap()));
+    assert_eq!(inet, with(json!({"family": "inet", "address": "10.0.0.1", "port": 80})));
+    let inet6 = wire(NetworkAddress::Inet6("[fe80::1%3]:443".parse().unwrap()));
+    assert_eq!(inet6, with(json!({"family": "inet6", "address": "fe80::1%3", "port": 443})));
+    let inet6 = wire(NetworkAddress::Inet6("[::1]:443".parse().unwrap()));
+    assert_eq!(inet6, with(json!({"family": "inet6", "address": "::1", "port": 443})));
+    let abstracted = wire(NetworkAddress::Unix(b"\0a".to_vec()));
+    assert_eq!(abstracted, with(json!({"family": "unix", "path": "\0a"})));
+    let odd = wire(NetworkAddress::Unix(b"\0\xff".to_vec()));
+    assert_eq!(odd, with(json!({"family": "unix", "path": "\0\u{ff}", "path_bytes": "AP8="})));
+    assert_eq!(wire(NetworkAddress::Unix(vec![])), with(json!({"family": "unix"})));
+    assert_eq!(wire(NetworkAddress::Other("43".to_owned())), with(json!({"family": "43"})));
+}
+
+#[test]
+fn network_that_contradicts_its_family_is_refused() {
+    let read = |more: Value| {
+        let mut object = json!({"process": 1, "operation": "bind", "count": 1});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value::<NetworkUse>(object).map(|used| used.address)
+    };
+    for wrong in [
+        json!({}),
+        json!({"family": "inet"}),
+        json!({"family": "inet", "address": "10.0.0.1"}),
+        json!({"family": "inet", "address": "::1", "port": 1}),
+        json!({"family": "inet", "address": "10.0.0.1", "port": 65536}),
+        json!({"family": "inet", "address": "10.0.0.1", "port": 1, "path": "x"}),
+        json!({"family": "inet6", "address": "::1%eth0", "port": 1}),
+        json!({"family": "inet6", "address": "::1%4294967296", "port": 1}),
+        json!({"family": "unix", "port": 1}),
+        json!({"family": "unix", "path": "x", "path_bytes": "AP8="}),
+        json!({"family": "unix", "path_bytes": "AP8="}),
+        json!({"family": "netlink", "operation": "listen"}),
+        json!({"family": "netlink", "count": -1}),
+    ] {
+        assert!(read(wrong.clone()).is_err(), "{wrong}");
+    }
+    let later = json!({"family": "vsock", "address": 3, "cid": 4});
+    assert!(read(later).is_err(), "the key has a type");
+    let later = json!({"family": "vsock", "address": "3", "cid": 4});
+    assert_eq!(read(later).unwrap(), NetworkAddress::Other("vsock".to_owned()));
+}
+
+#[test]
+fn older_manifest_has_no_network() {
+    let mut older: Value = serde_json::from_str(&written(&header(), &[])).unwrap();
+    assert_eq!(older.as_object_mut().unwrap().remove("network"), Some(json!([])));
+    assert_eq!(serde_json::from_value::<Manifest>(older).unwrap().header, header());
 }
 
 #[test]
@@ -233,7 +305,8 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
-    ("", &["name", "session", "exit_signal", "timed_out", "keep", "existence_only", "git_files"]),
+    ("", &["name", "session", "exit_signal", "timed_out", "keep", "existence_only", "git_files", "network"]),
+    ("network", &["errno"]),
     ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
     ("processes", &["parent", "exit_status", "execs", "argv_truncated", "started_us", "ended_us"]),
     ("execs", &["argv_truncated"]),

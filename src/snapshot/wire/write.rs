@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use super::super::manifest::*;
+use super::super::network::{NetworkAddress, NetworkUse};
 use super::text::{Base64, encode, needs_bytes, shown};
 
 /// Where the digit of the format version is: before all that decides it.
@@ -190,6 +191,7 @@ object!(Host, host);
 object!(Warning, warning);
 object!(Suppressed, suppressed);
 object!(GitRepository, repository);
+object!(NetworkUse, network_use);
 object!(Exec, exec);
 object!(RecordedProcess, process);
 object!(FileRecord, file);
@@ -222,6 +224,7 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("warnings", &header.warnings)?;
     object.put("suppressed", &header.suppressed)?;
     object.put("git_repositories", &header.git_repositories)?;
+    object.put("network", &header.network)?;
     object.put("processes", &header.processes)
 }
 
@@ -258,6 +261,23 @@ fn repository<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitRepository) 
     object.put_true("dirty", git.dirty)?;
     object.put_some("head_after", &git.head_after)?;
     object.put_some("branch_after", &git.branch_after)
+}
+
+fn network_use<M: SerializeMap>(object: &mut JsonObject<M>, used: &NetworkUse) -> Result<(), M::Error> {
+    object.put("process", &used.process)?;
+    object.put("operation", &used.operation)?;
+    object.put("family", used.address.family())?;
+    if let Some((host, port)) = used.address.host_and_port() {
+        object.put("address", &host)?;
+        object.put("port", &port)?;
+    }
+    if let NetworkAddress::Unix(path) = &used.address
+        && !path.is_empty()
+    {
+        object.text("path", path)?;
+    }
+    object.put("count", &used.count)?;
+    object.put_some("errno", &used.errno)
 }
 
 fn exec<M: SerializeMap>(object: &mut JsonObject<M>, exec: &Exec) -> Result<(), M::Error> {

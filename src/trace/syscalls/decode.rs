@@ -6,9 +6,10 @@
 //! what they can't express.
 
 use super::args::{Args, STRUCT_MAX, Sysno, address, descriptor, low, low_half};
-use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
+use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketUse, Special};
 use super::open_flags::{OpenFlags, follows};
 use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow};
+use super::socket::{socket_use, unix_path};
 use super::table;
 use crate::trace::memory::{Fault, Memory};
 
@@ -57,7 +58,7 @@ pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<Deco
         return Ok(decoded);
     }
     for operand in row.operands {
-        match access(operand, args, memory)? {
+        match access(operand, args, memory, &mut decoded.sockets)? {
             Named::It(access) => decoded.accesses.push(access),
             Named::Nothing => {}
             Named::Refused => return Ok(DecodedSyscall::default()),
@@ -84,7 +85,12 @@ enum Named<T> {
     Refused,
 }
 
-fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<Access>, Fault> {
+fn access(
+    operand: &Operand,
+    args: &Args,
+    memory: &dyn Memory,
+    sockets: &mut Vec<SocketUse>,
+) -> Result<Named<Access>, Fault> {
     let mut follow = match operand.follow {
         Follow::Always => true,
         Follow::Never => false,
@@ -119,7 +125,14 @@ fn access(operand: &Operand, args: &Args, memory: &dyn Memory) -> Result<Named<A
     };
     let file = match operand.named_by {
         NamedBy::Descriptor(arg) => Named::It(FileRef::Descriptor(descriptor(args, arg))),
-        NamedBy::Address(addr, len) => unix_path(args, addr, len, memory)?,
+        NamedBy::Address(operation, addr, len) => {
+            let Some(used) = socket_use(operation, args, addr, len, memory)? else {
+                return Ok(Named::Refused);
+            };
+            let path = unix_path(&used.address).map_or(Named::Nothing, Named::It);
+            sockets.push(used);
+            path
+        }
         NamedBy::Path(path) => path_at(operand, Dirfd::Cwd, path, args, memory)?,
         NamedBy::At(dirfd, path) => {
             let dirfd = Dirfd::from_raw(args[usize::from(dirfd)]);
@@ -214,29 +227,4 @@ fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Optio
         strict: true,
     };
     Ok(Some(OpenHow { open, follow, resolve }))
-}
-
-/// The path of an AF_UNIX address; nothing for other families, and for abstract and unnamed addresses.
-fn unix_path(args: &Args, addr: u8, len: u8, memory: &dyn Memory) -> Result<Named<FileRef>, Fault> {
-    // sizeof(struct sockaddr_storage), the limit for every family, and sizeof(struct sockaddr_un).
-    const ANY: usize = 128;
-    const UNIX: usize = 110;
-    let len = usize::try_from(descriptor(args, len)).unwrap_or(usize::MAX);
-    if len > ANY {
-        return Ok(Named::Refused);
-    }
-    let mut bytes = [0; ANY];
-    let bytes = &mut bytes[..len];
-    memory.read_exact(address(args, addr), bytes)?;
-    let unix = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0).to_ne_bytes();
-    let Some((family, name)) = bytes.split_first_chunk() else { return Ok(Named::Nothing) };
-    if *family != unix || len > UNIX {
-        return Ok(Named::Nothing);
-    }
-    // A path need not end with a NUL.
-    let path = name.split(|&byte| byte == 0).next().unwrap_or_default();
-    if path.is_empty() {
-        return Ok(Named::Nothing);
-    }
-    Ok(Named::It(FileRef::Path { dirfd: Dirfd::Cwd, path: path.to_vec() }))
 }

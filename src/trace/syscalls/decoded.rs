@@ -127,6 +127,26 @@ pub struct Access {
     pub resolve: Resolve,
 }
 
+/// What a syscall does with a socket address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SocketOperation {
+    /// connect.
+    Connect,
+    /// bind.
+    Bind,
+    /// sendto.
+    Send,
+}
+
+/// The use of a socket address by a syscall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketUse {
+    /// What is done with it.
+    pub operation: SocketOperation,
+    /// Its bytes, as long as the syscall says: at most those of a struct sockaddr_storage.
+    pub address: Vec<u8>,
+}
+
 /// Why a syscall matters beyond the files that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Special {
@@ -182,6 +202,8 @@ pub enum Special {
 pub struct DecodedSyscall {
     /// At most two, in the order of the arguments.
     pub accesses: Accesses,
+    /// The socket addresses, those of AF_UNIX paths included.
+    pub sockets: Vec<SocketUse>,
     /// What else matters.
     pub special: Option<Special>,
     /// For execve and execveat: where argv is.
@@ -190,9 +212,11 @@ pub struct DecodedSyscall {
 
 impl DecodedSyscall {
     /// Whether the syscall is read-only: it can change nothing, and its entry shows what it does. That
-    /// excludes those whose result matters (chdir, openat2).
+    /// excludes those whose result matters (bind, chdir, openat2).
     pub fn is_read_only(&self) -> bool {
-        self.special.is_none() && self.accesses.iter().all(Access::is_read_only)
+        self.special.is_none()
+            && self.accesses.iter().all(Access::is_read_only)
+            && self.sockets.iter().all(|used| used.operation != SocketOperation::Bind)
     }
 }
 

@@ -4,7 +4,7 @@
 //! program of them.
 
 use super::args::{Args, Sysno, low};
-use super::decoded::{DecodedSyscall, Effect, Special};
+use super::decoded::{DecodedSyscall, Effect, SocketOperation, Special};
 use super::open_flags::CHANGING;
 use crate::trace::memory::{Fault, Memory};
 
@@ -129,8 +129,8 @@ pub(super) enum NamedBy {
     At(u8, u8),
     /// A descriptor.
     Descriptor(u8),
-    /// A socket address and its length; an AF_UNIX one has a path.
-    Address(u8, u8),
+    /// A socket address and its length, and what is done with it; an AF_UNIX one may have a path.
+    Address(SocketOperation, u8, u8),
 }
 
 /// What is done to it.
@@ -254,9 +254,9 @@ pub(super) const fn fd(fd: u8) -> Operand {
     operand(NamedBy::Descriptor(fd))
 }
 
-/// The path of the AF_UNIX address at register `address`.
-pub(super) const fn address(address: u8, len: u8) -> Operand {
-    operand(NamedBy::Address(address, len))
+/// The socket address at register `address`, and its path if it is of AF_UNIX.
+pub(super) const fn address(operation: SocketOperation, address: u8, len: u8) -> Operand {
+    operand(NamedBy::Address(operation, address, len))
 }
 
 impl Operand {
@@ -265,7 +265,7 @@ impl Operand {
     pub(super) fn registers(&self) -> Vec<u8> {
         let mut registers = match self.named_by {
             NamedBy::Path(arg) | NamedBy::Descriptor(arg) => vec![arg],
-            NamedBy::At(first, second) | NamedBy::Address(first, second) => vec![first, second],
+            NamedBy::At(first, second) | NamedBy::Address(_, first, second) => vec![first, second],
         };
         registers.extend(match self.act {
             Act::Is(_) => vec![],

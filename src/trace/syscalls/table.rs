@@ -8,7 +8,7 @@
 
 use super::args::Sysno;
 use super::custom;
-use super::decoded::{Effect, Special};
+use super::decoded::{Effect, SocketOperation, Special};
 use super::open_flags::OpenFlags;
 use super::row::{Act, Condition, Null, SyscallRow, address, at, fd, path, row};
 
@@ -50,13 +50,13 @@ const ROWS: &[SyscallRow] = &[
     // access(path, mode)
     row(21, "access", &[path(0)]),
     // connect(sockfd, addr, addrlen)
-    row(42, "connect", &[address(1, 2)]),
+    row(42, "connect", &[address(SocketOperation::Connect, 1, 2)]),
     // sendto(sockfd, buf, size, flags, dest_addr, addrlen)
-    row(44, "sendto", &[address(4, 5)]).when(&[Condition::NotNull { arg: 4 }]),
+    row(44, "sendto", &[address(SocketOperation::Send, 4, 5)]).when(&[Condition::NotNull { arg: 4 }]),
     // recvmsg(sockfd, msg, flags)
     row(47, "recvmsg", &[]).custom(custom::recvmsg),
     // bind(sockfd, addr, addrlen)
-    row(49, "bind", &[address(1, 2).does(Effect::MakeNode).nofollow()]),
+    row(49, "bind", &[address(SocketOperation::Bind, 1, 2).does(Effect::MakeNode).nofollow()]),
     // clone(flags, stack, parent_tid, child_tid, tls)
     row(56, "clone", &[]).when(custom::CLONES).custom(custom::clone),
     // execve(path, argv, envp)

@@ -447,13 +447,13 @@ fn only_a_unix_address_with_a_name_is_a_path() {
     assert_eq!(accesses(connect(&unix(b"sock"), 6)), path("sock"), "no NUL needed");
     assert_eq!(accesses(connect(&unix(b"socket"), 6)), path("sock"), "cut by its length");
     assert_eq!(accesses(connect(&unix(&[b'x'; 108]), 110)), path(&"x".repeat(108)));
-    let nothing = Ok(DecodedSyscall::default());
-    assert_eq!(connect(&unix(b"\0abstract"), 11), nothing);
-    assert_eq!(connect(&unix(b""), 2), nothing, "unnamed");
-    assert_eq!(connect(&unix(&[b'x'; 120]), 122), nothing, "EINVAL");
-    assert_eq!(connect(&unix(&[b'x'; 120]), -1), nothing, "EINVAL");
-    assert_eq!(connect(&[2, 0, 0, 80, 127, 0, 0, 1], 8), nothing, "AF_INET");
-    assert_eq!(connect(&[1], 1), nothing);
+    let nothing = Ok(vec![]);
+    assert_eq!(accesses(connect(&unix(b"\0abstract"), 11)), nothing);
+    assert_eq!(accesses(connect(&unix(b""), 2)), nothing, "unnamed");
+    assert_eq!(accesses(connect(&unix(&[b'x'; 120]), 122)), nothing, "EINVAL");
+    assert_eq!(connect(&unix(&[b'x'; 120]), -1), Ok(DecodedSyscall::default()), "EINVAL");
+    assert_eq!(accesses(connect(&[2, 0, 0, 80, 127, 0, 0, 1], 8)), nothing, "AF_INET");
+    assert_eq!(accesses(connect(&[1], 1)), nothing);
     assert_eq!(connect(&unix(b"so"), 9), Err(Fault::Unmapped));
     let bind = call("bind").int(3).bytes(&unix(b"s\0")).int(4);
     assert_eq!(bind.accesses(), [nofollow(cwd("s", Effect::MakeNode))]);
@@ -461,6 +461,22 @@ fn only_a_unix_address_with_a_name_is_a_path() {
     let to = call("sendto").int(3).word(0).word(0).int(0);
     assert_eq!(send(to.bytes(&unix(b"s\0"))), [cwd("s", Effect::Query)]);
     assert_eq!(send(call("sendto").int(3).word(0).word(0).int(0).word(0)), []);
+}
+
+#[test]
+fn socket_address_is_as_long_as_the_call_says() {
+    let inet = [2, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let used = |operation, address: &[u8]| vec![SocketUse { operation, address: address.to_vec() }];
+    let sockets = |call: Call| call.decode().sockets;
+    let connect = call("connect").int(3).bytes(&inet);
+    assert_eq!(sockets(connect.int(16)), used(SocketOperation::Connect, &inet));
+    let connect = call("connect").int(3).bytes(&inet);
+    assert_eq!(sockets(connect.int(8)), used(SocketOperation::Connect, &inet[..8]));
+    let connect = call("connect").int(3).bytes(&[0; 200]);
+    assert_eq!(sockets(connect.int(129)), vec![], "EINVAL");
+    assert_eq!(sockets(call("bind").int(3).bytes(&inet).int(16)), used(SocketOperation::Bind, &inet));
+    let to = call("sendto").int(3).word(0).word(0).int(0).bytes(&inet);
+    assert_eq!(sockets(to.int(16)), used(SocketOperation::Send, &inet));
 }
 
 #[test]
@@ -602,8 +618,9 @@ fn a_read_only_row_decodes_to_a_read_only_syscall() {
         let path = memory.map_path("x").0;
         let mut args = [u64::from(flag); 6];
         for operand in row.operands {
-            if let row::NamedBy::Path(index) | row::NamedBy::At(_, index) | row::NamedBy::Address(index, _) =
-                operand.named_by
+            if let row::NamedBy::Path(index)
+            | row::NamedBy::At(_, index)
+            | row::NamedBy::Address(_, index, _) = operand.named_by
             {
                 args[usize::from(index)] = path;
             }

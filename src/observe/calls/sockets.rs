@@ -1,0 +1,51 @@
+//! The socket addresses of calls.
+//!
+//! A bind is noted with its result, a connect or a send at its entry. Most sockets that connect don't block, so
+//! that the result of the call is EINPROGRESS and tells nothing of the connection; and a call that blocks would have
+//! to be interrupted for its result.
+//! Neighbours: `read_only.rs` and `changes.rs` call in here, `network.rs` has the addresses.
+
+use super::changes::name_of;
+use crate::observe::ledger::ids::ProcessId;
+use crate::observe::network::{self, MOST};
+use crate::observe::recording::Recording;
+use crate::snapshot::{NetworkAddress, WarningKind};
+use crate::trace::observer::Caller;
+use crate::trace::syscalls::{DecodedSyscall, SocketOperation};
+
+impl Recording {
+    /// Notes the socket addresses of a call whose result will not be seen. A path at which nothing is makes it
+    /// fail.
+    pub fn use_sockets(&mut self, caller: Caller, process: ProcessId, decoded: &DecodedSyscall) {
+        let mut accesses = decoded.accesses.iter();
+        for used in &decoded.sockets {
+            let Some(mut address) = network::address_of(used) else { continue };
+            let mut errno = None;
+            // The paths of a call are those of its addresses, in the same order.
+            if let NetworkAddress::Unix(name) = &mut address
+                && !name.starts_with(b"\0")
+                && let Some(access) = accesses.next()
+            {
+                let place = self.locate(caller, access);
+                errno = place.as_ref().is_ok_and(|place| place.stat.is_none()).then_some(libc::ENOENT);
+                *name = name_of(&place).unwrap_or_else(|| std::mem::take(name));
+            }
+            self.note_socket_use(process, used.operation, address, errno);
+        }
+    }
+
+    /// Counts the use of a socket address, with its error if it is known to have failed.
+    pub fn note_socket_use(
+        &mut self,
+        process: ProcessId,
+        operation: SocketOperation,
+        address: NetworkAddress,
+        errno: Option<i32>,
+    ) {
+        if self.network.note(process, operation, address, errno).is_err() {
+            self.warnings.lost(WarningKind::Network, Some(process), || {
+                format!("after {MOST} socket addresses, others are not recorded")
+            });
+        }
+    }
+}

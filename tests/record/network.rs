@@ -1,0 +1,106 @@
+//! The socket addresses that a command uses.
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, has, json as read_json, stderr};
+
+/// What python makes of `script` is in `network`, without processes and in its order, under each mechanism.
+///
+/// The ports that the kernel chose are called by the names under which the script prints them.
+fn check(script: &str, expected: &Value) {
+    if !has("python3") {
+        return;
+    }
+    for mechanism in ["auto", "stops", "every-call"] {
+        let place = Place::new();
+        place.write("script.py", format!("import socket\nfrom socket import AF_INET6, AF_NETLINK, AF_UNIX, SOCK_DGRAM, SOCK_RAW\n{script}"));
+        let output = place.recorder(mechanism).args(["python3", "script.py"]).output().unwrap();
+        assert!(output.status.success(), "{mechanism}: {}", stderr(&output));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let ports: Vec<(u64, &str)> = printed
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(port, name)| (port.parse().unwrap(), name))
+            .collect();
+        let manifest = read_json(&place.out.join("manifest.json"));
+        let mut network = manifest["network"].as_array().unwrap().clone();
+        let root = format!("{}/", place.work.display());
+        for used in &mut network {
+            let used = used.as_object_mut().unwrap();
+            assert!(used.remove("process").unwrap().as_u64().is_some());
+            if let Some(name) = used.get("port").and_then(|port| {
+                ports.iter().find(|(number, _)| Some(*number) == port.as_u64()).map(|(_, name)| *name)
+            }) {
+                used.insert("port".to_owned(), json!(name));
+            }
+            if let Some(below) =
+                used.get("path").and_then(Value::as_str).and_then(|path| path.strip_prefix(&root))
+            {
+                used.insert("path".to_owned(), json!(below));
+            }
+        }
+        assert_eq!(&Value::Array(network), expected, "{mechanism}");
+    }
+}
+
+#[test]
+fn tcp_connections_have_host_and_port() {
+    check(
+        "a = socket.socket(); a.bind(('127.0.0.1', 0)); a.listen(); print(a.getsockname()[1], 'four')
+c = socket.socket(); c.connect(a.getsockname()); c.send(b'x')
+b = socket.socket(AF_INET6); b.bind(('::1', 0)); b.listen(); print(b.getsockname()[1], 'six')
+for i in range(2): d = socket.socket(AF_INET6); d.connect(b.getsockname())
+e = socket.socket()
+try: e.bind(a.getsockname())
+except OSError: pass",
+        &json!([
+            {"operation": "connect", "family": "inet", "address": "127.0.0.1", "port": "four", "count": 1},
+            {"operation": "connect", "family": "inet6", "address": "::1", "port": "six", "count": 2},
+            {"operation": "bind", "family": "inet", "address": "127.0.0.1", "port": 0, "count": 1},
+            {"operation": "bind", "family": "inet", "address": "127.0.0.1", "port": "four", "count": 1,
+             "errno": libc::EADDRINUSE},
+            {"operation": "bind", "family": "inet6", "address": "::1", "port": 0, "count": 1},
+        ]),
+    );
+}
+
+#[test]
+fn datagrams_have_an_address_unless_the_socket_is_connected() {
+    check(
+        "u = socket.socket(type=SOCK_DGRAM); u.bind(('127.0.0.1', 0)); print(u.getsockname()[1], 'port')
+s = socket.socket(type=SOCK_DGRAM)
+for i in range(3): s.sendto(b'x', u.getsockname())
+s.connect(u.getsockname()); s.send(b'x')",
+        &json!([
+            {"operation": "connect", "family": "inet", "address": "127.0.0.1", "port": "port", "count": 1},
+            {"operation": "bind", "family": "inet", "address": "127.0.0.1", "port": 0, "count": 1},
+            {"operation": "send", "family": "inet", "address": "127.0.0.1", "port": "port", "count": 3},
+        ]),
+    );
+}
+
+#[test]
+fn unix_sockets_have_a_path_or_an_abstract_name() {
+    check(
+        "a = socket.socket(AF_UNIX); a.bind('s'); a.listen()
+socket.socket(AF_UNIX).connect('s')
+b = socket.socket(AF_UNIX); b.bind('\\0test-%d' % 0 + chr(0)); b.listen()
+socket.socket(AF_UNIX).connect('\\0test-0\\0')
+d = socket.socket(AF_UNIX, SOCK_DGRAM); d.bind('d')
+socket.socket(AF_UNIX, SOCK_DGRAM).sendto(b'x', 'd')
+for call in socket.socket(AF_UNIX).connect, socket.socket(AF_UNIX).bind:
+    try: call('absent' if call.__name__ == 'connect' else 's')
+    except OSError: pass
+n = socket.socket(AF_NETLINK, SOCK_RAW, 0); n.bind((0, 0))",
+        &json!([
+            {"operation": "connect", "family": "unix", "path": "\0test-0\0", "count": 1},
+            {"operation": "connect", "family": "unix", "path": "absent", "count": 1, "errno": libc::ENOENT},
+            {"operation": "connect", "family": "unix", "path": "s", "count": 1},
+            {"operation": "bind", "family": "unix", "path": "\0test-0\0", "count": 1},
+            {"operation": "bind", "family": "unix", "path": "d", "count": 1},
+            {"operation": "bind", "family": "unix", "path": "s", "count": 2},
+            {"operation": "bind", "family": "netlink", "count": 1},
+            {"operation": "send", "family": "unix", "path": "d", "count": 1},
+        ]),
+    );
+}
