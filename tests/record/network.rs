@@ -24,6 +24,8 @@ fn check(script: &str, expected: &Value) {
             .collect();
         let manifest = read_json(&place.out.join("manifest.json"));
         let mut network = manifest["network"].as_array().unwrap().clone();
+        // The C library may ask the name service cache who the user is.
+        network.retain(|used| !used["path"].as_str().is_some_and(|path| path.ends_with("/nscd/socket")));
         let root = format!("{}/", place.work.display());
         for used in &mut network {
             let used = used.as_object_mut().unwrap();
