@@ -28,7 +28,7 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, PathEffect};
 use crate::snapshot::compare::{self, Entries};
 use crate::snapshot::wire::JsonObject;
-use crate::snapshot::{FileRecord, FileType, Present, Snapshot};
+use crate::snapshot::{FileRecord, FileType, Operations, Present, Snapshot};
 
 /// How many programs are named in a line.
 const PROGRAMS: usize = 3;
@@ -131,7 +131,7 @@ impl PathEvent {
         };
         let mut users: Vec<(u32, &[u8])> = Vec::new();
         for record in self.records() {
-            let changes = record.uses.iter().filter(|used| used.operations.change());
+            let changes = record.uses.iter().filter(|used| used.operations.intersects(Operations::CHANGES));
             users.extend(changes.filter_map(|used| {
                 Some((used.process, used.exe.as_deref().or_else(|| image(used.process))?))
             }));

@@ -369,8 +369,8 @@ impl Capture {
         self.copy(&file, size)
     }
 
-    /// The file itself, if its bytes are safe from a change in place only once they are stored or copied: it is
-    /// large, wanted whole, and can't be cloned.
+    /// Opens a large file that is wanted whole and can't be cloned: before a change in place, its bytes must be stored
+    /// or copied. None for any other file.
     pub fn only_in_place(&self, source: Source<'_>) -> Option<Captured> {
         let file = fs::open_regular(source.path).ok()?;
         let metadata = file.metadata().ok()?;

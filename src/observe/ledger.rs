@@ -35,7 +35,7 @@ pub struct Ledger {
     pub(super) appends: bool,
     /// The calls that may be changing something at this moment.
     pub in_flight: InFlight,
-    /// How many programs each process has executed itself, by its number; none for those after the last.
+    /// How many programs each process has executed itself, by its number; 0 beyond the end.
     programs: Vec<u16>,
     /// Names that are gone from directories which were not listed yet, by directory.
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
@@ -61,7 +61,7 @@ impl Ledger {
         self.names.get_mut(name).merge(operations, User::new(process, programs));
     }
 
-    /// Notes that `process` has executed a program: what it uses from now on, that uses.
+    /// Notes that `process` has executed another program, which makes its uses from now on.
     pub fn note_program(&mut self, process: ProcessId) {
         let index = process.0 as usize;
         if self.programs.len() <= index {

@@ -5,7 +5,6 @@
 //! `finish.rs` makes the manifest's records of it at the end.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
@@ -15,6 +14,7 @@ use super::capture::Capture;
 use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
 use super::ledger::ids::ProcessId;
+use super::ledger::in_flight::PathChanges;
 use super::ledger::protect::ByteStore;
 use super::lookups::Lookups;
 use super::mounts::Mounts;
@@ -62,8 +62,8 @@ pub trait Events: Send + Sync {
 pub struct Recorder {
     /// None once the recording has ended.
     state: Mutex<Option<RecorderState>>,
-    /// Those of the calls in flight (`InFlight::moments`).
-    moments: Arc<AtomicU64>,
+    /// Those of the ledger, to be read without the lock.
+    path_changes: Arc<PathChanges>,
     events: Box<dyn Events>,
 }
 
@@ -101,8 +101,8 @@ impl Recorder {
             mounts: Mounts::watch(),
             interim: None,
         };
-        let moments = Arc::clone(recording.ledger.in_flight.moments());
-        Recorder { moments, state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
+        let path_changes = Arc::clone(recording.ledger.in_flight.path_changes());
+        Recorder { path_changes, state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
     }
 
     fn state(&self) -> MutexGuard<'_, Option<RecorderState>> {
@@ -157,7 +157,7 @@ impl Observer for Recorder {
     type Pending = Pending;
 
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
-        let start = StartDirectory::of(caller, call, &self.moments);
+        let start = StartDirectory::of(caller, call, &self.path_changes);
         self.guarded(Decision::Continue, |state| state.on_entry(caller, call, start))
     }
 

@@ -306,11 +306,6 @@ impl Operations {
         Operations(self.0 | other.0)
     }
 
-    /// Whether one of them changes what is at the path.
-    pub fn change(self) -> bool {
-        [Operation::Write, Operation::Delete, Operation::Metadata].into_iter().any(|one| self.contains(one))
-    }
-
     /// Whether nothing is in the set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -7,6 +7,7 @@
 //! same, the tracing thread is made to interrupt the caller, which then stops when the syscall has ended.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
@@ -32,10 +33,11 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// How many threads answer on a machine with so many CPUs.
+/// How many threads answer on this machine: one for each four CPUs, at most four.
 ///
-/// One is enough for four: with two CPUs, a second one makes nothing faster (docs/performance.md).
-pub fn threads(cpus: usize) -> usize {
+/// With two CPUs, a second one makes nothing faster (docs/performance.md).
+pub fn default_threads() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     (cpus / 4).clamp(1, 4)
 }
 

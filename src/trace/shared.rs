@@ -123,7 +123,7 @@ impl<P> Shared<P> {
         self.settled.as_fd()
     }
 
-    /// Takes notice of it, so that it is not told to this thread again.
+    /// Reads it once, on behalf of this thread.
     pub(super) fn take_settled(&self) {
         let _ = rustix::io::read(&self.settled, &mut [0; 8]);
     }

@@ -156,7 +156,8 @@ fn record(
         let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
         let answering = (listener, Arc::clone(&shared), Mutex::new(interrupter), Arc::clone(&recorder));
         let answering = Arc::new(answering);
-        let wanted = setup.options.answering_threads.map_or_else(answering_threads, NonZeroUsize::get);
+        let wanted =
+            setup.options.answering_threads.map_or_else(notifications::default_threads, NonZeroUsize::get);
         for number in 0..wanted {
             let answering = Arc::clone(&answering);
             // It may wait for another call when this process ends, and ends with it.
@@ -202,11 +203,6 @@ fn record(
         pruning::start_if_due(library);
     }
     Ok(())
-}
-
-/// How many threads answer notifications on this machine.
-fn answering_threads() -> usize {
-    notifications::threads(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
 /// Removes the journal where no command is started: there is nothing to recover.

@@ -21,7 +21,7 @@ use crate::cli::Show;
 use crate::git::below;
 use crate::restore::interrupted;
 use crate::snapshot::secrets::mask;
-use crate::snapshot::{FileType, Header, RecordedProcess, Snapshot, SnapshotKind};
+use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot, SnapshotKind};
 
 /// The most characters of a command line.
 const COMMAND: usize = 4096;
@@ -336,7 +336,7 @@ impl ShownPath {
             notes.push(format!("used by {count} processes"));
         }
         let mut changed_by: Vec<(u32, Option<String>)> = Vec::new();
-        for used in record.uses.iter().filter(|used| used.operations.change()) {
+        for used in record.uses.iter().filter(|used| used.operations.intersects(Operations::CHANGES)) {
             if changed_by.iter().all(|(id, _)| *id != used.process) {
                 changed_by.push((used.process, used.exe.as_deref().map(program)));
             }

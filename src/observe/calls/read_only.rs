@@ -3,15 +3,13 @@
 //! Neighbours: `lookups.rs` remembers what a path came to, `changes.rs` judges by the result where it is
 //! wanted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use rustix::fs::{Access as Rights, AtFlags, CWD};
 
 use super::changes::Pending;
 use super::effects::meaning;
 use crate::fs::FileStat;
 use crate::observe::ledger::ids::{NameId, ProcessId};
-use crate::observe::ledger::in_flight::Footprint;
+use crate::observe::ledger::in_flight::{Footprint, PathChanges};
 use crate::observe::lookups::Known;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::{self};
@@ -31,24 +29,24 @@ enum Use {
     Conflicts,
 }
 
-/// The directory at which the first path of a call starts, read before the state of the recording was locked:
-/// that takes longer than all else about a path that is known.
+/// The directory where the first path of a call starts, read before the recording is locked: for a path that is
+/// known, reading it takes most of the time.
 #[derive(Debug)]
 pub struct StartDirectory {
     path: Vec<u8>,
-    /// It is called so as long as `InFlight::moments` says the same.
-    moments: u64,
+    /// What [`PathChanges::at_rest`] said before: the path is valid as long as it says the same.
+    changes: u64,
 }
 
 impl StartDirectory {
-    /// The one of a call, if that is read-only and its first path relative.
-    pub fn of(caller: Caller, call: &SyscallEntry<'_>, moments: &AtomicU64) -> Option<StartDirectory> {
+    /// The one of a call, if that is read-only, its first path is relative, and no name is changing.
+    pub fn of(caller: Caller, call: &SyscallEntry<'_>, path_changes: &PathChanges) -> Option<StartDirectory> {
         let FileRef::Path { dirfd, path } = &call.decoded.accesses.first()?.file else { return None };
         if path.starts_with(b"/") || !call.decoded.is_read_only() {
             return None;
         }
-        let moments = moments.load(Ordering::SeqCst);
-        Some(StartDirectory { path: view::plain_base_of(caller, *dirfd)?, moments })
+        let changes = path_changes.at_rest()?;
+        Some(StartDirectory { path: view::plain_base_of(caller, *dirfd)?, changes })
     }
 }
 
@@ -121,16 +119,14 @@ impl Recording {
         let traits = self.processes.traits(caller.tgid);
         let plain = !self.sees_other_names(caller) && !traits.other_rights;
         // While a name is changing, the cache is not used.
-        let place = (plain && !self.ledger.in_flight.changes_paths())
-            .then(|| {
-                let moments = self.ledger.in_flight.moments().load(Ordering::SeqCst);
-                let start = start.filter(|start| start.moments == moments);
-                self.lookups.place(access, |dirfd| match start {
-                    Some(start) => Some(start.path),
-                    None => view::plain_base_of(caller, dirfd),
-                })
+        let at_rest = self.ledger.in_flight.path_changes().at_rest().filter(|_| plain);
+        let place = at_rest.and_then(|changes| {
+            let start = start.filter(|start| start.changes == changes);
+            self.lookups.place(access, |dirfd| match start {
+                Some(start) => Some(start.path),
+                None => view::plain_base_of(caller, dirfd),
             })
-            .flatten();
+        });
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.ledger)
         {

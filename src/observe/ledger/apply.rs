@@ -141,7 +141,7 @@ impl Ledger {
         let is_copied = inode.extra.as_ref().is_some_and(|extra| !extra.copies.is_empty());
         let now = Stat::from(&now);
         if !is_copied && now.identity() == inode.before.identity() {
-            inode.extra_mut().set = now.modified();
+            inode.extra_mut().set_mtime = now.modified();
             inode.modified = Modified::Set;
         }
     }

@@ -1,4 +1,4 @@
-//! A list that never moves what is in it: one that doubles needs its old place and its new one at once.
+//! A list whose elements never move: a vector that doubles needs its old and its new memory at the same time.
 
 /// Elements of one block.
 const BLOCK: usize = 1 << 10;

@@ -10,7 +10,7 @@ pub struct NameId(Place);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId(Place);
 
-/// A place from 1, so that having none takes no memory.
+/// An index plus one, so that an `Option` of it takes no more memory.
 type Place = NonZeroU32;
 
 fn place(index: usize) -> Place {

@@ -54,6 +54,22 @@ struct Call {
     moves: bool,
 }
 
+/// Counts the calls that may change names, or what paths lead to; may be read without the lock on the recording.
+#[derive(Debug, Default)]
+pub struct PathChanges {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl PathChanges {
+    /// How many calls there have been, if none of them is in flight. As long as this is the same, a name that was
+    /// read from procfs in between is the same, too.
+    pub fn at_rest(&self) -> Option<u64> {
+        let begun = self.begun.load(Ordering::SeqCst);
+        (self.ended.load(Ordering::SeqCst) == begun).then_some(begun)
+    }
+}
+
 /// All calls in flight.
 #[derive(Debug, Default)]
 pub struct InFlight {
@@ -61,7 +77,7 @@ pub struct InFlight {
     next: u64,
     moves: usize,
     changes: usize,
-    moments: Arc<AtomicU64>,
+    path_changes: Arc<PathChanges>,
 }
 
 impl InFlight {
@@ -75,8 +91,9 @@ impl InFlight {
         let id = CallId(self.next);
         self.next += 1;
         self.moves += usize::from(moves);
-        self.moments.fetch_add(u64::from(moves), Ordering::SeqCst);
-        self.changes += usize::from(!footprint.changed.is_empty());
+        let changes = !footprint.changed.is_empty();
+        self.changes += usize::from(changes);
+        self.path_changes.begun.fetch_add(u64::from(moves || changes), Ordering::SeqCst);
         self.calls.insert(id, Call { footprint, moves });
         id
     }
@@ -85,15 +102,15 @@ impl InFlight {
     pub fn end(&mut self, id: CallId) {
         if let Some(call) = self.calls.remove(&id) {
             self.moves -= usize::from(call.moves);
-            self.moments.fetch_add(u64::from(call.moves), Ordering::SeqCst);
-            self.changes -= usize::from(!call.footprint.changed.is_empty());
+            let changes = !call.footprint.changed.is_empty();
+            self.changes -= usize::from(changes);
+            self.path_changes.ended.fetch_add(u64::from(call.moves || changes), Ordering::SeqCst);
         }
     }
 
-    /// How many calls have begun or ended that may change what paths lead to: a name that was read meanwhile may
-    /// be another one now.
-    pub fn moments(&self) -> &Arc<AtomicU64> {
-        &self.moments
+    /// How many calls have begun and ended that may change names, or what paths lead to.
+    pub fn path_changes(&self) -> &Arc<PathChanges> {
+        &self.path_changes
     }
 
     /// Whether what paths lead to may be changing at this moment.
@@ -103,7 +120,7 @@ impl InFlight {
 
     /// Whether any name, or what paths lead to, may be changing at this moment.
     pub fn changes_paths(&self) -> bool {
-        self.changes() || self.moves()
+        self.path_changes.at_rest().is_none()
     }
 
     /// Whether any name may be changing at this moment.
@@ -146,9 +163,9 @@ mod tests {
         let rename = calls.begin(footprint(&["/a", "/b"], &["/a", "/b"]), true);
         let other = calls.begin(footprint(&["/c"], &[]), false);
         assert!(calls.conflicts(&footprint(&["/b/f"], &[])) && calls.moves() && calls.changes());
-        assert_eq!(calls.moments().load(Ordering::SeqCst), 1);
+        assert!(calls.changes_paths() && calls.path_changes().at_rest().is_none());
         calls.end(rename);
-        assert_eq!(calls.moments().load(Ordering::SeqCst), 2);
+        assert_eq!(calls.path_changes().at_rest(), Some(1));
         assert!(!calls.conflicts(&footprint(&["/b/f"], &[])) && !calls.moves() && !calls.changes());
         calls.end(other);
         calls.end(other);

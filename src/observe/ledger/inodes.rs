@@ -52,8 +52,8 @@ pub struct RareInodeFacts {
     pub target: Option<Vec<u8>>,
     /// The attributes before.
     pub attributes: Attributes,
-    /// The modification time that a traced call has set: seconds and nanoseconds.
-    pub set: (i64, u32),
+    /// The modification time that the last traced call left, if [`Modified::Set`]: seconds and nanoseconds.
+    pub set_mtime: (i64, u32),
     /// Device and inode numbers of copies in an overlay's upper layer: each name may get one of its own.
     pub copies: Vec<(u64, u64)>,
 }
@@ -64,7 +64,7 @@ pub enum Modified {
     /// That of its before-state: no traced call has changed its metadata or bytes.
     #[default]
     Before,
-    /// The one that the last such call left ([`RareInodeFacts::set`]).
+    /// The one that the last such call left ([`RareInodeFacts::set_mtime`]).
     Set,
     /// Any: it could not be determined after the last such call.
     Unknown,
@@ -132,7 +132,7 @@ impl Inode {
         let now = self.as_known(*now);
         let modified = match self.modified {
             Modified::Before => Some(self.before.modified()),
-            Modified::Set => Some(self.extra.as_ref().map(|extra| extra.set).unwrap_or_default()),
+            Modified::Set => Some(self.extra.as_ref().map(|extra| extra.set_mtime).unwrap_or_default()),
             Modified::Unknown => None,
         };
         (now.identity(), now.size) == (self.before.identity(), self.before.size)

@@ -197,7 +197,8 @@ impl Name {
 
 /// The names of a recording, by path.
 ///
-/// Their bytes lie in blocks, too, which never move.
+/// Neither the entries nor the bytes of the paths ever move: a vector that doubles needs its old and its new memory at
+/// the same time.
 #[derive(Default)]
 pub struct Names {
     entries: Blocks<NameEntry>,

@@ -302,6 +302,10 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
+/// What a record may lack.
+const OPTIONAL_OF_A_RECORD: &[&str] =
+    &["processes", "uses", "process_count", "inherited", "changed_by_name", "renamed_to", "git", "git_after"];
+
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
@@ -310,32 +314,8 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
     ("processes", &["parent", "exit_status", "execs", "argv_truncated", "started_us", "ended_us"]),
     ("execs", &["argv_truncated"]),
-    (
-        "files",
-        &[
-            "processes",
-            "uses",
-            "process_count",
-            "inherited",
-            "changed_by_name",
-            "renamed_to",
-            "git",
-            "git_after",
-        ],
-    ),
-    (
-        "git_files",
-        &[
-            "processes",
-            "uses",
-            "process_count",
-            "inherited",
-            "changed_by_name",
-            "renamed_to",
-            "git",
-            "git_after",
-        ],
-    ),
+    ("files", OPTIONAL_OF_A_RECORD),
+    ("git_files", OPTIONAL_OF_A_RECORD),
     ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
     ("after", &["tombstone"]),
     ("git", &["oid"]),
