@@ -42,6 +42,7 @@ struct Seen {
     over: Vec<String>,
     overdue: bool,
     killed: u32,
+    started: u32,
     ended: u32,
     failed: bool,
     signals: Vec<i32>,
@@ -128,7 +129,7 @@ impl Observer for Scripted {
     }
 
     fn started(&self, _: Tid, _: Tid) {
-        drop(self.seen());
+        self.seen().started += 1;
     }
 
     fn share_working_directory(&self, _: Tid, _: Tid) {}
@@ -184,7 +185,7 @@ fn main() {
     let seen = observer.seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.judged.iter().for_each(|(call, times)| println!("judged {call}: {times}"));
     seen.over.iter().for_each(|call| println!("over {call}"));
-    let Seen { overdue, killed, ended, failed, signals, .. } = &*seen;
+    let Seen { overdue, killed, started, ended, failed, signals, .. } = &*seen;
     println!("signals {signals:?}");
-    println!("overdue: {overdue}; killed: {killed}; ended: {ended}; failed: {failed}");
+    println!("overdue: {overdue}; killed: {killed}; started: {started}; ended: {ended}; failed: {failed}");
 }

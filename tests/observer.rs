@@ -122,3 +122,21 @@ fn observer_sees_only_fatal_core_dumping_signals() {
         assert_eq!(signals, Some(format!("{:?}", [libc::SIGSEGV, libc::SIGSYS]).as_str()), "{lines:#?}");
     }
 }
+
+/// On one CPU, many a child stops before its creator does for its creation.
+#[test]
+fn process_is_taken_up_when_its_creator_has_told_of_it() {
+    let script =
+        "import os\nfor _ in range(300):\n if os.fork() == 0: os._exit(0)\nfor _ in range(300): os.wait()";
+    for mechanism in MECHANISMS {
+        let script = format!("exec taskset -c 0 python3 -c '{script}'");
+        let lines = lines(&observe(&Place::new(), "forever", mechanism, &script));
+        let last = lines.last().unwrap();
+        let count =
+            |what| last.split_once(what).unwrap().1.split(';').next().unwrap().parse::<u32>().unwrap();
+        let (started, ended) = (count(" started: "), count(" ended: "));
+        assert!(started >= 300, "{mechanism}: {last}");
+        // Nobody creates the command.
+        assert_eq!(started + 1, ended, "{mechanism}: {last}");
+    }
+}

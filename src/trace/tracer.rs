@@ -43,6 +43,13 @@ enum Next {
     LeaveToDie(i32),
 }
 
+/// A thread at its first stop, of which no creator's event has told anything yet.
+struct Parked {
+    tracee: Stopped,
+    stop: Stop,
+    since: Instant,
+}
+
 /// Follows a tree of threads.
 pub struct Tracer<'a, O: Observer> {
     observer: &'a O,
@@ -54,9 +61,8 @@ pub struct Tracer<'a, O: Observer> {
     changed: HashMap<Tid, u64, RandomState>,
     /// The seccomp program of each thread in which we have changed it; it is restored at the same stop.
     changed_programs: HashMap<Tid, ChangedProgram, RandomState>,
-    /// Unknown threads that have stopped while one of `changed` may be their creator: they wait for its
-    /// event.
-    parked: HashMap<Tid, (Stopped, Stop), RandomState>,
+    /// The threads whose first stop came before their creator's event: they wait for it.
+    parked: HashMap<Tid, Parked, RandomState>,
     /// The tracees whose syscall is postponed.
     postponed: PostponedQueue<Stopped>,
     /// Whether an awaited syscall has ended since those were last decided.
@@ -95,8 +101,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let mut waited = VecDeque::new();
         loop {
             for turn in 0..UNFAIR_TURNS {
-                let dying = (!self.dying.is_empty()).then(|| Instant::now() + postponed::INTERVAL);
-                match sys::wait(SPIN, self.postponed.deadline().or(dying)) {
+                let polls = !self.dying.is_empty() || !self.parked.is_empty();
+                let poll = polls.then(|| Instant::now() + postponed::INTERVAL);
+                match sys::wait(SPIN, self.postponed.deadline().or(poll)) {
                     Ok(reported) => waited.extend(reported),
                     Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                         if self.dying.is_empty() {
@@ -114,9 +121,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 }
                 while let Some(next) = waited.pop_front() {
                     self.handle(next);
-                    self.unpark(&mut waited);
                     self.decide_postponed();
                 }
+                self.unpark();
                 self.decide_postponed();
                 self.report_dead_inits();
             }
@@ -132,24 +139,21 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     let _ = catch_unwind(AssertUnwindSafe(|| self.observer.ended(tid, end)));
                 }
             }
-            Waited::Stopped { tracee, stop }
-                if !self.changed.is_empty() && !self.tracees.contains(tracee.tid()) =>
-            {
-                self.parked.insert(tracee.tid(), (tracee, stop));
+            Waited::Stopped { tracee, stop } if !self.tracees.contains(tracee.tid()) => {
+                self.parked.insert(tracee.tid(), Parked { tracee, stop, since: Instant::now() });
             }
-            Waited::Stopped { tracee, stop } => {
-                let next = self.guarded(|tracer| {
-                    tracer.meet(tracee.tid());
-                    tracer.stopped(&tracee, stop)
-                });
-                let next = next.unwrap_or(match stop {
-                    Stop::Group(_) => Next::Listen,
-                    Stop::Signal(signal) => Next::Resume(signal),
-                    _ => Next::Resume(0),
-                });
-                self.proceed(tracee, next, None);
-            }
+            Waited::Stopped { tracee, stop } => self.take_up(tracee, stop),
         }
+    }
+
+    fn take_up(&mut self, tracee: Stopped, stop: Stop) {
+        let next = self.guarded(|tracer| tracer.stopped(&tracee, stop));
+        let next = next.unwrap_or(match stop {
+            Stop::Group(_) => Next::Listen,
+            Stop::Signal(signal) => Next::Resume(signal),
+            _ => Next::Resume(0),
+        });
+        self.proceed(tracee, next, None);
     }
 
     /// Does `work`; tells the observer of a panic in it.
@@ -187,25 +191,38 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
     }
 
-    /// Takes up the first stops that need not wait any more: their creator's event has come, or no creator is
-    /// left that could have passed on a changed argument.
-    fn unpark(&mut self, waited: &mut VecDeque<Waited>) {
-        if !self.parked.is_empty() {
-            let (changed, tracees) = (&self.changed, &self.tracees);
-            let due = self.parked.extract_if(|tid, _| changed.is_empty() || tracees.contains(*tid));
-            waited.extend(due.map(|(_, (tracee, stop))| Waited::Stopped { tracee, stop }));
+    /// Takes up the first stops whose creator's event has come, or can't come any more: a creator that is killed, or
+    /// whose process executes a program, tells nothing of what it has just created.
+    fn unpark(&mut self) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let tracees = &self.tracees;
+        let announced = self.parked.extract_if(|tid, _| tracees.contains(*tid));
+        for (_, Parked { tracee, stop, .. }) in announced.collect::<Vec<_>>() {
+            self.take_up(tracee, stop);
+        }
+        let tracees = &self.tracees;
+        let unannounced = self.parked.extract_if(|tid, parked| {
+            parked.since.elapsed() >= postponed::INTERVAL
+                && (postponed::is_overdue(Some(parked.since))
+                    || process_and_parent(*tid).is_none_or(|(_, parent)| !tracees.contains(parent)))
+        });
+        for (tid, Parked { tracee, stop, .. }) in unannounced.collect::<Vec<_>>() {
+            self.guarded(|tracer| tracer.meet(tid));
+            self.take_up(tracee, stop);
         }
     }
 
-    /// Takes up a thread whose first stop came before its creator's event.
+    /// Takes up a thread whose creator has told nothing of it: it may share whatever can be shared.
     fn meet(&mut self, tid: Tid) {
-        if self.tracees.contains(tid) {
-            return;
-        }
         let (tgid, parent) = process_and_parent(tid).unwrap_or((tid, Tid(0)));
         self.add(tid, tgid, false);
         if tgid == tid {
             self.observer.started(tid, parent);
+            self.observer.share_working_directory(tid, tid);
+            self.tracees.share_memory(tid);
+            self.observer.shares_memory(tid, true);
         }
     }
 
