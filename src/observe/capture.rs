@@ -6,6 +6,7 @@
 //! bounded: whoever adds too much waits for the worker. Small contents go there in batches, since
 //! waking the worker costs more than storing one.
 
+mod outcomes;
 mod space;
 
 use std::collections::{HashMap, HashSet};
@@ -18,6 +19,8 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Resource, getrlimit};
 
+pub use self::outcomes::Outcome;
+use self::outcomes::Outcomes;
 pub use self::space::{OnLoss, Reserved};
 use self::space::{Space, Usage};
 use super::ledger::ids::InodeId;
@@ -33,7 +36,7 @@ use crate::snapshot::{BlobOmitted, Digest, Error, live, sparse};
 pub const SMALL: u64 = 64 << 10;
 /// Files up to this size are read at once where the call changes them in place.
 const SMALL_IN_PLACE: u64 = 1 << 20;
-/// Bytes that may wait in the queue.
+/// Bytes that may wait in the queue, with what is noted of each content.
 const QUEUED_BYTES: u64 = 8 << 20;
 /// A batch is handed over after this many contents ...
 const BATCH_CONTENTS: usize = 64;
@@ -47,25 +50,6 @@ const OTHER_FILES: u64 = 32;
 /// The number of a content that was handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(u32);
-
-/// What became of a content.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// Its digest, where it was read to its end.
-    pub digest: Option<Digest>,
-    /// How many bytes were read.
-    size: u64,
-    /// The key that holds it, where it is stored.
-    pub blob: Option<Arc<str>>,
-    /// Why it is not stored.
-    pub omitted: Option<BlobOmitted>,
-}
-
-impl Outcome {
-    fn omitted(reason: BlobOmitted) -> Outcome {
-        Outcome { digest: None, size: 0, blob: None, omitted: Some(reason) }
-    }
-}
 
 /// What a call may do to the bytes of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,9 +143,12 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, job: Job) {
-        let (bytes, files) = weight(&job.captured);
-        self.bytes += bytes;
-        self.files += files;
+        self.bytes += (size_of::<Job>() + job.key.len()) as u64;
+        match &job.captured {
+            Captured::Bytes(bytes) => self.bytes += bytes.len() as u64,
+            Captured::File(_) => self.files += 1,
+            Captured::Omitted(_) => {}
+        }
         self.urgent |= job.destroyed && job.admission.is_err();
         self.jobs.push(job);
     }
@@ -181,7 +168,7 @@ struct Queue {
     /// How many contents somebody wants to be on file.
     wanted_on_file: u32,
     worker_gone: bool,
-    /// Contents that are not stored, and why.
+    /// Contents of the ledger that are not stored, and why.
     omitted: HashMap<Ticket, BlobOmitted, foldhash::fast::RandomState>,
     /// Contents that were only read when they were handed in, and that a call may have destroyed since.
     destroyed: HashSet<Ticket, foldhash::fast::RandomState>,
@@ -213,7 +200,7 @@ pub struct Capture {
     progress: Arc<Progress>,
     worker: Worker,
     /// What became of each content, by ticket, as far as the worker was waited for.
-    outcomes: Vec<Outcome>,
+    outcomes: Outcomes,
     directory: Arc<SnapshotDir>,
     space: Space,
     losses: Arc<Losses>,
@@ -258,7 +245,7 @@ impl Capture {
                 space.usage(),
                 Arc::clone(&losses),
             ))),
-            outcomes: Vec::new(),
+            outcomes: Outcomes::default(),
             directory,
             space,
             losses,
@@ -549,13 +536,7 @@ impl Capture {
             Worker::Gone => None,
         };
         let mut store = store.ok_or_else(|| io::Error::other("the thread that stores contents failed"))?;
-        // Without a copy, where these are the first.
-        let later = std::mem::take(&mut store.outcomes);
-        if self.outcomes.is_empty() {
-            self.outcomes = later
-        } else {
-            self.outcomes.extend(later)
-        }
+        self.outcomes.extend(std::mem::take(&mut store.outcomes));
         Ok(store)
     }
 
@@ -571,7 +552,7 @@ impl Capture {
             Some(outcome) if outcome.digest.is_some() && outcome.size != size => {
                 Outcome::omitted(BlobOmitted::ChangedWhileReading)
             }
-            Some(outcome) => outcome.clone(),
+            Some(outcome) => outcome,
         }
     }
 }
@@ -580,14 +561,6 @@ impl Capture {
 fn is_there(source: Source<'_>) -> bool {
     let found = fs::lstat(source.path).ok().flatten();
     found.is_some_and(|stat| (stat.st_dev, stat.st_ino) == source.identity)
-}
-
-fn weight(captured: &Captured) -> (u64, u64) {
-    match captured {
-        Captured::Bytes(bytes) => (bytes.len() as u64, 0),
-        Captured::File(_) => (0, 1),
-        Captured::Omitted(_) => (0, 0),
-    }
 }
 
 /// Tells waiters that the worker is gone, however it went.
@@ -639,13 +612,21 @@ struct Store {
     losses: Arc<Losses>,
     /// The first error of writing.
     failure: Option<io::Error>,
-    outcomes: Vec<Outcome>,
+    outcomes: Outcomes,
     journal: Option<Arc<RecordingJournal>>,
 }
 
 impl Store {
     fn new(writer: BlobWriter, directory: Arc<SnapshotDir>, usage: Arc<Usage>, losses: Arc<Losses>) -> Store {
-        Store { writer, directory, usage, losses, failure: None, outcomes: Vec::new(), journal: None }
+        Store {
+            writer,
+            directory,
+            usage,
+            losses,
+            failure: None,
+            outcomes: Outcomes::default(),
+            journal: None,
+        }
     }
 
     /// Puts on file what was stored, if that is asked for or nothing else has it: there is time.
@@ -707,6 +688,7 @@ impl Store {
     fn take_all(&mut self, jobs: Vec<Job>, progress: &Progress) {
         for job in jobs {
             let Job { ticket, key, captured, admission, destroyed, origin } = job;
+            let may_be_destroyed = origin.is_some();
             // The journal itself has what is in memory.
             let origin = origin.filter(|_| matches!(captured, Captured::File(_)));
             let outcome = self.take(&key, captured, admission);
@@ -715,7 +697,9 @@ impl Store {
             }
             if let Some(reason) = outcome.omitted {
                 let mut queue = progress.lock();
-                queue.omitted.insert(ticket, reason);
+                if may_be_destroyed {
+                    queue.omitted.insert(ticket, reason);
+                }
                 let destroyed = destroyed || queue.destroyed.contains(&ticket);
                 drop(queue);
                 if destroyed {

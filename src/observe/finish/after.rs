@@ -23,22 +23,23 @@ pub(in crate::observe) struct Interim {
 pub(in crate::observe) enum After {
     /// What was there before, by everything that a record tells of it.
     AsBefore(AfterContent),
-    /// Nothing, and nothing more to tell.
-    Absent,
+    /// Nothing.
+    Absent(Option<Box<More>>),
     /// Something else, or what it was with something more to tell.
-    Now(Box<Now>),
+    Now(AfterContent, Box<Now>),
     /// Unknown: the recording keeps no states of what was not changed.
     NotKept,
 }
 
 const _: () = assert!(size_of::<(NameId, After)>() <= 24);
 
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Clone)]
 pub(in crate::observe) struct Now {
-    pub stat: Option<Stat>,
-    pub content: AfterContent,
+    pub stat: Stat,
     pub more: Option<Box<More>>,
 }
+
+const _: () = assert!(size_of::<Now>() <= 72);
 
 /// What few states have.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -49,38 +50,34 @@ pub(in crate::observe) struct More {
     pub attributes: Attributes,
 }
 
-impl Now {
-    pub fn git(&self) -> Option<&GitFacts> {
-        self.more.as_ref()?.git.as_ref()
-    }
-}
-
 impl After {
     pub fn stat(&self, name: NameId, ledger: &Ledger) -> Option<Stat> {
         match self {
             After::AsBefore(_) => ledger.before(name).map(|inode| inode.before),
-            After::Absent | After::NotKept => None,
-            After::Now(now) => now.stat,
+            After::Absent(_) | After::NotKept => None,
+            After::Now(_, now) => Some(now.stat),
         }
     }
 
     pub fn content(&self) -> AfterContent {
         match self {
-            After::AsBefore(content) => *content,
-            After::Absent | After::NotKept => AfterContent::None,
-            After::Now(now) => now.content,
+            After::AsBefore(content) | After::Now(content, _) => *content,
+            After::Absent(_) | After::NotKept => AfterContent::None,
+        }
+    }
+
+    pub fn more(&self) -> Option<&More> {
+        match self {
+            After::AsBefore(_) | After::NotKept => None,
+            After::Absent(more) => more.as_deref(),
+            After::Now(_, now) => now.more.as_deref(),
         }
     }
 
     /// Whether it is a symlink whose target could not be read.
     pub fn is_unread(&self) -> bool {
-        match self {
-            After::AsBefore(_) | After::Absent | After::NotKept => false,
-            After::Now(now) => {
-                now.stat.is_some_and(|stat| stat.is_symlink())
-                    && now.more.as_ref().is_none_or(|more| more.target.is_none())
-            }
-        }
+        let is_symlink = matches!(self, After::Now(_, now) if now.stat.is_symlink());
+        is_symlink && self.more().is_none_or(|more| more.target.is_none())
     }
 }
 

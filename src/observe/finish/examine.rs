@@ -119,34 +119,36 @@ impl<'a> Examiner<'a> {
         if let Some(interim) = self.recording.interim.take() {
             self.keep_interim(interim, &names);
         }
-        let keep = self.recording.byte_store.keep;
-        let is_wanted = |name: &NameId| {
-            keep.has_inputs() || self.is_changed(*name) || self.recording.ledger.changes(*name) > 0
-        };
-        let (wanted, rest): (Vec<_>, Vec<_>) = names.into_iter().partition(is_wanted);
-        let mut afters = Vec::with_capacity(wanted.len());
-        for name in wanted {
-            afters.extend(self.examine(name).map(|after| (name, after)));
+        let has_inputs = self.recording.byte_store.keep.has_inputs();
+        // In one list, which keeps its order and its place: there may be a million.
+        let mut afters = Vec::with_capacity(names.len());
+        for name in names {
+            if has_inputs || self.is_changed(name) || self.recording.ledger.changes(name) > 0 {
+                afters.extend(self.examine(name).map(|after| (name, after)));
+            } else {
+                afters.push((name, After::NotKept));
+            }
         }
-        if keep.has_inputs() {
+        if has_inputs {
             return Examined { afters, existence_only: None, kept: self.kept };
         }
         let ledger = &self.recording.ledger;
         let affected = self.affected_by(&afters, |name| ledger.names.get(name).rebound);
         let mut existence_only = 0;
-        for name in rest {
-            let known = self.recording.ledger.names.get(name);
-            if affected.contains(name, known) {
-                afters.extend(self.examine(name).map(|after| (name, after)));
-            } else if known.operations == Operation::Existence.into() {
-                existence_only += 1;
-            } else {
-                afters.push((name, After::NotKept));
+        afters.retain_mut(|(name, after)| {
+            if !matches!(after, After::NotKept) {
+                return true;
             }
-        }
-        let names = &self.recording.ledger.names;
-        // Two sorted runs, which a stable sort merges.
-        afters.sort_by_key(|(name, _)| names.path(*name));
+            let known = self.recording.ledger.names.get(*name);
+            if affected.contains(*name, known) {
+                let examined = self.examine(*name);
+                examined.map(|examined| *after = examined).is_some()
+            } else {
+                let is_named_alone = known.operations == Operation::Existence.into();
+                existence_only += u64::from(is_named_alone);
+                !is_named_alone
+            }
+        });
         Examined { afters, existence_only: Some(existence_only), kept: self.kept }
     }
 
@@ -233,7 +235,7 @@ impl<'a> Examiner<'a> {
     fn affected_by(&self, changed: &[(NameId, After)], is_rebound: impl Fn(NameId) -> bool) -> Affected {
         let ledger = &self.recording.ledger;
         let mut affected = Affected::default();
-        for (name, after) in changed {
+        for (name, after) in changed.iter().filter(|(_, after)| !matches!(after, After::NotKept)) {
             let known = ledger.names.get(*name);
             if is_rebound(*name) {
                 let directory = crate::fs::parent_of(ledger.names.path(*name));
@@ -338,9 +340,9 @@ impl<'a> Examiner<'a> {
         }
         let more = More { git, target, entries, attributes };
         let more = (more != More::default()).then(|| Box::new(more));
-        Some(match (stat, &more) {
-            (None, None) => After::Absent,
-            _ => After::Now(Box::new(Now { stat, content, more })),
+        Some(match stat {
+            None => After::Absent(more),
+            Some(stat) => After::Now(content, Box::new(Now { stat, more })),
         })
     }
 
@@ -376,7 +378,7 @@ impl<'a> Examiner<'a> {
             return Some(self.unseen_after(name));
         }
         if self.recording.ledger.names.get(name).removed {
-            return Some(After::Absent);
+            return Some(After::Absent(None));
         }
         let before = self
             .recording
@@ -396,7 +398,7 @@ impl<'a> Examiner<'a> {
                 true => AfterContent::Hidden,
                 false => AfterContent::None,
             };
-            After::Now(Box::new(Now { stat: Some(before), content, more: None }))
+            After::Now(content, Box::new(Now { stat: before, more: None }))
         })
     }
 

@@ -58,13 +58,11 @@ impl Files<'_> {
             before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },
             after: self.after(id, name, after),
             git: name.git.as_ref().map(|facts| git_status(self.repositories, facts, &path)),
-            git_after: match after {
-                After::AsBefore(_) | After::Absent | After::NotKept => None,
-                After::Now(now) => now
-                    .git()
-                    .filter(|facts| name.git.as_ref() != Some(facts))
-                    .map(|facts| git_status(self.repositories, facts, &path)),
-            },
+            git_after: after
+                .more()
+                .and_then(|more| more.git.as_ref())
+                .filter(|facts| name.git.as_ref() != Some(facts))
+                .map(|facts| git_status(self.repositories, facts, &path)),
             path,
         }
     }
@@ -97,19 +95,13 @@ impl Files<'_> {
             return State::Absent { tombstone: name.removed };
         };
         let mut present = present(&stat);
-        match after {
-            After::AsBefore(_) => {
-                present.target = self.ledger.before(id).and_then(|inode| inode.target().cloned());
-                present.entries_digest = name.entries();
-            }
-            After::Now(now) => {
-                if let Some(more) = now.more.as_deref() {
-                    present.target.clone_from(&more.target);
-                    present.entries_digest = more.entries;
-                    put_attributes(&mut present, &more.attributes);
-                }
-            }
-            After::Absent | After::NotKept => {}
+        if matches!(after, After::AsBefore(_)) {
+            present.target = self.ledger.before(id).and_then(|inode| inode.target().cloned());
+            present.entries_digest = name.entries();
+        } else if let Some(more) = after.more() {
+            present.target.clone_from(&more.target);
+            present.entries_digest = more.entries;
+            put_attributes(&mut present, &more.attributes);
         }
         // What another name has told of an inode that no call has changed holds for this one.
         if let Some(inode) = self.ledger.inodes.find(stat.identity()).map(|id| self.ledger.inodes.get(id))
