@@ -23,6 +23,7 @@ mod permissions;
 mod rename;
 mod resources;
 mod running;
+mod secrets;
 mod signals;
 mod suites;
 mod survivors;

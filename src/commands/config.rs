@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::cli::{duration, size};
 use crate::observe::policy::ignore::Environment;
 use crate::snapshot::printable;
+use crate::snapshot::secrets::Secrets;
 
 /// Whoever can write the file must not be able to exhaust our memory.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -25,6 +26,31 @@ pub struct Config {
     pub shell: ShellConfig,
     /// `[library]`.
     pub library: LibraryConfig,
+    /// `[secrets]`.
+    pub secrets: SecretsConfig,
+}
+
+/// Which files are taken for secrets, beside those of the table.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecretsConfig {
+    /// Patterns of more files.
+    pub add: Vec<String>,
+    /// Words of the table that are no secrets.
+    pub remove: Vec<String>,
+}
+
+impl SecretsConfig {
+    /// The table with these.
+    ///
+    /// # Errors
+    /// One sentence, which names the file and the fault.
+    pub fn table(&self, environment: &Environment) -> Result<Secrets, String> {
+        Secrets::new(&self.add, &self.remove, environment.home()).map_err(|why| {
+            let path = path(environment).unwrap_or_default();
+            format!("read {}: [secrets] {why}", printable(path.as_os_str().as_bytes()))
+        })
+    }
 }
 
 /// What agent-snapshot-bash does.
@@ -189,7 +215,7 @@ mod tests {
                 "[shell]\nunrecorded = \"sudo\"\n",
                 "line 2: invalid type: string \"sudo\", expected a sequence",
             ),
-            ("\n[shel]\n", "line 2: unknown field `shel`, expected `shell` or `library`"),
+            ("\n[shel]\n", "line 2: unknown field `shel`, expected one of `shell`, `library`, `secrets`"),
             ("[shell]\nrecorded = []\n", "line 2: unknown field `recorded`, expected `unrecorded`"),
         ] {
             let said = load(text).unwrap_err();

@@ -58,6 +58,7 @@ fn print(snapshot: &Snapshot, drift: &Drift, side: Side, console: &mut Console) 
         let path = printable(&difference.record.path);
         let (mark, what) = match &difference.kind {
             DriftKind::Drift => ("drift", changes(&difference.recorded, difference.live.as_ref())),
+            DriftKind::Modified => ("modified", "its content was withheld".to_owned()),
             DriftKind::PinLost(lost) => ("pin_lost", lost.to_string()),
             DriftKind::Unreadable(error) => ("unreadable", error.to_string()),
         };
@@ -65,6 +66,10 @@ fn print(snapshot: &Snapshot, drift: &Drift, side: Side, console: &mut Console) 
         let what = console.paint(style::FAINT, what).to_string();
         writeln!(console, "{mark} {path}  {what}")?;
     }
+    let withheld = match drift.withheld {
+        0 => String::new(),
+        count => format!(" ({count} by their metadata, since their content was withheld)"),
+    };
     let pinned = match drift.pinned {
         0 => String::new(),
         pinned => format!(", {} pinned in Git", number_of_paths(pinned)),
@@ -84,7 +89,8 @@ fn print(snapshot: &Snapshot, drift: &Drift, side: Side, console: &mut Console) 
         0 => format!("all are in the state {} the command", side.name()),
         count => format!("{} not in the state {} the command", number_of_paths(count), side.name()),
     };
-    writeln!(console, "{} compared{pinned}{left_out}{not_kept}: {found}", number_of_paths(drift.compared))?;
+    let compared = number_of_paths(drift.compared);
+    writeln!(console, "{compared} compared{withheld}{pinned}{left_out}{not_kept}: {found}")?;
     Ok(())
 }
 
@@ -148,6 +154,7 @@ impl Serialize for VerifyJson<'_> {
         object.serialize_entry("state", self.side.name())?;
         object.serialize_entry("keep", &self.snapshot.header().keep)?;
         object.serialize_entry("compared", &self.drift.compared)?;
+        object.serialize_entry("withheld", &self.drift.withheld)?;
         object.serialize_entry("pinned", &self.drift.pinned)?;
         object.serialize_entry("left_out", &self.drift.left_out)?;
         object.serialize_entry("not_kept", &self.snapshot.inputs().len())?;
@@ -162,6 +169,7 @@ impl Serialize for Difference<'_> {
         json::put_text(&mut object, "path", &self.record.path)?;
         match &self.kind {
             DriftKind::Drift => object.serialize_entry("kind", "drift")?,
+            DriftKind::Modified => object.serialize_entry("kind", "modified")?,
             DriftKind::PinLost(lost) => {
                 object.serialize_entry("kind", "pin_lost")?;
                 object.serialize_entry("detail", &lost.to_string())?;

@@ -256,7 +256,7 @@ mod tests {
         let own = Tid(std::process::id().cast_signed());
         table.start(own, Tid(0));
         let argv = vec![b"argument".to_vec(); 12_000];
-        table.execute(own, Exec { exe: b"/bin/x".to_vec(), argv, argv_truncated: false });
+        table.execute(own, Exec { exe: b"/bin/x".to_vec(), argv, ..Exec::default() });
         for child in 1..=100 {
             table.start(Tid(-child), own);
         }

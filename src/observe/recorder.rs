@@ -27,6 +27,7 @@ use super::resolve::Resolver;
 use super::resolve::credentials::Credentials;
 use super::warnings::Warnings;
 use crate::git::Repositories;
+use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Keep, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
 use crate::trace::sys::Tid;
@@ -34,7 +35,7 @@ use crate::trace::syscalls::Special;
 use crate::trace::wait_status::End;
 
 /// What a recording may keep, and what it lets through.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Which states and bytes are kept.
     pub keep: Keep,
@@ -44,6 +45,9 @@ pub struct Options {
     pub max_blob_bytes: Option<u64>,
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
+    /// The files whose bytes are withheld if they are only read; none if secrets are recorded like all else, also
+    /// those of command lines.
+    pub secrets: Option<Secrets>,
 }
 
 /// Receives what happens to the processes of the tree, while it happens.
@@ -82,9 +86,10 @@ impl Recorder {
         capture: Capture,
         events: Box<dyn Events>,
     ) -> Recorder {
-        let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring } = options;
+        let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring, secrets } = options;
         let recording = Recording {
             allow_io_uring,
+            masks_arguments: secrets.is_some(),
             own_programs: own_programs(),
             policy: Policy::new(ignore, own),
             credentials: Credentials::of(Tid(std::process::id().cast_signed())),
@@ -93,7 +98,7 @@ impl Recorder {
             repositories: Repositories::new(),
             processes: ProcessTable::default(),
             ledger: Ledger::default(),
-            byte_store: ByteStore::new(capture, keep, max_read_bytes, max_blob_bytes),
+            byte_store: ByteStore::new(capture, keep, max_read_bytes, max_blob_bytes, secrets),
             git_state: GitStateChanges::default(),
             warnings: Warnings::default(),
             network: Network::default(),

@@ -35,6 +35,8 @@ use crate::trace::syscalls::{Access, Effect, FileRef};
 pub struct Recording {
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
+    /// Whether secrets in command lines are masked.
+    pub masks_arguments: bool,
     /// Our own programs.
     pub own_programs: Vec<ProgramIdentity>,
     pub policy: Policy,

@@ -1,7 +1,7 @@
 //! Where the live filesystem is no longer as a snapshot recorded it, for `verify`.
 //!
-//! Sizes and times are never proof: every content that a record identifies is read and hashed. An index of Git is
-//! compared by its entries.
+//! Sizes and times are never proof: every content that a record identifies is read and hashed. Of a content that was
+//! withheld, the time of its last modification is all there is. An index of Git is compared by its entries.
 //! Neighbours: `snapshot::compare` makes the fingerprints, `snapshot::source` knows what Git still has.
 
 use std::io;
@@ -13,7 +13,7 @@ use crate::git::{self, GitFile};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint, state};
 use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
-use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
+use crate::snapshot::{BlobOmitted, FileRecord, FileType, Operation, Operations, Present, Snapshot};
 
 /// A larger index is compared by its bytes: both are read into memory.
 const INDEX_LIMIT: u64 = 256 << 20;
@@ -23,6 +23,8 @@ const INDEX_LIMIT: u64 = 256 << 20;
 pub enum DriftKind {
     /// It is not at the recorded state.
     Drift,
+    /// It was modified since; whether its content is another one is unknown, since that was withheld.
+    Modified,
     /// Git no longer has the pinned blob.
     PinLost(Unavailable),
     /// It can't be inspected.
@@ -47,6 +49,8 @@ pub struct Difference<'a> {
 pub struct Drift<'a> {
     /// How many paths were compared with the live ones.
     pub compared: usize,
+    /// Of how many of these the content was withheld, so that it is not compared.
+    pub withheld: usize,
     /// How many are pinned, so that only Git was asked.
     pub pinned: usize,
     /// How many were only written through a descriptor from before the launch.
@@ -64,12 +68,15 @@ pub fn check<'a>(snapshot: &'a Snapshot, side: Side, root: &Root, tick: Tick<'_>
         } else if is_pinned_read(record, side) {
             (DriftTreatment::Pinned, lost_pin(record, side, root, &contents))
         } else {
-            (DriftTreatment::Compared, drifted(record, side, root, &contents))
+            let is_withheld = withheld(record, side).is_some();
+            let how = if is_withheld { DriftTreatment::Withheld } else { DriftTreatment::Compared };
+            (how, drifted(record, side, root, &contents))
         }
     });
     let count = |wanted| inspected.iter().filter(|(how, _)| *how == wanted).count();
     Drift {
-        compared: count(DriftTreatment::Compared),
+        compared: count(DriftTreatment::Compared) + count(DriftTreatment::Withheld),
+        withheld: count(DriftTreatment::Withheld),
         pinned: count(DriftTreatment::Pinned),
         left_out: count(DriftTreatment::LeftOut),
         differences: inspected.into_iter().filter_map(|(_, difference)| difference).collect(),
@@ -91,6 +98,7 @@ fn has_equal_index(record: &FileRecord, side: Side, root: &Root, contents: &Cont
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DriftTreatment {
     Compared,
+    Withheld,
     Pinned,
     LeftOut,
 }
@@ -105,6 +113,13 @@ fn is_output(record: &FileRecord) -> bool {
 fn is_pinned_read(record: &FileRecord, side: Side) -> bool {
     !record.operations.intersects(Operations::CHANGES)
         && matches!(locate(record, side), Ok(ContentSource::Git { .. }))
+}
+
+/// The recorded state of a regular file whose content was withheld.
+fn withheld(record: &FileRecord, side: Side) -> Option<&Present> {
+    let present = state(record, side).present()?;
+    let is_withheld = present.blob_omitted == Some(BlobOmitted::Withheld);
+    (present.file_type == FileType::File && is_withheld).then_some(present)
 }
 
 fn lost_pin<'a>(
@@ -127,7 +142,13 @@ fn drifted<'a>(
 ) -> Option<Difference<'a>> {
     let recorded = compare::recorded(record, side, Entries::Compare);
     match root.fingerprint(&record.path, &recorded) {
-        Ok(live) if live == recorded => None,
+        Ok(live) if live == recorded => {
+            let withheld = withheld(record, side)?;
+            let now = root.dentry(&record.path).ok()??.present().ok()??;
+            let is_as_recorded = (withheld.mtime, withheld.mtime_nsec) == (now.mtime, now.mtime_nsec);
+            let live = Some(live);
+            (!is_as_recorded).then_some(Difference { record, kind: DriftKind::Modified, recorded, live })
+        }
         // A program that asks for the status refreshes the stat data.
         Ok(_) if record.is_git_state && has_equal_index(record, side, root, contents) => None,
         Ok(live) => Some(Difference { record, kind: DriftKind::Drift, recorded, live: Some(live) }),

@@ -30,6 +30,8 @@ pub struct Header {
     pub host: Host,
     /// The command and its arguments.
     pub command: Vec<Vec<u8>>,
+    /// Whether values in `command` were replaced by [`REDACTED`](super::secrets::REDACTED).
+    pub redacted: bool,
     /// The command's exit status, 128+N where signal N ended it.
     pub exit_status: i32,
     /// The name of the signal that ended the command, such as `SIGTERM`.
@@ -208,6 +210,8 @@ pub struct Exec {
     pub argv: Vec<Vec<u8>>,
     /// Whether `argv` was cut at 64 KiB.
     pub argv_truncated: bool,
+    /// Whether values in `argv` were replaced by [`REDACTED`](super::secrets::REDACTED).
+    pub redacted: bool,
 }
 
 /// A process of the recorded process tree.

@@ -7,6 +7,8 @@
 use std::io;
 use std::ops::Range;
 
+use gix::bstr::ByteSlice as _;
+
 /// What takes the place of a masked value.
 pub const REDACTED: &[u8] = b"<REDACTED>";
 
@@ -62,12 +64,33 @@ pub struct Secrets {
 #[derive(Debug, Clone)]
 struct SecretGlob {
     glob: Vec<u8>,
+    /// What every path has that it matches: most paths have none of these.
+    literal: Vec<u8>,
     is_pem: bool,
+}
+
+impl SecretGlob {
+    fn new(glob: Vec<u8>, is_pem: bool) -> SecretGlob {
+        // What is between brackets, or behind a backslash, is no text of its own.
+        let is_plain = !glob.iter().any(|byte| matches!(byte, b'[' | b'\\'));
+        let runs = glob.split(|byte| matches!(byte, b'*' | b'?')).filter(|_| is_plain);
+        let literal = runs.max_by_key(|run| run.len()).unwrap_or_default().to_vec();
+        SecretGlob { glob, literal, is_pem }
+    }
+
+    fn may_match(&self, path: &[u8]) -> bool {
+        path.contains_str(&self.literal)
+    }
+
+    fn matches(&self, path: &[u8]) -> bool {
+        use gix::glob::wildmatch::Mode;
+        gix::glob::wildmatch(self.glob.as_slice().into(), path.into(), Mode::NO_MATCH_SLASH_LITERAL)
+    }
 }
 
 impl Default for Secrets {
     fn default() -> Secrets {
-        let globs = TABLE.map(|word| SecretGlob { glob: anywhere(word), is_pem: word == PEM });
+        let globs = TABLE.map(|word| SecretGlob::new(anywhere(word), word == PEM));
         Secrets { globs: globs.into() }
     }
 }
@@ -97,26 +120,22 @@ impl Secrets {
                 (None, _) if word.starts_with('/') => word.into(),
                 (None, _) => anywhere(word),
             };
-            globs.push(SecretGlob { glob, is_pem: false });
+            globs.push(SecretGlob::new(glob, false));
         }
         Ok(Secrets { globs })
     }
 
     /// Whether the file at the absolute `path` holds a secret. `has_private_key` is asked only if the content decides.
     pub fn is_secret(&self, path: &[u8], has_private_key: impl FnOnce() -> bool) -> bool {
-        use gix::glob::wildmatch::Mode;
-        let matches = |glob: &SecretGlob, path: &[u8]| {
-            gix::glob::wildmatch(glob.glob.as_slice().into(), path.into(), Mode::NO_MATCH_SLASH_LITERAL)
-        };
+        let globs = self.globs.iter().filter(|glob| glob.may_match(path));
+        let (pem, others): (Vec<_>, Vec<_>) = globs.partition(|glob| glob.is_pem);
         let directories =
-            std::iter::successors(crate::fs::parent_of(path), |path| crate::fs::parent_of(path));
-        let above: Vec<&[u8]> = directories.collect();
-        let (pem, others): (Vec<_>, Vec<_>) = self.globs.iter().partition(|glob| glob.is_pem);
+            || std::iter::successors(crate::fs::parent_of(path), |path| crate::fs::parent_of(path));
         let is_other = |glob: &&SecretGlob| {
-            let itself = matches(glob, path) && !path.ends_with(PUBLIC);
-            itself || above.iter().any(|path| matches(glob, path))
+            let itself = glob.matches(path) && !path.ends_with(PUBLIC);
+            itself || directories().any(|path| glob.matches(path))
         };
-        others.iter().any(is_other) || pem.iter().any(|glob| matches(glob, path)) && has_private_key()
+        others.iter().any(is_other) || pem.iter().any(|glob| glob.matches(path)) && has_private_key()
     }
 }
 
@@ -259,7 +278,11 @@ fn word_length(text: &[u8]) -> usize {
         match byte {
             b'\\' => at += 2,
             quote if is_quote(*quote) => {
-                match text[at + 1..].iter().position(|byte| byte == quote) {
+                let rest = &text[at + 1..];
+                // A quote in the middle of a line is more likely to close what the whole value is in than to open
+                // what ends in another line.
+                let line = rest.iter().position(|byte| at > 0 && *byte == b'\n').unwrap_or(rest.len());
+                match rest[..line].iter().position(|byte| byte == quote) {
                     Some(close) => {
                         at += close + 2;
                         // In JSON the value has ended.
@@ -398,6 +421,10 @@ mod tests {
     fn values_of_options_and_assignments_are_masked() {
         for (argv, expected) in [
             (&["x", "--password", "hunter2", "y"][..], "x|--password|<REDACTED>|y"),
+            (
+                &["sh", "-c", "sh -c \"sh -c 'x --token hunter2'\"\necho 'it'"],
+                "sh|-c|sh -c \"sh -c 'x --token <REDACTED>'\"\necho 'it'",
+            ),
             (&["x", "--api-key=hunter2"], "x|--api-key=<REDACTED>"),
             (&["x", "-token", "hunter2"], "x|-token|<REDACTED>"),
             (&["x", "--password", "--verbose"], "x|--password|--verbose"),

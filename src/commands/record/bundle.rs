@@ -19,6 +19,7 @@ use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
+use crate::snapshot::secrets::mask;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Header, SnapshotKind, WarningKind};
 use crate::trace::wait_status::End;
@@ -60,11 +61,15 @@ pub struct BundleWriter {
 
 /// What the manifest says that is known before the command is started.
 pub fn first_header(setup: &Setup) -> Header {
-    let command = setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
+    let command: Vec<_> = setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
+    let masked = setup.secrets.as_ref().and_then(|_| mask(&command));
+    let redacted = masked.is_some();
+    let command = masked.unwrap_or(command);
     Header {
         name: setup.options.name.clone(),
         session: setup.options.session.clone(),
         keep: setup.keep,
+        redacted,
         ..Header::new(setup.id.clone(), SnapshotKind::Recording, command, setup.start_cwd.clone())
     }
 }

@@ -20,6 +20,7 @@ use crate::observe::policy::ignore::{Environment, Ignore};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Keep, printable};
 use crate::trace::attributes::ProcessAttributes;
 use crate::trace::launch::Program;
@@ -42,6 +43,8 @@ pub struct Setup {
     pub report: ReportFormat,
     /// The configuration file, if a shell records.
     pub shell_config: Option<String>,
+    /// The files that hold secrets; none if those are recorded like all else.
+    pub secrets: Option<Secrets>,
     /// The process that the user waits for.
     pub front: ProcessMark,
 }
@@ -95,6 +98,7 @@ pub fn set_up(
     let ignored: Vec<Vec<u8>> = options.ignore.iter().map(|path| path.clone().into_vec()).collect();
     let environment = Environment::from_process(&start_cwd);
     let ignore = Ignore::load(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
+    let secrets = if options.no_redact { None } else { Some(secrets(&environment, messages)?) };
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
@@ -136,9 +140,22 @@ pub fn set_up(
         inherited,
         report,
         shell_config,
+        secrets,
         front,
     };
     Ok((setup, directory))
+}
+
+/// The files that hold secrets, as the configuration says.
+///
+/// # Errors
+/// The configuration can't be read: what it adds would be recorded. A shell goes on with the table alone.
+fn secrets(environment: &Environment, messages: &Messages) -> Result<Secrets, SetupError> {
+    match config::Config::load(environment).and_then(|config| config.secrets.table(environment)) {
+        // It has told of it already.
+        Err(_) if messages.are_of_shell() => Ok(Secrets::default()),
+        secrets => secrets.map_err(SetupError::ours),
+    }
 }
 
 /// The library, and the identifier of a new snapshot in it.

@@ -254,6 +254,7 @@ fn prepare(
         max_read_bytes: setup.options.max_read_bytes,
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,
+        secrets: setup.secrets.clone(),
     };
     let own = OwnDirectories {
         snapshot: directory.real_path().as_os_str().as_encoded_bytes().to_vec(),

@@ -39,7 +39,7 @@ fn process(id: u32, parent: Option<u32>, argv: &[&[u8]], status: i32) -> Recorde
         id,
         pid: 1000 + id,
         parent,
-        image: Exec { exe, argv, argv_truncated: false }.into(),
+        image: Exec { exe, argv, ..Exec::default() }.into(),
         cwd: b"/".to_vec(),
         exit_status: Some(status),
         execs: Vec::new(),

@@ -28,7 +28,7 @@ fn process(id: u32, parent: Option<u32>, argv: &[&str]) -> RecordedProcess {
         id,
         pid: 1000 + id,
         parent,
-        image: Exec { exe: b"/bin/x".to_vec(), argv, argv_truncated: false }.into(),
+        image: Exec { exe: b"/bin/x".to_vec(), argv, ..Exec::default() }.into(),
         cwd: b"/".to_vec(),
         exit_status: Some(0),
         execs: Vec::new(),

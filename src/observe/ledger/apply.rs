@@ -9,7 +9,7 @@ use super::inodes::{Content, Modified, Stat};
 use super::protect::Protector;
 use crate::fs::{self, FileStat};
 use crate::observe::resolve;
-use crate::snapshot::{Operation, Operations};
+use crate::snapshot::{BlobOmitted, Operation, Operations};
 
 /// What has happened to a name, or to the inode that it stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,13 @@ impl Ledger {
     fn need_in_place(&mut self, id: InodeId) {
         let inode = self.inodes.get_mut(id);
         if inode.before.is_regular()
-            && matches!(inode.content, Content::Unneeded | Content::Pinned | Content::Digested(_))
+            && matches!(
+                inode.content,
+                Content::Unneeded
+                    | Content::Pinned
+                    | Content::Digested(_)
+                    | Content::Omitted(BlobOmitted::Withheld)
+            )
         {
             inode.content = Content::InPlace;
         }

@@ -19,6 +19,7 @@ use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::live::Filesystem;
+use crate::snapshot::secrets::{PrivateKeyFinder, Secrets};
 use crate::snapshot::{BlobOmitted, Keep, WarningKind, live};
 
 /// `--keep undo` stores bytes that the tree left up to this size.
@@ -86,6 +87,8 @@ pub struct ByteStore {
     max_read_bytes: u64,
     /// Bytes that the tree destroyed or wrote are stored up to this size.
     max_blob_bytes: Option<u64>,
+    /// The files whose bytes are withheld if they are only read.
+    secrets: Option<Secrets>,
     /// The bytes that calls in flight may destroy.
     protected: HashMap<InodeId, ProtectedBytes, foldhash::fast::RandomState>,
     /// How many times bytes were protected.
@@ -111,7 +114,13 @@ const REMOVED_PACK_FILES: usize = 64;
 
 impl ByteStore {
     /// What stores bytes through `capture` up to these sizes a file.
-    pub fn new(capture: Capture, keep: Keep, max_read_bytes: u64, max_blob_bytes: Option<u64>) -> ByteStore {
+    pub fn new(
+        capture: Capture,
+        keep: Keep,
+        max_read_bytes: u64,
+        max_blob_bytes: Option<u64>,
+        secrets: Option<Secrets>,
+    ) -> ByteStore {
         let filesystems = Filesystems::default();
         let journal = capture.journal().map(|(journal, directory)| ChangeJournal::new(journal, directory));
         ByteStore {
@@ -120,6 +129,7 @@ impl ByteStore {
             keep,
             max_read_bytes,
             max_blob_bytes,
+            secrets,
             protected: HashMap::default(),
             next_serial: 0,
             journal,
@@ -148,6 +158,17 @@ impl ByteStore {
             return Err(BlobOmitted::TooLarge);
         }
         self.capture.reserve(key, captured)
+    }
+
+    /// Whether the bytes of the file at `path` are a secret, which is not recorded for having been read.
+    fn withholds(&self, path: &[u8]) -> bool {
+        let has_private_key = || {
+            let mut finder = PrivateKeyFinder::default();
+            let read = fs::open_regular(path).and_then(|mut file| std::io::copy(&mut file, &mut finder));
+            // What can't be read is told of as any other file.
+            read.is_ok() && finder.has_found()
+        };
+        self.secrets.as_ref().is_some_and(|secrets| secrets.is_secret(path, has_private_key))
     }
 
     fn is_within_limit(&self, captured: &Captured) -> bool {
@@ -400,6 +421,11 @@ impl Protector<'_> {
         let is_unread = |content| matches!(content, Content::Unneeded | Content::Pinned);
         let inode = self.ledger.inodes.get(id);
         if !is_unread(inode.content) || !inode.before.is_regular() || inode.written {
+            return;
+        }
+        // No blob of Git's is named either: its identifier tells of the bytes.
+        if self.byte_store.withholds(path) {
+            self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Withheld);
             return;
         }
         self.pin(name, path, now);

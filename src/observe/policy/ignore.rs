@@ -130,6 +130,11 @@ impl Environment {
         Some([value, rest].concat())
     }
 
+    /// The user's home directory.
+    pub fn home(&self) -> Option<&[u8]> {
+        self.home.as_deref()
+    }
+
     fn ignore_file(&self) -> Option<PathBuf> {
         self.config_file("ignore.json")
     }

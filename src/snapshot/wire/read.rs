@@ -94,6 +94,8 @@ struct ManifestWire {
     host: HostWire,
     command: Vec<String>,
     command_bytes: Option<Vec<Exact>>,
+    #[serde(default)]
+    redacted: bool,
     exit_status: i32,
     exit_signal: Option<String>,
     #[serde(default)]
@@ -141,6 +143,7 @@ impl ManifestWire {
             tool: Tool { name: self.tool.name, version: self.tool.version },
             host: Host { arch: self.host.arch, kernel: self.host.kernel, machine: self.host.machine },
             command: list("command", self.command, self.command_bytes)?,
+            redacted: self.redacted,
             exit_status: self.exit_status,
             exit_signal: self.exit_signal,
             timed_out: self.timed_out,
@@ -282,6 +285,8 @@ struct ExecWire {
     argv_bytes: Option<Vec<Exact>>,
     #[serde(default)]
     argv_truncated: bool,
+    #[serde(default)]
+    redacted: bool,
 }
 
 impl ExecWire {
@@ -290,6 +295,7 @@ impl ExecWire {
             exe: bytes("exe", self.exe, self.exe_bytes)?,
             argv: list("argv", self.argv, self.argv_bytes)?,
             argv_truncated: self.argv_truncated,
+            redacted: self.redacted,
         })
     }
 }
@@ -305,6 +311,8 @@ struct ProcessWire {
     argv_bytes: Option<Vec<Exact>>,
     #[serde(default)]
     argv_truncated: bool,
+    #[serde(default)]
+    redacted: bool,
     cwd: String,
     cwd_bytes: Option<Exact>,
     exit_status: Option<i32>,
@@ -322,6 +330,7 @@ impl ProcessWire {
             argv: self.argv,
             argv_bytes: self.argv_bytes,
             argv_truncated: self.argv_truncated,
+            redacted: self.redacted,
         };
         Ok(RecordedProcess {
             id: self.id,

@@ -27,6 +27,7 @@ fn everything() -> Manifest {
         exe: exe.to_vec(),
         argv: vec![exe.to_vec(), b"-\xfe".to_vec()],
         argv_truncated: true,
+        redacted: true,
     };
     let git = GitStatus {
         root: odd.clone(),
@@ -309,11 +310,27 @@ const OPTIONAL_OF_A_RECORD: &[&str] =
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
-    ("", &["name", "session", "exit_signal", "timed_out", "keep", "existence_only", "git_files", "network"]),
+    (
+        "",
+        &[
+            "name",
+            "session",
+            "redacted",
+            "exit_signal",
+            "timed_out",
+            "keep",
+            "existence_only",
+            "git_files",
+            "network",
+        ],
+    ),
     ("network", &["errno"]),
     ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
-    ("processes", &["parent", "exit_status", "execs", "argv_truncated", "started_us", "ended_us"]),
-    ("execs", &["argv_truncated"]),
+    (
+        "processes",
+        &["parent", "exit_status", "execs", "argv_truncated", "redacted", "started_us", "ended_us"],
+    ),
+    ("execs", &["argv_truncated", "redacted"]),
     ("files", OPTIONAL_OF_A_RECORD),
     ("git_files", OPTIONAL_OF_A_RECORD),
     ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
@@ -515,9 +532,9 @@ prop_compose! {
 
 prop_compose! {
     fn any_exec()(
-        exe in path_bytes(), argv in prop::collection::vec(path_bytes(), 0..3), argv_truncated: bool,
+        exe in path_bytes(), argv in prop::collection::vec(path_bytes(), 0..3), argv_truncated: bool, redacted: bool,
     ) -> Exec {
-        Exec { exe, argv, argv_truncated }
+        Exec { exe, argv, argv_truncated, redacted }
     }
 }
 

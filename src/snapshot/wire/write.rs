@@ -207,6 +207,7 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("tool", &header.tool)?;
     object.put("host", &header.host)?;
     object.texts("command", &header.command)?;
+    object.put_true("redacted", header.redacted)?;
     object.put("exit_status", &header.exit_status)?;
     object.put_some("exit_signal", &header.exit_signal)?;
     object.put("timed_out", &header.timed_out)?;
@@ -283,7 +284,8 @@ fn network_use<M: SerializeMap>(object: &mut JsonObject<M>, used: &NetworkUse) -
 fn exec<M: SerializeMap>(object: &mut JsonObject<M>, exec: &Exec) -> Result<(), M::Error> {
     object.text("exe", &exec.exe)?;
     object.texts("argv", &exec.argv)?;
-    object.put_true("argv_truncated", exec.argv_truncated)
+    object.put_true("argv_truncated", exec.argv_truncated)?;
+    object.put_true("redacted", exec.redacted)
 }
 
 fn process<M: SerializeMap>(object: &mut JsonObject<M>, process: &RecordedProcess) -> Result<(), M::Error> {

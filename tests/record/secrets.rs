@@ -1,0 +1,218 @@
+//! Secrets: what is only read is withheld, and values in command lines are masked.
+
+use std::path::Path;
+
+use agent_snapshot::snapshot::{BlobOmitted, Digest, Present, Snapshot, State};
+use walkdir::WalkDir;
+
+use crate::support::{MECHANISMS, Place, User, assert_same, describe, scan};
+
+/// The secret files of a home directory, and one of a repository.
+const FILES: [&str; 16] = [
+    ".ssh/id_ed25519",
+    ".ssh/id_rsa",
+    ".netrc",
+    ".aws/credentials",
+    ".config/gcloud/credentials.db",
+    ".config/gcloud/legacy_credentials/me/adc.json",
+    ".git-credentials",
+    ".npmrc",
+    ".pypirc",
+    ".docker/config.json",
+    ".config/gh/hosts.yml",
+    ".kube/config",
+    ".env",
+    ".env.production",
+    ".envrc",
+    "server.pem",
+];
+
+/// Commands with one secret each in place of `VALUE`.
+const COMMANDS: [&str; 14] = [
+    "true --password VALUE",
+    "true --token=VALUE",
+    "true --api-key 'VALUE' next",
+    "env GITHUB_TOKEN=VALUE true",
+    "env DB_PASSWORD=\"VALUE\" true",
+    "true -H 'Authorization: Bearer VALUE'",
+    "true https://me:VALUE@example.org/x",
+    "true https://VALUE@example.org/x",
+    "true '{\"client_secret\": \"VALUE\"}'",
+    "sh -c 'AWS_SECRET_ACCESS_KEY=VALUE true'",
+    "sh -c 'export NPM_TOKEN=VALUE; true'",
+    "bash -c 'true --passphrase=VALUE && true'",
+    "sh -c \"sh -c 'true --db-password VALUE'\"",
+    "true 'postgresql://u:VALUE@localhost/db'",
+];
+
+/// A secret that is found wherever it is.
+fn secret(number: usize) -> String {
+    format!("planted{number:02}secret")
+}
+
+/// What a secret file holds.
+fn content(number: usize) -> String {
+    format!("-----BEGIN PRIVATE KEY-----\n{}\n", secret(number))
+}
+
+/// Plants a secret in each of the files.
+fn plant(place: &Place) {
+    for (number, name) in FILES.iter().enumerate() {
+        place.write(name, content(number));
+    }
+}
+
+/// A script that reads all files and runs all commands.
+fn script() -> String {
+    let mut script = format!("cat {}", FILES.join(" "));
+    for (number, command) in COMMANDS.iter().enumerate() {
+        script.push_str(&format!("\n{}", command.replace("VALUE", &secret(FILES.len() + number))));
+    }
+    script
+}
+
+/// The secrets, and digests of them, that are in a file below `directory`.
+fn found(directory: &Path) -> Vec<String> {
+    let mut needles = Vec::new();
+    for number in 0..FILES.len() + COMMANDS.len() {
+        let digest = Digest::of(content(number).as_bytes()).to_string();
+        needles.extend([secret(number), digest]);
+    }
+    let mut found = Vec::new();
+    for entry in WalkDir::new(directory) {
+        let entry = entry.unwrap();
+        if entry.file_type().is_file() {
+            let bytes = std::fs::read(entry.path()).unwrap();
+            let holds = |needle: &&String| bytes.windows(needle.len()).any(|part| part == needle.as_bytes());
+            found
+                .extend(needles.iter().filter(holds).map(|needle| format!("{needle} in {:?}", entry.path())));
+        }
+    }
+    found
+}
+
+fn before<'s>(place: &Place, snapshot: &'s Snapshot, name: &str) -> &'s Present {
+    match &place.file(snapshot, name).before {
+        State::Present(present) => present,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn nothing_tells_of_secrets_that_are_read_or_are_arguments() {
+    for mechanism in MECHANISMS {
+        for &user in User::all() {
+            let place = Place::of(user);
+            plant(&place);
+            // While it runs, the journal has what a recovery would make a snapshot of.
+            let copy = format!("{}; cp -r {} ../copy", script(), place.out.display());
+            let options = ["--mechanism", mechanism, "--compression", "none", "--quiet", "--"];
+            let output = place.record_with(&options, &copy);
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(found(&place.out), [""; 0], "{mechanism}");
+            assert_eq!(found(&place.base().join("copy")), [""; 0], "{mechanism}");
+            let snapshot = place.snapshot();
+            for name in FILES {
+                let before = before(&place, &snapshot, name);
+                assert_eq!(before.blob_omitted, Some(BlobOmitted::Withheld), "{name}");
+                assert_eq!((&before.digest, &before.blob), (&None, &None), "{name}");
+            }
+            assert!(snapshot.header().complete && snapshot.header().redacted);
+            let said = place.verb("verify", &[]).expect(0).stdout;
+            let count = FILES.len();
+            assert!(said.contains(&format!("({count} by their metadata, since their content was")), "{said}");
+            // Nobody knows what it was, but that somebody has written it since.
+            place.prepare(&format!("printf %s '{}' > .netrc", content(3).replace('\n', "x")));
+            let said = place.verb("verify", &[]).expect(1).stdout;
+            assert!(
+                said.starts_with("modified") && said.contains("/.netrc  its content was withheld"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn library_has_no_secret_of_a_command_line() {
+    let place = Place::new();
+    plant(&place);
+    let mut command = place.command();
+    command.args(["run", "--keep", "all", "--compression", "none", "--", "sh", "-c", &script()]);
+    assert!(command.output().unwrap().status.success());
+    assert_eq!(found(&place.home), [""; 0]);
+}
+
+#[test]
+fn secrets_that_the_command_changes_are_kept_for_undo() {
+    let place = Place::new();
+    plant(&place);
+    let tree = describe(&scan(&place.work), |_| false);
+    place.record("cat .env .npmrc .netrc .pypirc; echo x >> .env; rm .npmrc; mv .netrc elsewhere; chmod 600 .pypirc; echo y > .env.new");
+    place.verb("restore", &["--before"]).expect(0);
+    assert_same(&describe(&scan(&place.work), |_| false), &tree, "before");
+    place.verb("restore", &[]).expect(0);
+    assert_eq!(std::fs::read_to_string(place.at(".env")).unwrap(), format!("{}x\n", content(12)));
+    assert_eq!(std::fs::read_to_string(place.at("elsewhere")).unwrap(), content(2));
+    assert_eq!(std::fs::read_to_string(place.at(".env.new")).unwrap(), "y\n");
+}
+
+#[test]
+fn only_a_private_key_makes_a_pem_file_a_secret() {
+    let place = Place::new();
+    place.write("server.pem", content(0));
+    place.write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
+    place.write("id.pub", "ssh-ed25519 AAAA");
+    let snapshot = place.record("cat server.pem ca.pem id.pub");
+    assert_eq!(before(&place, &snapshot, "server.pem").blob_omitted, Some(BlobOmitted::Withheld));
+    assert!(before(&place, &snapshot, "ca.pem").blob.is_some());
+    assert!(before(&place, &snapshot, "id.pub").blob.is_some());
+}
+
+#[test]
+fn git_names_no_blob_of_a_withheld_file() {
+    let place = Place::new();
+    place.write(".npmrc", "registry=x\n");
+    place.write("plain", "x\n");
+    place.prepare("git init -q; git add .; git commit -qm one");
+    let snapshot = place.record("cat .npmrc plain");
+    let oid = |name: &str| place.file(&snapshot, name).git.as_ref().unwrap().oid.clone();
+    assert!(oid("plain").is_some());
+    assert_eq!(oid(".npmrc"), None);
+    assert_eq!(before(&place, &snapshot, ".npmrc").blob_omitted, Some(BlobOmitted::Withheld));
+}
+
+#[test]
+fn no_redact_records_secrets_like_all_else() {
+    let place = Place::new();
+    plant(&place);
+    let output = place.record_with(&["--no-redact", "--"], "cat .netrc; true --password hunter2");
+    assert!(output.status.success(), "{output:?}");
+    let snapshot = place.snapshot();
+    assert_eq!(before(&place, &snapshot, ".netrc").digest, Some(Digest::of(content(2).as_bytes())));
+    assert!(!snapshot.header().redacted);
+    assert_eq!(snapshot.header().command[2], b"cat .netrc; true --password hunter2");
+}
+
+#[test]
+fn configuration_adds_and_removes_secret_files() {
+    let place = Place::new();
+    plant(&place);
+    place.write("vault/key", "v");
+    let config = place.config.join("agent-snapshot");
+    std::fs::create_dir(&config).unwrap();
+    let configure = |text: &str| std::fs::write(config.join("config.toml"), text).unwrap();
+    configure("[secrets]\nadd = [\"vault\"]\nremove = [\".netrc\"]\n");
+    let snapshot = place.record("cat vault/key .netrc .npmrc");
+    let omitted = |name: &str| before(&place, &snapshot, name).blob_omitted;
+    assert_eq!(omitted("vault/key"), Some(BlobOmitted::Withheld));
+    assert_eq!(omitted(".npmrc"), Some(BlobOmitted::Withheld));
+    assert_eq!(omitted(".netrc"), None);
+
+    std::fs::remove_dir_all(&place.out).unwrap();
+    configure("[secrets]\nremove = [\"netrc\"]\n");
+    let output = place.record_with(&[], "touch made");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("config.toml: [secrets] remove: \"netrc\" is none of .ssh/id_*, "), "{said}");
+    assert!(said.lines().count() == 1 && !place.out.exists() && !place.at("made").exists(), "{said}");
+}
