@@ -1,4 +1,4 @@
-//! mknod, mknodat, and the AF_UNIX addresses of bind, connect and sendto.
+//! mknod, mknodat, and the AF_UNIX addresses of bind, connect, sendto, sendmsg and sendmmsg.
 
 mod support;
 
@@ -70,6 +70,33 @@ fn at_address(number: c_long, socket: c_int, path: &CStr) -> support::Answer {
     sys!(number, socket, &raw const address, len)
 }
 
+/// A message of one byte to `path`, or to the peer of a connected socket.
+struct Message {
+    address: sockaddr_un,
+    len: usize,
+    part: iovec,
+}
+
+impl Message {
+    fn to(path: Option<&CStr>) -> Message {
+        let (address, len) = path.map_or((address(c"").0, 0), address);
+        let part = iovec { iov_base: c"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+        Message { address, len, part }
+    }
+
+    fn header(&mut self) -> mmsghdr {
+        // SAFETY: all-zeroes is a valid mmsghdr.
+        let mut header: mmsghdr = unsafe { std::mem::zeroed() };
+        if self.len > 0 {
+            header.msg_hdr.msg_name = (&raw mut self.address).cast();
+            header.msg_hdr.msg_namelen = self.len.try_into().unwrap();
+        }
+        header.msg_hdr.msg_iov = &raw mut self.part;
+        header.msg_hdr.msg_iovlen = 1;
+        header
+    }
+}
+
 const SOCKETS: &[Case] = &[
     case("binds_connects_and_sends", &["bind", "connect", "sendto"])
         .when(|| {
@@ -85,6 +112,34 @@ const SOCKETS: &[Case] = &[
             "datagrams | write,existence | absent | socket
              stream | write,existence | absent | socket",
         ),
+    case("sends_messages_to_paths", &["sendmsg", "sendmmsg"])
+        .when(|| {
+            for path in [c"a", c"b"] {
+                ok(at_address(SYS_bind, socket(SOCK_DGRAM), path));
+            }
+            let sender = socket(SOCK_DGRAM);
+            let mut messages = [c"a", c"b", c"y", c"x"].map(|path| Message::to(Some(path)));
+            let headers = messages.each_mut().map(Message::header);
+            ok(sys!(SYS_sendmsg, sender, &raw const headers[0].msg_hdr, 0));
+            fails(ENOENT, sys!(SYS_sendmsg, sender, &raw const headers[3].msg_hdr, 0));
+            ok(sys!(SYS_sendmmsg, sender, headers.as_ptr(), 3, 0));
+        })
+        .then(
+            "a | write,existence | absent | socket
+             b | write,existence | absent | socket
+             x | existence | absent | absent
+             y | existence | absent | absent",
+        ),
+    case("messages_to_a_peer", &["sendmsg", "sendmmsg"]).when(|| {
+        let mut pair = [0; 2];
+        ok(sys!(SYS_socketpair, AF_UNIX, SOCK_DGRAM, 0, pair.as_mut_ptr()));
+        let mut message = Message::to(None);
+        let header = message.header();
+        ok(sys!(SYS_sendmsg, pair[0], &raw const header.msg_hdr, 0));
+        ok(sys!(SYS_sendmmsg, pair[0], &raw const header, 1, 0));
+        fails(EFAULT, sys!(SYS_sendmsg, pair[0], NOWHERE, 0));
+        fails(EFAULT, sys!(SYS_sendmmsg, pair[0], NOWHERE, 1, 0));
+    }),
     case("connects_through_a_link", &["connect"])
         .given(|| {
             ok(sys!(SYS_mknod, c"s", S_IFSOCK | 0o644, 0));

@@ -11,7 +11,7 @@ pub enum NetworkOperation {
     Connect,
     /// bind.
     Bind,
-    /// sendto with an address.
+    /// sendto, sendmsg or sendmmsg with an address.
     Send,
 }
 

@@ -48,14 +48,17 @@ impl Actions {
 ///
 /// It checks the architecture first, since the numbers of `int 0x80` are others. x32 numbers have bit 30 and
 /// stop with all others above the table.
-pub fn program(actions: Actions) -> Vec<Instruction> {
+///
+/// A sendmsg with `pass` in the register of a sixth argument, which it has not, runs unobserved: nobody can answer
+/// before the listener itself was sent. `pass` is random, so that no other sendmsg has it.
+pub fn program(actions: Actions, pass: u64) -> Vec<Instruction> {
     let mut program = vec![
         load(ARCH),
         Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: NATIVE_ARCH },
         ret(actions.other),
         load(NUMBER),
     ];
-    program.extend(search(&ranges(actions), actions));
+    program.extend(search(&ranges(actions), actions, pass));
     program
 }
 
@@ -65,6 +68,8 @@ enum Leaf {
     Return(u32),
     /// Tests the row's conditions and open flags.
     Test(&'static SyscallRow),
+    /// Returns this unless the call has the launch's pass.
+    Pass(u32),
 }
 
 /// The first number of each range with one leaf.
@@ -87,6 +92,7 @@ fn ranges(actions: Actions) -> Vec<(u32, Leaf)> {
 
 fn leaf(row: &'static SyscallRow, actions: Actions) -> Leaf {
     match row.read_only() {
+        _ if row.sysno == syscalls::SENDMSG => Leaf::Pass(actions.read_only),
         _ if !row.when.is_empty() => Leaf::Test(row),
         ReadOnly::Unless { .. } if actions.read_only != actions.other => Leaf::Test(row),
         ReadOnly::Unless { .. } | ReadOnly::Never => Leaf::Return(actions.other),
@@ -95,15 +101,16 @@ fn leaf(row: &'static SyscallRow, actions: Actions) -> Leaf {
 }
 
 /// Finds the leaf of the number in the accumulator.
-fn search(ranges: &[(u32, Leaf)], actions: Actions) -> Vec<Instruction> {
+fn search(ranges: &[(u32, Leaf)], actions: Actions, pass: u64) -> Vec<Instruction> {
     match ranges {
         [] => Vec::new(),
         [(_, Leaf::Return(action))] => vec![ret(*action)],
         [(_, Leaf::Test(row))] => test(row, actions),
+        [(_, Leaf::Pass(action))] => test_pass(pass, *action),
         _ => {
             let (below, from) = ranges.split_at(ranges.len() / 2);
             let first = from[0].0;
-            let (below, from) = (search(below, actions), search(from, actions));
+            let (below, from) = (search(below, actions, pass), search(from, actions, pass));
             let mut found = match u8::try_from(below.len()) {
                 Ok(jt) => vec![Instruction { code: JUMP_AT_LEAST, jt, jf: 0, k: first }],
                 // Conditional jumps reach 255 instructions far.
@@ -160,6 +167,19 @@ fn test(row: &SyscallRow, actions: Actions) -> Vec<Instruction> {
     backwards
 }
 
+/// Compares the register of a sixth argument with the launch's pass.
+fn test_pass(pass: u64, action: u32) -> Vec<Instruction> {
+    let [high, low] = [pass >> 32, pass & 0xffff_ffff].map(|half| u32::try_from(half).expect("half a word"));
+    vec![
+        load(lower(5) + 4),
+        Instruction { code: JUMP_EQUAL, jt: 0, jf: 3, k: high },
+        load(lower(5)),
+        Instruction { code: JUMP_EQUAL, jt: 0, jf: 1, k: low },
+        ret(libc::SECCOMP_RET_ALLOW),
+        ret(action),
+    ]
+}
+
 fn length(instructions: &[Instruction]) -> u32 {
     u32::try_from(instructions.len()).expect("programs of some hundred instructions")
 }
@@ -194,6 +214,8 @@ mod tests {
     use crate::trace::syscalls::{Args, rows};
     use libc::SECCOMP_RET_ALLOW as ALLOW;
 
+    const PASS: u64 = 0x0123_4567_89ab_cdef;
+
     /// Runs a program as the kernel does; what it returns, and after how many instructions.
     fn run(program: &[Instruction], arch: u32, number: u32, args: &Args) -> (u32, usize) {
         let halves = |word: u64| [(word & 0xffff_ffff) as u32, (word >> 32) as u32];
@@ -220,7 +242,7 @@ mod tests {
 
     /// Registers worth trying: each word that a condition tests, alone and with noise in the upper half.
     fn registers() -> Vec<Args> {
-        let mut words = vec![0, 1, u64::from(u32::MAX), 1 << 32, u64::MAX];
+        let mut words = vec![0, 1, u64::from(u32::MAX), 1 << 32, u64::MAX, PASS, PASS ^ 1, PASS ^ 1 << 63];
         for row in rows() {
             words.extend(row.when.iter().map(|test| match *test {
                 Condition::Has { mask, .. } => u64::from(mask),
@@ -243,6 +265,9 @@ mod tests {
         let Some(row) = syscalls::row(Sysno(number)) else {
             return if syscalls::is_known(Sysno(number)) { ALLOW } else { actions.other };
         };
+        if row.name == "sendmsg" && args[5] == PASS {
+            return ALLOW;
+        }
         match (row.applies(args), row.is_read_only(args)) {
             (false, _) => ALLOW,
             (true, true) => actions.read_only,
@@ -253,7 +278,7 @@ mod tests {
     #[test]
     fn the_program_returns_what_the_table_says() {
         for actions in [Actions::STOPS, Actions::NOTIFICATIONS] {
-            let program = program(actions);
+            let program = program(actions, PASS);
             for args in registers() {
                 for number in 0..600 {
                     let (action, _) = run(&program, NATIVE_ARCH, number, &args);
@@ -265,7 +290,7 @@ mod tests {
 
     #[test]
     fn calls_of_other_abis_and_unknown_numbers_stop() {
-        let program = program(Actions::NOTIFICATIONS);
+        let program = program(Actions::NOTIFICATIONS, PASS);
         for number in [0, 5, 39, u32::MAX] {
             assert_eq!(run(&program, 0x4000_0003, number, &[0; 6]).0, TRACE, "i386");
             assert_eq!(run(&program, NATIVE_ARCH, 0x4000_0000 | number, &[0; 6]).0, TRACE, "x32");
@@ -279,7 +304,7 @@ mod tests {
     #[test]
     fn a_program_is_short_and_an_allowed_call_loads_no_argument() {
         for actions in [Actions::STOPS, Actions::NOTIFICATIONS] {
-            let program = program(actions);
+            let program = program(actions, PASS);
             assert!(program.len() < 400, "{} of the kernel's 4096", program.len());
             for number in 0..600 {
                 let (_, steps) = run(&program, NATIVE_ARCH, number, &[0; 6]);
@@ -287,7 +312,7 @@ mod tests {
             }
         }
         // What the kernel's bitmap of allowed numbers needs.
-        let mut tree = program(Actions::STOPS);
+        let mut tree = program(Actions::STOPS, PASS);
         tree.iter_mut().filter(|step| step.code == LOAD && step.k >= 16).for_each(|step| step.code = 0);
         for name in [0, 1, 3, 9, 202] {
             assert_eq!(run(&tree, NATIVE_ARCH, name, &[0; 6]).0, ALLOW);
@@ -298,7 +323,7 @@ mod tests {
     fn far_jumps_are_taken_where_near_ones_do_not_reach() {
         let alternating = |number| (number, Leaf::Return(if number % 2 == 0 { ALLOW } else { TRACE }));
         let ranges: Vec<_> = (0..1000).map(alternating).collect();
-        let program = [vec![load(NUMBER)], search(&ranges, Actions::NOTIFICATIONS)].concat();
+        let program = [vec![load(NUMBER)], search(&ranges, Actions::NOTIFICATIONS, PASS)].concat();
         assert!(program.iter().any(|step| step.code == JUMP));
         for number in 0..1200 {
             let expected = if number.min(999) % 2 == 0 { ALLOW } else { TRACE };

@@ -6,6 +6,7 @@
 //! changed them before the fork; the signal mask, the limits and the umask are restored.
 
 use std::ffi::CString;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -95,13 +96,14 @@ pub struct Launching {
 /// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
 /// ends when the last copy of this value is dropped.
 pub fn spawn(program: &Program, wanted: Interception) -> Result<Spawned, Error> {
+    let pass = RandomState::new().hash_one(());
     let notifying = (wanted == Interception::Notifications && has_notifications())
-        .then(|| filter::program(Actions::NOTIFICATIONS));
+        .then(|| filter::program(Actions::NOTIFICATIONS, pass));
     let (socket, theirs) = seqpacket::pair()?;
     match sys::fork()? {
         Fork::Child => {
             drop(socket);
-            run_child(program, notifying.as_deref(), wanted, &theirs)
+            run_child(program, notifying.as_deref(), pass, wanted, &theirs)
         }
         Fork::Parent(command) => Ok(Spawned { command, socket }),
     }
@@ -151,14 +153,19 @@ pub fn has_notifications() -> bool {
     (major, minor) >= (6, 6) && sys::notification_sizes_known()
 }
 
-fn install(notifying: Option<&[Instruction]>, wanted: Interception) -> (&'static [u8], Option<OwnedFd>) {
+/// Installs the filter and tells the tracer which one it is, with the listener if it has one.
+fn install(
+    notifying: Option<&[Instruction]>,
+    pass: u64,
+    wanted: Interception,
+    socket: &OwnedFd,
+) -> io::Result<()> {
     if let Some(listener) = notifying.and_then(|program| sys::install_filter_with_listener(program).ok()) {
-        return (NOTIFICATIONS, Some(listener));
+        return sys::send_with_pass(socket.as_fd(), NOTIFICATIONS, listener.as_fd(), pass);
     }
-    if wanted != Interception::EveryCall && sys::install_filter(&filter::program(Actions::STOPS)).is_ok() {
-        return (STOPS, None);
-    }
-    (NO_FILTER, None)
+    let stops = wanted != Interception::EveryCall
+        && sys::install_filter(&filter::program(Actions::STOPS, pass)).is_ok();
+    seqpacket::send(socket, if stops { STOPS } else { NO_FILTER }, None)
 }
 
 /// Waits for the tracer's word; ends this process if the tracer is dead.
@@ -188,16 +195,15 @@ fn allow_tracer(socket: &OwnedFd) {
 fn run_child(
     program: &Program,
     notifying: Option<&[Instruction]>,
+    pass: u64,
     wanted: Interception,
     socket: &OwnedFd,
 ) -> ! {
     allow_tracer(socket);
     wait_for_go(socket);
-    let (answer, listener) = install(notifying, wanted);
-    if seqpacket::send(socket, answer, listener.as_ref().map(AsFd::as_fd)).is_err() {
+    if install(notifying, pass, wanted, socket).is_err() {
         sys::exit_now(125);
     }
-    drop(listener);
     wait_for_go(socket);
     let errno = program.execute().raw_os_error().unwrap_or(libc::EIO);
     let _ = seqpacket::send(socket, &errno.to_le_bytes(), None);

@@ -154,7 +154,8 @@ impl<'a, O: Observer> Server<'a, O> {
             self.note_postponing();
             return;
         }
-        let may_wait = matches!(decision, Decision::MayWait);
+        let may_wait =
+            matches!(decision, Decision::MayWait) || syscalls::may_wait_for_peer(number, &arguments);
         self.shared.set_interruptible(tid, may_wait.then_some((number, arguments)));
         if let Decision::AwaitResult(pending) = decision {
             let former = self.shared.await_result(tid, pending);

@@ -32,12 +32,15 @@ fn send_with(
     descriptor: Option<BorrowedFd<'_>>,
     flags: SendFlags,
 ) -> io::Result<()> {
+    // The filter of the command's process intercepts every sendmsg, and no send without an address.
+    let Some(descriptor) = descriptor else {
+        rustix::io::retry_on_intr(|| rustix::net::send(&socket, message, flags))?;
+        return Ok(());
+    };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<_> = descriptor.into_iter().collect();
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    }
+    let descriptors = [descriptor];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(message)], &mut ancillary, flags))?;
     Ok(())
 }

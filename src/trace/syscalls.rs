@@ -29,4 +29,5 @@ pub use decoded::{
 };
 pub use open_flags::OpenFlags;
 pub use row::{Condition, ReadOnly, SyscallRow};
-pub use table::{LAST, find as row, is_known, rows};
+pub use socket::may_wait_for_peer;
+pub use table::{LAST, SENDMSG, find as row, is_known, rows};

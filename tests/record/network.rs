@@ -82,6 +82,39 @@ s.connect(u.getsockname()); s.send(b'x')",
 }
 
 #[test]
+fn each_message_may_have_an_address() {
+    check(
+        "import ctypes, os, struct
+def receiver():
+    s = socket.socket(type=SOCK_DGRAM); s.bind(('127.0.0.1', 0))
+    return s
+a, b = sorted((receiver(), receiver()), key=lambda s: s.getsockname()[1])
+print(a.getsockname()[1], 'a'); print(b.getsockname()[1], 'b')
+s = socket.socket(type=SOCK_DGRAM)
+for i in range(3): s.sendmsg([b'x'], [], 0, a.getsockname())
+libc = ctypes.CDLL(None, use_errno=True)
+part = ctypes.create_string_buffer(b'x')
+iov = ctypes.create_string_buffer(struct.pack('QQ', ctypes.addressof(part), 1))
+def message(address):
+    length = len(address.raw) if address else 0
+    return struct.pack('QIxxxxQQQQixxxxIxxxx', ctypes.addressof(address) if address else 0, length, ctypes.addressof(iov), 1, 0, 0, 0, 0)
+names = [ctypes.create_string_buffer(struct.pack('=H', socket.AF_INET) + struct.pack('>H4s8x', t.getsockname()[1], socket.inet_aton('127.0.0.1')), 16) for t in (a, b)]
+many = ctypes.create_string_buffer(b''.join(map(message, [names[0], names[1], names[0]])))
+assert libc.sendmmsg(s.fileno(), many, 3, 0) == 3
+s.connect(a.getsockname())
+s.sendmsg([b'x'])
+many = ctypes.create_string_buffer(message(None))
+assert libc.sendmmsg(s.fileno(), many, 1, 0) == 1",
+        &json!([
+            {"operation": "connect", "family": "inet", "address": "127.0.0.1", "port": "a", "count": 1},
+            {"operation": "bind", "family": "inet", "address": "127.0.0.1", "port": 0, "count": 2},
+            {"operation": "send", "family": "inet", "address": "127.0.0.1", "port": "a", "count": 4},
+            {"operation": "send", "family": "inet", "address": "127.0.0.1", "port": "b", "count": 1},
+        ]),
+    );
+}
+
+#[test]
 fn unix_sockets_have_a_path_or_an_abstract_name() {
     check(
         "a = socket.socket(AF_UNIX); a.bind('s'); a.listen()
@@ -90,6 +123,7 @@ b = socket.socket(AF_UNIX); b.bind('\\0test-%d' % 0 + chr(0)); b.listen()
 socket.socket(AF_UNIX).connect('\\0test-0\\0')
 d = socket.socket(AF_UNIX, SOCK_DGRAM); d.bind('d')
 socket.socket(AF_UNIX, SOCK_DGRAM).sendto(b'x', 'd')
+socket.socket(AF_UNIX, SOCK_DGRAM).sendmsg([b'x'], [], 0, 'd')
 for call in socket.socket(AF_UNIX).connect, socket.socket(AF_UNIX).bind:
     try: call('absent' if call.__name__ == 'connect' else 's')
     except OSError: pass
@@ -102,7 +136,7 @@ n = socket.socket(AF_NETLINK, SOCK_RAW, 0); n.bind((0, 0))",
             {"operation": "bind", "family": "unix", "path": "d", "count": 1},
             {"operation": "bind", "family": "unix", "path": "s", "count": 2},
             {"operation": "bind", "family": "netlink", "count": 1},
-            {"operation": "send", "family": "unix", "path": "d", "count": 1},
+            {"operation": "send", "family": "unix", "path": "d", "count": 2},
         ]),
     );
 }

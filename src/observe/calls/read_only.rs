@@ -83,8 +83,6 @@ impl Recording {
         }
         if !call.decoded.sockets.is_empty() {
             self.use_sockets(caller, process, call.decoded);
-            // For a connection, or for room.
-            may_wait = true;
         }
         if may_wait {
             Decision::MayWait

@@ -40,6 +40,45 @@ fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<li
     check(install())
 }
 
+/// Sends `message` with a duplicate of `descriptor` (SCM_RIGHTS, unix(7)), and with `pass` in the register of a sixth
+/// argument, which sendmsg has not.
+pub fn send_with_pass(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    descriptor: BorrowedFd<'_>,
+    pass: u64,
+) -> io::Result<()> {
+    /// What CMSG_LEN(3) and CMSG_SPACE(3) measure for one descriptor.
+    #[repr(C)]
+    struct Rights {
+        header: libc::cmsghdr,
+        descriptor: i32,
+        padding: i32,
+    }
+    let header = libc::cmsghdr {
+        cmsg_len: size_of::<libc::cmsghdr>() + size_of::<i32>(),
+        cmsg_level: libc::SOL_SOCKET,
+        cmsg_type: libc::SCM_RIGHTS,
+    };
+    let mut rights = Rights { header, descriptor: descriptor.as_raw_fd(), padding: 0 };
+    let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+    let whole = libc::msghdr {
+        msg_name: std::ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: &raw mut part,
+        msg_iovlen: 1,
+        msg_control: (&raw mut rights).cast(),
+        msg_controllen: size_of::<Rights>(),
+        msg_flags: 0,
+    };
+    // SAFETY: the kernel reads `whole`, and `message` and `rights` to which it points, all of which outlive the call.
+    check(unsafe {
+        let flags = libc::MSG_NOSIGNAL;
+        libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const whole, flags, 0, 0, pass)
+    })
+    .map(drop)
+}
+
 /// Whether the kernel's messages are no longer than the structures of libc.
 pub fn notification_sizes_known() -> bool {
     let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };

@@ -42,6 +42,7 @@ pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> In
         None => Interpretation::Relevant("a call newer than the table", special(Special::Unmodelled)),
         Some(row) if !row.applies(args) => Interpretation::Irrelevant,
         Some(row) => match decode(row, args, memory) {
+            Ok(decoded) if decoded == DecodedSyscall::default() => Interpretation::Irrelevant,
             Ok(decoded) => Interpretation::Relevant(row.name, decoded),
             Err(Fault::Unmapped | Fault::Gone | Fault::NameTooLong) => Interpretation::Irrelevant,
             Err(Fault::Unreadable) => Interpretation::Unreadable(row.name),
@@ -71,7 +72,7 @@ pub fn decode(row: &SyscallRow, args: &Args, memory: &dyn Memory) -> Result<Deco
             decoded.argv = Some(address(args, arg));
         }
         Beyond::Argv(_) => {}
-        Beyond::Custom(custom) => custom(args, memory, &mut decoded)?,
+        Beyond::Custom(custom) | Beyond::Query(custom) => custom(args, memory, &mut decoded)?,
     }
     Ok(decoded)
 }

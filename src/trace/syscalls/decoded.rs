@@ -4,7 +4,7 @@ use super::args::low_half;
 use super::open_flags::OpenFlags;
 use crate::trace::memory::RemoteAddr;
 
-/// The accesses of one syscall: never more than two, so never on the heap.
+/// The accesses of one syscall: more than two, and thus on the heap, only of a sendmmsg to several AF_UNIX paths.
 pub type Accesses = smallvec::SmallVec<[Access; 2]>;
 
 /// Where a relative path starts.
@@ -134,7 +134,7 @@ pub enum SocketOperation {
     Connect,
     /// bind.
     Bind,
-    /// sendto.
+    /// sendto, sendmsg, sendmmsg.
     Send,
 }
 
@@ -200,7 +200,7 @@ pub enum Special {
 /// empty path where none is allowed, or a bad structure size.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DecodedSyscall {
-    /// At most two, in the order of the arguments.
+    /// In the order of the arguments.
     pub accesses: Accesses,
     /// The socket addresses, those of AF_UNIX paths included.
     pub sockets: Vec<SocketUse>,

@@ -84,7 +84,7 @@ impl SyscallRow {
 
     /// Whether the syscall is read-only.
     pub fn read_only(&self) -> ReadOnly {
-        if !matches!(self.beyond, Beyond::Nothing) {
+        if !matches!(self.beyond, Beyond::Nothing | Beyond::Query(_)) {
             return ReadOnly::Never;
         }
         let mut read_only = ReadOnly::Always;
@@ -201,6 +201,8 @@ pub(super) enum Beyond {
     Argv(u8),
     /// What this function makes of it.
     Custom(Custom),
+    /// The same, and whatever it makes of it is read-only.
+    Query(Custom),
 }
 
 pub(super) const fn row(number: u32, name: &'static str, operands: &'static [Operand]) -> SyscallRow {
@@ -225,6 +227,11 @@ impl SyscallRow {
 
     pub(super) const fn custom(mut self, custom: Custom) -> SyscallRow {
         self.beyond = Beyond::Custom(custom);
+        self
+    }
+
+    pub(super) const fn query(mut self, custom: Custom) -> SyscallRow {
+        self.beyond = Beyond::Query(custom);
         self
     }
 }

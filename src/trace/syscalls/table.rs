@@ -11,6 +11,7 @@ use super::custom;
 use super::decoded::{Effect, SocketOperation, Special};
 use super::open_flags::OpenFlags;
 use super::row::{Act, Condition, Null, SyscallRow, address, at, fd, path, row};
+use super::socket;
 
 const fn has(arg: u8, mask: u32) -> Condition {
     Condition::Has { arg, mask }
@@ -19,6 +20,9 @@ const fn has(arg: u8, mask: u32) -> Condition {
 const fn is(arg: u8, value: u32) -> Condition {
     Condition::Is { arg, value }
 }
+
+/// sendmsg, by which the launch passes the listener of the filter itself.
+pub const SENDMSG: Sysno = Sysno(46);
 
 /// AT_SYMLINK_FOLLOW.
 const FOLLOW: u32 = 0x400;
@@ -53,6 +57,8 @@ const ROWS: &[SyscallRow] = &[
     row(42, "connect", &[address(SocketOperation::Connect, 1, 2)]),
     // sendto(sockfd, buf, size, flags, dest_addr, addrlen)
     row(44, "sendto", &[address(SocketOperation::Send, 4, 5)]).when(&[Condition::NotNull { arg: 4 }]),
+    // sendmsg(sockfd, msg, flags)
+    row(SENDMSG.0, "sendmsg", &[]).query(socket::sendmsg),
     // recvmsg(sockfd, msg, flags)
     row(47, "recvmsg", &[]).custom(custom::recvmsg),
     // bind(sockfd, addr, addrlen)
@@ -227,6 +233,8 @@ const ROWS: &[SyscallRow] = &[
     row(303, "name_to_handle_at", &[at(0, 1).follow_if(4, FOLLOW).empty_if(4, EMPTY_PATH)]),
     // open_by_handle_at(mount_fd, handle, flags)
     row(304, "open_by_handle_at", &[]).custom(custom::open_by_handle_at),
+    // sendmmsg(sockfd, msgvec, vlen, flags)
+    row(307, "sendmmsg", &[]).query(socket::sendmmsg),
     // setns(fd, nstype)
     row(308, "setns", &[]).special(Special::Namespace),
     // process_vm_writev(pid, local_iov, liovcnt, remote_iov, riovcnt, flags): the memory may be a shared

@@ -137,7 +137,7 @@ fn the_checklist_and_the_table_agree() {
         let row = rows.next().expect("a row for each line");
         assert_eq!((row.sysno, row.name), (sysno, name));
         let by_descriptor = |operand: &row::Operand| matches!(operand.named_by, row::NamedBy::Descriptor(_));
-        let custom = matches!(row.beyond, row::Beyond::Custom(_));
+        let custom = matches!(row.beyond, row::Beyond::Custom(_) | row::Beyond::Query(_));
         match (class, row.operands) {
             ("path", [operand, ..]) => assert!(!by_descriptor(operand), "{name}"),
             ("descriptor", [operand]) => assert!(by_descriptor(operand), "{name}"),
@@ -477,6 +477,59 @@ fn socket_address_is_as_long_as_the_call_says() {
     assert_eq!(sockets(call("bind").int(3).bytes(&inet).int(16)), used(SocketOperation::Bind, &inet));
     let to = call("sendto").int(3).word(0).word(0).int(0).bytes(&inet);
     assert_eq!(sockets(to.int(16)), used(SocketOperation::Send, &inet));
+}
+
+#[test]
+fn messages_have_addresses_of_their_own() {
+    let used = |address: &[u8]| SocketUse { operation: SocketOperation::Send, address: address.to_vec() };
+    let mut memory = Fake::default();
+    let sock = memory.map(*b"\x01\0sock").0;
+    let other = memory.map([9; 200]).0;
+    // The upper half of the length is padding.
+    let header = |name: u64, len: u64| [name, 0xabcd_0000_0000 | len, 0, 0, 0, 0, 0, 0];
+    let decode_with = |memory: &Fake, name: &str, args: [u64; 6]| {
+        let row = rows().iter().find(|row| row.name == name).unwrap();
+        decode(row, &args, memory)
+    };
+    let sent = |memory: &mut Fake, words: [u64; 8]| {
+        let at = memory.map_words(&words).0;
+        decode_with(memory, "sendmsg", [3, at, 0, 0, 0, 0])
+    };
+    let decoded = sent(&mut memory, header(sock, 6)).unwrap();
+    assert_eq!(decoded.sockets, [used(b"\x01\0sock")]);
+    assert_eq!(decoded.accesses.to_vec(), [cwd("sock", Effect::Query)]);
+    assert!(decoded.is_read_only());
+    let cut = sent(&mut memory, header(other, 150)).unwrap().sockets;
+    assert_eq!(cut, [used(&[9; 128])], "the kernel cuts it");
+    let nothing = Ok(DecodedSyscall::default());
+    assert_eq!(sent(&mut memory, header(0, 6)), nothing);
+    assert_eq!(sent(&mut memory, header(sock, 0)), nothing);
+    assert_eq!(sent(&mut memory, header(sock, 0x8000_0000)), nothing, "EINVAL");
+    assert_eq!(sent(&mut memory, header(8, 6)), Err(Fault::Unmapped));
+
+    let messages = [header(sock, 6), header(other, 4), header(sock, 6), header(0, 0), header(8, 4)].concat();
+    let array = memory.map_words(&messages).0;
+    let many = |count| decode_with(&memory, "sendmmsg", [3, array, count, 0, 0, 0]).unwrap();
+    assert_eq!(many(0), DecodedSyscall::default());
+    assert_eq!(many(1).sockets, [used(b"\x01\0sock")]);
+    assert_eq!(many(4).sockets, [used(b"\x01\0sock"), used(&[9; 4])]);
+    assert_eq!(many(4).accesses.to_vec(), [cwd("sock", Effect::Query)]);
+    assert_eq!(many(9).sockets, many(4).sockets, "those before one that can't be read are sent");
+    assert_eq!(many(0xffff_ffff).sockets, many(4).sockets, "the kernel takes 1024");
+    assert_eq!(decode_with(&memory, "sendmmsg", [3, 8, 1, 0, 0, 0]), Err(Fault::Unmapped));
+}
+
+#[test]
+fn sends_may_wait_unless_their_flags_forbid_it() {
+    let dontwait = libc::MSG_DONTWAIT.unsigned_abs().into();
+    assert!(may_wait_for_peer(42, &[dontwait; 6]), "connect has no flags");
+    for (number, flags) in [(44, 3), (46, 2), (307, 3)] {
+        let mut args = [dontwait; 6];
+        assert!(!may_wait_for_peer(number, &args));
+        args[flags] = 0;
+        assert!(may_wait_for_peer(number, &args));
+    }
+    assert!(!may_wait_for_peer(257, &[0; 6]), "openat");
 }
 
 #[test]
