@@ -401,6 +401,89 @@ fn interrupted() {
     line(&wait(child));
 }
 
+/// A socket that listens at an address of the kernel's choice, or at the path `socket`, and whose queue is full.
+fn full_listener(family: c_int) -> (c_int, sockaddr_storage, socklen_t) {
+    let mut address: sockaddr_storage = c!(std::mem::zeroed());
+    let mut len = size_of::<sockaddr_storage>() as socklen_t;
+    let at: *mut sockaddr = (&raw mut address).cast();
+    let listener = c!(socket(family, SOCK_STREAM, 0));
+    if family == AF_UNIX {
+        let mut path = sockaddr_un { sun_family: AF_UNIX as sa_family_t, sun_path: [0; 108] };
+        for (to, from) in path.sun_path.iter_mut().zip(c"socket".to_bytes()) {
+            *to = from.cast_signed();
+        }
+        c!(unlink(path.sun_path.as_ptr()));
+        // SAFETY: `address` is large enough, and aligned, for any.
+        unsafe { at.cast::<sockaddr_un>().write(path) };
+        len = size_of::<sockaddr_un>() as socklen_t;
+        assert_eq!(c!(bind(listener, at, len)), 0, "{}", scenario::error());
+    }
+    assert_eq!(c!(listen(listener, 0)), 0, "{}", scenario::error());
+    if family == AF_INET {
+        assert_eq!(c!(getsockname(listener, at, &raw mut len)), 0);
+    }
+    // One connection fits into the queue of a backlog of 0.
+    assert_eq!(c!(connect(c!(socket(family, SOCK_STREAM, 0)), at, len)), 0, "{}", scenario::error());
+    (listener, address, len)
+}
+
+fn interrupted_sockets() {
+    for restart in [0, SA_RESTART] {
+        for family in [AF_INET, AF_UNIX] {
+            let (listener, address, len) = full_listener(family);
+            let ([hear, say], [answers, answer]) = (pipe(), pipe());
+            let child = fork(|| {
+                FD.store(answer, SeqCst);
+                handle(SIGALRM, restart, tell_pipe);
+                let socket = c!(socket(family, SOCK_STREAM, 0));
+                tell(say);
+                line(&format!("connect {}", said(c!(connect(socket, (&raw const address).cast(), len)))));
+                0
+            });
+            heard(hear);
+            until_asleep(child);
+            c!(kill(child, SIGALRM));
+            heard(answers);
+            if restart != 0 {
+                // Room for the connection that was restarted.
+                c!(accept(listener, null_mut(), null_mut()));
+            }
+            line(&wait(child));
+        }
+        // Sends that are all alike, and one of which waits.
+        let mut pair = [0; 2];
+        assert_eq!(c!(socketpair(AF_UNIX, SOCK_STREAM, 0, pair.as_mut_ptr())), 0);
+        let [answers, answer] = pipe();
+        let child = fork(|| {
+            FD.store(answer, SeqCst);
+            handle(SIGALRM, restart, tell_pipe);
+            handle(SIGUSR1, 0, count);
+            let bytes = [0u8; 4096];
+            let mut part = iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            let mut message: msghdr = c!(std::mem::zeroed());
+            (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+            let sent = loop {
+                let sent = c!(sendmsg(pair[0], &raw const message, 0));
+                if sent < 0 || COUNT.load(SeqCst) > 0 {
+                    break sent;
+                }
+            };
+            line(&format!("sendmsg {}", said(sent as i64)));
+            0
+        });
+        c!(close(pair[0]));
+        until_asleep(child);
+        c!(kill(child, SIGALRM));
+        heard(answers);
+        if restart != 0 {
+            // It waits on; what ends it is a signal without SA_RESTART.
+            until_asleep(child);
+            c!(kill(child, SIGUSR1));
+        }
+        line(&wait(child));
+    }
+}
+
 fn under_a_timer() {
     handle(SIGALRM, 0, count);
     // Longer than a call takes that stops at its entry and its exit, or nothing would go on.
@@ -545,6 +628,7 @@ fn main() {
         ("suspends_itself", suspends_itself),
         ("child_signals", child_signals),
         ("interrupted", interrupted),
+        ("interrupted_sockets", interrupted_sockets),
         ("under_a_timer", under_a_timer),
         ("orphaned_groups", orphaned_groups),
         ("deaths", deaths),

@@ -8,13 +8,14 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::memory::{Memory as _, RemoteAddr};
+use super::observer::Caller;
 use super::proc_status::ProcStatus;
 use super::shared::Shared;
 use super::sys::{self, Register, Stopped, Tid, TraceeMemory};
-use super::syscalls::{self, Sysno};
+use super::syscalls::{self, Args, SyscallRow, Sysno};
 use super::wait_status::End;
 
 /// The signals whose default action is a core dump (signal(7)).
@@ -166,12 +167,49 @@ pub(super) fn restart_interrupted<P>(tracee: &Stopped, shared: &Shared<P>) {
     const ERESTARTSYS: i64 = -512;
     const ERESTARTNOINTR: u64 = (-513_i64).cast_unsigned();
     let Ok((number, arguments, ERESTARTSYS)) = tracee.last_syscall() else { return };
-    let row = Sysno::from_register(number).and_then(syscalls::row);
-    if row.is_some_and(|row| row.is_read_only(&arguments))
-        && !shared.is_interruptible(tracee.tid(), &(number, arguments))
+    let Some(row) = Sysno::from_register(number).and_then(syscalls::row) else { return };
+    let tid = tracee.tid();
+    if row.is_read_only(&arguments)
+        && (!shared.is_interruptible(tid, &(number, arguments))
+            || has_room(shared.caller(tid), row, number, &arguments))
     {
         let _ = tracee.set_register(Register::Result, ERESTARTNOINTR);
     }
+}
+
+/// Whether a syscall is a send that need not wait: then it was interrupted before it began. One like it, by the same
+/// thread, may have been answered before.
+///
+/// If its socket can't be examined, it may have waited.
+fn has_room(Caller { tid, tgid }: Caller, row: &SyscallRow, number: u64, arguments: &Args) -> bool {
+    let is_send = number != libc::SYS_connect.cast_unsigned();
+    if !is_send || !syscalls::may_wait_for_peer(number, arguments) {
+        return false;
+    }
+    let fd = i32::try_from(arguments[0] & 0xffff_ffff).unwrap_or(-1);
+    if is_nonblocking(tid, fd).unwrap_or(false) {
+        return true;
+    }
+    let Ok(decoded) = syscalls::decode(row, arguments, &TraceeMemory(tid)) else { return false };
+    // What it waits for may be room at the peer, which poll tells of a connected socket alone.
+    let unix = u16::try_from(libc::AF_UNIX).unwrap_or(0).to_ne_bytes();
+    if decoded.sockets.iter().any(|used| used.address.starts_with(&unix)) {
+        return false;
+    }
+    let Some(process) = Pid::from_raw(tgid.0) else { return false };
+    let socket = pidfd_open(process, PidfdFlags::empty())
+        .and_then(|process| pidfd_getfd(process, fd, PidfdGetfdFlags::empty()));
+    socket.is_ok_and(|socket| {
+        let mut fds = [PollFd::new(&socket, PollFlags::OUT)];
+        poll(&mut fds, Some(&Timespec::default())) == Ok(1) && fds[0].revents().contains(PollFlags::OUT)
+    })
+}
+
+/// Whether a descriptor has O_NONBLOCK, by /proc/TID/fdinfo.
+fn is_nonblocking(tid: Tid, fd: i32) -> Option<bool> {
+    let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).ok()?;
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    Some(i32::from_str_radix(flags.trim(), 8).ok()? & libc::O_NONBLOCK != 0)
 }
 
 #[cfg(test)]
