@@ -120,6 +120,67 @@ fn processes_are_shown_as_a_tree() {
     );
 }
 
+#[test]
+fn network_lists_who_used_which_address() {
+    if !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    place.write(
+        "client.py",
+        "import socket
+a = socket.socket(); a.bind(('127.0.0.1', 0)); a.listen(); print(a.getsockname()[1], 'tcp')
+for i in range(2): socket.socket().connect(a.getsockname())
+try: socket.socket().bind(a.getsockname())
+except OSError: pass
+u = socket.socket(type=socket.SOCK_DGRAM); u.bind(('127.0.0.1', 0)); print(u.getsockname()[1], 'udp')
+socket.socket(type=socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, u.getsockname())
+n = socket.socket(socket.AF_UNIX); n.bind('so\\ncket'); n.listen()
+socket.socket(socket.AF_UNIX).connect('so\\ncket')
+",
+    );
+    let output = place.record_with(&["--quiet"], "python3 client.py; exit");
+    assert!(output.status.success(), "{output:?}");
+    let ports = String::from_utf8(output.stdout).unwrap();
+    let ports: Vec<_> = ports.lines().filter_map(|line| line.split_once(' ')).collect();
+    let manifest = crate::support::json(&place.out.join("manifest.json"));
+    let addresses = manifest["network"].as_array().unwrap();
+    let client = addresses.iter().find(|used| used["address"] == "127.0.0.1").unwrap()["process"].to_string();
+
+    // The C library may ask the name service cache who the user is.
+    let is_ours = |line: &&str| !line.contains("/nscd/socket");
+    let normal = |line: &str| {
+        let mut line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        for (port, name) in &ports {
+            line = line.replace(&format!(":{port} "), &format!(":{name} "));
+        }
+        let (start, rest) = line.split_once(&format!(" (process {client})")).unwrap_or((&line, ""));
+        let used = start.rsplit_once(' ').unwrap_or((start, "")).0;
+        format!("{used}{rest}").replace(&format!("{}/", place.work.display()), "")
+    };
+    let shown = show(&place, &["--network"]);
+    let (header, list) = text(&shown).split_once("\n\n").unwrap();
+    assert!(header.lines().any(|line| line.starts_with("Network ")), "{header}");
+    let expected = [
+        "connect 127.0.0.1:tcp, 2 times",
+        "connect \"so\\ncket\"",
+        "bind 127.0.0.1:0, 2 times",
+        "bind 127.0.0.1:tcp, failed: Address already in use",
+        "bind \"so\\ncket\"",
+        "send 127.0.0.1:udp",
+    ];
+    assert_eq!(list.lines().filter(is_ours).map(normal).collect::<Vec<_>>(), expected, "{list}");
+    // A filter for a process is one for its addresses, too.
+    let of_client = show(&place, &["--network", "--process", &client]);
+    assert!(expected.iter().all(|line| text(&of_client).lines().any(|used| normal(used) == *line)));
+    let shell = show(&place, &["--network", "--process", "1"]);
+    assert!(shell.stdout.starts_with(b"no socket address was used\n"), "{shell:?}");
+
+    let output = show(&place, &["--network", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(text(&output)).unwrap();
+    assert_eq!(json["network"], manifest["network"]);
+}
+
 /// The script in the README below the mark of its name.
 fn recipe(name: &str) -> &'static str {
     let readme = include_str!("../README.md");

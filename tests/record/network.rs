@@ -140,3 +140,33 @@ n = socket.socket(AF_NETLINK, SOCK_RAW, 0); n.bind((0, 0))",
         ]),
     );
 }
+
+#[test]
+fn addresses_beyond_the_limit_are_a_gap() {
+    const MOST: usize = 10_000;
+    if !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    let script = format!(
+        "import socket
+s = socket.socket(type=socket.SOCK_DGRAM)
+for port in range(1, {MOST} + 11): s.connect(('127.0.0.1', port))
+s.connect(('127.0.0.1', 1))"
+    );
+    place.write("scan.py", script);
+    let output = place.recorder("auto").args(["python3", "scan.py"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let manifest = read_json(&place.out.join("manifest.json"));
+    let network = manifest["network"].as_array().unwrap();
+    assert_eq!(network.len(), MOST);
+    let first = network.iter().find(|used| used["port"] == 1).unwrap();
+    assert_eq!(first["count"], 2, "what is known is counted on");
+    let gaps: Vec<_> =
+        manifest["warnings"].as_array().unwrap().iter().filter(|gap| gap["lost"] == true).collect();
+    let [gap] = gaps[..] else { panic!("{gaps:?}") };
+    assert_eq!(gap["kind"], "network");
+    assert_eq!(gap["detail"], "after 10000 socket addresses, others are not recorded");
+    assert!(gap["count"].as_u64().unwrap() >= 10, "{gap}");
+    assert_eq!(manifest["complete"], false);
+}
