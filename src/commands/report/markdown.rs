@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::paths::counted;
 use super::super::show::size;
-use super::model::{Section, ShownPath};
+use super::model::{Section, ShownAddress, ShownPath};
 
 /// What is below the 1 MiB that a job summary of GitHub takes.
 pub const LIMIT: usize = (1 << 20) - (16 << 10);
@@ -27,6 +27,7 @@ pub fn section(section: &Section, room: usize) -> String {
         text.push("\n");
     }
     let lasting: Vec<&ShownPath> = section.changes.iter().filter(|path| path.lasts()).collect();
+    let programs = section.processes.iter().map(|process| (process.id, process.name.as_str())).collect();
     if lasting.is_empty() {
         text.push("Nothing was changed.\n");
     } else {
@@ -36,13 +37,19 @@ pub fn section(section: &Section, room: usize) -> String {
             .map(|answer| format!("- {}: {}\n", answer.label, code(&short(&answer.text))));
         text.push_each(answers);
         text.push("\n| | path | size | lines | by |\n|---|---|---:|---:|---|\n");
-        let programs = section.processes.iter().map(|process| (process.id, process.name.as_str())).collect();
-        // At least half of the room is for the diffs.
-        let (mut table, rest) = text.half();
-        let shown = table.push_each(lasting.iter().map(|path| row(path, &programs)));
-        text = Room { text: table.text, left: table.left + rest };
+        let shown = text.push_each_into_half(lasting.iter().map(|path| row(path, &programs)));
         note(&mut cut, lasting.len() - shown, "path", "paths");
         text.push("\n");
+    }
+    if !section.network.is_empty() {
+        text.push("\nNetwork:\n\n| | address | times | by | |\n|---|---|---:|---|---|\n");
+        let rows = section.network.iter().map(|used| address_row(used, &programs));
+        let shown = text.push_each_into_half(rows);
+        note(&mut cut, section.network.len() - shown, "address", "addresses");
+        text.push("\n");
+    }
+    // What is left, at least a quarter of the room, is for the diffs.
+    if !lasting.is_empty() {
         let diffs = lasting.iter().filter_map(|path| Some((*path, section.diffs.get(path.diff?)?)));
         let diffs: Vec<_> = diffs.collect();
         let shown = diffs.iter().filter(|(path, diff)| {
@@ -100,25 +107,43 @@ impl Room {
         count
     }
 
-    /// The text with half of its room, and the other half.
-    fn half(self) -> (Room, usize) {
-        let half = self.left / 2;
-        (Room { left: half, ..self }, self.left - half)
+    /// The same with half of the room.
+    fn push_each_into_half(&mut self, parts: impl Iterator<Item = String>) -> usize {
+        let kept = self.left / 2;
+        self.left -= kept;
+        let count = self.push_each(parts);
+        self.left += kept;
+        count
     }
 }
 
 fn row(path: &ShownPath, programs: &HashMap<u32, &str>) -> String {
     let size = path.size.map(size).unwrap_or_default();
     let lines = path.lines.map(|(added, removed)| format!("+{added} −{removed}")).unwrap_or_default();
-    let name = |id: &u32| programs.get(id).copied().unwrap_or("process");
-    let changers =
-        path.changed_by.iter().map(|(id, program)| (id, program.as_deref().unwrap_or_else(|| name(id))));
+    let changers = path
+        .changed_by
+        .iter()
+        .map(|(id, program)| (*id, program.as_deref().unwrap_or_else(|| name_of(*id, programs))));
     // Who changed it, unless the recording does not say.
-    let users = path.used_by.iter().filter(|_| path.changed_by.is_empty()).map(|id| (id, name(id)));
-    let by: Vec<_> = changers.chain(users).take(3).map(|(id, name)| format!("{} {id}", cell(name))).collect();
-    let by = by.join(", ");
+    let users = path.used_by.iter().filter(|_| path.changed_by.is_empty());
+    let by = by(changers.chain(users.map(|id| (*id, name_of(*id, programs)))));
     let outside = if path.is_outside { " (outside)" } else { "" };
     format!("| {}{outside} | {} | {size} | {lines} | {by} |\n", path.group, cell(&path.path))
+}
+
+fn address_row(used: &ShownAddress, programs: &HashMap<u32, &str>) -> String {
+    let by = by(used.used_by.iter().map(|id| (*id, name_of(*id, programs))));
+    let failed = used.error.as_ref().map(|error| format!("failed: {}", cell(error))).unwrap_or_default();
+    format!("| {} | {} | {} | {by} | {failed} |\n", used.operation, cell(&used.address), used.count)
+}
+
+fn name_of<'p>(id: u32, programs: &HashMap<u32, &'p str>) -> &'p str {
+    programs.get(&id).copied().unwrap_or("process")
+}
+
+/// The first processes of a row, each with its program.
+fn by<'p>(processes: impl Iterator<Item = (u32, &'p str)>) -> String {
+    processes.take(3).map(|(id, name)| format!("{} {id}", cell(name))).collect::<Vec<_>>().join(", ")
 }
 
 /// A text of one line as a code span, in which nothing has a meaning.

@@ -14,7 +14,8 @@ use super::super::paths::{
     Selection, file_name, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
 };
 use super::super::show::{
-    Filter, ListedPath, PathGroup, PathGroups, PathTable, cut, left_out, moment, repositories, size, status,
+    AddressUse, Filter, ListedPath, PathGroup, PathGroups, PathTable, address_uses, contacted, cut, left_out,
+    moment, repositories, size, status,
 };
 use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
@@ -67,6 +68,9 @@ pub struct Section {
     pub reads: Vec<ShownPath>,
     /// How many paths were only looked up.
     pub looked_up: u64,
+    /// The socket addresses that were used.
+    #[serde(skip)]
+    pub network: Vec<ShownAddress>,
     /// The processes in order of their start.
     #[serde(skip)]
     pub processes: Vec<ShownProcess>,
@@ -122,6 +126,26 @@ pub struct ShownPath {
     /// The index of its diff.
     #[serde(rename = "f", skip_serializing_if = "Option::is_none")]
     pub diff: Option<usize>,
+}
+
+/// What was done with a socket address. The names of the keys are those of a path, where there are such.
+#[derive(Debug, Serialize)]
+pub struct ShownAddress {
+    /// The address.
+    #[serde(rename = "p")]
+    pub address: String,
+    /// What was done with it.
+    #[serde(rename = "g")]
+    pub operation: &'static str,
+    /// The processes that did it.
+    #[serde(rename = "u")]
+    pub used_by: Vec<u32>,
+    /// How many calls did it.
+    #[serde(rename = "c")]
+    pub count: u64,
+    /// The last error, if all calls are known to have failed.
+    #[serde(rename = "e", skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A process.
@@ -210,11 +234,12 @@ impl Section {
             gaps,
             notes,
             workspace: quoted(workspace).into_owned(),
-            answers: answers(&changes, &processes),
+            answers: answers(&changes, &processes, contacted(header)),
             changes,
             diffs,
             reads,
             looked_up: looked_up + header.existence_only.unwrap_or(0),
+            network: address_uses(header, None).into_iter().map(ShownAddress::from).collect(),
             processes,
             span,
         })
@@ -363,6 +388,12 @@ impl ShownPath {
     }
 }
 
+impl From<AddressUse> for ShownAddress {
+    fn from(AddressUse { operation, address, count, processes, error }: AddressUse) -> ShownAddress {
+        ShownAddress { address, operation: operation.name(), used_by: processes, count, error }
+    }
+}
+
 impl ShownProcess {
     fn new(process: &RecordedProcess, redaction: Redaction) -> ShownProcess {
         let image = &process.image;
@@ -386,7 +417,7 @@ impl ShownProcess {
     }
 }
 
-fn answers(changes: &[ShownPath], processes: &[ShownProcess]) -> Vec<Answer> {
+fn answers(changes: &[ShownPath], processes: &[ShownProcess], contacted: Option<String>) -> Vec<Answer> {
     let lasting = || changes.iter().filter(|path| path.lasts());
     let answer = |label, count: usize, text: String, filter: &str, is_alarming| Answer {
         label,
@@ -410,7 +441,7 @@ fn answers(changes: &[ShownPath], processes: &[ShownProcess]) -> Vec<Answer> {
         .max_by_key(|(size, _)| *size);
     let nothing = || "nothing".to_owned();
     let changed = if parts.is_empty() { nothing() } else { parts.join(", ") };
-    vec![
+    let mut answers = vec![
         answer("Changed", lasting().count(), changed, "is:lasting", false),
         answer(
             "Changed outside the workspace",
@@ -439,5 +470,12 @@ fn answers(changes: &[ShownPath], processes: &[ShownProcess]) -> Vec<Answer> {
             filter: largest.map(|(_, path)| format!("\"{}\"", path.path)),
             is_alarming: false,
         },
-    ]
+    ];
+    answers.extend(contacted.map(|text| Answer {
+        label: "Contacted",
+        text,
+        filter: Some("is:network".to_owned()),
+        is_alarming: false,
+    }));
+    answers
 }

@@ -178,7 +178,7 @@ class Recording {
   // Who changed a path, or else who used it.
   users(row) {
     const named = (id, name) => ({ id, name: name || this.byId.get(id)?.name || "process", command: this.byId.get(id)?.command || "" });
-    return row.w.length > 0 ? row.w.map(([id, name]) => named(id, name)) : row.u.map((id) => named(id));
+    return row.w?.length > 0 ? row.w.map(([id, name]) => named(id, name)) : row.u.map((id) => named(id));
   }
 
   hayOfPath(row) {
@@ -197,12 +197,14 @@ class Recording {
     const pick = (rows, test) => (isAll ? rows : rows.filter(test));
     const changes = pick(this.changes, matches);
     const reads = pick(this.reads, matches);
+    const network = pick(this.network, (row) => filter.words.every((word) => wordOfAddress(this, row, word)));
     const processes = pick(this.ordered, (process) => filter.words.every((word) => wordOfProcess(this, process, word)));
     this.showPaths("changes", changes, this.changes, isAll);
     this.showPaths("reads", reads, this.reads, isAll);
     this.map(reads);
     this.showProcesses(processes, isAll);
-    return changes.length + reads.length + processes.length;
+    this.showNetwork(network, isAll);
+    return changes.length + reads.length + processes.length + network.length;
   }
 
   showPaths(name, rows, all, isAll) {
@@ -275,13 +277,7 @@ class Recording {
     if (row.o && row.g !== "read") meta.append(el("span", "outside", "outside"));
     if (row.c) meta.append(el("span", "note", el("span", "plus", `+${number(row.c[0])}`), " ", el("span", "minus", `−${number(row.c[1])}`)));
     if (row.n) meta.append(el("span", "note", row.n.join(", ")));
-    const by = el("span", "note");
-    const users = this.users(row);
-    for (const { id, name: program, command } of users.slice(0, 3)) {
-      by.append(button("by", `${program} ${id}`, command, (event) => { event.preventDefault(); filterBy(`by:${id}`, this.article); }));
-    }
-    if (users.length > 3) by.append(`and ${users.length - 3} more`);
-    meta.append(by, el("span", "size", row.z === undefined ? "" : bytes(row.z)));
+    meta.append(this.by(row), el("span", "size", row.z === undefined ? "" : bytes(row.z)));
     line.append(meta);
     if (!has) return line;
     const details = el("details", "file", line);
@@ -294,6 +290,33 @@ class Recording {
     details.fill = fill;
     if (this.opensDiffs && (!row.c || row.c[0] + row.c[1] <= 60)) { details.open = true; fill(); }
     return details;
+  }
+
+  // The processes of a row, as buttons.
+  by(row) {
+    const by = el("span", "note");
+    const users = this.users(row);
+    for (const { id, name, command } of users.slice(0, 3)) {
+      by.append(button("by", `${name} ${id}`, command, (event) => { event.preventDefault(); filterBy(`by:${id}`, this.article); }));
+    }
+    if (users.length > 3) by.append(`and ${users.length - 3} more`);
+    return by;
+  }
+
+  showNetwork(rows, isAll) {
+    const part = this.part("network");
+    part.hidden = rows.length === 0;
+    const of = isAll ? "" : ` of ${number(this.network.length)}`;
+    part.querySelector(".count").textContent = `${number(rows.length)}${of} use${this.network.length === 1 ? "" : "s"} of addresses`;
+    const list = part.querySelector(".list");
+    list.replaceChildren();
+    some(list, rows, (row) => {
+      const meta = el("span", "meta");
+      if (row.e) meta.append(el("span", "bad", `failed: ${row.e}`));
+      if (row.c > 1) meta.append(el("span", "note", `${number(row.c)} times`));
+      meta.append(this.by(row));
+      return el("div", "row leaf", el("span", "tag other", row.g), el("span", "name", row.p), meta);
+    });
   }
 
   hunks(diff) {
@@ -442,6 +465,12 @@ function wordOfPath(recording, row, word) {
   if (word.is === "outside") return Boolean(row.o) && LASTING.has(row.g);
   if (word.is !== undefined) return row.g === word.is;
   if (word.by !== undefined) return row.u.includes(word.by) || row.w.some(([id]) => id === word.by);
+  return recording.hayOfPath(row).includes(word.text);
+}
+
+function wordOfAddress(recording, row, word) {
+  if (word.is !== undefined) return word.is === "network" || word.is === row.g;
+  if (word.by !== undefined) return row.u.includes(word.by);
   return recording.hayOfPath(row).includes(word.text);
 }
 

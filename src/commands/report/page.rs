@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::show::cut;
 use super::diffs::PathDiff;
-use super::model::{Section, ShownPath, ShownProcess};
+use super::model::{Section, ShownAddress, ShownPath, ShownProcess};
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -24,6 +24,7 @@ struct Lists<'a> {
     changes: &'a [ShownPath],
     reads: &'a [ShownPath],
     processes: &'a [ShownProcess],
+    network: &'a [ShownAddress],
     span: Option<u64>,
 }
 
@@ -35,8 +36,8 @@ pub fn page(sections: &[Section]) -> anyhow::Result<String> {
     // Of a template of this name all values are escaped.
     environment.add_template("page.html", TEMPLATE)?;
     let embedded = sections.iter().map(|section| {
-        let Section { changes, reads, processes, span, diffs, .. } = section;
-        let lists = embed(&Lists { changes, reads, processes, span: *span })?;
+        let Section { changes, reads, processes, network, span, diffs, .. } = section;
+        let lists = embed(&Lists { changes, reads, processes, network, span: *span })?;
         let diffs = embed(&diffs.iter().collect::<Vec<&PathDiff>>())?;
         Ok(context! { lists, diffs })
     });

@@ -12,7 +12,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::testing::{BundleTrees, Ran, run};
 use super::markdown;
-use crate::snapshot::{Exec, Operation, PathUse, RecordedProcess, Warning, WarningKind};
+use crate::snapshot::{
+    Exec, NetworkAddress, NetworkOperation, NetworkUse, Operation, PathUse, RecordedProcess, Warning,
+    WarningKind,
+};
 
 /// Names and contents that are something else to HTML, JavaScript, JSON, Markdown or the eye.
 const HOSTILE: [&[u8]; 14] = [
@@ -48,6 +51,10 @@ fn process(id: u32, parent: Option<u32>, argv: &[&[u8]], status: i32) -> Recorde
     }
 }
 
+fn contact(process: u32, operation: NetworkOperation, address: NetworkAddress) -> NetworkUse {
+    NetworkUse { process, operation, address, count: 1, errno: None }
+}
+
 /// A recording in which everything is hostile that can be.
 fn hostile() -> BundleTrees {
     let mut trees = BundleTrees::new();
@@ -62,6 +69,15 @@ fn hostile() -> BundleTrees {
     trees.header.command = HOSTILE.iter().map(|word| word.to_vec()).chain([close.to_vec()]).collect();
     trees.header.name = Some("<script>alert(3)</script>\u{202e}".to_owned());
     trees.header.processes = vec![process(1, None, &[close, HOSTILE[0], HOSTILE[11]], 7)];
+    let names = HOSTILE.iter().copied().chain([close]);
+    let names = names
+        .flat_map(|name| [NetworkAddress::Unix(name.to_vec()), NetworkAddress::Unix([b"\0", name].concat())]);
+    trees.header.network = names.map(|name| contact(1, NetworkOperation::Connect, name)).collect();
+    trees.header.network.push(contact(
+        1,
+        NetworkOperation::Bind,
+        NetworkAddress::Other("<b>\u{202e}".to_owned()),
+    ));
     trees.header.complete = false;
     trees.header.warnings = vec![Warning {
         kind: WarningKind::ContentOmitted,
@@ -127,6 +143,13 @@ fn what_a_recording_says_is_never_markup() {
     assert_eq!(diff["t"], format!("@@ -1 +0,0 @@\n{content}"));
     assert_eq!(of_path(&lists, "/nowhere/work/not utf-8 \\377\\376")["g"], "created");
     assert_eq!(lists["processes"][0]["start"], 1000);
+    let addresses: Vec<_> =
+        lists["network"].as_array().unwrap().iter().map(|used| used["p"].as_str().unwrap()).collect();
+    for address in
+        ["\"<script>alert(1)<\\\\script>\"", "@--><img src=x onerror=alert(1)>", "\"not utf-8 \\377\\376\""]
+    {
+        assert!(addresses.contains(&address), "{addresses:?}");
+    }
 }
 
 #[test]
@@ -266,6 +289,62 @@ fn the_first_questions_are_answered() {
         assert!(page.contains(&format!("data-filter=\"{filter}\"")), "{filter}");
     }
     assert_eq!(of_path(&data(&page)[0], "/etc/outside")["o"], true);
+}
+
+#[test]
+fn network_tells_who_contacted_what() {
+    use NetworkOperation::{Bind, Connect, Send};
+    let mut trees = BundleTrees::new();
+    let inet = |text: &str| NetworkAddress::Inet(text.parse().unwrap());
+    let unix = |name: &[u8]| NetworkAddress::Unix(name.to_vec());
+    trees.header.processes = vec![process(1, None, &[b"curl"], 0), process(2, Some(1), &[b"a|b"], 0)];
+    trees.header.network = vec![
+        contact(1, Connect, inet("10.0.0.1:443")),
+        NetworkUse { count: 2, errno: Some(libc::ENOENT), ..contact(1, Connect, unix(b"/run/a|`b`")) },
+        NetworkUse { errno: Some(libc::EADDRINUSE), ..contact(1, Bind, inet("0.0.0.0:80")) },
+        NetworkUse { count: 1200, ..contact(2, Connect, inet("10.0.0.1:443")) },
+        contact(2, Send, NetworkAddress::Inet6("[::1]:53".parse().unwrap())),
+        contact(2, Send, NetworkAddress::Other("netlink".to_owned())),
+    ];
+    trees.header.complete = false;
+    trees.header.warnings = vec![Warning {
+        kind: WarningKind::Network,
+        lost: true,
+        count: 7,
+        detail: "after 10000 socket addresses, others are not recorded".to_owned(),
+        processes: vec![2],
+    }];
+    trees.commit(|_| {});
+    let page = page(&trees, &[]);
+    let expected = json!([
+        {"g": "connect", "p": "10.0.0.1:443", "u": [1, 2], "c": 1201},
+        {"g": "connect", "p": "/run/a|`b`", "u": [1], "c": 2, "e": "No such file or directory"},
+        {"g": "bind", "p": "0.0.0.0:80", "u": [1], "c": 1, "e": "Address already in use"},
+        {"g": "send", "p": "[::1]:53", "u": [2], "c": 1},
+        {"g": "send", "p": "netlink", "u": [2], "c": 1},
+    ]);
+    assert_eq!(data(&page)[0]["network"], expected);
+    assert!(page.contains("data-filter=\"is:network\"><span>Contacted</span> <b>2 addresses</b>"), "{page}");
+    let gap = "network: after 10000 socket addresses, others are not recorded (7 times)";
+    assert!(elements(&page, "li").contains(&gap), "{page}");
+
+    let ran = report(&trees, &["--markdown"]);
+    let (before, table) = ran.text().split_once("\nNetwork:\n\n| | address | times | by | |\n").unwrap();
+    assert!(before.contains(&format!("> This record has gaps:\n>\n> - `{gap}`\n")), "{before}");
+    let expected = "|---|---|---:|---|---|
+| connect | `10.0.0.1:443` | 1201 | `curl` 1, `a\\|b` 2 |  |
+| connect | `` /run/a\\|`b` `` | 2 | `curl` 1 | failed: `No such file or directory` |
+| bind | `0.0.0.0:80` | 1 | `curl` 1 | failed: `Address already in use` |
+| send | `[::1]:53` | 1 | `a\\|b` 2 |  |
+| send | `netlink` | 1 | `a\\|b` 2 |  |
+
+";
+    assert!(table.starts_with(expected), "{table}");
+
+    // Without any, nothing is said of it.
+    let trees = BundleTrees::new();
+    trees.commit(|_| {});
+    assert!(!report(&trees, &["--markdown"]).text().contains("Network"));
 }
 
 #[test]

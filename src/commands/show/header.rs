@@ -43,8 +43,8 @@ pub fn write(
     for GitChanges { repository, changes } in git_changes {
         lines.line("Git state", style::CHANGED, &format!("{repository}: {}", changes.join(", ")))?;
     }
-    if let Some(text) = network::contacted(header) {
-        lines.line("Network", Style::new(), &text)?;
+    if let Some(addresses) = network::contacted(header) {
+        lines.line("Network", Style::new(), &format!("{addresses} contacted (--network lists them)"))?;
     }
     for (label, value) in [("Name", &header.name), ("Session", &header.session)] {
         if let Some(value) = value {

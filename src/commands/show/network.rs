@@ -13,7 +13,7 @@ use crate::snapshot::{Header, NetworkAddress, NetworkOperation, NetworkUse};
 /// The longest address that the column after it is aligned to.
 const WIDTH: usize = 48;
 
-/// How many addresses were connected or sent to, as a line of the header; none if there were none.
+/// How many addresses were connected or sent to; none if there were none.
 ///
 /// Left out: calls that are known to have failed, and netlink, by which the kernel itself is asked.
 pub fn contacted(header: &Header) -> Option<String> {
@@ -23,41 +23,55 @@ pub fn contacted(header: &Header) -> Option<String> {
     let addresses: BTreeSet<_> = header.network.iter().filter(is_contact).map(|used| &used.address).collect();
     match addresses.len() {
         0 => None,
-        1 => Some("1 address contacted (--network shows it)".to_owned()),
-        count => Some(format!("{} addresses contacted (--network lists them)", HumanCount(count as u64))),
+        1 => Some("1 address".to_owned()),
+        count => Some(format!("{} addresses", HumanCount(count as u64))),
     }
 }
 
 /// All uses of one address in one way.
-#[derive(Debug, Default)]
-struct Uses {
-    count: u64,
-    processes: Vec<u32>,
-    errno: Option<i32>,
-    may_have_succeeded: bool,
+#[derive(Debug)]
+pub struct AddressUse {
+    /// What was done with it.
+    pub operation: NetworkOperation,
+    /// The address, escaped as on a terminal.
+    pub address: String,
+    /// How many calls did it.
+    pub count: u64,
+    /// The processes that did it.
+    pub processes: Vec<u32>,
+    /// The last error, if all calls are known to have failed.
+    pub error: Option<String>,
+}
+
+/// The uses of each address in each way, sorted: by all processes, or by one.
+pub fn address_uses(header: &Header, process: Option<u32>) -> Vec<AddressUse> {
+    let mut uses: BTreeMap<(NetworkOperation, &NetworkAddress), Vec<&NetworkUse>> = BTreeMap::new();
+    for used in header.network.iter().filter(|used| process.is_none_or(|process| process == used.process)) {
+        uses.entry((used.operation, &used.address)).or_default().push(used);
+    }
+    let uses = uses.into_iter().map(|((operation, address), uses)| AddressUse {
+        operation,
+        address: text(address),
+        count: uses.iter().fold(0, |count, used| count.saturating_add(used.count)),
+        processes: uses.iter().map(|used| used.process).collect(),
+        error: uses.iter().try_fold(0, |_, used| used.errno).map(error),
+    });
+    uses.collect()
 }
 
 /// Writes a line for each address and operation: of all processes, or of one.
 pub fn write(header: &Header, process: Option<u32>, console: &mut Console) -> Result<(), OutputError> {
-    let mut lines: BTreeMap<(NetworkOperation, &NetworkAddress), Uses> = BTreeMap::new();
-    for used in header.network.iter().filter(|used| process.is_none_or(|process| process == used.process)) {
-        let uses = lines.entry((used.operation, &used.address)).or_default();
-        uses.count = uses.count.saturating_add(used.count);
-        uses.processes.push(used.process);
-        uses.errno = used.errno;
-        uses.may_have_succeeded |= used.errno.is_none();
-    }
-    if lines.is_empty() {
+    let uses = address_uses(header, process);
+    if uses.is_empty() {
         let none = console.paint(style::FAINT, "no socket address was used").to_string();
         return writeln!(console, "{none}");
     }
-    let texts: Vec<_> = lines.keys().map(|(_, address)| text(address)).collect();
-    let width = texts.iter().map(|text| text.chars().count()).filter(|width| *width <= WIDTH).max();
-    let width = width.unwrap_or(0);
-    for (((operation, _), uses), text) in lines.iter().zip(&texts) {
-        let operation = operation.name();
-        let details = console.paint(style::FAINT, details(header, uses)).to_string();
-        writeln!(console, "{operation:8} {text:width$}  {details}")?;
+    let widths = uses.iter().map(|used| used.address.chars().count());
+    let width = widths.filter(|width| *width <= WIDTH).max().unwrap_or(0);
+    for used in &uses {
+        let (operation, address) = (used.operation.name(), &used.address);
+        let details = console.paint(style::FAINT, details(header, used)).to_string();
+        writeln!(console, "{operation:8} {address:width$}  {details}")?;
     }
     Ok(())
 }
@@ -76,8 +90,8 @@ fn text(address: &NetworkAddress) -> String {
     }
 }
 
-fn details(header: &Header, uses: &Uses) -> String {
-    let mut text = match uses.processes.as_slice() {
+fn details(header: &Header, used: &AddressUse) -> String {
+    let mut text = match used.processes.as_slice() {
         [id] => {
             let process = header.processes.iter().find(|process| process.id == *id);
             let exe = process.map_or(&b""[..], |process| &process.image.exe);
@@ -89,11 +103,11 @@ fn details(header: &Header, uses: &Uses) -> String {
         }
         ids => format!("{} processes", HumanCount(ids.len() as u64)),
     };
-    if uses.count > 1 {
-        text += &format!(", {} times", HumanCount(uses.count));
+    if used.count > 1 {
+        text += &format!(", {} times", HumanCount(used.count));
     }
-    if let Some(errno) = uses.errno.filter(|_| !uses.may_have_succeeded) {
-        text += &format!(", failed: {}", error(errno));
+    if let Some(error) = &used.error {
+        text += &format!(", failed: {error}");
     }
     text
 }

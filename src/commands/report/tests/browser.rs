@@ -184,6 +184,11 @@ fn slow_browser_answers_the_first_questions_within_two_clicks() {
         process(2, Some(1), &[b"cc", b"-c"], 0),
         process(3, Some(1), &[b"ld"], 1),
     ];
+    trees.header.network = [(1, "10.0.0.1:80"), (2, "10.0.0.2:80")]
+        .map(|(process, address)| {
+            contact(process, NetworkOperation::Connect, NetworkAddress::Inet(address.parse().unwrap()))
+        })
+        .into();
     trees.commit(|records| {
         for record in records {
             record.processes = vec![1, 2];
@@ -208,6 +213,10 @@ fn slow_browser_answers_the_first_questions_within_two_clicks() {
         const process = rows('processes');
         click('Failed');
         const failed = [rows('processes'), recordings[0].part('changes').hidden];
+        click('Contacted');
+        const contacted = [rows('network'), recordings[0].part('changes').hidden];
+        recordings[0].part('network').querySelector('.by').click();
+        const ofMake = [rows('network'), rows('processes')[0].slice(0, 6)];
         click('Largest');
         const largest = rows('changes');
         input.value = '17.o created';
@@ -215,12 +224,14 @@ fn slow_browser_answers_the_first_questions_within_two_clicks() {
         const found = [rows('changes'), document.getElementById('found').textContent];
         input.value = '';
         apply();
-        return { outside, writer, process, failed, largest, found, all: recordings[0].part('changes').innerText.includes('202 paths') };";
+        return { outside, writer, process, failed, contacted, ofMake, largest, found, all: recordings[0].part('changes').innerText.includes('202 paths') };";
     let expected = json!({
         "outside": ["outside"],
         "writer": "cc 2",
         "process": ["2 cc -c changed 202 paths"],
         "failed": [["3 ld"], true],
+        "contacted": [["10.0.0.1:80", "10.0.0.2:80"], true],
+        "ofMake": [["10.0.0.1:80"], "1 make"],
         "largest": ["199.o"],
         "found": [["117.o", "17.o"], "2 matches"],
         "all": true,
