@@ -1,9 +1,10 @@
 //! Ground truth from outside: the tree as an independent scanner reads it before and after a recording,
 //! compared with the manifest and the blobs.
 //!
-//! Neighbours: `random.rs` records programs made by a seed, `strace.rs` real commands.
+//! Neighbours: `random.rs` records programs made by a seed, `strace.rs` real commands, `network.rs` real clients.
 
 mod cases;
+mod network;
 mod overlay;
 mod random;
 mod strace;

@@ -26,7 +26,7 @@ pub struct Case {
     pub quick: bool,
 }
 
-const CASE: Case =
+pub const CASE: Case =
     Case { name: "", needs: &[], setup: "", script: "", varying: &[], sometimes: &[], quick: false };
 
 pub const CASES: &[Case] = &[

@@ -71,16 +71,16 @@ fn named(call: &str) -> Option<Vec<Named>> {
 
 /// One line of the trace, put together where another thread interrupted it.
 #[derive(Debug)]
-struct Call {
+pub struct Call {
     tid: u32,
-    name: String,
-    arguments: Vec<Bytes>,
+    pub name: String,
+    pub arguments: Vec<Bytes>,
     /// What stands behind the equals sign; `?` for a thread that never came back.
     result: String,
 }
 
 /// The calls in the order of their beginnings.
-fn parse(trace: &str) -> Vec<Call> {
+pub fn parse(trace: &str) -> Vec<Call> {
     let mut texts: Vec<(u32, String)> = Vec::new();
     let mut unfinished: HashMap<u32, usize> = HashMap::new();
     for line in trace.lines() {
@@ -134,7 +134,7 @@ fn call(tid: u32, text: &str) -> Call {
 }
 
 /// The bytes of a text that is printed in hexadecimal, between the first two marks.
-fn unhex(text: &[u8], open: &str, close: &str) -> Option<Bytes> {
+pub fn unhex(text: &[u8], open: &str, close: &str) -> Option<Bytes> {
     let text = std::str::from_utf8(text).unwrap();
     let (_, text) = text.split_once(open)?;
     let (text, _) = text.rsplit_once(close)?;
@@ -502,13 +502,23 @@ fn check(case: &Case) -> Vec<String> {
     wrong
 }
 
-fn check_all(cases: impl Iterator<Item = &'static Case>) {
+/// Whether strace is there and can trace; if not, the reason of a skip is printed.
+pub fn can_trace() -> bool {
     if find("strace").is_none() {
-        return println!("skipped: strace is not installed");
+        println!("skipped: strace is not installed");
+        return false;
     }
     let tried = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
-    if !tried.is_ok_and(|tried| tried.status.success()) {
-        return println!("skipped: strace can't trace here");
+    let can = tried.is_ok_and(|tried| tried.status.success());
+    if !can {
+        println!("skipped: strace can't trace here");
+    }
+    can
+}
+
+fn check_all(cases: impl Iterator<Item = &'static Case>) {
+    if !can_trace() {
+        return;
     }
     let only = std::env::var("TRUTH_CASE").ok();
     let mut wrong = Vec::new();
