@@ -157,7 +157,6 @@ fn what_is_running_or_used_or_interrupted_stays() {
     drop(used);
     let mut running =
         super::run_command(&place, &[], "echo > h; cat go").stdout(Stdio::null()).spawn().unwrap();
-    let fifo = place.write_to_fifo("go", "");
     let is_running = || log(&place, &["--reads"]).iter().find(|entry| entry["state"] == "running").cloned();
     let deadline = Instant::now() + Duration::from_secs(60);
     let entry = loop {
@@ -173,7 +172,8 @@ fn what_is_running_or_used_or_interrupted_stays() {
     assert!(names(&place).contains(&running_id.to_owned()));
     assert_eq!(names(&place).len(), 1, "the other one went");
     verb(&place, &["fsck"]).expect(0);
-    drop(fifo);
+    // It is opened when somebody reads it, who then finds its end.
+    drop(fs::File::options().write(true).open(place.at("go")).unwrap());
     assert!(wait(&mut running).success());
     assert_eq!(log(&place, &[]).len(), 1);
     // An undo that is killed once its rescue is there.

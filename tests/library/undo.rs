@@ -528,12 +528,12 @@ fn restore_of_a_recording_that_goes_on_does_not_make_it_undone() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-    let fifo = place.write_to_fifo("go", "");
     assert!(wait(&mut running).success());
     let id = newest(&place);
     verb(&place, &["restore", "--before", &id]).expect(0);
     assert!(!place.at("f").exists());
-    drop(fifo);
+    // It is opened when somebody reads it, who then finds its end.
+    drop(fs::File::options().write(true).open(place.at("go")).unwrap());
     let deadline = Instant::now() + Duration::from_secs(60);
     while log(&place, &["--all"])[0]["state"] == "running" {
         assert!(Instant::now() < deadline);
