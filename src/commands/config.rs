@@ -113,6 +113,15 @@ impl LibraryConfig {
     }
 }
 
+/// The files that hold secrets, by this user's configuration.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn secrets() -> Result<Secrets, String> {
+    let environment = Environment::from_process(b"/");
+    Config::load(&environment)?.secrets.table(&environment)
+}
+
 /// Where the file is; none if no home directory is known.
 pub fn path(environment: &Environment) -> Option<PathBuf> {
     environment.config_file("config.toml")

@@ -11,6 +11,7 @@ mod page;
 
 use serde::Serialize;
 
+use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::open::open;
 use super::out::Console;
@@ -33,23 +34,24 @@ pub fn run(args: &Report, console: &mut Console) -> VerbResult {
     if args.json && output.is_none() {
         return Err(UsageError("--json is about a file, and -o names standard output".to_owned()).into());
     }
+    let redaction =
+        Redaction { masks_arguments: !args.no_redact, secrets: config::secrets().map_err(UsageError)? };
     // Before the work, so that a name that is taken is told at once.
     let file = output.map(|path| NewFile::create(path, args.force)).transpose()?;
-    let redaction = if args.no_redact { Redaction::Off } else { Redaction::On };
     let snapshots = args.snaps.iter().map(|snap| open(snap, &args.access, console));
     let snapshots = snapshots.collect::<anyhow::Result<Vec<_>>>()?;
     let text = if args.markdown {
         let mut left = snapshots.len();
         let mut text = String::new();
         for snapshot in &snapshots {
-            let section = Section::new(snapshot, redaction)?;
+            let section = Section::new(snapshot, &redaction)?;
             let room = (markdown::LIMIT - text.len()) / left;
             text += &markdown::section(&section, room);
             left -= 1;
         }
         text
     } else {
-        let sections = snapshots.iter().map(|snapshot| Section::new(snapshot, redaction));
+        let sections = snapshots.iter().map(|snapshot| Section::new(snapshot, &redaction));
         page::page(&sections.collect::<anyhow::Result<Vec<_>>>()?)?
     };
     match file {

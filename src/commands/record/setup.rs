@@ -98,7 +98,7 @@ pub fn set_up(
     let ignored: Vec<Vec<u8>> = options.ignore.iter().map(|path| path.clone().into_vec()).collect();
     let environment = Environment::from_process(&start_cwd);
     let ignore = Ignore::load(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
-    let secrets = if options.no_redact { None } else { Some(secrets(&environment, messages)?) };
+    let secrets = (!options.no_redact).then(|| secrets(&environment, messages));
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
@@ -146,16 +146,16 @@ pub fn set_up(
     Ok((setup, directory))
 }
 
-/// The files that hold secrets, as the configuration says.
-///
-/// # Errors
-/// The configuration can't be read: what it adds would be recorded. A shell goes on with the table alone.
-fn secrets(environment: &Environment, messages: &Messages) -> Result<Secrets, SetupError> {
-    match config::Config::load(environment).and_then(|config| config.secrets.table(environment)) {
-        // It has told of it already.
-        Err(_) if messages.are_of_shell() => Ok(Secrets::default()),
-        secrets => secrets.map_err(SetupError::ours),
-    }
+/// The files that hold secrets, as the configuration says; where that has a fault, those of the table.
+fn secrets(environment: &Environment, messages: &Messages) -> Secrets {
+    let configured = config::Config::load(environment).and_then(|config| config.secrets.table(environment));
+    configured.unwrap_or_else(|why| {
+        // A shell has told of it already.
+        if !messages.are_of_shell() {
+            messages.note(&format!("{why}; no other files than those of the table are taken for secrets"));
+        }
+        Secrets::default()
+    })
 }
 
 /// The library, and the identifier of a new snapshot in it.

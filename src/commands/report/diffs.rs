@@ -45,16 +45,16 @@ impl PathDiff {
 pub struct Diffs<'s> {
     contents: Contents<'s>,
     entries: HashMap<&'s [u8], DiffEntry<'s>>,
-    secrets: Secrets,
+    secrets: &'s Secrets,
     room: usize,
 }
 
 impl<'s> Diffs<'s> {
-    /// The diffs of `snapshot`.
-    pub fn new(snapshot: &'s Snapshot) -> anyhow::Result<Diffs<'s>> {
+    /// The diffs of `snapshot`, without the content of `secrets`.
+    pub fn new(snapshot: &'s Snapshot, secrets: &'s Secrets) -> anyhow::Result<Diffs<'s>> {
         let plan = DiffPlan::new(snapshot, &Selection::new(snapshot, &[])?, b"/");
         let entries = plan.entries.into_iter().map(|entry| (entry.path(), entry)).collect();
-        Ok(Diffs { contents: Contents::new(snapshot), entries, secrets: Secrets::default(), room: ALL })
+        Ok(Diffs { contents: Contents::new(snapshot), entries, secrets, room: ALL })
     }
 
     /// The diff of the path, if its content or its target changed.

@@ -21,7 +21,7 @@ use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
 use crate::git::below;
 use crate::restore::interrupted;
-use crate::snapshot::secrets::mask;
+use crate::snapshot::secrets::{Secrets, mask};
 use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot, SnapshotKind};
 
 /// The most characters of a command line.
@@ -29,13 +29,13 @@ const COMMAND: usize = 4096;
 /// The most characters of the command line of one of the processes.
 const PROCESS: usize = 1024;
 
-/// Whether the secrets of command lines are masked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redaction {
-    /// They are.
-    On,
-    /// They are shown.
-    Off,
+/// What is not shown.
+#[derive(Debug)]
+pub struct Redaction {
+    /// Whether the secrets of command lines are masked.
+    pub masks_arguments: bool,
+    /// The files whose content is withheld.
+    pub secrets: Secrets,
 }
 
 /// One recording.
@@ -182,11 +182,11 @@ fn is_false(value: &bool) -> bool {
 
 impl Section {
     /// What is told of `snapshot`.
-    pub fn new(snapshot: &Snapshot, redaction: Redaction) -> anyhow::Result<Section> {
+    pub fn new(snapshot: &Snapshot, redaction: &Redaction) -> anyhow::Result<Section> {
         let header = snapshot.header();
         let workspace = workspace(header);
         let (mut changes, mut reads, mut looked_up) = (Vec::new(), Vec::new(), 0);
-        let (mut differ, mut diffs) = (Diffs::new(snapshot)?, Vec::new());
+        let (mut differ, mut diffs) = (Diffs::new(snapshot, &redaction.secrets)?, Vec::new());
         // Without it Git's state and what moved with a directory are left out.
         let all = Show { long: true, ..Show::default() };
         let filter = Filter::new(&all, Selection::new(snapshot, &[])?);
@@ -295,11 +295,9 @@ fn warnings(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
     (gaps, notes)
 }
 
-fn command_line(argv: &[Vec<u8>], redaction: Redaction) -> String {
-    match redaction {
-        Redaction::On => mask(argv).map_or_else(|| shell_line(argv), |masked| shell_line(&masked)),
-        Redaction::Off => shell_line(argv),
-    }
+fn command_line(argv: &[Vec<u8>], redaction: &Redaction) -> String {
+    let masked = redaction.masks_arguments.then(|| mask(argv)).flatten();
+    masked.map_or_else(|| shell_line(argv), |masked| shell_line(&masked))
 }
 
 /// A path as it is shown: escaped, but not in quotes, so that its components are those of the directory tree.
@@ -395,7 +393,7 @@ impl From<AddressUse> for ShownAddress {
 }
 
 impl ShownProcess {
-    fn new(process: &RecordedProcess, redaction: Redaction) -> ShownProcess {
+    fn new(process: &RecordedProcess, redaction: &Redaction) -> ShownProcess {
         let image = &process.image;
         let former = process.execs.split_last().map(|(_, former)| former).unwrap_or_default();
         ShownProcess {
