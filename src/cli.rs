@@ -256,6 +256,8 @@ pub enum Verb {
     Diff(Diff),
     /// Write a page for people: what was run, what it changed, read and contacted, and what is missing
     Report(Report),
+    /// Write a recording as an in-toto Statement (runtime trace), to be signed
+    Attest(Attest),
     /// Check whether the live files are still as recorded
     Verify(Verify),
     /// Put back the state after the command, or with --before the state before it
@@ -516,6 +518,31 @@ pub struct Report {
     /// One JSON object, about the file that was written
     #[arg(long, requires = "output")]
     pub json: bool,
+}
+
+/// Options of `attest`.
+#[derive(Debug, Args)]
+pub struct Attest {
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
+    pub snap: PathBuf,
+    /// A file that the attestation is about (repeatable) [default: all that the command changed and left]
+    #[arg(long, value_name = "PATH")]
+    pub subject: Vec<OsString>,
+    /// Attest an incomplete recording, too; its gaps are named
+    #[arg(long)]
+    pub allow_incomplete: bool,
+    /// Identity of the machine or CI platform, such as https://github.com [default: its machine id]
+    #[arg(long, value_name = "URI")]
+    pub host_id: Option<String>,
+    /// What kind of process this was, such as the buildType of a CI platform
+    #[arg(long, value_name = "URI")]
+    pub build_type: Option<String>,
+    /// The job, such as the URL of the CI run [default: the snapshot's identifier]
+    #[arg(long, value_name = "TEXT")]
+    pub event: Option<String>,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
 }
 
 /// Options of `diff`.

@@ -4,6 +4,7 @@
 //! [`VerbResult`]. `shell.rs` is no verb but another program. Neighbours: `cli` has the options, `exit.rs` the exit statuses; `restore`, `observe` and
 //! `snapshot` do the work.
 
+pub mod attest;
 pub mod branch;
 pub mod cat;
 pub mod completions;
@@ -97,6 +98,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Completions { shell } => completions::run(shell, console),
         Verb::Man { dir } => man::run(&dir),
         Verb::Report(args) => report::run(&args, console),
+        Verb::Attest(args) => attest::run(&args, console),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Delete(args) => delete::run(&args, console),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod attest;
 mod day;
 mod git_state;
 mod init;
