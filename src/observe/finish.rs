@@ -87,6 +87,7 @@ impl Recording {
     ) -> Result<T, String> {
         // What is closed after this is examined after its last change.
         let open = first_blobs.is_some().then(|| OpenFiles::of(self.processes.living()));
+        self.list_git_changes();
         let mut names = self.ledger.names.sorted();
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);

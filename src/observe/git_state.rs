@@ -16,15 +16,16 @@ use rustix::fs::MemfdFlags;
 use super::capture::{Capture, Captured, SMALL, Source, Threat, Ticket};
 use super::finish::after::After;
 use super::finish::put;
-use super::ledger::ids::NameId;
+use super::ledger::ids::{NameId, ProcessId};
 use super::ledger::inodes::Stat;
 use super::ledger::protect::RemovedPackFile;
 use super::policy::ignore::RuleId;
+use super::policy::suppressed::LeftOut;
 use super::recording::Recording;
 use crate::fs::{self, FileStat};
 use crate::git::{self, GitFile, ObjectsDirectory, RemovedPack};
 use crate::snapshot::blobs::{Side, blob_key};
-use crate::snapshot::{FileRecord, FileType, Operation, PathUse, Present, State, WarningKind};
+use crate::snapshot::{FileRecord, FileType, Operation, Operations, PathUse, Present, State, WarningKind};
 
 /// What is known of the changes in git directories.
 #[derive(Default)]
@@ -142,6 +143,26 @@ impl Recording {
         names.get(id).is_git_state
             && names.renamed_from(id).is_none()
             && git::is_left_alone(names.path(id), existed)
+    }
+
+    /// Lists what was changed in git directories, since not all of it gets a record.
+    pub(super) fn list_git_changes(&mut self) {
+        for name in self.ledger.names.sorted() {
+            let known = self.ledger.names.get(name);
+            if !known.is_git_state || !known.operations.intersects(Operations::CHANGES) {
+                continue;
+            }
+            let uses = self.processes.recorded_uses(&known.uses);
+            let by = uses.iter().find(|used| used.operations.intersects(Operations::CHANGES));
+            let path = self.ledger.names.path(name);
+            let change = LeftOut {
+                topmost: path,
+                path,
+                operations: known.operations,
+                by: ProcessId(by.map_or(1, |used| used.process)),
+            };
+            self.policy.suppressed.list(RuleId::GIT, change);
+        }
     }
 
     /// Leaves out each index whose entries are as before, and each removed pack whose objects the repository still has.

@@ -68,12 +68,13 @@ impl Policy {
             Some(Cover { rule: RuleId::GIT, .. }) if git::is_temporary_object(path) => {
                 return Some(Exclusion::Rule(RuleId::GIT, path.to_vec()));
             }
+            Some(Cover { rule, .. }) if rule != RuleId::GIT && self.ignore.is_watched(path) => return None,
             Some(Cover { rule, of_reads: true, .. }) => return Some(Exclusion::UnlessChanged(rule)),
             Some(Cover { rule, topmost, .. }) => return Some(Exclusion::Rule(rule, topmost.to_vec())),
             None => {}
         }
         let foreign = stat.is_some_and(|stat| stat.st_uid != self.uid && !may_write(path, stat));
-        foreign.then_some(Exclusion::UnlessChanged(RuleId::FOREIGN_OWNER))
+        (foreign && !self.ignore.is_watched(path)).then_some(Exclusion::UnlessChanged(RuleId::FOREIGN_OWNER))
     }
 
     /// The rule of the list that leaves a path out.

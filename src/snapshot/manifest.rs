@@ -40,6 +40,12 @@ pub struct Header {
     pub timed_out: bool,
     /// The directory that the command was started in.
     pub start_cwd: Vec<u8>,
+    /// The root of the Git working tree that this directory was in.
+    pub working_tree: Option<Vec<u8>>,
+    /// The home directory of the user.
+    pub home: Option<Vec<u8>>,
+    /// The directory for temporary files, `$TMPDIR`, if it was set.
+    pub temporary_directory: Option<Vec<u8>>,
     /// The effective user.
     pub uid: u32,
     /// The effective group.
@@ -181,6 +187,23 @@ pub struct Suppressed {
     pub writes: u64,
     /// The topmost paths that were changed though not recorded, at most 100.
     pub changed: Vec<Vec<u8>>,
+    /// The paths that were changed, sorted; none in a snapshot of an earlier version.
+    pub changes: Option<Vec<LeftOutChange>>,
+    /// Whether there were more than `changes` has.
+    pub changes_cut: bool,
+}
+
+/// A path, or a directory with paths beneath it, that was changed though not recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOutChange {
+    /// The path.
+    pub path: Vec<u8>,
+    /// Whether this is not about the path but about what is beneath it, of which there was too much.
+    pub beneath: bool,
+    /// How it was changed.
+    pub operations: Operations,
+    /// The process that changed it first (an id of `processes`).
+    pub process: u32,
 }
 
 /// A repository that was observed.

@@ -347,6 +347,8 @@ fn ignored_changes_are_named() {
         reads: 1,
         writes: 1,
         changed: vec![b"/repo/.git".to_vec()],
+        changes: None,
+        changes_cut: false,
     }];
     commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
     let run = place.verb("restore", &["--before"]).expect(0);

@@ -194,8 +194,17 @@ fn what_the_recording_has_not_seen_is_said() {
             reads: 5,
             writes: 1,
             changed: vec![changed("/nowhere/work/.git")],
+            changes: None,
+            changes_cut: false,
         },
-        Suppressed { rule: "/usr".to_owned(), reads: 7, writes: 0, changed: Vec::new() },
+        Suppressed {
+            rule: "/usr".to_owned(),
+            reads: 7,
+            writes: 0,
+            changed: Vec::new(),
+            changes: None,
+            changes_cut: false,
+        },
     ];
     trees.commit(|records| {
         let State::Present(before) = &mut records[0].before else { panic!() };
@@ -235,8 +244,14 @@ fn nothing_from_a_snapshot_moves_the_cursor_of_a_terminal() {
         dirty: true,
         head_after: head,
     }];
-    trees.header.suppressed =
-        vec![Suppressed { rule: evil.to_owned(), reads: 1, writes: 1, changed: vec![b"/\x1b\xff".to_vec()] }];
+    trees.header.suppressed = vec![Suppressed {
+        rule: evil.to_owned(),
+        reads: 1,
+        writes: 1,
+        changed: vec![b"/\x1b\xff".to_vec()],
+        changes: None,
+        changes_cut: false,
+    }];
     let detail = evil.to_owned();
     trees.header.warnings =
         vec![Warning { kind: WarningKind::Chroot, lost: true, count: 1, detail, processes: vec![] }];

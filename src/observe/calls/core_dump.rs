@@ -6,6 +6,7 @@
 use crate::fs::{self, FileStat};
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::recording::{Classification, ExpectedCoreDump, Recording};
 use crate::observe::resolve::Resolved;
 use crate::snapshot::{Operation, WarningKind};
@@ -75,7 +76,9 @@ impl Recording {
                 let name = match classification {
                     Classification::Recorded(name) => Some(name),
                     Classification::Suppressed(rule, topmost) => {
-                        self.policy.suppressed.write(rule, &topmost);
+                        let operations = Operation::Write.into();
+                        let change = LeftOut { topmost: &topmost, path: &path, operations, by: id };
+                        self.policy.suppressed.write(rule, change);
                         None
                     }
                     Classification::Own => return,

@@ -80,7 +80,8 @@ impl Recording {
         let name = match classification {
             Classification::Recorded(name) => name,
             Classification::Suppressed(rule, topmost) if file.writes => {
-                return self.policy.suppressed.write(rule, &topmost);
+                // Whoever started the recording has chosen the file: it is counted, and not listed as a change.
+                return self.policy.suppressed.write_inherited(rule, &topmost);
             }
             Classification::Suppressed(rule, _) => return self.policy.suppressed.read(rule),
             Classification::Own => return,

@@ -11,6 +11,7 @@ use crate::observe::ledger::ids::{InodeId, NameId, ProcessId};
 use crate::observe::ledger::in_flight::Footprint;
 use crate::observe::ledger::protect::Protected;
 use crate::observe::policy::ignore::RuleId;
+use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::processes::ProcessTraits;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, Crossed, Resolved};
@@ -193,8 +194,11 @@ impl Recording {
         self.forget_if_led_on(part);
         let name = match &part.classification {
             Classification::Recorded(name) => Some(*name),
-            Classification::Suppressed(rule, topmost) if kind != Kind::Used => {
-                self.policy.suppressed.write(*rule, topmost);
+            Classification::Suppressed(rule, topmost)
+                if kind != Kind::Used || writes_device(operations, part.stat.as_ref()) =>
+            {
+                let change = LeftOut { topmost, path: &part.path, operations, by: process };
+                self.policy.suppressed.write(*rule, change);
                 None
             }
             Classification::Suppressed(rule, _) => return self.policy.suppressed.read(*rule),
@@ -299,6 +303,12 @@ impl Recording {
 pub fn lists(effect: Effect, stat: Option<&FileStat>) -> bool {
     matches!(effect, Effect::Open(open) if open.read && !open.path_only && !open.temporary)
         && stat.is_some_and(resolve::is_directory)
+}
+
+/// Whether a call opens a block device for writing: what is on it changes, though no file that has a name here.
+fn writes_device(operations: Operations, stat: Option<&FileStat>) -> bool {
+    operations.contains(Operation::Write)
+        && stat.is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFBLK)
 }
 
 /// Whether a call with this effect makes a new inode where nothing was.

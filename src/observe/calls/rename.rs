@@ -15,6 +15,7 @@ use crate::fs::{self, FileStat};
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, CopyUp, Kind};
 use crate::observe::ledger::ids::ProcessId;
+use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations, WarningKind};
@@ -197,7 +198,8 @@ impl Recording {
         let name = match &part.classification {
             Classification::Recorded(name) => Some(*name),
             Classification::Suppressed(rule, topmost) => {
-                self.policy.suppressed.write(*rule, topmost);
+                let change = LeftOut { topmost, path: &part.path, operations, by: process };
+                self.policy.suppressed.write(*rule, change);
                 None
             }
             Classification::Own => return,
@@ -224,15 +226,17 @@ impl Recording {
             {
                 self.protector().keep(protected);
             }
+            let old = [from.path.as_slice(), &moved.relative].concat();
             let ends = [
-                (&moved.classification, kind, Operation::Delete, Some(&moved.stat)),
-                (&moved.target, Kind::Bound, Operation::Write, None),
+                (&old, &moved.classification, kind, Operation::Delete, Some(&moved.stat)),
+                (&path, &moved.target, Kind::Bound, Operation::Write, None),
             ];
-            for (classification, kind, operation, stat) in ends {
+            for (path, classification, kind, operation, stat) in ends {
                 let name = match classification {
                     Classification::Recorded(name) => Some(*name),
                     Classification::Suppressed(rule, topmost) => {
-                        self.policy.suppressed.write(*rule, topmost);
+                        let change = LeftOut { topmost, path, operations: operation.into(), by: process };
+                        self.policy.suppressed.write(*rule, change);
                         None
                     }
                     Classification::Own => continue,

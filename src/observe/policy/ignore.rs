@@ -10,11 +10,13 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -170,6 +172,19 @@ pub struct Ignore {
     /// A trie of components; the first node is `/`.
     nodes: Vec<Node>,
     notes: Vec<String>,
+    watched: Option<Watched>,
+}
+
+/// Tells which paths are recorded though a rule covers them.
+#[derive(Clone)]
+struct Watched(Arc<PathTest>);
+
+type PathTest = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watched")
+    }
 }
 
 /// A rule that covers a path.
@@ -225,6 +240,7 @@ impl Ignore {
             names: vec![b".git".to_vec(), b"foreign owner".to_vec()],
             nodes: vec![Node::default()],
             notes: Vec::new(),
+            watched: None,
         };
         let file = environment.ignore_file();
         let entries = match &file {
@@ -304,6 +320,16 @@ impl Ignore {
             }
         }
         of_reads
+    }
+
+    /// Has the paths recorded of which `is_watched` is true, whatever rule covers them; in git directories, none.
+    pub fn watch(&mut self, is_watched: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
+        self.watched = Some(Watched(Arc::new(is_watched)));
+    }
+
+    /// Whether a path is recorded though a rule may cover it.
+    pub fn is_watched(&self, path: &[u8]) -> bool {
+        self.watched.as_ref().is_some_and(|Watched(is_watched)| is_watched(path))
     }
 
     /// The rule as it was written.

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::super::error::{Error, printable};
-use super::super::manifest::{FileRecord, FileType, GitStatus, Keep, Manifest, Operations, Present, State};
+use super::super::manifest::{
+    FileRecord, FileType, GitStatus, Header, Keep, Manifest, Operations, Present, State,
+};
 
 /// The kernel takes a path of 4 KiB, relative to a directory whose own path can be as long.
 const MAX_PATH: usize = 32 << 10;
@@ -28,6 +30,15 @@ pub struct Wanted {
 pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, Wanted>, Error> {
     let mut wanted = HashMap::new();
     check_absolute(&manifest.header.start_cwd, "start_cwd")?;
+    let Header { working_tree, home, temporary_directory, suppressed, .. } = &manifest.header;
+    let places =
+        [(working_tree, "working_tree"), (home, "home"), (temporary_directory, "temporary_directory")];
+    for (place, key) in places {
+        place.as_deref().map_or(Ok(()), |place| check_absolute(place, key))?;
+    }
+    for change in suppressed.iter().flat_map(|rule| &rule.changes).flatten() {
+        check_absolute(&change.path, "a path that was left out")?;
+    }
     for repository in &manifest.header.git_repositories {
         check_absolute(&repository.root, "the root of a repository")?;
     }

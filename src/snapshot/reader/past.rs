@@ -108,6 +108,8 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
             reads: 3,
             writes: 1,
             changed: vec![b"/repo/.git/index".to_vec()],
+            changes: None,
+            changes_cut: false,
         }],
         git_repositories: vec![GitRepository {
             branch: None,

@@ -59,6 +59,7 @@ macro_rules! through {
 through!(Manifest, ManifestWire);
 through!(Warning, WarningWire);
 through!(Suppressed, SuppressedWire);
+through!(LeftOutChange, LeftOutWire);
 through!(GitRepository, GitRepositoryWire);
 through!(NetworkUse, NetworkUseWire);
 through!(Exec, ExecWire);
@@ -102,6 +103,12 @@ struct ManifestWire {
     timed_out: bool,
     start_cwd: String,
     start_cwd_bytes: Option<Exact>,
+    working_tree: Option<String>,
+    working_tree_bytes: Option<Exact>,
+    home: Option<String>,
+    home_bytes: Option<Exact>,
+    temporary_directory: Option<String>,
+    temporary_directory_bytes: Option<Exact>,
     uid: u32,
     gid: u32,
     started_at: String,
@@ -148,6 +155,13 @@ impl ManifestWire {
             exit_signal: self.exit_signal,
             timed_out: self.timed_out,
             start_cwd: bytes("start_cwd", self.start_cwd, self.start_cwd_bytes)?,
+            working_tree: bytes_some("working_tree", self.working_tree, self.working_tree_bytes)?,
+            home: bytes_some("home", self.home, self.home_bytes)?,
+            temporary_directory: bytes_some(
+                "temporary_directory",
+                self.temporary_directory,
+                self.temporary_directory_bytes,
+            )?,
             uid: self.uid,
             gid: self.gid,
             started_at: self.started_at,
@@ -209,12 +223,34 @@ struct SuppressedWire {
     writes: u64,
     changed: Vec<String>,
     changed_bytes: Option<Vec<Exact>>,
+    changes: Option<Vec<LeftOutChange>>,
+    #[serde(default)]
+    changes_cut: bool,
 }
 
 impl SuppressedWire {
     fn checked(self) -> Result<Suppressed, String> {
         let changed = list("changed", self.changed, self.changed_bytes)?;
-        Ok(Suppressed { rule: self.rule, reads: self.reads, writes: self.writes, changed })
+        let SuppressedWire { rule, reads, writes, changes, changes_cut, .. } = self;
+        Ok(Suppressed { rule, reads, writes, changed, changes, changes_cut })
+    }
+}
+
+#[derive(Deserialize)]
+struct LeftOutWire {
+    path: String,
+    path_bytes: Option<Exact>,
+    #[serde(default)]
+    beneath: bool,
+    operations: Operations,
+    process: u32,
+}
+
+impl LeftOutWire {
+    fn checked(self) -> Result<LeftOutChange, String> {
+        let path = bytes("path", self.path, self.path_bytes)?;
+        let LeftOutWire { beneath, operations, process, .. } = self;
+        Ok(LeftOutChange { path, beneath, operations, process })
     }
 }
 

@@ -65,11 +65,21 @@ fn everything() -> Manifest {
             detail: "detail".to_owned(),
             processes: vec![1],
         }],
+        working_tree: Some(b"/w".to_vec()),
+        home: Some(b"/home/me".to_vec()),
+        temporary_directory: Some(b"/scratch".to_vec()),
         suppressed: vec![Suppressed {
             rule: ".git".to_owned(),
             reads: 1,
             writes: 2,
             changed: vec![odd.clone(), b"/x".to_vec()],
+            changes: Some(vec![LeftOutChange {
+                path: odd.clone(),
+                beneath: true,
+                operations: Operation::Write.into(),
+                process: 2,
+            }]),
+            changes_cut: true,
         }],
         git_repositories: vec![GitRepository {
             branch: Some("main".to_owned()),
@@ -310,20 +320,11 @@ const OPTIONAL_OF_A_RECORD: &[&str] =
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
-    (
-        "",
-        &[
-            "name",
-            "session",
-            "redacted",
-            "exit_signal",
-            "timed_out",
-            "keep",
-            "existence_only",
-            "git_files",
-            "network",
-        ],
-    ),
+    ("", &["name", "session", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
+    ("", &["git_files", "network"]),
+    ("", &["working_tree", "home", "temporary_directory"]),
+    ("suppressed", &["changes", "changes_cut"]),
+    ("changes", &["beneath"]),
     ("network", &["errno"]),
     ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
     (
@@ -559,7 +560,9 @@ prop_compose! {
                 lost, count, detail, processes,
             }).collect(),
             suppressed: suppressed.into_iter().map(|(rule, changed)| Suppressed {
-                rule, reads: 3, writes: u64::MAX, changed,
+                rule, reads: 3, writes: u64::MAX, changes: Some(changed.iter().map(|path| LeftOutChange {
+                    path: path.clone(), beneath: path.len() > 5, operations: Operation::Write.into(), process: 3,
+                }).collect()), changes_cut: changed.len() > 2, changed,
             }).collect(),
             git_repositories: repositories.into_iter().map(|(root, head, dirty)| GitRepository { branch: None, branch_after: None,
                 root, head_after: head.clone(), head, dirty,

@@ -190,6 +190,7 @@ object!(Tool, tool);
 object!(Host, host);
 object!(Warning, warning);
 object!(Suppressed, suppressed);
+object!(LeftOutChange, left_out_change);
 object!(GitRepository, repository);
 object!(NetworkUse, network_use);
 object!(Exec, exec);
@@ -212,6 +213,9 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put_some("exit_signal", &header.exit_signal)?;
     object.put("timed_out", &header.timed_out)?;
     object.text("start_cwd", &header.start_cwd)?;
+    object.text_some("working_tree", &header.working_tree)?;
+    object.text_some("home", &header.home)?;
+    object.text_some("temporary_directory", &header.temporary_directory)?;
     object.put("uid", &header.uid)?;
     object.put("gid", &header.gid)?;
     object.put("started_at", &header.started_at)?;
@@ -252,7 +256,19 @@ fn suppressed<M: SerializeMap>(object: &mut JsonObject<M>, rule: &Suppressed) ->
     object.put("rule", &rule.rule)?;
     object.put("reads", &rule.reads)?;
     object.put("writes", &rule.writes)?;
-    object.texts("changed", &rule.changed)
+    object.texts("changed", &rule.changed)?;
+    object.put_some("changes", &rule.changes)?;
+    object.put_true("changes_cut", rule.changes_cut)
+}
+
+fn left_out_change<M: SerializeMap>(
+    object: &mut JsonObject<M>,
+    change: &LeftOutChange,
+) -> Result<(), M::Error> {
+    object.text("path", &change.path)?;
+    object.put_true("beneath", change.beneath)?;
+    object.put("operations", &change.operations)?;
+    object.put("process", &change.process)
 }
 
 fn repository<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitRepository) -> Result<(), M::Error> {
