@@ -143,6 +143,9 @@ pub struct RecordingOptions {
     /// The same as --report json
     #[arg(long, conflicts_with = "report")]
     pub json: bool,
+    /// What the command may do.
+    #[command(flatten)]
+    pub rules: PolicyRules,
     /// How system calls are intercepted
     #[arg(
         long,
@@ -158,6 +161,34 @@ pub struct RecordingOptions {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+/// Rules of what a command may do: what it does nevertheless is reported, never prevented.
+#[derive(Debug, Args, Default, Clone)]
+pub struct PolicyRules {
+    /// Report every change but those of these paths and what is beneath them: a pattern as in .gitignore, relative to
+    /// the start directory, or @workspace, @tmp (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub allow_write: Vec<OsString>,
+    /// Report changes of these paths (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub deny_write: Vec<OsString>,
+    /// Report that files at these paths, such as @secrets, were read or executed (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub deny_read: Vec<OsString>,
+    /// Report uses of these socket addresses: an address or network, localhost, :PORT, unix:GLOB; without a value, of
+    /// all but AF_UNIX and netlink (repeatable)
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "*"
+    )]
+    pub deny_net: Vec<OsString>,
+    /// Take rules from a TOML file, too, whose keys are allow-write, deny-write, deny-read and deny-net
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
 }
 
 /// What to do with processes that outlive the command.
@@ -260,6 +291,8 @@ pub enum Verb {
     Attest(Attest),
     /// Check whether the live files are still as recorded
     Verify(Verify),
+    /// Check whether the command did only what it may: write, read and contact
+    Check(PolicyCheck),
     /// Put back the state after the command, or with --before the state before it
     Restore(Restore),
     /// Build the recorded state under a new directory
@@ -585,6 +618,28 @@ pub struct Verify {
     /// Exit status if the files differ
     #[arg(long, value_enum, default_value_t = DriftPolicy::Strict)]
     pub drift_policy: DriftPolicy,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `check`.
+#[derive(Debug, Args)]
+pub struct PolicyCheck {
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
+    pub snap: PathBuf,
+    /// What the command may do.
+    #[command(flatten)]
+    pub rules: PolicyRules,
+    /// Let a recording pass that may lack something
+    #[arg(long)]
+    pub allow_incomplete: bool,
+    /// SARIF 2.1.0, for code hosts
+    #[arg(long, conflicts_with = "json")]
+    pub sarif: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

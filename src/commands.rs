@@ -7,6 +7,7 @@
 pub mod attest;
 pub mod branch;
 pub mod cat;
+pub mod check;
 pub mod completions;
 mod config;
 pub mod delete;
@@ -100,6 +101,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Report(args) => report::run(&args, console),
         Verb::Attest(args) => attest::run(&args, console),
         Verb::Verify(args) => verify::run(&args, console),
+        Verb::Check(args) => check::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Delete(args) => delete::run(&args, console),
         Verb::Prune(args) => prune::run(&args, console),

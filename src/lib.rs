@@ -15,7 +15,8 @@
 //!        commands → restore → snapshot → git
 //!        commands → library → snapshot, git
 //!        commands → agents → snapshot, git
-//!                   agents, git, observe, restore, snapshot → fs
+//!        commands → policy → snapshot, git
+//!                   agents, git, observe, policy, restore, snapshot → fs
 //! ```
 //!
 //! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.
@@ -28,6 +29,7 @@
 //! - [`snapshot`]: the bundle: types, writer, reader, comparison with live files. Knows no tracing.
 //! - [`library`]: the snapshots that `run` makes: where they are, how they are named, listed and deleted. Prints
 //!   nothing.
+//! - [`policy`]: judges a finished recording by rules of what may be written, read and contacted. Prints nothing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
 //!
 //! # Where to look
@@ -61,6 +63,7 @@ pub mod fs;
 pub mod git;
 pub mod library;
 pub mod observe;
+pub mod policy;
 pub mod restore;
 pub mod snapshot;
 pub mod trace;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::cli::{duration, size};
 use crate::observe::policy::ignore::Environment;
@@ -134,21 +135,32 @@ impl Config {
     /// One sentence, which names the file and the fault.
     pub fn load(environment: &Environment) -> Result<Config, String> {
         let Some(path) = path(environment) else { return Ok(Config::default()) };
-        let failed =
-            |why: &dyn std::fmt::Display| format!("read {}: {why}", printable(path.as_os_str().as_bytes()));
-        let text = match read(&path) {
-            Ok(text) => text,
+        match read(&path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(Config::default());
+                Ok(Config::default())
             }
-            Err(error) => return Err(failed(&error)),
-        };
-        toml::from_str(&text).map_err(|error| {
-            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-            let at = line.map_or_else(String::new, |line| format!("line {line}: "));
-            failed(&format_args!("{at}{}", error.message().replace('\n', "; ")))
-        })
+            text => parse(&path, text),
+        }
     }
+}
+
+/// Reads a TOML file of the user.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn load_toml<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+    parse(path, read(path))
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: io::Result<String>) -> Result<T, String> {
+    let failed =
+        |why: &dyn std::fmt::Display| format!("read {}: {why}", printable(path.as_os_str().as_bytes()));
+    let text = text.map_err(|error| failed(&error))?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+        let at = line.map_or_else(String::new, |line| format!("line {line}: "));
+        failed(&format_args!("{at}{}", error.message().replace('\n', "; ")))
+    })
 }
 
 /// Reads a small regular file, to which a symlink may lead.

@@ -182,6 +182,14 @@ fn lexical(path: &Path) -> Vec<u8> {
     clean.into_os_string().into_encoded_bytes()
 }
 
+/// The absolute path with as much of it resolved as exists.
+pub fn resolved(path: &[u8]) -> Vec<u8> {
+    let beneath = Path::new(OsStr::from_bytes(path)).join("x");
+    resolve_parent(&beneath)
+        .parent()
+        .map_or_else(|| path.to_vec(), |real| real.as_os_str().as_bytes().to_vec())
+}
+
 /// The path with as much of its parent resolved as exists, since a recorded path has no symlink in its
 /// parent.
 fn resolve_parent(path: &Path) -> PathBuf {

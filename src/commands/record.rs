@@ -77,9 +77,18 @@ fn run_program(
     // Before any descriptor of ours is opened, so that closed ones stay closed in the command.
     fill_standard_streams();
     let attributes = ProcessAttributes::replace();
+    let policy = match setup::policy(&options) {
+        Ok(policy) => policy,
+        Err(refusal) => {
+            messages.say(&refusal.message);
+            return refusal.exit;
+        }
+    };
+    let has_rules = policy.is_some();
     let unavailable = options.if_unavailable.unwrap_or(match destination {
-        Destination::Directory(_) => IfUnavailable::Fail,
-        Destination::Library => IfUnavailable::Run,
+        Destination::Library if !has_rules => IfUnavailable::Run,
+        // What is not recorded would never be judged.
+        Destination::Library | Destination::Directory(_) => IfUnavailable::Fail,
     });
     // To whoever records all that they run, the command matters more than its recording.
     let is_optional = destination == Destination::Library && unavailable == IfUnavailable::Run;
@@ -91,7 +100,7 @@ fn run_program(
             return refusal.exit;
         }
     };
-    let (setup, directory) = match set_up(options, program.clone(), &destination, messages) {
+    let (setup, directory) = match set_up(options, program.clone(), policy, &destination, messages) {
         Ok(decided) => decided,
         Err(refusal) if is_optional => return run_unrecorded(&refusal.message, &program, messages),
         Err(refusal) => {
@@ -119,7 +128,13 @@ fn run_program(
             Some(exit) => exit,
             None => end_as(end),
         },
-        Ending::Detached(end) => end_as(end),
+        Ending::Detached(end) => {
+            if has_rules {
+                messages
+                    .say("the recording goes on, and its rules are not judged; check judges it at its end");
+            }
+            if has_rules && strict { Exit::Failure } else { end_as(end) }
+        }
         Ending::TimedOut(done) => report_outcome(&done, strict, messages).unwrap_or(Exit::TimedOut),
         Ending::Denied(why) if unavailable == IfUnavailable::Run => match outer_recorder() {
             Some(recorder) => {
@@ -168,9 +183,18 @@ fn report_outcome(done: &RecordingOutcome, strict: bool, messages: &Messages) ->
     }
     done.notes.iter().for_each(|note| messages.say(note));
     report::print(&done.report);
+    let failure = done.policy.as_ref().and_then(|policy| {
+        policy.findings.iter().for_each(|finding| messages.say(finding));
+        policy.failure.as_deref()
+    });
     if strict && !done.complete {
         messages.say("the recording is incomplete (--strict)");
         return Some(Exit::Failure);
+    }
+    if let Some(failure) = failure {
+        let how = if strict { " (--strict)" } else { "" };
+        messages.say(&format!("{failure}{how}"));
+        return strict.then_some(Exit::Failure);
     }
     None
 }

@@ -15,7 +15,7 @@ mod rows;
 
 pub use self::header::{left_out, moment, repositories, status};
 pub use self::list::{Filter, ListedPath, PathGroup, PathGroups};
-pub use self::network::{AddressUse, address_uses, contacted};
+pub use self::network::{AddressUse, address_text, address_uses, contacted};
 pub use self::processes::cut;
 pub use self::rows::{PathTable, other_attributes, size};
 use super::exit::{Exit, UsageError, VerbResult};

@@ -5,23 +5,27 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::channel::PolicyOutcome;
 use super::report::{self, RecordCounts};
 use super::setup::Setup;
 use crate::cli;
+use crate::commands::check::judged;
 use crate::commands::exit::Exit;
 use crate::library::index::PathHashes;
-use crate::library::log::Changes;
+use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
+use crate::policy::{CompiledPolicy, PolicyVerdict};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::secrets::mask;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, SnapshotKind, WarningKind};
+use crate::snapshot::{Header, Snapshot, SnapshotKind, WarningKind};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -32,6 +36,8 @@ pub struct WrittenBundle {
     pub notes: Vec<String>,
     /// The report that was asked for.
     pub report: String,
+    /// What the rules of the user come to.
+    pub policy: Option<Box<PolicyOutcome>>,
 }
 
 /// How the process tree ended, or for a first snapshot, the command.
@@ -70,6 +76,9 @@ pub fn first_header(setup: &Setup) -> Header {
         session: setup.options.session.clone(),
         keep: setup.keep,
         redacted,
+        working_tree: working_tree(&setup.start_cwd),
+        home: setup.home.clone(),
+        temporary_directory: setup.temporary_directory.clone(),
         ..Header::new(setup.id.clone(), SnapshotKind::Recording, command, setup.start_cwd.clone())
     }
 }
@@ -128,7 +137,8 @@ impl BundleWriter {
             notes.extend(report::gaps(&header));
         }
         let report = report::render(setup.report, &header, &counts, elapsed, &path, directory.real_path());
-        Ok(WrittenBundle { complete: header.complete, notes, report })
+        let policy = setup.policy.as_ref().map(|policy| Box::new(outcome_of(policy, directory.real_path())));
+        Ok(WrittenBundle { complete: header.complete, notes, report, policy })
     }
 
     fn commit(
@@ -194,6 +204,24 @@ impl BundleWriter {
     fn failed(&self, what: &str, error: &io::Error) -> String {
         format!("{what} {}: {error}", self.directory.real_path().display())
     }
+}
+
+/// What rules come to, judged by the snapshot in `directory`.
+fn outcome_of(policy: &CompiledPolicy, directory: &Path) -> PolicyOutcome {
+    let snapshot = match Snapshot::open(directory) {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            let failure = Some(format!("the rules were not judged: {error}"));
+            return PolicyOutcome { findings: Vec::new(), failure };
+        }
+    };
+    let (findings, verdict) = judged(&snapshot, policy);
+    let failure = match verdict {
+        PolicyVerdict::Pass => None,
+        PolicyVerdict::Fail => Some("the command did what the rules forbid"),
+        PolicyVerdict::Unknown => Some("not all is known that the rules are about"),
+    };
+    PolicyOutcome { findings, failure: failure.map(str::to_owned) }
 }
 
 /// A snapshot that was committed.

@@ -95,6 +95,17 @@ pub struct RecordingOutcome {
     pub notes: Vec<String>,
     /// The report that was asked for.
     pub report: String,
+    /// What the rules of the user come to, if there are any.
+    pub policy: Option<Box<PolicyOutcome>>,
+}
+
+/// What the rules of the user come to.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PolicyOutcome {
+    /// The findings; sentences.
+    pub findings: Vec<String>,
+    /// Why the recording does not pass; none if it does.
+    pub failure: Option<String>,
 }
 
 impl RecordingOutcome {
@@ -106,6 +117,7 @@ impl RecordingOutcome {
             complete: false,
             notes: Vec::new(),
             report: String::new(),
+            policy: None,
         }
     }
 }

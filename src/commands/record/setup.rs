@@ -6,17 +6,20 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::report::Messages;
 use crate::cli::{self, KeepLevel, ReportFormat};
+use crate::commands::check::{compiled, rule_words};
 use crate::commands::config;
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
+use crate::library::log::working_tree;
 use crate::library::session::session;
 use crate::library::{self, ID_LENGTH, Library, Place, is_id};
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
+use crate::policy::{CompiledPolicy, PolicyPlaces};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
@@ -38,8 +41,14 @@ pub struct Setup {
     pub protected: Option<Vec<u8>>,
     pub program: Program,
     pub start_cwd: Vec<u8>,
+    /// The home directory, if one is known.
+    pub home: Option<Vec<u8>>,
+    /// The directory for temporary files, if one is set.
+    pub temporary_directory: Option<Vec<u8>>,
     pub ignore: Ignore,
     pub inherited: Inherited,
+    /// The rules of what the command may do, if there are any.
+    pub policy: Option<CompiledPolicy>,
     pub report: ReportFormat,
     /// The configuration file, if a shell records.
     pub shell_config: Option<String>,
@@ -84,20 +93,45 @@ pub fn program(
     Ok(Program { path: c_string(path.as_os_str())?, argv, attributes })
 }
 
+/// The rules of what the command may do, if there are any.
+pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>, SetupError> {
+    let words = rule_words(&options.rules).map_err(SetupError::ours)?;
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let start = start_directory()?;
+    let places = PolicyPlaces {
+        working_tree: working_tree(&start),
+        home: home(&Environment::from_process(&start)),
+        temporary: temporary_directory(),
+        start,
+    };
+    compiled(&words, &places).map(Some).map_err(SetupError::ours)
+}
+
+fn start_directory() -> Result<Vec<u8>, SetupError> {
+    rustix::fs::readlink("/proc/self/cwd", Vec::new())
+        .map(|path| path.into_bytes())
+        .map_err(|error| SetupError::ours(format!("find the current directory: {error}")))
+}
+
 /// Makes all decisions before the launch.
 pub fn set_up(
     mut options: cli::RecordingOptions,
     program: Program,
+    policy: Option<CompiledPolicy>,
     destination: &Destination,
     messages: &Messages,
 ) -> Result<(Setup, SnapshotDir), SetupError> {
     let inherited = Inherited::of_this_process();
-    let start_cwd = rustix::fs::readlink("/proc/self/cwd", Vec::new())
-        .map(|path| path.into_bytes())
-        .map_err(|error| SetupError::ours(format!("find the current directory: {error}")))?;
+    let start_cwd = start_directory()?;
     let ignored: Vec<Vec<u8>> = options.ignore.iter().map(|path| path.clone().into_vec()).collect();
     let environment = Environment::from_process(&start_cwd);
-    let ignore = Ignore::load(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
+    let mut ignore =
+        Ignore::load(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
+    if let Some(policy) = policy.clone().filter(CompiledPolicy::forbids_reading_any) {
+        ignore.watch(move |path| policy.may_forbid_reading(path));
+    }
     let secrets = (!options.no_redact).then(|| secrets(&environment, messages));
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
@@ -136,8 +170,11 @@ pub fn set_up(
         protected,
         program,
         start_cwd,
+        home: home(&environment),
+        temporary_directory: temporary_directory(),
         ignore,
         inherited,
+        policy,
         report,
         shell_config,
         secrets,
@@ -176,6 +213,23 @@ fn in_library(options: &cli::RecordingOptions, messages: &Messages) -> Result<(L
     let library = Library::create(&place).map_err(failed)?;
     let id = library.new_id();
     Ok((library, id))
+}
+
+fn home(environment: &Environment) -> Option<Vec<u8>> {
+    clean_absolute(environment.home().map(|home| OsString::from_vec(home.to_vec())))
+}
+
+fn temporary_directory() -> Option<Vec<u8>> {
+    clean_absolute(std::env::var_os("TMPDIR"))
+}
+
+/// A path of the environment, if it is absolute and no `..` leads out of it.
+fn clean_absolute(path: Option<OsString>) -> Option<Vec<u8>> {
+    let path = PathBuf::from(path?);
+    let is_clean =
+        path.is_absolute() && !path.components().any(|component| component == Component::ParentDir);
+    // Collected, it has neither `.` nor doubled slashes.
+    is_clean.then(|| path.components().collect::<PathBuf>().into_os_string().into_vec())
 }
 
 fn c_string(text: &OsStr) -> Result<CString, SetupError> {

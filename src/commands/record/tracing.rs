@@ -190,8 +190,8 @@ fn record(
         recorder.note(WarningKind::Survivors, &survivors);
     }
     let done = match bundle.write(setup, &recorder, manifest, ending, elapsed) {
-        Ok(WrittenBundle { complete, notes, report }) => {
-            RecordingOutcome { error: None, timed_out, complete, notes, report }
+        Ok(WrittenBundle { complete, notes, report, policy }) => {
+            RecordingOutcome { error: None, timed_out, complete, notes, report, policy }
         }
         Err(error) => {
             let error = format!("{error}; agent-snapshot recover {named} makes one of what was changed");

@@ -51,7 +51,7 @@ pub fn address_uses(header: &Header, process: Option<u32>) -> Vec<AddressUse> {
     }
     let uses = uses.into_iter().map(|((operation, address), uses)| AddressUse {
         operation,
-        address: text(address),
+        address: address_text(address),
         count: uses.iter().fold(0, |count, used| count.saturating_add(used.count)),
         processes: uses.iter().map(|used| used.process).collect(),
         error: uses.iter().try_fold(0, |_, used| used.errno).map(error),
@@ -77,7 +77,7 @@ pub fn write(header: &Header, process: Option<u32>, console: &mut Console) -> Re
 }
 
 /// An abstract name of AF_UNIX has an `@` for its NUL, as in ss(8).
-fn text(address: &NetworkAddress) -> String {
+pub fn address_text(address: &NetworkAddress) -> String {
     match address {
         NetworkAddress::Inet(address) => address.to_string(),
         NetworkAddress::Inet6(address) => address.to_string(),

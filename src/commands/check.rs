@@ -1,0 +1,217 @@
+//! `check`: judges a recording by rules of what its command may write, read and contact.
+//!
+//! `policy` judges; this reports the findings. `words.rs` collects the rules, `text.rs` puts a finding into words,
+//! `sarif.rs` is the format of code hosts. A recording with rules reports its findings with [`judged`].
+
+mod sarif;
+mod text;
+mod words;
+
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use super::exit::{Exit, UsageError, VerbResult};
+use super::json;
+use super::open::open;
+use super::out::{Console, style};
+use super::paths::{counted, resolved};
+use crate::cli::PolicyCheck;
+use crate::policy::{
+    CompiledPolicy, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords, judge,
+};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::secrets::PrivateKeyFinder;
+use crate::snapshot::source::Contents;
+use crate::snapshot::{FileRecord, Header, Snapshot, SnapshotKind};
+use text::{FindingText, Process};
+pub use words::rule_words;
+
+/// Runs `check`.
+pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
+    let words = rule_words(&args.rules).map_err(UsageError)?;
+    if words.is_empty() {
+        return Err(UsageError(
+            "check needs a rule: --allow-write GLOB, --deny-write GLOB, --deny-read GLOB, --deny-net[=HOST[:PORT]], or \
+             --policy FILE"
+                .to_owned(),
+        )
+        .into());
+    }
+    let snapshot = open(&args.snap, &args.access, console)?;
+    let header = snapshot.header();
+    if header.kind == SnapshotKind::Rescue {
+        return Err(UsageError("a rescue has no command that could be checked".to_owned()).into());
+    }
+    let policy = compiled(&words, &places(header)).map_err(UsageError)?;
+    let report = judge(&snapshot, &policy, &|record| has_private_key(&snapshot, record));
+    let verdict = report.verdict(args.allow_incomplete);
+    if args.sarif {
+        sarif::write(header, &report, verdict, console)?;
+    } else if args.json {
+        console.json(&CheckJson { header, report: &report, verdict })?;
+    } else {
+        print(header, &report, verdict, console)?;
+    }
+    Ok(if verdict == PolicyVerdict::Pass { Exit::Success } else { Exit::Finding })
+}
+
+/// What rules mean in these places.
+///
+/// # Errors
+/// A sentence that names the rule.
+pub fn compiled(words: &RuleWords, places: &PolicyPlaces) -> Result<CompiledPolicy, String> {
+    CompiledPolicy::new(words, places, &resolved)
+}
+
+/// What a recording that has just been made did, judged by rules: sentences, and whether it passes.
+pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, PolicyVerdict) {
+    /// How many findings are told.
+    const TOLD: usize = 20;
+    let report = judge(snapshot, policy, &|record| has_private_key(snapshot, record));
+    let header = snapshot.header();
+    let findings = &report.findings;
+    let mut lines: Vec<String> =
+        findings.iter().take(TOLD).map(|finding| FindingText::new(finding, header).line()).collect();
+    if findings.len() > TOLD {
+        lines.push(format!(
+            "{} more; agent-snapshot check lists them",
+            counted(findings.len() - TOLD, "finding", "findings")
+        ));
+    }
+    lines.extend(
+        report
+            .unknown
+            .iter()
+            .map(|gap| format!("not all is known that rules are about: {}", text::plain(gap))),
+    );
+    (lines, report.verdict(false))
+}
+
+/// The places of a recording; what earlier versions did not record, as well as it is known.
+fn places(header: &Header) -> PolicyPlaces {
+    let mut places = PolicyPlaces::of(header);
+    if places.working_tree.is_none() {
+        let roots = header.git_repositories.iter().map(|repository| &repository.root);
+        let above = roots.filter(|root| crate::git::below(&header.start_cwd, root).is_some());
+        places.working_tree = above.max_by_key(|root| root.len()).cloned();
+    }
+    if places.home.is_none() && header.uid == rustix::process::geteuid().as_raw() {
+        places.home = std::env::var_os("HOME").map(std::ffi::OsString::into_encoded_bytes);
+    }
+    places
+}
+
+/// Whether the file of a record has a private key; yes, if nobody knows.
+fn has_private_key(snapshot: &Snapshot, record: &FileRecord) -> bool {
+    let contents = Contents::new(snapshot);
+    let found: Vec<bool> = [Side::Before, Side::After]
+        .into_iter()
+        .filter_map(|side| {
+            let mut finder = PrivateKeyFinder::default();
+            contents.copy(record, side, &mut finder).ok().map(|_| finder.has_found())
+        })
+        .collect();
+    if !found.is_empty() {
+        return found.contains(&true);
+    }
+    let mut finder = PrivateKeyFinder::default();
+    let live =
+        crate::fs::open_regular(&record.path).and_then(|mut file| std::io::copy(&mut file, &mut finder));
+    live.is_err() || finder.has_found()
+}
+
+fn print(
+    header: &Header,
+    report: &PolicyReport,
+    verdict: PolicyVerdict,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    for finding in &report.findings {
+        let text = FindingText::new(finding, header);
+        let word = console.paint(style::CHANGED, format_args!("{:11}", finding.word.name())).to_string();
+        let details = console.paint(style::FAINT, text.details()).to_string();
+        writeln!(console, "{word} {}  {details}", text.subject)?;
+    }
+    for gap in &report.unknown {
+        let word = console.paint(style::CHANGED, "incomplete ").to_string();
+        writeln!(console, "{word} {}", text::plain(gap))?;
+    }
+    let found = match (verdict, report.findings.len()) {
+        (PolicyVerdict::Pass, _) => "nothing is forbidden".to_owned(),
+        (PolicyVerdict::Fail, count) => counted(count, "finding", "findings"),
+        (PolicyVerdict::Unknown, _) => {
+            "nothing that was recorded is forbidden, but not all was recorded (--allow-incomplete lets it pass)".to_owned()
+        }
+    };
+    writeln!(console, "{}: {found}", verdict.name())?;
+    for note in &report.notes {
+        console.say(format_args!("{}", text::plain(note)));
+    }
+    Ok(())
+}
+
+/// The JSON of the outcome.
+struct CheckJson<'a> {
+    header: &'a Header,
+    report: &'a PolicyReport,
+    verdict: PolicyVerdict,
+}
+
+impl Serialize for CheckJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let findings: Vec<_> =
+            self.report.findings.iter().map(|finding| FindingJson { finding, header: self.header }).collect();
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("id", &self.header.id)?;
+        object.serialize_entry("verdict", self.verdict.name())?;
+        object.serialize_entry("complete", &self.header.complete)?;
+        object.serialize_entry("findings", &findings)?;
+        object.serialize_entry("unknown", &self.report.unknown)?;
+        object.serialize_entry("notes", &self.report.notes)?;
+        object.end()
+    }
+}
+
+/// A finding, as JSON.
+struct FindingJson<'a> {
+    finding: &'a Finding,
+    header: &'a Header,
+}
+
+impl Serialize for FindingJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Finding { word, text, subject, processes } = self.finding;
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("rule", word.name())?;
+        if let Some(text) = text {
+            json::put_text(&mut object, "pattern", text)?;
+        }
+        match subject {
+            FindingSubject::Path { path, operations, through, left_out_by } => {
+                json::put_text(&mut object, "path", path)?;
+                object.serialize_entry("operations", operations)?;
+                if let Some(through) = through {
+                    json::put_text(&mut object, "through", through)?;
+                }
+                if let Some(rule) = left_out_by {
+                    object.serialize_entry("left_out_by", rule)?;
+                }
+            }
+            FindingSubject::Beneath { path, left_out_by } => {
+                json::put_text(&mut object, "path", path)?;
+                object.serialize_entry("beneath", &true)?;
+                object.serialize_entry("left_out_by", left_out_by)?;
+            }
+            FindingSubject::Somewhere { left_out_by } => {
+                object.serialize_entry("left_out_by", left_out_by)?
+            }
+            FindingSubject::Address(used) => object.serialize_entry("network", used)?,
+        }
+        let processes: Vec<_> = processes.iter().map(|id| Process::new(*id, self.header)).collect();
+        object.serialize_entry("processes", &processes)?;
+        object.end()
+    }
+}
+
+#[cfg(test)]
+mod tests;

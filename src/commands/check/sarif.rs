@@ -1,0 +1,141 @@
+//! The findings as SARIF 2.1.0, the format that code hosts take.
+//!
+//! Neighbour: `text.rs` has the words. The test compares the output with the schema in `testdata/`.
+
+use serde_json::{Value, json};
+
+use super::text::{FindingText, Process, plain};
+use crate::commands::out::{Console, OutputError};
+use crate::git::below;
+use crate::policy::{Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWord};
+use crate::snapshot::Header;
+
+/// The name of the directory that relative URIs start from.
+const BASE: &str = "SRCROOT";
+
+/// The rule of what may be missing, after those of the policy.
+const INCOMPLETE: &str = "incomplete";
+
+/// Writes the findings.
+pub fn write(
+    header: &Header,
+    report: &PolicyReport,
+    verdict: PolicyVerdict,
+    console: &mut Console,
+) -> Result<(), OutputError> {
+    let places = PolicyPlaces::of(header);
+    let root = places.workspace();
+    let mut results: Vec<Value> =
+        report.findings.iter().map(|finding| result_of(finding, header, root)).collect();
+    if verdict == PolicyVerdict::Unknown {
+        results.extend(report.unknown.iter().map(|gap| {
+            let index = RuleWord::ALL.len();
+            json!({
+                "ruleId": INCOMPLETE, "ruleIndex": index, "level": "error",
+                "message": {"text": escaped(&plain(gap))},
+                "locations": [location(root, root)],
+            })
+        }));
+    }
+    let mut rules: Vec<Value> =
+        RuleWord::ALL.iter().map(|word| rule(word.name(), description(*word))).collect();
+    rules.push(rule(INCOMPLETE, "The recording may lack something that rules are about"));
+    let notification =
+        |level: &str, text: &String| json!({"level": level, "message": {"text": escaped(&plain(text))}});
+    let gaps = report.unknown.iter().map(|gap| notification("error", gap));
+    let notes = report.notes.iter().map(|note| notification("note", note));
+    let notifications: Vec<Value> = gaps.chain(notes).collect();
+    console.json(&json!({
+        "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "agent-snapshot",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": rules,
+            }},
+            "automationDetails": {"id": "agent-snapshot/check/"},
+            "originalUriBaseIds": {BASE: {"uri": format!("file://{}", directory_uri(root))}},
+            "invocations": [{"executionSuccessful": true, "toolExecutionNotifications": notifications}],
+            "properties": {"snapshot": header.id, "verdict": verdict.name()},
+            "results": results,
+        }],
+    }))
+}
+
+fn rule(id: &str, description: &str) -> Value {
+    json!({"id": id, "shortDescription": {"text": description}, "defaultConfiguration": {"level": "error"}})
+}
+
+fn description(word: RuleWord) -> &'static str {
+    match word {
+        RuleWord::AllowWrite => "The command changed a path that no rule allows",
+        RuleWord::DenyWrite => "The command changed a path that a rule denies",
+        RuleWord::DenyRead => "The command read a file that a rule denies",
+        RuleWord::DenyNet => "The command used a socket address that a rule denies",
+    }
+}
+
+fn result_of(finding: &Finding, header: &Header, root: &[u8]) -> Value {
+    let text = FindingText::new(finding, header);
+    let of_process = || {
+        let id = finding.processes.first()?;
+        let process = header.processes.iter().find(|process| process.id == *id)?;
+        Some(process.image.exe.as_slice()).filter(|exe| exe.starts_with(b"/"))
+    };
+    // A result without a place is refused by code hosts: that of an address is the program.
+    let place = match &finding.subject {
+        FindingSubject::Address(_) => of_process().unwrap_or(root),
+        subject => subject.path().unwrap_or(root),
+    };
+    let processes: Vec<_> = finding.processes.iter().map(|id| Process::new(*id, header)).collect();
+    let index = RuleWord::ALL.iter().position(|word| *word == finding.word);
+    json!({
+        "ruleId": finding.word.name(), "ruleIndex": index, "level": "error",
+        "message": {"text": escaped(&text.line())},
+        "locations": [location(place, root)],
+        "properties": {"processes": processes},
+    })
+}
+
+/// The place of a path: relative to the working tree if it is beneath it.
+fn location(path: &[u8], root: &[u8]) -> Value {
+    let artifact = match below(path, root) {
+        Some(b"") => json!({"uri": "./", "uriBaseId": BASE}),
+        Some(relative) => json!({"uri": uri(relative), "uriBaseId": BASE}),
+        None => json!({"uri": format!("file://{}", uri(path))}),
+    };
+    json!({"physicalLocation": {"artifactLocation": artifact}})
+}
+
+/// The URI of a directory ends with a slash.
+fn directory_uri(path: &[u8]) -> String {
+    let uri = uri(path);
+    if uri.ends_with('/') { uri } else { uri + "/" }
+}
+
+/// A path as the path of a URI (RFC 3986): every byte but unreserved characters and slashes is encoded.
+fn uri(path: &[u8]) -> String {
+    let mut uri = String::with_capacity(path.len());
+    for byte in path {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' => uri.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
+
+/// A text without a link or a placeholder (SARIF 2.1.0, 3.11.5 and 3.11.6).
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '{' | '}' => out.extend([char, char]),
+            '[' | ']' => out.extend(['\\', char]),
+            char => out.push(char),
+        }
+    }
+    out
+}

@@ -1,0 +1,401 @@
+//! What a recording did that rules forbid.
+//!
+//! Neighbour: `rules.rs` has the rules.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::rules::{CompiledPolicy, PathRule, PolicyPlaces, RuleWord};
+use crate::git::below;
+use crate::snapshot::change::PathEffect;
+use crate::snapshot::compare::LinkedFile;
+use crate::snapshot::{
+    FileRecord, FileType, Header, LeftOutChange, NetworkUse, Operation, Operations, Snapshot, State,
+    Suppressed, WarningKind,
+};
+
+/// What a policy comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyVerdict {
+    /// Nothing is forbidden.
+    Pass,
+    /// There are findings.
+    Fail,
+    /// There are none, but the recording does not tell everything.
+    Unknown,
+}
+
+impl PolicyVerdict {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PolicyVerdict::Pass => "pass",
+            PolicyVerdict::Fail => "fail",
+            PolicyVerdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// Something that a rule forbids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule; `AllowWrite` if none of those matches.
+    pub word: RuleWord,
+    /// The rule as given, if it is one that denies.
+    pub text: Option<Vec<u8>>,
+    /// What it is about.
+    pub subject: FindingSubject,
+    /// The processes that did it, as far as they are known (ids of `processes`).
+    pub processes: Vec<u32>,
+}
+
+/// What a finding is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FindingSubject {
+    /// A path was used in these ways.
+    Path {
+        /// The path.
+        path: Vec<u8>,
+        /// The forbidden ones of its uses.
+        operations: Operations,
+        /// The other name of the file, by which it was changed.
+        through: Option<Vec<u8>>,
+        /// The rule that leaves the path out of the recording.
+        left_out_by: Option<String>,
+    },
+    /// Something beneath a path was changed; the recording does not say what.
+    Beneath {
+        /// The path.
+        path: Vec<u8>,
+        /// The rule that leaves it out of the recording.
+        left_out_by: String,
+    },
+    /// Something was changed; the recording does not say where.
+    Somewhere {
+        /// The rule that leaves it out of the recording.
+        left_out_by: String,
+    },
+    /// A socket address was used.
+    Address(NetworkUse),
+}
+
+impl FindingSubject {
+    /// Its path, if it has one.
+    pub fn path(&self) -> Option<&[u8]> {
+        match self {
+            FindingSubject::Path { path, .. } | FindingSubject::Beneath { path, .. } => Some(path),
+            FindingSubject::Somewhere { .. } | FindingSubject::Address(_) => None,
+        }
+    }
+}
+
+/// What a recording did, judged by rules.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PolicyReport {
+    /// What is forbidden: by path, then what has none, then by address.
+    pub findings: Vec<Finding>,
+    /// Why the recording may lack something; sentences.
+    pub unknown: Vec<String>,
+    /// What is not judged, though it is no gap; sentences.
+    pub notes: Vec<String>,
+}
+
+impl PolicyReport {
+    /// The verdict; a recording that may lack something passes only if that is allowed.
+    pub fn verdict(&self, allow_incomplete: bool) -> PolicyVerdict {
+        if !self.findings.is_empty() {
+            PolicyVerdict::Fail
+        } else if !allow_incomplete && !self.unknown.is_empty() {
+            PolicyVerdict::Unknown
+        } else {
+            PolicyVerdict::Pass
+        }
+    }
+}
+
+/// Judges a recording. `has_private_key` tells whether the content of a file has a private key.
+pub fn judge(
+    snapshot: &Snapshot,
+    policy: &CompiledPolicy,
+    has_private_key: &dyn Fn(&FileRecord) -> bool,
+) -> PolicyReport {
+    let header = snapshot.header();
+    let writes = Writes { policy };
+    let mut by_path: BTreeMap<(Vec<u8>, bool), Vec<Finding>> = BTreeMap::new();
+    let mut add = |finding: Finding| {
+        let is_beneath = matches!(finding.subject, FindingSubject::Beneath { .. });
+        let path = finding.subject.path().unwrap_or_default().to_vec();
+        let known = by_path.entry((path, is_beneath)).or_default();
+        // What a record tells, a list of what was left out may tell again.
+        if !known.iter().any(|known| known.word == finding.word) {
+            known.push(finding);
+        }
+    };
+    let changed_through = changed_through(snapshot.files());
+    for record in snapshot.records() {
+        let through = changed_through.get(record.path.as_slice());
+        let operations = changes_of(record);
+        let (operations, by) = match through {
+            Some(other) if operations.is_empty() => (Operation::Write.into(), *other),
+            _ => (operations, record),
+        };
+        if !operations.is_empty()
+            && let Some((word, text)) = writes.forbid(&record.path)
+        {
+            let through = through.filter(|_| !std::ptr::eq(by, record)).map(|other| other.path.clone());
+            add(finding_of(record, word, text, operations, through, by));
+        }
+        let reads = reads_of(record);
+        if !reads.is_empty()
+            && let Some(rule) = policy.forbids_reading(record, has_private_key)
+        {
+            add(finding_of(record, RuleWord::DenyRead, Some(rule.text.clone()), reads, None, record));
+        }
+    }
+    let mut somewhere = Vec::new();
+    for rule in &header.suppressed {
+        for change in left_out_changes(rule) {
+            let forbidden = if change.beneath {
+                writes.may_forbid_beneath(&change.path)
+            } else {
+                writes.forbid(&change.path)
+            };
+            let Some((word, text)) = forbidden else { continue };
+            let (path, left_out_by) = (change.path, rule.rule.clone());
+            let subject = if change.beneath {
+                FindingSubject::Beneath { path, left_out_by }
+            } else {
+                let (left_out_by, through) = (Some(left_out_by), None);
+                let operations = only(change.operations, Operations::CHANGES);
+                FindingSubject::Path { path, operations, through, left_out_by }
+            };
+            let processes = (change.process != 0).then_some(change.process).into_iter().collect();
+            add(Finding { word, text, subject, processes });
+        }
+        let has_unlisted =
+            rule.changes_cut || rule.changes.is_none() && rule.writes > 0 && rule.changed.is_empty();
+        if has_unlisted && let Some((word, text)) = writes.may_forbid_beneath(b"/") {
+            let subject = FindingSubject::Somewhere { left_out_by: rule.rule.clone() };
+            somewhere.push(Finding { word, text, subject, processes: Vec::new() });
+        }
+    }
+    let mut findings: Vec<_> = by_path.into_values().flatten().collect();
+    findings.append(&mut somewhere);
+    findings.extend(addresses(header, policy));
+    let mut report = PolicyReport { findings, unknown: gaps(header), notes: Vec::new() };
+    judge_left_out_reads(header, policy, &mut report);
+    report
+}
+
+/// The rules about writing.
+struct Writes<'a> {
+    policy: &'a CompiledPolicy,
+}
+
+/// The word of a rule, and the rule that denies.
+type Forbidden = (RuleWord, Option<Vec<u8>>);
+
+impl Writes<'_> {
+    /// Why a path may not be changed.
+    fn forbid(&self, path: &[u8]) -> Option<Forbidden> {
+        // By its name alone: what is changed may be a private key.
+        let matches = |rule: &&PathRule| rule.matches(path, || true);
+        self.forbidden(matches, |rule| rule.matches(path, || false))
+    }
+
+    /// Why something beneath a directory may not be changed.
+    fn may_forbid_beneath(&self, directory: &[u8]) -> Option<Forbidden> {
+        self.forbidden(|rule| rule.may_match_beneath(directory), |rule| rule.matches_all_beneath(directory))
+    }
+
+    fn forbidden(
+        &self,
+        denies: impl FnMut(&&PathRule) -> bool,
+        allows: impl FnMut(&PathRule) -> bool,
+    ) -> Option<Forbidden> {
+        let CompiledPolicy { allow_write, deny_write, .. } = self.policy;
+        if let Some(rule) = deny_write.iter().find(denies) {
+            return Some((RuleWord::DenyWrite, Some(rule.text.clone())));
+        }
+        let is_allowed = allow_write.is_empty() || allow_write.iter().any(allows);
+        (!is_allowed).then_some((RuleWord::AllowWrite, None))
+    }
+}
+
+fn finding_of(
+    record: &FileRecord,
+    word: RuleWord,
+    text: Option<Vec<u8>>,
+    operations: Operations,
+    through: Option<Vec<u8>>,
+    by: &FileRecord,
+) -> Finding {
+    let wanted = if through.is_some() { Operations::CHANGES } else { operations };
+    let mut processes: Vec<u32> =
+        by.uses.iter().filter(|used| used.operations.intersects(wanted)).map(|used| used.process).collect();
+    processes.dedup();
+    if processes.is_empty() {
+        processes.clone_from(&by.processes);
+    }
+    let left_out_by = None;
+    let subject = FindingSubject::Path { path: record.path.clone(), operations, through, left_out_by };
+    Finding { word, text, subject, processes }
+}
+
+/// How the command changed the path of a record; empty if it did not.
+fn changes_of(record: &FileRecord) -> Operations {
+    // Whoever started the recording has chosen the file.
+    if record.is_inherited_alone() {
+        return Operations::NONE;
+    }
+    let changes = only(record.operations, Operations::CHANGES);
+    let passes = |state: &State| {
+        let node = state.present().map(|present| (present.file_type, present.dev, present.ino));
+        node.filter(|(file_type, ..)| {
+            matches!(file_type, FileType::CharDevice | FileType::Fifo | FileType::Socket)
+        })
+    };
+    // What goes into a terminal, a pipe or /dev/null changes no file.
+    let is_passed_through = changes == Operation::Write.into()
+        && passes(&record.before).is_some()
+        && passes(&record.before) == passes(&record.after);
+    if is_passed_through { Operations::NONE } else { changes }
+}
+
+/// How the command read the content of the file of a record; empty if it did not.
+fn reads_of(record: &FileRecord) -> Operations {
+    only(record.operations, Operations::from(Operation::Read).with(Operation::Execute))
+}
+
+fn only(operations: Operations, wanted: Operations) -> Operations {
+    operations.iter().filter(|operation| wanted.contains(*operation)).fold(Operations::NONE, Operations::with)
+}
+
+/// The records of files that were changed through another of their names only, by path, with the record of that name.
+fn changed_through(files: &[FileRecord]) -> HashMap<&[u8], &FileRecord> {
+    let mut changed: HashMap<(u64, u64), &FileRecord> = HashMap::new();
+    for record in files.iter().filter(|record| !changes_of(record).is_empty()) {
+        for present in [&record.before, &record.after].into_iter().filter_map(State::present) {
+            if present.nlink > 1 && LinkedFile::of(present).is_some() {
+                changed.entry((present.dev, present.ino)).or_insert(record);
+            }
+        }
+    }
+    let changed = &changed;
+    let through = files.iter().filter_map(|record| {
+        let before = record.before.present()?;
+        let other = changed.get(&(before.dev, before.ino))?;
+        let is_changed = changes_of(record).is_empty()
+            && !record.is_inherited_alone()
+            && PathEffect::of(record) == PathEffect::Changed;
+        is_changed.then_some((record.path.as_slice(), *other))
+    });
+    through.collect()
+}
+
+/// The changes that a rule left out; those of an earlier version by the topmost paths.
+fn left_out_changes(rule: &Suppressed) -> Vec<LeftOutChange> {
+    rule.changes.clone().unwrap_or_else(|| {
+        let beneath = rule.changed.iter().map(|path| LeftOutChange {
+            path: path.clone(),
+            beneath: true,
+            operations: Operations::NONE,
+            process: 0,
+        });
+        beneath.collect()
+    })
+}
+
+/// The forbidden uses of addresses, those of one address by several processes as one.
+fn addresses(header: &Header, policy: &CompiledPolicy) -> Vec<Finding> {
+    let mut found: BTreeMap<_, (Finding, BTreeSet<u32>)> = BTreeMap::new();
+    for used in &header.network {
+        let Some(text) = policy.forbids_address(used) else { continue };
+        let entry = found.entry((&used.address, used.operation)).or_insert_with(|| {
+            let subject = FindingSubject::Address(NetworkUse { count: 0, ..used.clone() });
+            let (word, text) = (RuleWord::DenyNet, Some(text.to_vec()));
+            (Finding { word, text, subject, processes: Vec::new() }, BTreeSet::new())
+        });
+        entry.1.insert(used.process);
+        if let FindingSubject::Address(total) = &mut entry.0.subject {
+            total.count = total.count.saturating_add(used.count);
+            total.errno = total.errno.and(used.errno);
+        }
+    }
+    let findings = found.into_values();
+    findings.map(|(finding, by)| Finding { processes: by.into_iter().collect(), ..finding }).collect()
+}
+
+/// Why a recording may lack something.
+fn gaps(header: &Header) -> Vec<String> {
+    let mut gaps = Vec::new();
+    if header.running {
+        gaps.push("processes of the command lived on when the snapshot was made".to_owned());
+    }
+    for warning in &header.warnings {
+        // What our own program changed is no gap of the recording, and nobody has recorded it.
+        let is_own_program = warning.kind == WarningKind::ExternalChange && !warning.lost;
+        if warning.lost || is_own_program {
+            gaps.push(format!("{}: {}", warning.kind.name(), warning.detail));
+        }
+    }
+    if !header.complete && gaps.is_empty() {
+        gaps.push("the recording is incomplete".to_owned());
+    }
+    gaps
+}
+
+/// Tells of reads that rules left out: as a gap, if a rule is about a place that is left out as a whole.
+fn judge_left_out_reads(header: &Header, policy: &CompiledPolicy, report: &mut PolicyReport) {
+    if policy.deny_read.is_empty() {
+        return;
+    }
+    let places = PolicyPlaces::of(header);
+    let mut left_out = Vec::new();
+    for rule in header.suppressed.iter().filter(|rule| rule.reads > 0) {
+        let region = region(&rule.rule, &places);
+        let denied = policy.deny_read.iter().find(|denied| is_about(denied, &rule.rule, region.as_deref()));
+        match denied {
+            Some(denied) => report.unknown.push(format!(
+                "deny-read {} is about what the rule {} left out of the recording, {} reads",
+                String::from_utf8_lossy(&denied.text),
+                rule.rule,
+                rule.reads
+            )),
+            None if may_be_beneath(policy, region.as_deref()) => left_out.push(rule.rule.as_str()),
+            None => {}
+        }
+    }
+    if !left_out.is_empty() {
+        report.notes.push(format!(
+            "deny-read does not judge reads that these rules left out of the recording: {}",
+            left_out.join(", ")
+        ));
+    }
+}
+
+/// Whether a rule names something in the place that a rule of omission covers.
+fn is_about(denied: &PathRule, omission: &str, region: Option<&[u8]>) -> bool {
+    let super::rules::PathMatch::Globs(globs) = &denied.paths else { return false };
+    globs.iter().any(|glob| match region {
+        Some(region) => below(glob.prefix(), region).is_some(),
+        None => omission == ".git" && glob.prefix().split(|byte| *byte == b'/').any(|name| name == b".git"),
+    })
+}
+
+/// Whether a rule about reading may be about something in the place that a rule of omission covers.
+fn may_be_beneath(policy: &CompiledPolicy, region: Option<&[u8]>) -> bool {
+    policy.deny_read.iter().any(|rule| region.is_none_or(|region| rule.may_match_beneath(region)))
+}
+
+/// The path that a rule of omission covers; none of `.git` and of the owner's.
+fn region(rule: &str, places: &PolicyPlaces) -> Option<Vec<u8>> {
+    let path = rule.strip_prefix("reads:").unwrap_or(rule);
+    let home = || places.home.as_deref();
+    let (base, rest): (&[u8], &str) =
+        match (path.strip_prefix("$HOME"), path.strip_prefix("$XDG_CONFIG_HOME")) {
+            (Some(rest), _) => (home()?, rest),
+            (_, Some(rest)) => return Some([home()?, b"/.config", rest.as_bytes()].concat()),
+            _ => (b"", path),
+        };
+    path.contains('/').then(|| [base, rest.as_bytes()].concat()).filter(|path| path.starts_with(b"/"))
+}

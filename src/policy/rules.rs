@@ -1,0 +1,329 @@
+//! The rules as the user gives them, and what they mean for one recording.
+//!
+//! Neighbours: `glob.rs` and `net.rs` have the patterns, `judge.rs` applies them.
+
+use super::glob::{PathGlob, check};
+use super::net::AddressRule;
+use crate::snapshot::secrets::Secrets;
+use crate::snapshot::{FileRecord, Header, NetworkUse, printable};
+
+/// The word that a rule begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the words are those of the command line")]
+pub enum RuleWord {
+    AllowWrite,
+    DenyWrite,
+    DenyRead,
+    DenyNet,
+}
+
+impl RuleWord {
+    /// All words.
+    pub const ALL: [RuleWord; 4] =
+        [RuleWord::AllowWrite, RuleWord::DenyWrite, RuleWord::DenyRead, RuleWord::DenyNet];
+
+    /// As on the command line, without the dashes.
+    pub fn name(self) -> &'static str {
+        match self {
+            RuleWord::AllowWrite => "allow-write",
+            RuleWord::DenyWrite => "deny-write",
+            RuleWord::DenyRead => "deny-read",
+            RuleWord::DenyNet => "deny-net",
+        }
+    }
+}
+
+/// The rules as the user gives them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuleWords {
+    /// What may be changed; if there is none, everything.
+    pub allow_write: Vec<Vec<u8>>,
+    /// What may not be changed.
+    pub deny_write: Vec<Vec<u8>>,
+    /// What may not be read.
+    pub deny_read: Vec<Vec<u8>>,
+    /// What may not be contacted.
+    pub deny_net: Vec<Vec<u8>>,
+}
+
+impl RuleWords {
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        *self == RuleWords::default()
+    }
+}
+
+/// The places that patterns are relative to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicyPlaces {
+    /// The directory that the command was started in.
+    pub start: Vec<u8>,
+    /// The working tree that this was in.
+    pub working_tree: Option<Vec<u8>>,
+    /// The home directory.
+    pub home: Option<Vec<u8>>,
+    /// `$TMPDIR`.
+    pub temporary: Option<Vec<u8>>,
+}
+
+impl PolicyPlaces {
+    /// The places of a recording.
+    pub fn of(header: &Header) -> PolicyPlaces {
+        PolicyPlaces {
+            start: header.start_cwd.clone(),
+            working_tree: header.working_tree.clone(),
+            home: header.home.clone(),
+            temporary: header.temporary_directory.clone(),
+        }
+    }
+
+    /// What `@workspace` stands for.
+    pub fn workspace(&self) -> &[u8] {
+        self.working_tree.as_deref().unwrap_or(&self.start)
+    }
+}
+
+/// Where `@tmp` is, besides `$TMPDIR`.
+const TEMPORARY: [&[u8]; 3] = [b"/tmp", b"/var/tmp", b"/dev/shm"];
+
+/// A rule about paths.
+#[derive(Debug, Clone)]
+pub(super) struct PathRule {
+    /// As given.
+    pub text: Vec<u8>,
+    pub paths: PathMatch,
+}
+
+/// Which paths a rule means.
+#[derive(Debug, Clone)]
+pub(super) enum PathMatch {
+    Globs(Vec<PathGlob>),
+    Secrets(Secrets),
+}
+
+impl PathRule {
+    /// Whether it means a path; `has_private_key` tells whether a file that may have a private key has one.
+    pub fn matches(&self, path: &[u8], has_private_key: impl FnOnce() -> bool) -> bool {
+        match &self.paths {
+            PathMatch::Globs(globs) => globs.iter().any(|glob| glob.matches(path)),
+            PathMatch::Secrets(secrets) => secrets.is_secret(path, has_private_key),
+        }
+    }
+
+    /// Whether it means everything beneath a directory.
+    pub fn matches_all_beneath(&self, directory: &[u8]) -> bool {
+        match &self.paths {
+            PathMatch::Globs(globs) => globs.iter().any(|glob| glob.matches_all_beneath(directory)),
+            PathMatch::Secrets(secrets) => secrets.is_secret(directory, || false),
+        }
+    }
+
+    /// Whether it may mean something beneath a directory.
+    pub fn may_match_beneath(&self, directory: &[u8]) -> bool {
+        match &self.paths {
+            PathMatch::Globs(globs) => globs.iter().any(|glob| glob.may_match_beneath(directory)),
+            PathMatch::Secrets(_) => true,
+        }
+    }
+}
+
+/// The rules for one recording.
+#[derive(Debug, Clone, Default)]
+pub struct CompiledPolicy {
+    pub(super) allow_write: Vec<PathRule>,
+    pub(super) deny_write: Vec<PathRule>,
+    pub(super) deny_read: Vec<PathRule>,
+    pub(super) deny_net: Vec<(Vec<u8>, AddressRule)>,
+}
+
+impl CompiledPolicy {
+    /// What the rules mean for a recording that was made in these places. `resolve` tells where a path leads now.
+    ///
+    /// # Errors
+    /// A sentence that names the rule and what is wrong with it.
+    pub fn new(
+        words: &RuleWords,
+        places: &PolicyPlaces,
+        resolve: &dyn Fn(&[u8]) -> Vec<u8>,
+    ) -> Result<CompiledPolicy, String> {
+        let patterns = PatternMaker { places, resolve };
+        let paths = |word: RuleWord, texts: &[Vec<u8>]| {
+            let rule = |text: &Vec<u8>| {
+                let paths = patterns.paths(text).map_err(|why| wrong(word, text, &why))?;
+                Ok(PathRule { text: text.clone(), paths })
+            };
+            texts.iter().map(rule).collect::<Result<Vec<_>, String>>()
+        };
+        let address = |text: &Vec<u8>| {
+            let rule = AddressRule::parse(text, |path| patterns.globs(path));
+            Ok((text.clone(), rule.map_err(|why| wrong(RuleWord::DenyNet, text, &why))?))
+        };
+        Ok(CompiledPolicy {
+            allow_write: paths(RuleWord::AllowWrite, &words.allow_write)?,
+            deny_write: paths(RuleWord::DenyWrite, &words.deny_write)?,
+            deny_read: paths(RuleWord::DenyRead, &words.deny_read)?,
+            deny_net: words.deny_net.iter().map(address).collect::<Result<_, String>>()?,
+        })
+    }
+
+    /// Whether there is a rule about reading.
+    pub fn forbids_reading_any(&self) -> bool {
+        !self.deny_read.is_empty()
+    }
+
+    /// Whether a path may not be read, as far as its name tells.
+    pub fn may_forbid_reading(&self, path: &[u8]) -> bool {
+        self.deny_read.iter().any(|rule| rule.matches(path, || true))
+    }
+
+    /// The rule that forbids reading what a record is about.
+    pub(super) fn forbids_reading(
+        &self,
+        record: &FileRecord,
+        has_private_key: &dyn Fn(&FileRecord) -> bool,
+    ) -> Option<&PathRule> {
+        self.deny_read.iter().find(|rule| rule.matches(&record.path, || has_private_key(record)))
+    }
+
+    /// The rule that forbids the use of an address.
+    pub(super) fn forbids_address(&self, used: &NetworkUse) -> Option<&[u8]> {
+        let found = self.deny_net.iter().find(|(_, rule)| rule.matches(used));
+        found.map(|(text, _)| text.as_slice())
+    }
+}
+
+fn wrong(word: RuleWord, text: &[u8], why: &str) -> String {
+    format!("--{} {}: the rule {why}", word.name(), printable(text))
+}
+
+/// Makes patterns of words.
+struct PatternMaker<'a> {
+    places: &'a PolicyPlaces,
+    resolve: &'a dyn Fn(&[u8]) -> Vec<u8>,
+}
+
+impl PatternMaker<'_> {
+    fn paths(&self, text: &[u8]) -> Result<PathMatch, String> {
+        let all = |paths: &mut dyn Iterator<Item = &[u8]>| {
+            let globs = paths.flat_map(|path| self.as_named_and_resolved(PathGlob::literal(path)));
+            PathMatch::Globs(globs.collect())
+        };
+        Ok(match text {
+            b"@workspace" => all(&mut std::iter::once(self.places.workspace())),
+            b"@tmp" => all(&mut TEMPORARY.into_iter().chain(self.places.temporary.as_deref())),
+            b"@secrets" => PathMatch::Secrets(Secrets::default()),
+            text => PathMatch::Globs(self.globs(text)?),
+        })
+    }
+
+    /// A pattern with a slash is absolute, or relative to the start directory; another one matches a name anywhere
+    /// beneath that.
+    fn globs(&self, text: &[u8]) -> Result<Vec<PathGlob>, String> {
+        let start = self.places.start.as_slice();
+        check(text)?;
+        let glob = match text {
+            b"" => return Err("is empty".to_owned()),
+            [b'@', ..] => {
+                return Err(
+                    "is no preset: there are @workspace, @tmp and @secrets; a path that begins with \
+                            an @ is written ./@"
+                        .to_owned(),
+                );
+            }
+            [b'!', ..] => {
+                return Err(
+                    "begins with a !, which takes nothing back here: a deny outweighs an allow".to_owned()
+                );
+            }
+            b"~" | [b'~', b'/', ..] => {
+                let home = self.places.home.as_deref().ok_or("needs a home directory, and none is known")?;
+                PathGlob::below(home, &text[1..])?
+            }
+            [b'~', ..] => return Err("names the home directory of another user: write its path".to_owned()),
+            [b'/', ..] => PathGlob::below(b"/", text)?,
+            b"." | b".." => PathGlob::below(start, text)?,
+            text if text.strip_suffix(b"/").unwrap_or(text).contains(&b'/') => PathGlob::below(start, text)?,
+            name => PathGlob::below(start, &[b"**/", name].concat())?,
+        };
+        Ok(self.as_named_and_resolved(glob))
+    }
+
+    /// Recorded paths have no symlink in a directory above them.
+    fn as_named_and_resolved(&self, glob: PathGlob) -> Vec<PathGlob> {
+        let resolved = (self.resolve)(glob.prefix());
+        let moved = (resolved != glob.prefix()).then(|| glob.moved(&resolved));
+        std::iter::once(glob).chain(moved).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> PolicyPlaces {
+        PolicyPlaces {
+            start: b"/w/sub".to_vec(),
+            working_tree: Some(b"/w".to_vec()),
+            home: Some(b"/home/me".to_vec()),
+            temporary: Some(b"/scratch".to_vec()),
+        }
+    }
+
+    fn allowed(text: &str, places: &PolicyPlaces) -> Result<PathRule, String> {
+        let words = RuleWords { allow_write: vec![text.as_bytes().to_vec()], ..RuleWords::default() };
+        let resolve = |path: &[u8]| if path == b"/link" { b"/real".to_vec() } else { path.to_vec() };
+        Ok(CompiledPolicy::new(&words, places, &resolve)?.allow_write.remove(0))
+    }
+
+    #[test]
+    fn words_mean_places_of_the_recording() {
+        for (text, matching, others) in [
+            ("@workspace", &["/w", "/w/sub/x", "/w/.git/HEAD"][..], &["/wx", "/"][..]),
+            ("@tmp", &["/tmp/x", "/var/tmp", "/dev/shm/x", "/scratch/x"], &["/var", "/dev/null"]),
+            ("@secrets", &["/home/me/.ssh/id_rsa", "/x/.env"], &["/home/me/.ssh/config"]),
+            ("~", &["/home/me/x"], &["/home/you"]),
+            ("~/.cache/*", &["/home/me/.cache/x/y"], &["/home/me/.cache"]),
+            ("*.o", &["/w/sub/x.o", "/w/sub/a/x.o/y"], &["/w/x.o", "/x.o"]),
+            ("build/", &["/w/sub/build/x", "/w/sub/a/build"], &["/w/build"]),
+            ("./build", &["/w/sub/build/x"], &["/w/sub/a/build"]),
+            (".", &["/w/sub/x"], &["/w/x"]),
+            ("..", &["/w/x"], &["/x"]),
+            ("/**/.env", &["/.env", "/x/y/.env"], &["/x/env"]),
+            ("/link/x", &["/link/x", "/real/x"], &["/real/y"]),
+        ] {
+            // What is named resolves by its first components; `/link/x` has no wildcard, so all of it does.
+            let text = if text == "/link/x" { "/link/[x]" } else { text };
+            let rule = allowed(text, &places()).unwrap();
+            for path in matching {
+                assert!(rule.matches(path.as_bytes(), || false), "{text} {path}");
+            }
+            for path in others {
+                assert!(!rule.matches(path.as_bytes(), || false), "{text} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_working_tree_the_workspace_is_the_start_directory() {
+        let places = PolicyPlaces { working_tree: None, ..places() };
+        let rule = allowed("@workspace", &places).unwrap();
+        assert!(rule.matches(b"/w/sub/x", || false) && !rule.matches(b"/w/x", || false));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_rule_is_one_sentence() {
+        let nowhere = PolicyPlaces { home: None, ..places() };
+        for (text, why) in [
+            ("", "--allow-write : the rule is empty"),
+            ("@work", "--allow-write @work: the rule is no preset: there are @workspace, @tmp and @secrets"),
+            ("!x", "--allow-write !x: the rule begins with a !"),
+            ("~root/x", "--allow-write ~root/x: the rule names the home directory of another user"),
+            ("~/x", "--allow-write ~/x: the rule needs a home directory"),
+            ("a[", "--allow-write a[: the rule has a [ without its ]"),
+            ("x\ny[", "--allow-write x\\ny[: the rule has a ["),
+        ] {
+            let said = allowed(text, &nowhere).map(|_| ()).unwrap_err();
+            assert!(said.starts_with(why) && !said.contains('\n'), "{text}: {said}");
+        }
+    }
+}
