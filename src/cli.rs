@@ -131,7 +131,7 @@ pub struct RecordingOptions {
     /// What to do if the command can't be recorded [default: fail; of run: run]
     #[arg(long, value_enum)]
     pub if_unavailable: Option<IfUnavailable>,
-    /// Exit with 125 if the recording is incomplete
+    /// Exit with 125 if the recording is incomplete, or the command did what the rules forbid
     #[arg(long)]
     pub strict: bool,
     /// Print nothing but errors

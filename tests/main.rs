@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod attest;
+mod check;
 mod day;
 mod git_state;
 mod init;

@@ -28,7 +28,7 @@ mod signals;
 mod suites;
 mod survivors;
 mod symlinks;
-mod syscalls;
+pub mod syscalls;
 mod system_directories;
 mod terminal;
 mod transparency;

@@ -1,13 +1,12 @@
-//! `show` of real recordings, and the README's recipe that is built on it.
+//! `show` of real recordings.
 
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 use std::process::{Output, Stdio};
 
-use crate::support::{BINARY, Place, chmod, has, stderr};
+use crate::support::{Place, chmod, has, stderr};
 
 fn show(place: &Place, flags: &[&str]) -> Output {
     place.command().arg("show").arg(&place.out).args(flags).output().unwrap()
@@ -179,57 +178,6 @@ socket.socket(socket.AF_UNIX).connect('so\\ncket')
     let output = show(&place, &["--network", "--json"]);
     let json: serde_json::Value = serde_json::from_str(text(&output)).unwrap();
     assert_eq!(json["network"], manifest["network"]);
-}
-
-/// The script in the README below the mark of its name.
-fn recipe(name: &str) -> &'static str {
-    let readme = include_str!("../README.md");
-    let (_, rest) =
-        readme.split_once(&format!("<!-- recipe: {name} -->\n```sh\n")).expect("the recipe is there");
-    rest.split_once("```\n").expect("the recipe ends").0
-}
-
-/// The search path with the built binary in it.
-fn search_path(more: &Path) -> String {
-    let binary = Path::new(BINARY).parent().unwrap().display().to_string();
-    format!("{binary}:{}:{}", more.display(), std::env::var("PATH").unwrap_or_default())
-}
-
-#[test]
-fn ci_recipe_fails_if_the_script_writes_elsewhere() {
-    if !has("jq") {
-        return;
-    }
-    let place = Place::new();
-    let build = place.at("build.sh");
-    let log = place.base().join("log");
-    let check = |script: &str| {
-        fs::write(&build, format!("#!/bin/sh\n{script}\n")).unwrap();
-        chmod(&build, 0o755);
-        let mut command = place.program("sh");
-        command.env("PATH", search_path(place.base())).env("SNAP", &place.out);
-        // The log of the job is outside, and is not of the script's making.
-        command.args(["-ec", recipe("ci")]).stderr(fs::File::create(&log).unwrap());
-        let output = command.output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        (
-            output.status.code(),
-            said.replace(&format!("{}/", place.base().canonicalize().unwrap().display()), "<>"),
-        )
-    };
-    fs::write(place.base().join("config.ini"), "x").unwrap();
-    assert_eq!(
-        check("echo made > result; cat ../config.ini > copy; echo log >&2"),
-        (Some(0), "true\n".to_owned())
-    );
-    assert_eq!(
-        check("echo made > result; echo y > ../config.ini; mkdir ../new; mv result ../new"),
-        (Some(1), "<>config.ini\n<>new\n<>new/result\nfalse\n".to_owned())
-    );
-    assert_eq!(check("rm ../config.ini"), (Some(1), "<>config.ini\nfalse\n".to_owned()));
-    // A change that a rule leaves out is reported all the same.
-    assert_eq!(check("mkdir -p $HOME/.cache/x"), (Some(1), "<>home/.cache\nfalse\n".to_owned()));
-    assert_eq!(check("exit 7").0, Some(7));
 }
 
 #[test]

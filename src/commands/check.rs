@@ -87,14 +87,10 @@ pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, Pol
     (lines, report.verdict(false))
 }
 
-/// The places of a recording; what earlier versions did not record, as well as it is known.
+/// The places of a recording. Earlier versions did not record the working tree: where it is not known, the workspace is
+/// the start directory, since a repository may be one that the command has made.
 fn places(header: &Header) -> PolicyPlaces {
     let mut places = PolicyPlaces::of(header);
-    if places.working_tree.is_none() {
-        let roots = header.git_repositories.iter().map(|repository| &repository.root);
-        let above = roots.filter(|root| crate::git::below(&header.start_cwd, root).is_some());
-        places.working_tree = above.max_by_key(|root| root.len()).cloned();
-    }
     if places.home.is_none() && header.uid == rustix::process::geteuid().as_raw() {
         places.home = std::env::var_os("HOME").map(std::ffi::OsString::into_encoded_bytes);
     }

@@ -12,17 +12,17 @@ use std::process::{Command, Output};
 use crate::support::{Place, SKIPPED, User, program};
 
 /// One case of a program.
-struct Case {
-    name: String,
+pub struct Case {
+    pub name: String,
     calls: Vec<String>,
     needs: String,
 }
 
 /// What a recording shows of a directory.
 #[derive(Default)]
-struct Observations {
+pub struct Observations {
     /// The operations, the type before and the type after, by path.
-    paths: BTreeMap<String, [String; 3]>,
+    pub paths: BTreeMap<String, [String; 3]>,
     /// The kinds of what was lost sight of.
     lost: Vec<String>,
 }
@@ -49,11 +49,11 @@ fn cases(name: &str) -> Vec<Case> {
         .collect()
 }
 
-fn setup(program: &Path, case: &Case, place: &Place) {
+pub fn setup(program: &Path, case: &Case, place: &Place) {
     text(&place.program(program).args(["--setup", &case.name]).output().unwrap());
 }
 
-fn expected(program: &Path, case: &Case) -> Observations {
+pub fn expected(program: &Path, case: &Case) -> Observations {
     let lines = text(&Command::new(program).args(["--expect", &case.name]).output().unwrap());
     let mut expected = Observations::default();
     for line in lines.lines() {
@@ -69,7 +69,7 @@ fn expected(program: &Path, case: &Case) -> Observations {
 }
 
 /// Runs each case of a program as everyone who can, and shows what went wrong, all of it.
-fn check_each(name: &str, check: fn(&Path, &Case, User) -> Result<(), String>) {
+pub fn check_each(name: &str, check: fn(&Path, &Case, User) -> Result<(), String>) {
     let program = executable(name);
     let mut wrong = String::new();
     for &user in User::all() {
@@ -86,7 +86,7 @@ fn check_each(name: &str, check: fn(&Path, &Case, User) -> Result<(), String>) {
 }
 
 /// Whether the case could be run at all; its output, if it failed.
-fn outcome(case: &Case, output: &Output) -> Result<bool, String> {
+pub fn outcome(case: &Case, output: &Output) -> Result<bool, String> {
     match output.status.code() {
         Some(0) => Ok(true),
         Some(SKIPPED) => {
@@ -223,7 +223,7 @@ fn every_path_syscall_has_a_test_program() {
 
 macro_rules! programs {
     ($($name:ident),* $(,)?) => {
-        const PROGRAMS: &[&str] = &[$(stringify!($name)),*];
+        pub const PROGRAMS: &[&str] = &[$(stringify!($name)),*];
 
         /// The programs' expectations hold without a recorder, as far as they can be seen then.
         mod alone {
