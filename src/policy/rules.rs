@@ -146,8 +146,10 @@ impl CompiledPolicy {
         places: &PolicyPlaces,
         resolve: &dyn Fn(&[u8]) -> Vec<u8>,
     ) -> Result<CompiledPolicy, String> {
-        let patterns = PatternMaker { places, resolve };
+        // A symlink that the command has made must not allow what it leads to.
+        let patterns = |word| PatternMaker { places, resolve, follows: word != RuleWord::AllowWrite };
         let paths = |word: RuleWord, texts: &[Vec<u8>]| {
+            let patterns = patterns(word);
             let rule = |text: &Vec<u8>| {
                 let paths = patterns.paths(text).map_err(|why| wrong(word, text, &why))?;
                 Ok(PathRule { text: text.clone(), paths })
@@ -155,7 +157,7 @@ impl CompiledPolicy {
             texts.iter().map(rule).collect::<Result<Vec<_>, String>>()
         };
         let address = |text: &Vec<u8>| {
-            let rule = AddressRule::parse(text, |path| patterns.globs(path));
+            let rule = AddressRule::parse(text, |path| patterns(RuleWord::DenyNet).globs(path));
             Ok((text.clone(), rule.map_err(|why| wrong(RuleWord::DenyNet, text, &why))?))
         };
         Ok(CompiledPolicy {
@@ -200,17 +202,22 @@ fn wrong(word: RuleWord, text: &[u8], why: &str) -> String {
 struct PatternMaker<'a> {
     places: &'a PolicyPlaces,
     resolve: &'a dyn Fn(&[u8]) -> Vec<u8>,
+    /// Whether a pattern also means what the symlinks in its first components lead to.
+    follows: bool,
 }
 
 impl PatternMaker<'_> {
     fn paths(&self, text: &[u8]) -> Result<PathMatch, String> {
-        let all = |paths: &mut dyn Iterator<Item = &[u8]>| {
-            let globs = paths.flat_map(|path| self.as_named_and_resolved(PathGlob::literal(path)));
-            PathMatch::Globs(globs.collect())
-        };
+        let literals =
+            |paths: &[&[u8]]| PathMatch::Globs(paths.iter().map(|path| PathGlob::literal(path)).collect());
         Ok(match text {
-            b"@workspace" => all(&mut std::iter::once(self.places.workspace())),
-            b"@tmp" => all(&mut TEMPORARY.into_iter().chain(self.places.temporary.as_deref())),
+            b"@workspace" => literals(&[self.places.workspace()]),
+            b"@tmp" => {
+                let temporary = self.places.temporary.as_deref();
+                let system = TEMPORARY.map(|path| (self.resolve)(path));
+                let system = system.iter().map(Vec::as_slice).chain(TEMPORARY);
+                literals(&system.chain(temporary).collect::<Vec<_>>())
+            }
             b"@secrets" => PathMatch::Secrets(Secrets::default()),
             text => PathMatch::Globs(self.globs(text)?),
         })
@@ -237,7 +244,10 @@ impl PatternMaker<'_> {
             }
             b"~" | [b'~', b'/', ..] => {
                 let home = self.places.home.as_deref().ok_or("needs a home directory, and none is known")?;
-                PathGlob::below(home, &text[1..])?
+                let real = PathGlob::below(&(self.resolve)(home), &text[1..])?;
+                let mut globs = self.as_named_and_resolved(PathGlob::below(home, &text[1..])?);
+                globs.extend((!globs.contains(&real)).then_some(real));
+                return Ok(globs);
             }
             [b'~', ..] => return Err("names the home directory of another user: write its path".to_owned()),
             [b'/', ..] => PathGlob::below(b"/", text)?,
@@ -251,7 +261,7 @@ impl PatternMaker<'_> {
     /// Recorded paths have no symlink in a directory above them.
     fn as_named_and_resolved(&self, glob: PathGlob) -> Vec<PathGlob> {
         let resolved = (self.resolve)(glob.prefix());
-        let moved = (resolved != glob.prefix()).then(|| glob.moved(&resolved));
+        let moved = (self.follows && resolved != glob.prefix()).then(|| glob.moved(&resolved));
         std::iter::once(glob).chain(moved).collect()
     }
 }
@@ -289,10 +299,8 @@ mod tests {
             (".", &["/w/sub/x"], &["/w/x"]),
             ("..", &["/w/x"], &["/x"]),
             ("/**/.env", &["/.env", "/x/y/.env"], &["/x/env"]),
-            ("/link/x", &["/link/x", "/real/x"], &["/real/y"]),
+            ("/link/*", &["/link/x"], &["/real/x"]),
         ] {
-            // What is named resolves by its first components; `/link/x` has no wildcard, so all of it does.
-            let text = if text == "/link/x" { "/link/[x]" } else { text };
             let rule = allowed(text, &places()).unwrap();
             for path in matching {
                 assert!(rule.matches(path.as_bytes(), || false), "{text} {path}");
@@ -301,6 +309,24 @@ mod tests {
                 assert!(!rule.matches(path.as_bytes(), || false), "{text} {path}");
             }
         }
+    }
+
+    #[test]
+    fn a_symlink_is_followed_by_what_is_denied_and_by_the_home_directory() {
+        let resolve = |path: &[u8]| match path {
+            b"/link" => b"/real".to_vec(),
+            b"/home/me" => b"/data/me".to_vec(),
+            path => path.to_vec(),
+        };
+        let words = RuleWords {
+            allow_write: vec![b"~/*.o".to_vec()],
+            deny_write: vec![b"/link/*".to_vec()],
+            ..RuleWords::default()
+        };
+        let policy = CompiledPolicy::new(&words, &places(), &resolve).unwrap();
+        let matches = |rule: &PathRule, path: &str| rule.matches(path.as_bytes(), || false);
+        assert!(["/link/x", "/real/x"].iter().all(|path| matches(&policy.deny_write[0], path)));
+        assert!(["/home/me/x.o", "/data/me/x.o"].iter().all(|path| matches(&policy.allow_write[0], path)));
     }
 
     #[test]

@@ -72,6 +72,17 @@ fn no_change_outside_goes_unseen() {
 }
 
 #[test]
+fn a_symlink_that_the_command_makes_allows_nothing() {
+    let place = Place::new();
+    fs::create_dir(place.base().join("outside")).unwrap();
+    let output = place.record_with(&[], "ln -s ../outside build; echo x > build/new");
+    assert!(output.status.success(), "{output:?}");
+    let run = place.verb("check", &["--allow-write", "./build", "--json"]);
+    assert_eq!(findings(&place, &run), ["allow-write outside/new write"]);
+    place.verb("check", &["--allow-write", ".", "--deny-write", "./build"]).expect(1);
+}
+
+#[test]
 fn a_file_that_is_changed_by_its_other_name_first_is_changed() {
     for keep in LEVELS {
         let place = Place::new();
