@@ -212,7 +212,9 @@ fn command_keeps_its_limits_and_the_tracer_raises_its_own() {
 
 #[test]
 fn soft_limits_below_the_recorders_needs_are_raised() {
-    for limit in ["-v 50000", "-d 4000", "-t 1"] {
+    // Enough to execute the program, and too little for its buffers.
+    let address_space = fs::metadata(BINARY).unwrap().len() / 1024 + 8000;
+    for limit in [&format!("-v {address_space}"), "-d 4000", "-t 1"] {
         let place = Place::new();
         let script = format!("ulimit -S {limit}; exec $record sh -c 'read line < /etc/passwd; echo done'");
         assert_eq!(run_script(&place, true, &script), "done\n", "{limit}");
