@@ -10,6 +10,7 @@ mod words;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::json;
 use super::open::open;
@@ -22,7 +23,7 @@ use crate::policy::{
 use crate::snapshot::blobs::Side;
 use crate::snapshot::secrets::PrivateKeyFinder;
 use crate::snapshot::source::Contents;
-use crate::snapshot::{FileRecord, Header, Snapshot, SnapshotKind};
+use crate::snapshot::{BlobOmitted, FileRecord, Header, Snapshot, SnapshotKind, State};
 use text::{FindingText, Process};
 pub use words::rule_words;
 
@@ -42,7 +43,7 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
     if header.kind == SnapshotKind::Rescue {
         return Err(UsageError("a rescue has no command that could be checked".to_owned()).into());
     }
-    let policy = compiled(&words, &places(header)).map_err(UsageError)?;
+    let policy = places(header).and_then(|places| compiled(&words, &places)).map_err(UsageError)?;
     let report = judge(&snapshot, &policy, &|record| has_private_key(&snapshot, record));
     let verdict = report.verdict(args.allow_incomplete);
     if args.sarif {
@@ -89,16 +90,22 @@ pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, Pol
 
 /// The places of a recording. Earlier versions did not record the working tree: where it is not known, the workspace is
 /// the start directory, since a repository may be one that the command has made.
-fn places(header: &Header) -> PolicyPlaces {
-    let mut places = PolicyPlaces::of(header);
+fn places(header: &Header) -> Result<PolicyPlaces, String> {
+    let mut places = PolicyPlaces { secrets: config::secrets()?, ..PolicyPlaces::of(header) };
     if places.home.is_none() && header.uid == rustix::process::geteuid().as_raw() {
         places.home = std::env::var_os("HOME").map(std::ffi::OsString::into_encoded_bytes);
     }
-    places
+    Ok(places)
 }
 
 /// Whether the file of a record has a private key; yes, if nobody knows.
 fn has_private_key(snapshot: &Snapshot, record: &FileRecord) -> bool {
+    let is_withheld = |state: &State| {
+        state.present().is_some_and(|present| present.blob_omitted == Some(BlobOmitted::Withheld))
+    };
+    if is_withheld(&record.before) || is_withheld(&record.after) {
+        return true;
+    }
     let contents = Contents::new(snapshot);
     let found: Vec<bool> = [Side::Before, Side::After]
         .into_iter()

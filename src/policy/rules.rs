@@ -54,7 +54,7 @@ impl RuleWords {
 }
 
 /// The places that patterns are relative to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct PolicyPlaces {
     /// The directory that the command was started in.
     pub start: Vec<u8>,
@@ -64,16 +64,19 @@ pub struct PolicyPlaces {
     pub home: Option<Vec<u8>>,
     /// `$TMPDIR`.
     pub temporary: Option<Vec<u8>>,
+    /// The files that hold secrets.
+    pub secrets: Secrets,
 }
 
 impl PolicyPlaces {
-    /// The places of a recording.
+    /// The places of a recording, with the table of secrets as it is.
     pub fn of(header: &Header) -> PolicyPlaces {
         PolicyPlaces {
             start: header.start_cwd.clone(),
             working_tree: header.working_tree.clone(),
             home: header.home.clone(),
             temporary: header.temporary_directory.clone(),
+            secrets: Secrets::default(),
         }
     }
 
@@ -218,7 +221,7 @@ impl PatternMaker<'_> {
                 let system = system.iter().map(Vec::as_slice).chain(TEMPORARY);
                 literals(&system.chain(temporary).collect::<Vec<_>>())
             }
-            b"@secrets" => PathMatch::Secrets(Secrets::default()),
+            b"@secrets" => PathMatch::Secrets(self.places.secrets.clone()),
             text => PathMatch::Globs(self.globs(text)?),
         })
     }
@@ -276,6 +279,7 @@ mod tests {
             working_tree: Some(b"/w".to_vec()),
             home: Some(b"/home/me".to_vec()),
             temporary: Some(b"/scratch".to_vec()),
+            secrets: Secrets::default(),
         }
     }
 

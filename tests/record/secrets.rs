@@ -207,6 +207,8 @@ fn configuration_adds_and_removes_secret_files() {
     assert_eq!(omitted("vault/key"), Some(BlobOmitted::Withheld));
     assert_eq!(omitted(".npmrc"), Some(BlobOmitted::Withheld));
     assert_eq!(omitted(".netrc"), None);
+    let said = place.verb("check", &["--deny-read", "@secrets"]).expect(1).stdout;
+    assert!(said.contains("vault/key") && said.contains(".npmrc") && !said.contains("/.netrc"), "{said}");
 
     std::fs::remove_dir_all(&place.out).unwrap();
     configure("[secrets]\nremove = [\"netrc\"]\n");

@@ -104,6 +104,7 @@ pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>,
         working_tree: working_tree(&start),
         home: home(&Environment::from_process(&start)),
         temporary: temporary_directory(),
+        secrets: config::secrets().map_err(SetupError::ours)?,
         start,
     };
     compiled(&words, &places).map(Some).map_err(SetupError::ours)
