@@ -87,8 +87,8 @@ impl Recording {
     ) -> Result<T, String> {
         // What is closed after this is examined after its last change.
         let open = first_blobs.is_some().then(|| OpenFiles::of(self.processes.living()));
-        self.list_git_changes();
         let mut names = self.ledger.names.sorted();
+        self.list_git_changes(&names);
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
         self.leave_out_unchanged_git_state(&mut afters);

@@ -145,9 +145,9 @@ impl Recording {
             && git::is_left_alone(names.path(id), existed)
     }
 
-    /// Lists what was changed in git directories, since not all of it gets a record.
-    pub(super) fn list_git_changes(&mut self) {
-        for name in self.ledger.names.sorted() {
+    /// Lists which of `names` were changed in git directories, since not all of them get a record.
+    pub(super) fn list_git_changes(&mut self, names: &[NameId]) {
+        for &name in names {
             let known = self.ledger.names.get(name);
             if !known.is_git_state || !known.operations.intersects(Operations::CHANGES) {
                 continue;
