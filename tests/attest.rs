@@ -53,8 +53,12 @@ fn statement_has_the_shape_that_in_toto_publishes() {
     place.write("input", "one");
     place.write("gone", "two");
     place.write("odd\n\"<b>", "three");
-    let snapshot =
-        place.record("cat input ./odd* > output; rm gone; mkdir made; printf x | tee made/file > /dev/null");
+    let log = std::fs::File::create(place.at("log")).unwrap();
+    let script =
+        "cat input ./odd* > output; rm gone; mkdir made; printf x | tee made/file > /dev/null; echo said";
+    // Whoever redirects the output has chosen the file: the command did not make it.
+    assert!(place.recording().args(["sh", "-c", script]).stdout(log).status().unwrap().success());
+    let snapshot = place.snapshot();
     let statement = attest(&place, &[]);
     validate(&place, &statement);
     assert_eq!(statement["_type"], "https://in-toto.io/Statement/v1");

@@ -113,8 +113,10 @@ fn subjects<'s>(
         });
         return named.collect();
     }
-    let is_changed =
-        |record: &&FileRecord| record.operations.intersects(Operations::CHANGES) && !record.is_git_state;
+    let is_changed = |record: &&FileRecord| {
+        let changes = record.operations.intersects(Operations::CHANGES);
+        changes && !record.is_git_state && !record.is_inherited_alone()
+    };
     let changed: Vec<_> = snapshot.files().iter().filter(is_changed).filter_map(left).collect();
     if !changed.is_empty() {
         return Ok(changed);
