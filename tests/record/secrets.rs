@@ -207,6 +207,9 @@ fn configuration_adds_and_removes_secret_files() {
     assert_eq!(omitted("vault/key"), Some(BlobOmitted::Withheld));
     assert_eq!(omitted(".npmrc"), Some(BlobOmitted::Withheld));
     assert_eq!(omitted(".netrc"), None);
+    let shown = place.verb("show", &["--long"]).expect(0).stdout;
+    let secrets: Vec<_> = shown.lines().filter(|line| line.ends_with("  a secret, withheld")).collect();
+    assert!(secrets.len() == 2 && secrets[0].contains(".npmrc"), "{shown}");
     let said = place.verb("check", &["--deny-read", "@secrets"]).expect(1).stdout;
     assert!(said.contains("vault/key") && said.contains(".npmrc") && !said.contains("/.netrc"), "{said}");
 

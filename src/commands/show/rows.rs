@@ -16,7 +16,7 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, has_same_content};
 use crate::snapshot::compare::{content_id, state};
 use crate::snapshot::source::{Unavailable, locate};
-use crate::snapshot::{FileRecord, FileType, Operation, Operations, PathUse, Present, Snapshot};
+use crate::snapshot::{BlobOmitted, FileRecord, FileType, Operation, Operations, PathUse, Present, Snapshot};
 
 /// The most lines of a group of changes before it is folded.
 const CHANGES: usize = 30;
@@ -136,6 +136,10 @@ impl<'s> PathTable<'s> {
         }
         if record.operations.contains(Operation::Execute) && group == PathGroup::Read {
             notes.push("executed".to_owned());
+        }
+        let omitted = record.before.present().and_then(|present| present.blob_omitted);
+        if omitted == Some(BlobOmitted::Withheld) && group == PathGroup::Read {
+            notes.push("a secret, withheld".to_owned());
         }
         if record.inherited && group != PathGroup::Inherited {
             notes.push("through an inherited descriptor".to_owned());
