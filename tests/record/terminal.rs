@@ -248,7 +248,8 @@ fn ctrl_z_fg_and_bg_work_as_alone() {
         terminal.status(148);
         // In the background it stops when it reads from the terminal.
         terminal.line("bg", "&\r");
-        terminal.line("wait %1; jobs", "Stopped");
+        // A `wait` that begins after the job has stopped would wait for ever.
+        terminal.line("until [ -n \"$(jobs -s)\" ]; do :; done; jobs", "Stopped");
         terminal.foreground("fg", "read line");
         terminal.line("again", "AGAIN\r");
         terminal.keys("\x04");
