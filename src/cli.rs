@@ -122,7 +122,7 @@ pub struct RecordingOptions {
     /// Flush the snapshot to disk before it is committed
     #[arg(long)]
     pub sync: bool,
-    /// Record secrets like all else: what secret files hold that are only read, and values in command lines
+    /// Record secrets, too: the content of secret files that are only read, and secret values in command lines
     #[arg(long)]
     pub no_redact: bool,
     /// Allow io_uring, whose operations are not recorded

@@ -23,15 +23,13 @@ use crate::cli::Attest;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{ContentId, content_id, state};
 use crate::snapshot::digest::digest_file;
+use crate::snapshot::layout::MANIFEST;
 use crate::snapshot::secrets::{Secrets, mask};
 use crate::snapshot::wire::shown;
 use crate::snapshot::{
     Digest, Exec, FileRecord, Header, NetworkAddress, NetworkUse, Operations, RecordedProcess, Snapshot,
     State, printable,
 };
-
-/// The name of the file that is the subject of a recording which left no file.
-const MANIFEST: &str = "manifest.json";
 
 /// Runs `attest`.
 pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
@@ -40,7 +38,8 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
     require_inputs(&snapshot, "attest")?;
     let header = snapshot.header();
     let gaps: Vec<_> = header.warnings.iter().filter(|warning| warning.lost).collect();
-    if (!header.complete || header.running) && !args.allow_incomplete {
+    let is_complete = header.complete && !header.running;
+    if !is_complete && !args.allow_incomplete {
         let why = match gaps.first() {
             Some(gap) => {
                 format!("{} ({})", counted(gaps.len(), "gap", "gaps"), printable(gap.detail.as_bytes()))
@@ -61,7 +60,7 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
                 r#type: format!("pkg:cargo/{}@{}", header.tool.name, header.tool.version),
                 trace_policy: TracePolicy {
                     keep: header.keep.name(),
-                    complete: header.complete && !header.running,
+                    complete: is_complete,
                     gaps: gaps.iter().map(|gap| shown(gap.detail.as_bytes())).collect(),
                     left_out: header.suppressed.iter().map(|left_out| left_out.rule.as_str()).collect(),
                 },
@@ -128,7 +127,7 @@ fn subjects<'s>(
     Ok(vec![ResourceDescriptor { name: MANIFEST.into(), digest, annotations: None }])
 }
 
-/// Whether a digest of the file would tell of a secret. Of what may hold a private key, none is given either.
+/// Whether the file may be a secret, of which a digest would tell. Whether a `*.pem` has a private key is not looked up.
 fn is_secret(record: &FileRecord, secrets: &Secrets) -> bool {
     secrets.is_secret(&record.path, || true)
 }

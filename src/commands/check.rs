@@ -21,7 +21,7 @@ use crate::policy::{
     CompiledPolicy, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords, judge,
 };
 use crate::snapshot::blobs::Side;
-use crate::snapshot::secrets::PrivateKeyFinder;
+use crate::snapshot::secrets::{self, PrivateKeyFinder};
 use crate::snapshot::source::Contents;
 use crate::snapshot::{BlobOmitted, FileRecord, Header, Snapshot, SnapshotKind, State};
 use text::{FindingText, Process};
@@ -117,10 +117,7 @@ fn has_private_key(snapshot: &Snapshot, record: &FileRecord) -> bool {
     if !found.is_empty() {
         return found.contains(&true);
     }
-    let mut finder = PrivateKeyFinder::default();
-    let live =
-        crate::fs::open_regular(&record.path).and_then(|mut file| std::io::copy(&mut file, &mut finder));
-    live.is_err() || finder.has_found()
+    crate::fs::open_regular(&record.path).and_then(secrets::has_private_key).unwrap_or(true)
 }
 
 fn print(

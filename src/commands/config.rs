@@ -46,7 +46,7 @@ impl SecretsConfig {
     ///
     /// # Errors
     /// One sentence, which names the file and the fault.
-    pub fn table(&self, environment: &Environment) -> Result<Secrets, String> {
+    fn table(&self, environment: &Environment) -> Result<Secrets, String> {
         Secrets::new(&self.add, &self.remove, environment.home()).map_err(|why| {
             let path = path(environment).unwrap_or_default();
             format!("read {}: [secrets] {why}", printable(path.as_os_str().as_bytes()))

@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::git::below;
+use crate::snapshot::secrets::mask;
 use crate::snapshot::{FileRecord, Snapshot, is_hidden};
 
 /// The paths that arguments select: each with everything beneath it, or all paths if there are no
@@ -298,6 +299,11 @@ pub fn shell_word(word: &[u8]) -> Cow<'_, str> {
 pub fn shell_line<W: AsRef<[u8]>>(argv: &[W]) -> String {
     let words: Vec<_> = argv.iter().map(|word| shell_word(word.as_ref())).collect();
     words.join(" ")
+}
+
+/// The same, with the secrets in it masked.
+pub fn masked_line(argv: &[Vec<u8>]) -> String {
+    mask(argv).map_or_else(|| shell_line(argv), |masked| shell_line(&masked))
 }
 
 /// The last component of a path.

@@ -165,7 +165,7 @@ pub fn judge(
                 FindingSubject::Beneath { path, left_out_by }
             } else {
                 let (left_out_by, through) = (Some(left_out_by), None);
-                let operations = only(change.operations, Operations::CHANGES);
+                let operations = change.operations.intersection(Operations::CHANGES);
                 FindingSubject::Path { path, operations, through, left_out_by }
             };
             let processes = (change.process != 0).then_some(change.process).into_iter().collect();
@@ -247,7 +247,7 @@ fn changes_of(record: &FileRecord) -> Operations {
     if record.is_inherited_alone() {
         return Operations::NONE;
     }
-    let changes = only(record.operations, Operations::CHANGES);
+    let changes = record.operations.intersection(Operations::CHANGES);
     let passes = |state: &State| {
         let node = state.present().map(|present| (present.file_type, present.dev, present.ino));
         node.filter(|(file_type, ..)| {
@@ -263,11 +263,7 @@ fn changes_of(record: &FileRecord) -> Operations {
 
 /// How the command read the content of the file of a record; empty if it did not.
 fn reads_of(record: &FileRecord) -> Operations {
-    only(record.operations, Operations::from(Operation::Read).with(Operation::Execute))
-}
-
-fn only(operations: Operations, wanted: Operations) -> Operations {
-    operations.iter().filter(|operation| wanted.contains(*operation)).fold(Operations::NONE, Operations::with)
+    record.operations.intersection(Operations::from(Operation::Read).with(Operation::Execute))
 }
 
 /// The records of files that were changed through another of their names only, by path, with the record of that name.

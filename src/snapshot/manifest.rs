@@ -327,6 +327,12 @@ impl Operations {
         self.0 & other.0 != 0
     }
 
+    /// The operations that are in both sets.
+    #[must_use]
+    pub const fn intersection(self, other: Operations) -> Operations {
+        Operations(self.0 & other.0)
+    }
+
     /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Operations) -> Operations {

@@ -153,6 +153,16 @@ impl PrivateKeyFinder {
     }
 }
 
+/// Whether what is read has a private key.
+///
+/// # Errors
+/// It can't be read.
+pub fn has_private_key(mut content: impl io::Read) -> io::Result<bool> {
+    let mut finder = PrivateKeyFinder::default();
+    io::copy(&mut content, &mut finder)?;
+    Ok(finder.has_found())
+}
+
 impl io::Write for PrivateKeyFinder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.found {
@@ -191,6 +201,11 @@ pub fn mask(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         last = word;
     }
     (masked != argv).then_some(masked)
+}
+
+/// Masks a command line in place, as [`mask`] does; whether it had a secret.
+pub fn redact(argv: &mut Vec<Vec<u8>>) -> bool {
+    mask(argv).map(|masked| *argv = masked).is_some()
 }
 
 /// Where the value begins in a word that is an assignment of a secret, or an option with one.

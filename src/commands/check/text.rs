@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use crate::commands::paths::{quoted, shell_line};
+use crate::commands::paths::{masked_line, quoted};
 use crate::commands::show::{address_text, cut};
 use crate::policy::{Finding, FindingSubject, RuleWord};
-use crate::snapshot::secrets::mask;
 use crate::snapshot::{Header, Operations, printable};
 
 /// How many characters of a command line are shown.
@@ -23,7 +22,7 @@ impl Process {
     pub fn new(id: u32, header: &Header) -> Process {
         let found = header.processes.iter().find(|process| process.id == id);
         let argv = found.map(|process| &process.image.argv[..]).unwrap_or_default();
-        let command = mask(argv).map_or_else(|| shell_line(argv), |masked| shell_line(&masked));
+        let command = masked_line(argv);
         Process { id, command }
     }
 

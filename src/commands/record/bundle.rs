@@ -23,7 +23,7 @@ use crate::observe::finish::Recorded;
 use crate::policy::{CompiledPolicy, PolicyVerdict};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
-use crate::snapshot::secrets::mask;
+use crate::snapshot::secrets::redact;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Header, Snapshot, SnapshotKind, WarningKind};
 use crate::trace::wait_status::End;
@@ -67,10 +67,9 @@ pub struct BundleWriter {
 
 /// What the manifest says that is known before the command is started.
 pub fn first_header(setup: &Setup) -> Header {
-    let command: Vec<_> = setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
-    let masked = setup.secrets.as_ref().and_then(|_| mask(&command));
-    let redacted = masked.is_some();
-    let command = masked.unwrap_or(command);
+    let mut command: Vec<_> =
+        setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
+    let redacted = setup.secrets.is_some() && redact(&mut command);
     Header {
         name: setup.options.name.clone(),
         session: setup.options.session.clone(),

@@ -133,7 +133,7 @@ pub fn set_up(
     if let Some(policy) = policy.clone().filter(CompiledPolicy::forbids_reading_any) {
         ignore.watch(move |path| policy.may_forbid_reading(path));
     }
-    let secrets = (!options.no_redact).then(|| secrets(&environment, messages));
+    let secrets = (!options.no_redact).then(|| secrets(messages));
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
@@ -184,13 +184,12 @@ pub fn set_up(
     Ok((setup, directory))
 }
 
-/// The files that hold secrets, as the configuration says; where that has a fault, those of the table.
-fn secrets(environment: &Environment, messages: &Messages) -> Secrets {
-    let configured = config::Config::load(environment).and_then(|config| config.secrets.table(environment));
-    configured.unwrap_or_else(|why| {
+/// The files that hold secrets, as the configuration says; if that has a fault, the built-in list.
+fn secrets(messages: &Messages) -> Secrets {
+    config::secrets().unwrap_or_else(|why| {
         // A shell has told of it already.
         if !messages.are_of_shell() {
-            messages.note(&format!("{why}; no other files than those of the table are taken for secrets"));
+            messages.note(&format!("{why}; only the built-in list of secret files is used"));
         }
         Secrets::default()
     })

@@ -11,7 +11,7 @@ use super::super::out::OutputFormat;
 use super::super::paths::Selection;
 use super::super::show::size;
 use crate::snapshot::Snapshot;
-use crate::snapshot::secrets::{PrivateKeyFinder, Secrets};
+use crate::snapshot::secrets::{Secrets, has_private_key};
 use crate::snapshot::source::Contents;
 
 /// The longest diff of one path that is shown whole.
@@ -83,15 +83,13 @@ impl<'s> Diffs<'s> {
     }
 
     fn is_secret(&self, entry: &DiffEntry, body: &DiffBody) -> bool {
-        let has_private_key = || {
+        let has_key = || {
             // What is too long to be loaded is not shown.
-            [&body.old, &body.new].into_iter().flatten().any(|bytes| {
-                let mut finder = PrivateKeyFinder::default();
-                std::io::Write::write_all(&mut finder, bytes).is_ok() && finder.has_found()
-            })
+            let mut loaded = [&body.old, &body.new].into_iter().flatten();
+            loaded.any(|bytes| has_private_key(bytes.as_slice()).unwrap_or(false))
         };
         let mut sides = [entry.old, entry.new].into_iter().flatten();
-        sides.any(|half| self.secrets.is_secret(&half.record.path, has_private_key))
+        sides.any(|half| self.secrets.is_secret(&half.record.path, has_key))
     }
 }
 

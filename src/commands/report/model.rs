@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::super::level::what_is_kept;
 use super::super::out::visible;
 use super::super::paths::{
-    Selection, file_name, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
+    Selection, file_name, masked_line, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
 };
 use super::super::show::{
     AddressUse, Filter, ListedPath, PathGroup, PathGroups, PathTable, address_uses, contacted, cut, left_out,
@@ -21,7 +21,7 @@ use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
 use crate::git::below;
 use crate::restore::interrupted;
-use crate::snapshot::secrets::{Secrets, mask};
+use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot, SnapshotKind};
 
 /// The most characters of a command line.
@@ -296,8 +296,7 @@ fn warnings(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
 }
 
 fn command_line(argv: &[Vec<u8>], redaction: &Redaction) -> String {
-    let masked = redaction.masks_arguments.then(|| mask(argv)).flatten();
-    masked.map_or_else(|| shell_line(argv), |masked| shell_line(&masked))
+    if redaction.masks_arguments { masked_line(argv) } else { shell_line(argv) }
 }
 
 /// A path as it is shown: escaped, but not in quotes, so that its components are those of the directory tree.

@@ -10,7 +10,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
-use crate::snapshot::secrets::mask;
+use crate::snapshot::secrets::redact;
 use crate::snapshot::{Exec, Operation, Operations, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory};
 use crate::trace::observer::Caller;
@@ -46,11 +46,10 @@ impl Recording {
         exe: Vec<u8>,
         file: Option<File>,
     ) -> PendingExec {
-        let (argv, argv_truncated) =
+        let (mut argv, argv_truncated) =
             decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
-        let masked = self.masks_arguments.then(|| mask(&argv)).flatten();
-        let redacted = masked.is_some();
-        let image = Exec { exe, argv: masked.unwrap_or(argv), argv_truncated, redacted };
+        let redacted = self.masks_arguments && redact(&mut argv);
+        let image = Exec { exe, argv, argv_truncated, redacted };
         let (interpreters, of_scripts) = self.interpreters(caller, file);
         PendingExec { image, interpreters, of_scripts }
     }

@@ -19,7 +19,7 @@ use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::live::Filesystem;
-use crate::snapshot::secrets::{PrivateKeyFinder, Secrets};
+use crate::snapshot::secrets::{Secrets, has_private_key};
 use crate::snapshot::{BlobOmitted, Keep, WarningKind, live};
 
 /// `--keep undo` stores bytes that the tree left up to this size.
@@ -162,13 +162,11 @@ impl ByteStore {
 
     /// Whether the bytes of the file at `path` are a secret, which is not recorded for having been read.
     fn withholds(&self, path: &[u8]) -> bool {
-        let has_private_key = || {
-            let mut finder = PrivateKeyFinder::default();
-            let read = fs::open_regular(path).and_then(|mut file| std::io::copy(&mut file, &mut finder));
+        let has_key = || {
             // What can't be read is told of as any other file.
-            read.is_ok() && finder.has_found()
+            fs::open_regular(path).and_then(has_private_key).unwrap_or(false)
         };
-        self.secrets.as_ref().is_some_and(|secrets| secrets.is_secret(path, has_private_key))
+        self.secrets.as_ref().is_some_and(|secrets| secrets.is_secret(path, has_key))
     }
 
     fn is_within_limit(&self, captured: &Captured) -> bool {
