@@ -43,7 +43,7 @@ enum Next {
     LeaveToDie(i32),
 }
 
-/// A thread at its first stop, of which no creator's event has told anything yet.
+/// A thread at its first stop, which its creator's event has not announced yet.
 struct Parked {
     tracee: Stopped,
     stop: Stop,
@@ -198,23 +198,23 @@ impl<'a, O: Observer> Tracer<'a, O> {
             return;
         }
         let tracees = &self.tracees;
-        let announced = self.parked.extract_if(|tid, _| tracees.contains(*tid));
-        for (_, Parked { tracee, stop, .. }) in announced.collect::<Vec<_>>() {
-            self.take_up(tracee, stop);
-        }
-        let tracees = &self.tracees;
-        let unannounced = self.parked.extract_if(|tid, parked| {
-            parked.since.elapsed() >= postponed::INTERVAL
-                && (postponed::is_overdue(Some(parked.since))
-                    || process_and_parent(*tid).is_none_or(|(_, parent)| !tracees.contains(parent)))
-        });
-        for (tid, Parked { tracee, stop, .. }) in unannounced.collect::<Vec<_>>() {
-            self.guarded(|tracer| tracer.meet(tid));
+        let is_unannounced = |tid: Tid, since: Instant| {
+            since.elapsed() >= postponed::INTERVAL
+                && (postponed::is_overdue(Some(since))
+                    || creating_process(tid).is_none_or(|creator| !tracees.contains(creator)))
+        };
+        let due = self
+            .parked
+            .extract_if(|tid, parked| tracees.contains(*tid) || is_unannounced(*tid, parked.since));
+        for (tid, Parked { tracee, stop, .. }) in due.collect::<Vec<_>>() {
+            if !self.tracees.contains(tid) {
+                self.guarded(|tracer| tracer.meet(tid));
+            }
             self.take_up(tracee, stop);
         }
     }
 
-    /// Takes up a thread whose creator has told nothing of it: it may share whatever can be shared.
+    /// Takes up a thread that no event has announced: it may share whatever can be shared.
     fn meet(&mut self, tid: Tid) {
         let (tgid, parent) = process_and_parent(tid).unwrap_or((tid, Tid(0)));
         self.add(tid, tgid, false);
@@ -593,6 +593,12 @@ fn clone_flags(tracee: &Stopped) -> u64 {
 /// Whether `tid` is a thread of `process`, by the kernel's own list.
 fn is_thread_of(process: Tid, tid: Tid) -> bool {
     std::fs::symlink_metadata(format!("/proc/{process}/task/{tid}")).is_ok()
+}
+
+/// The process that has created a thread or process, unless that asked for another parent (CLONE_PARENT, clone(2)).
+fn creating_process(tid: Tid) -> Option<Tid> {
+    let (process, parent) = process_and_parent(tid)?;
+    Some(if process == tid { parent } else { process })
 }
 
 /// The process of a thread, and the parent of that.
