@@ -191,6 +191,14 @@ pub struct PolicyRules {
     pub policy: Option<PathBuf>,
 }
 
+impl PolicyRules {
+    /// Whether there are any.
+    pub fn is_given(&self) -> bool {
+        let lists = [&self.allow_write, &self.deny_write, &self.deny_read, &self.deny_net];
+        self.policy.is_some() || lists.iter().any(|list| !list.is_empty())
+    }
+}
+
 /// What to do with processes that outlive the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Survivors {
@@ -270,7 +278,7 @@ pub enum Mechanism {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Record a command into the library
-    Run(RecordingOptions),
+    Run(Run),
     /// List the recordings of the library, the newest first
     Log(Log),
     /// Undo the last command of the library that changed something, or others
@@ -299,6 +307,8 @@ pub enum Verb {
     Branch(Branch),
     /// Make a snapshot of what a killed recording has left
     Recover(Recover),
+    /// Show or remove the recordings that `run --recall` keeps for recall
+    Recall(Recall),
     /// Delete recordings of the library
     Delete(Delete),
     /// Delete the recordings of the library that are not to be kept
@@ -323,6 +333,82 @@ pub enum Verb {
     Man {
         /// The directory
         dir: PathBuf,
+    },
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Whether an earlier run may stand for this one.
+    #[command(flatten)]
+    pub recall: RecallOptions,
+    /// What to record, and how.
+    #[command(flatten)]
+    pub options: RecordingOptions,
+}
+
+/// Whether an earlier run may stand for this one.
+#[derive(Debug, Args)]
+pub struct RecallOptions {
+    /// If everything that the command would see is as an earlier run saw it, put back what that left and print what it
+    /// printed, instead of running the command; with check, run it and exit with 125 if it leaves or prints anything
+    /// else
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "use", value_name = "WHAT")]
+    pub recall: Option<RecallMode>,
+    /// How sure to be that nothing has changed
+    #[arg(long, value_enum, default_value_t = ConsistencyChoice::Always, requires = "recall")]
+    pub consistency: ConsistencyChoice,
+    /// With --consistency lazy: how old the earlier run may be, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "recall")]
+    pub ttl: Option<Duration>,
+    /// Recall runs that ended with a status other than 0, too
+    #[arg(long, requires = "recall")]
+    pub recall_failures: bool,
+    /// Recall runs that asked for random bytes, too
+    #[arg(long, requires = "recall")]
+    pub allow_random: bool,
+}
+
+/// What to do with an earlier run that saw the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RecallMode {
+    /// Recall it
+    Use,
+    /// Run the command, and compare
+    Check,
+}
+
+/// How sure to be that nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ConsistencyChoice {
+    /// Look at everything that the earlier run saw
+    Always,
+    /// Look at nothing if the earlier run is younger than --ttl
+    Lazy,
+}
+
+/// Options of `recall`.
+#[derive(Debug, Args)]
+pub struct Recall {
+    /// What to do
+    #[command(subcommand)]
+    pub action: RecallAction,
+}
+
+/// What `recall` does.
+#[derive(Debug, Subcommand)]
+pub enum RecallAction {
+    /// Show how many runs are kept, and what they take
+    Stats {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove all of them; the recordings stay
+    Clear {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 

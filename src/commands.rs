@@ -29,6 +29,7 @@ mod past;
 pub mod paths;
 mod progress;
 pub mod prune;
+pub mod recall;
 pub mod record;
 pub mod recover;
 pub mod redo;
@@ -58,7 +59,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> Exit {
     match cli.verb {
         None => {
             let directory = cli.record.snapshot_dir.unwrap_or_default();
-            record::run(cli.record.options, Destination::Directory(directory))
+            record::run(cli.record.options, Destination::Directory(directory), None)
         }
         Some(verb) => run_verb(verb, &mut Console::standard()),
     }
@@ -88,7 +89,8 @@ fn sentence(error: &anyhow::Error) -> String {
 
 fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
     match verb {
-        Verb::Run(options) => run::run(options),
+        Verb::Run(args) => Ok(run::run(args)),
+        Verb::Recall(args) => recall::run(&args, console),
         Verb::Log(args) => log::run(&args, console),
         Verb::Undo(args) => undo::run(&args, console),
         Verb::Redo(args) => redo::run(&args, console),

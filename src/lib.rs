@@ -16,6 +16,7 @@
 //!        commands → library → snapshot, git
 //!        commands → agents → snapshot, git
 //!        commands → policy → snapshot, git
+//!        commands → recall → restore, library → snapshot
 //!                   agents, git, observe, policy, restore, snapshot → fs
 //! ```
 //!
@@ -30,6 +31,7 @@
 //! - [`library`]: the snapshots that `run` makes: where they are, how they are named, listed and deleted. Prints
 //!   nothing.
 //! - [`policy`]: judges a finished recording by rules of what may be written, read and contacted. Prints nothing.
+//! - [`recall`]: whether a command would see what an earlier run saw, and what that left. Prints nothing, knows no tracing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
 //!
 //! # Where to look
@@ -64,6 +66,7 @@ pub mod git;
 pub mod library;
 pub mod observe;
 pub mod policy;
+pub mod recall;
 pub mod restore;
 pub mod snapshot;
 pub mod trace;

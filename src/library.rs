@@ -47,6 +47,9 @@ use crate::snapshot::{Snapshot, SnapshotKind, identity};
 /// The directory of the receipts of `init`.
 pub const RECEIPTS: &str = "init";
 
+/// The directory of what `run --recall` keeps.
+pub const RECALL: &str = "recall";
+
 /// The directory of the snapshots.
 const SNAPSHOTS: &str = "snapshots";
 

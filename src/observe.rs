@@ -26,6 +26,7 @@ mod mounts;
 mod network;
 pub mod policy;
 pub mod processes;
+pub mod random;
 pub mod recorder;
 mod recording;
 pub mod resolve;

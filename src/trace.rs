@@ -18,6 +18,7 @@
 //! - [`sys`]: system calls that have no safe wrapper: the one module with unsafe code.
 
 pub mod attributes;
+pub mod descriptors;
 pub mod filter;
 pub mod launch;
 pub mod memory;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_snapshot::trace::attributes::ProcessAttributes;
 use agent_snapshot::trace::filter::Interception;
-use agent_snapshot::trace::launch::{self, Program};
+use agent_snapshot::trace::launch::{self, InterceptionOptions, Program};
 use agent_snapshot::trace::notifications;
 use agent_snapshot::trace::observer::{Caller, Decision, Observer, SyscallEntry};
 use agent_snapshot::trace::shared::Shared;
@@ -170,7 +170,8 @@ fn main() {
     };
     let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
     let program = Program { path: argv[0].clone(), argv, attributes: ProcessAttributes::replace() };
-    let seized = launch::spawn(&program, interception).unwrap().seize().unwrap();
+    let wanted = InterceptionOptions { interception, randomness: false, descriptors: &[] };
+    let seized = launch::spawn(&program, wanted).unwrap().seize().unwrap();
     let mut launched = seized.installed().unwrap();
     assert_eq!(launched.interception, interception);
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });

@@ -1,6 +1,6 @@
 //! The calls that change what later calls mean, or could hide them: what comes after is seen all the
 //! same. clone, clone3, unshare, setns, ptrace, seccomp, prctl, io_uring_setup, the setuid family, capset,
-//! landlock_restrict_self, process_vm_writev.
+//! landlock_restrict_self, process_vm_writev, getrandom, mmap with MAP_DROPPABLE.
 
 mod support;
 
@@ -157,6 +157,17 @@ const CREDENTIALS: &[Case] = &[
 ];
 
 const OTHERS: &[Case] = &[
+    // What is noted of them only if the recording is to be recalled.
+    case("gets_random_bytes", &["getrandom", "mmap"])
+        .given(|| file("f"))
+        .when(|| {
+            const MAP_DROPPABLE: i32 = 8;
+            let mut bytes = [0_u8; 4];
+            ok(sys!(SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0));
+            let _ = sys!(SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_DROPPABLE | MAP_ANONYMOUS, -1, 0);
+            ok(sys!(SYS_open, c"f", O_RDONLY));
+        })
+        .then("f | read | file | file"),
     case("traces_no_one", &["ptrace"])
         .given(|| file("f"))
         .when(|| {

@@ -13,6 +13,7 @@ mod observer;
 mod package;
 mod races;
 mod readme;
+mod recall;
 mod record;
 mod recover;
 mod shell;

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cli::{duration, size};
 use crate::observe::policy::ignore::Environment;
+use crate::recall::store;
 use crate::snapshot::printable;
 use crate::snapshot::secrets::Secrets;
 
@@ -29,6 +30,8 @@ pub struct Config {
     pub library: LibraryConfig,
     /// `[secrets]`.
     pub secrets: SecretsConfig,
+    /// `[recall]`.
+    pub recall: RecallConfig,
 }
 
 /// Which files are taken for secrets, beside those of the table.
@@ -60,6 +63,63 @@ impl SecretsConfig {
 pub struct ShellConfig {
     /// Programs that run unrecorded.
     pub unrecorded: Vec<String>,
+}
+
+/// What `run --recall` keeps, and what it takes for no input.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RecallConfig {
+    /// The most bytes of all runs together.
+    pub max_size: Option<String>,
+    /// The most bytes of one run.
+    pub max_entry: Option<String>,
+    /// Variables of the environment that do not count.
+    pub ignore_env: Vec<String>,
+    /// Paths that are not looked at, and do not count.
+    pub trust: Vec<String>,
+}
+
+/// What `run --recall` keeps, and what it takes for no input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecallSettings {
+    /// How much is kept.
+    pub limits: store::StoreLimits,
+    /// Variables of the environment that do not count.
+    pub ignored_variables: Vec<String>,
+    /// Paths that do not count.
+    pub trusted: Vec<String>,
+}
+
+/// The limits of recall where the configuration has none.
+const RECALL_LIMITS: store::StoreLimits = store::StoreLimits { max_size: 512 << 20, max_entry: 128 << 20 };
+
+impl RecallConfig {
+    fn checked(self) -> Result<RecallSettings, String> {
+        let bytes = |name: &str, word: &Option<String>| {
+            word.as_deref().map(size).transpose().map_err(|why| format!("{name}: {why}"))
+        };
+        let max_size = bytes("max-size", &self.max_size)?.unwrap_or(RECALL_LIMITS.max_size);
+        let max_entry = bytes("max-entry", &self.max_entry)?;
+        if max_entry.is_some_and(|entry| entry > max_size) {
+            return Err("max-entry is more than max-size, which all runs together may take".to_owned());
+        }
+        let max_entry = max_entry.unwrap_or(RECALL_LIMITS.max_entry.min(max_size));
+        let limits = store::StoreLimits { max_size, max_entry };
+        Ok(RecallSettings { limits, ignored_variables: self.ignore_env, trusted: self.trust })
+    }
+}
+
+/// The section `[recall]` of this user's configuration.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn recall() -> Result<RecallSettings, String> {
+    let environment = Environment::from_process(b"/");
+    let path = path(&environment).unwrap_or_default();
+    Config::load(&environment)?
+        .recall
+        .checked()
+        .map_err(|why| format!("read {}: [recall] {why}", printable(path.as_os_str().as_bytes())))
 }
 
 /// How much the library keeps.
@@ -236,7 +296,10 @@ mod tests {
                 "[shell]\nunrecorded = \"sudo\"\n",
                 "line 2: invalid type: string \"sudo\", expected a sequence",
             ),
-            ("\n[shel]\n", "line 2: unknown field `shel`, expected one of `shell`, `library`, `secrets`"),
+            (
+                "\n[shel]\n",
+                "line 2: unknown field `shel`, expected one of `shell`, `library`, `secrets`, `recall`",
+            ),
             ("[shell]\nrecorded = []\n", "line 2: unknown field `recorded`, expected `unrecorded`"),
         ] {
             let said = load(text).unwrap_err();

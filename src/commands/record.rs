@@ -16,6 +16,8 @@ mod held;
 mod journal;
 mod process_tree;
 mod pruning;
+mod recalling;
+mod relay;
 mod report;
 mod setup;
 mod tracing;
@@ -34,18 +36,22 @@ use super::exit::Exit;
 use super::paths::shell_word;
 use super::recover::not_recovered;
 use crate::cli::{self, IfUnavailable};
+use crate::library::ID_LENGTH;
+use crate::recall::key::Inheritance;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::printable;
 use crate::snapshot::recover::{self, Recovery};
 use crate::trace::attributes::ProcessAttributes;
 use crate::trace::filter::Interception;
-use crate::trace::launch::{self, Program};
+use crate::trace::launch::{self, InterceptionOptions, Program};
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::{self, Tid};
 
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 use front::{Ending, Front};
+pub use recalling::RecallRequest;
+use recalling::{Prepared, Recalling};
 pub use report::Messages;
 pub use setup::Destination;
 use setup::{Setup, program, set_up};
@@ -57,25 +63,28 @@ pub fn is_program(name: &OsString) -> bool {
 }
 
 /// Records the command of `options`; if a signal ended it, that signal ends this process, too.
-pub fn run(options: cli::RecordingOptions, destination: Destination) -> Exit {
+pub fn run(options: cli::RecordingOptions, destination: Destination, recall: Option<RecallRequest>) -> Exit {
     let messages = Messages::new(options.quiet);
-    run_program(options, None, destination, &messages)
+    run_program(options, None, destination, recall, &messages)
 }
 
 /// Records the program in `file`, with the arguments of `options`, into the library, as a shell: its status is the
 /// command's, whatever becomes of the recording.
 pub fn run_as_shell(options: cli::RecordingOptions, file: PathBuf, messages: &Messages) -> Exit {
-    run_program(options, Some(file), Destination::Library, messages)
+    run_program(options, Some(file), Destination::Library, None, messages)
 }
 
 fn run_program(
     options: cli::RecordingOptions,
     file: Option<PathBuf>,
     destination: Destination,
+    recall: Option<RecallRequest>,
     messages: &Messages,
 ) -> Exit {
     // Before any descriptor of ours is opened, so that closed ones stay closed in the command.
     fill_standard_streams();
+    // Before they are changed.
+    let recall = recall.map(|request| (request, Inheritance::of_this_process()));
     let attributes = ProcessAttributes::replace();
     let policy = match setup::policy(&options) {
         Ok(policy) => policy,
@@ -100,7 +109,17 @@ fn run_program(
             return refusal.exit;
         }
     };
-    let (setup, directory) = match set_up(options, program.clone(), policy, &destination, messages) {
+    let recalling = match recall {
+        None => None,
+        Some((request, inheritance)) => {
+            match recalling::prepare(request, inheritance, &options, &program, messages) {
+                Prepared::Recalled(exit) => return exit,
+                Prepared::Run(recalling) => recalling,
+            }
+        }
+    };
+    let recall = recalling.as_ref().map(|recalling| recalling.setup());
+    let (setup, directory) = match set_up(options, program.clone(), policy, recall, &destination, messages) {
         Ok(decided) => decided,
         Err(refusal) if is_optional => return run_unrecorded(&refusal.message, &program, messages),
         Err(refusal) => {
@@ -112,7 +131,9 @@ fn run_program(
     let named = setup.options.command.first().map(|name| printable(name.as_bytes()).into_owned());
     let named = named.unwrap_or_default();
     let made = directory.made().clone();
-    let (mut ending, directory) = match start(setup, directory, messages) {
+    let (id, path) = (setup.id.clone(), directory.real_path().to_owned());
+    let mut recalling = recalling;
+    let (mut ending, directory) = match start(setup, directory, recalling.as_deref_mut(), messages) {
         Ok((front, directory)) => (front.run(), Some(directory)),
         Err(why) => (Ending::Failed(why), None),
     };
@@ -124,10 +145,14 @@ fn run_program(
         made.remove();
     }
     match ending {
-        Ending::Recorded(end, done) => match report_outcome(&done, strict, messages) {
-            Some(exit) => exit,
-            None => end_as(end),
-        },
+        Ending::Recorded(end, done) => {
+            let id = id.get(..ID_LENGTH).unwrap_or_default();
+            let difference = recalling
+                .filter(|_| done.error.is_none())
+                .and_then(|recalling| recalling.finish(&path, id, messages));
+            let failure = report_outcome(&done, strict, messages).or(difference);
+            failure.unwrap_or_else(|| end_as(end))
+        }
         Ending::Detached(end) => {
             if has_rules {
                 messages
@@ -237,18 +262,27 @@ pub fn not_executed(named: &str, error: &io::Error, messages: &Messages) -> Exit
 }
 
 /// Starts the command's process, and the one that traces it; in those, this does not return.
-fn start(
+fn start<'m>(
     mut setup: Setup,
     directory: SnapshotDir,
-    messages: &Messages,
-) -> Result<(Front<'_>, SnapshotDir), String> {
+    recalling: Option<&mut Recalling>,
+    messages: &'m Messages,
+) -> Result<(Front<'m>, SnapshotDir), String> {
     let failed = |error: io::Error| format!("start the recording: {error}");
     let wanted = match setup.options.mechanism {
         cli::Mechanism::Auto => Interception::Notifications,
         cli::Mechanism::Stops => Interception::Stops,
         cli::Mechanism::EveryCall => Interception::EveryCall,
     };
-    let spawned = launch::spawn(&setup.program, wanted).map_err(|error| error.to_string())?;
+    let descriptors = setup.recall.as_ref().map(|recall| recall.numbers()).unwrap_or_default();
+    let randomness = setup.recall.is_some();
+    let wanted = InterceptionOptions { interception: wanted, randomness, descriptors: &descriptors };
+    let launch = || launch::spawn(&setup.program, wanted);
+    let spawned = match recalling {
+        Some(recalling) => recalling.with_pipes(launch).map_err(failed)?,
+        None => launch(),
+    };
+    let spawned = spawned.map_err(|error| error.to_string())?;
     let command = spawned.command;
     let signals = sys::signal_descriptor().map_err(failed)?;
     let front = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| failed(error.into()))?;

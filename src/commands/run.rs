@@ -1,12 +1,61 @@
-//! `run`: records a command into the library.
+//! `run`: records a command into the library, or recalls an earlier run of it.
 //!
 //! `record.rs` does the work, as for a recording into a directory.
 
-use super::exit::VerbResult;
-use super::record::{self, Destination};
-use crate::cli::RecordingOptions;
+use super::exit::Exit;
+use super::record::{self, Destination, RecallRequest};
+use crate::cli::{ConsistencyChoice, KeepLevel, RecallMode, RecallOptions, RecordingOptions, Run};
+use crate::commands::config;
+use crate::recall::refusal::Allowed;
+use crate::recall::store::Consistency;
 
-/// Runs `run`.
-pub fn run(options: RecordingOptions) -> VerbResult {
-    Ok(record::run(options, Destination::Library))
+/// Runs `run`, whose status is the command's.
+pub fn run(args: Run) -> Exit {
+    let Run { recall, options } = args;
+    match request(&recall, &options) {
+        Ok(request) => record::run(options, Destination::Library, request),
+        Err(why) => {
+            record::Messages::new(options.quiet).say(&why);
+            Exit::Failure
+        }
+    }
+}
+
+/// What is asked for of a recall.
+///
+/// # Errors
+/// One sentence: the options or the configuration make no sense.
+fn request(recall: &RecallOptions, options: &RecordingOptions) -> Result<Option<RecallRequest>, String> {
+    let Some(mode) = recall.recall else { return Ok(None) };
+    let consistency = match (recall.consistency, recall.ttl) {
+        (ConsistencyChoice::Always, None) => Consistency::Always,
+        (ConsistencyChoice::Lazy, Some(ttl)) => Consistency::Younger(ttl),
+        (ConsistencyChoice::Always, Some(_)) => {
+            return Err("--ttl is for --consistency lazy".to_owned());
+        }
+        (ConsistencyChoice::Lazy, None) => {
+            return Err("--consistency lazy needs --ttl: how old an earlier run may be".to_owned());
+        }
+    };
+    let why = match options {
+        _ if options.keep == Some(KeepLevel::Undo) => {
+            Some("--recall needs the bytes after each change: --keep changes (its default) or all")
+        }
+        _ if options.rules.is_given() => {
+            Some("--recall can't be combined with rules: what is recalled is not judged")
+        }
+        _ => None,
+    };
+    if let Some(why) = why {
+        return Err(why.to_owned());
+    }
+    let config::RecallSettings { limits, ignored_variables, trusted } = config::recall()?;
+    let allowed = Allowed { failures: recall.recall_failures, random: recall.allow_random, paths: trusted };
+    Ok(Some(RecallRequest {
+        checks: mode == RecallMode::Check,
+        consistency,
+        allowed,
+        limits,
+        ignored_variables,
+    }))
 }

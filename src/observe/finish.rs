@@ -28,13 +28,11 @@ use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{
-    BlobOmitted, GitRepository, Keep, NetworkUse, RecordedProcess, Suppressed, Warning, WarningKind,
+    BlobOmitted, GitRepository, NetworkUse, RecordedProcess, Suppressed, Warning, WarningKind,
 };
 
 /// What a recording has come to.
 pub struct Recorded<'a> {
-    /// Which states and bytes are kept.
-    pub keep: Keep,
     /// How many paths were only asked for and have no record; none if all such paths have one.
     pub existence_only: Option<u64>,
     /// The gaps and notes.
@@ -45,6 +43,14 @@ pub struct Recorded<'a> {
     pub repositories: Vec<GitRepository>,
     /// The socket addresses that were used.
     pub network: Vec<NetworkUse>,
+    /// Whether random bytes were asked for, if that is noted.
+    pub is_random: bool,
+    /// A descriptor from before the launch that was used, if that is noted.
+    pub used_descriptor: Option<u32>,
+    /// Paths that were used and are not recorded, if they are noted.
+    pub unrecorded: Vec<Vec<u8>>,
+    /// An object that was added to a repository, if that is noted.
+    pub git_object: Option<Vec<u8>>,
     /// The processes of the tree.
     pub processes: Vec<RecordedProcess>,
     /// The finished blobs.parquet, if it has a row; or why it could not be written.
@@ -89,6 +95,7 @@ impl Recording {
         let open = first_blobs.is_some().then(|| OpenFiles::of(self.processes.living()));
         let mut names = self.ledger.names.sorted();
         self.list_git_changes(&names);
+        let git_object = self.added_git_object(&names);
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
         self.leave_out_unchanged_git_state(&mut afters);
@@ -152,19 +159,22 @@ impl Recording {
                 };
                 if needed || reason != BlobOmitted::TooLarge {
                     warnings.lost(WarningKind::ContentOmitted, None, detail);
-                } else {
+                } else if !ledger.notes_seen {
                     warnings.note(WarningKind::ContentOmitted, None, detail);
                 }
             }
         }
         let repositories = self.repositories.observed().into_iter().map(git_repository).collect();
         let committed = commit(Recorded {
-            keep: self.byte_store.keep,
             existence_only,
             warnings: warnings.into_vec(),
             suppressed: self.policy.suppressed(),
             repositories,
             network: self.network.uses(),
+            is_random: self.random_bytes.were_asked_for(),
+            used_descriptor: self.used_descriptor,
+            unrecorded: self.unrecorded.iter().cloned().collect(),
+            git_object,
             processes: self.processes.all_recorded(),
             blobs,
             files: Files {
@@ -181,6 +191,17 @@ impl Recording {
             self.goes_on_from(Interim { afters, open });
         }
         committed
+    }
+
+    /// An object that the tree has added to a repository, if what it sees is noted.
+    fn added_git_object(&self, names: &[NameId]) -> Option<Vec<u8>> {
+        let is_added = |name: &&NameId| {
+            self.ledger.names.get(**name).before.is_none()
+                && self.is_left_alone(**name)
+                && crate::fs::lstat(self.ledger.names.path(**name)).is_ok_and(|stat| stat.is_some())
+        };
+        let added = names.iter().filter(|_| self.ledger.notes_seen).find(is_added)?;
+        Some(self.ledger.names.path(*added).to_vec())
     }
 
     /// Takes the states of what the tree has changed so far: what somebody else changes from now on is no change

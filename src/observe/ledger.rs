@@ -22,7 +22,7 @@ use self::in_flight::InFlight;
 use self::inodes::{Inode, Inodes};
 use self::names::{Names, User};
 use crate::fs::FileStat;
-use crate::snapshot::Operations;
+use crate::snapshot::{Operations, Seen};
 
 /// The names and inodes of a recording.
 #[derive(Debug, Default)]
@@ -41,6 +41,8 @@ pub struct Ledger {
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
     /// The names to which our own program has put something else, called by a process of the tree.
     pub(super) put_by_us: HashSet<NameId, foldhash::fast::RandomState>,
+    /// Whether it is noted what is learnt of each name before it is changed.
+    pub notes_seen: bool,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }
@@ -55,10 +57,27 @@ pub struct ChangesSinceInterim {
 }
 
 impl Ledger {
+    /// An empty ledger, which notes what is learnt of each name before it is changed, if `notes_seen`.
+    pub fn new(notes_seen: bool) -> Ledger {
+        Ledger { notes_seen, ..Ledger::default() }
+    }
+
     /// Notes that `process` used a name.
     pub fn merge(&mut self, name: NameId, operations: Operations, process: ProcessId) {
+        // What a change learns, its effect says.
+        if !operations.intersects(Operations::CHANGES) {
+            self.see(name, Seen::by(operations));
+        }
         let programs = self.programs.get(process.0 as usize).copied().unwrap_or(0);
         self.names.get_mut(name).merge(operations, User::new(process, programs));
+    }
+
+    /// Notes what the tree learns of a name, unless it has changed that before.
+    pub fn see(&mut self, name: NameId, seen: Seen) {
+        if self.notes_seen && self.changes(name) == 0 {
+            let known = self.names.get_mut(name);
+            known.seen = known.seen.union(seen);
+        }
     }
 
     /// Notes that `process` has executed another program, which makes its uses from now on.

@@ -4,7 +4,7 @@
 //! at its entry and judged by its result (`changes.rs`). Neighbours: `recording.rs` has the state,
 //! `finish.rs` makes the manifest's records of it at the end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
@@ -22,6 +22,7 @@ use super::network::Network;
 use super::policy::ignore::Ignore;
 use super::policy::{OwnDirectories, Policy};
 use super::processes::ProcessTable;
+use super::random::RandomBytes;
 use super::recording::Recording;
 use super::resolve::Resolver;
 use super::resolve::credentials::Credentials;
@@ -48,6 +49,11 @@ pub struct Options {
     /// The files whose bytes are withheld if they are only read; none if secrets are recorded like all else, also
     /// those of command lines.
     pub secrets: Option<Secrets>,
+    /// Whether the recording is to be recalled: all that the command sees is noted, with a digest of all that it
+    /// reads.
+    pub recall: bool,
+    /// Descriptors from before the launch of which every use is noted, each with what it stands for.
+    pub watched: Vec<(u32, Vec<u8>)>,
 }
 
 /// Receives what happens to the processes of the tree, while it happens.
@@ -86,7 +92,8 @@ impl Recorder {
         capture: Capture,
         events: Box<dyn Events>,
     ) -> Recorder {
-        let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring, secrets } = options;
+        let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring, secrets, recall, watched } =
+            options;
         let recording = Recording {
             allow_io_uring,
             masks_arguments: secrets.is_some(),
@@ -97,11 +104,15 @@ impl Recorder {
             lookups: Lookups::default(),
             repositories: Repositories::new(),
             processes: ProcessTable::default(),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(recall),
             byte_store: ByteStore::new(capture, keep, max_read_bytes, max_blob_bytes, secrets),
             git_state: GitStateChanges::default(),
             warnings: Warnings::default(),
             network: Network::default(),
+            random_bytes: RandomBytes::default(),
+            watched,
+            used_descriptor: None,
+            unrecorded: BTreeSet::new(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
             interim: None,
@@ -179,6 +190,10 @@ impl Observer for Recorder {
         });
     }
 
+    fn descriptor_used(&self, caller: Caller, descriptor: u32) {
+        self.guarded((), |recording| recording.note_descriptor(caller, descriptor));
+    }
+
     fn signal(&self, caller: Caller, signal: i32) {
         self.guarded((), |state| state.expect_core_dump(caller, signal));
     }
@@ -190,6 +205,7 @@ impl Observer for Recorder {
     fn started(&self, process: Tid, parent: Tid) {
         self.guarded((), |state| {
             let id = state.processes.start(process, parent);
+            state.random_bytes.started(process, parent);
             state.journal_process(id);
         });
         self.events.started(process);
@@ -252,6 +268,7 @@ impl Recording {
         start: Option<StartDirectory>,
     ) -> Decision<Pending> {
         let is_own = self.is_own_call(caller, call);
+        self.judge_random_bytes(caller, call.decoded);
         if call.decoded.is_read_only() {
             if is_own {
                 return Decision::Continue;
@@ -311,6 +328,10 @@ impl Recording {
                 if let Some(traits) = self.processes.traits_mut(caller.tgid) {
                     traits.other_rights = true;
                 }
+                return Some(Decision::Continue);
+            }
+            Special::Random { may_be_of_libc } => {
+                self.asks_for_random_bytes(caller, may_be_of_libc);
                 return Some(Decision::Continue);
             }
             // What they have become is known by the result.

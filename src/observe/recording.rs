@@ -3,7 +3,7 @@
 //! The files in `calls/` judge calls with it. Neighbours: `resolve.rs` and `view.rs` find paths, the ledger
 //! keeps what is known of names and inodes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::calls::own_program::ProgramIdentity;
 use super::finish::after::Interim;
@@ -19,6 +19,7 @@ use super::network::Network;
 use super::policy::ignore::RuleId;
 use super::policy::{Exclusion, Policy};
 use super::processes::ProcessTable;
+use super::random::RandomBytes;
 use super::resolve::credentials::Credentials;
 use super::resolve::view::{self, Unseen};
 use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
@@ -53,6 +54,14 @@ pub struct Recording {
     pub warnings: Warnings,
     /// The socket addresses that were used.
     pub network: Network,
+    /// Who asked for random bytes, if the recording is to be recalled.
+    pub random_bytes: RandomBytes,
+    /// Descriptors from before the launch of which every use is noted, each with what it stands for.
+    pub watched: Vec<(u32, Vec<u8>)>,
+    /// The first of them that was used.
+    pub used_descriptor: Option<u32>,
+    /// Paths that were used and are not recorded, if the recording is to be recalled; the first ones.
+    pub unrecorded: BTreeSet<Vec<u8>>,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.
@@ -177,6 +186,13 @@ impl Recording {
                     "a path lies so deep that its whole name is longer than the kernel takes".to_owned()
                 });
             }
+            // The call fails with ENOTDIR for as long as this is no directory.
+            Unseen::Unresolved(Unresolved::NotADirectory(path)) if self.ledger.notes_seen => {
+                let stat = fs::lstat(&path).ok().flatten();
+                if let Classification::Recorded(record) = self.classify(path, stat.as_ref()) {
+                    self.ledger.merge(record, Operation::Existence.into(), process);
+                }
+            }
             Unseen::Unresolved(
                 Unresolved::NotADirectory(_)
                 | Unresolved::TooLong
@@ -215,8 +231,45 @@ impl Recording {
         }
         self.follow_git_file(&path, stat);
         match self.policy.exclusion(&path, stat) {
-            Some(exclusion) => Classification::of(exclusion, path),
+            Some(Exclusion::UnlessChanged(RuleId::GIT)) if self.ledger.notes_seen => {
+                let name = self.add_name(path, stat, Some(RuleId::GIT));
+                self.ledger.names.get_mut(name).left_out = false;
+                Classification::Recorded(name)
+            }
+            Some(exclusion) => self.leave_out(exclusion, path),
             None => Classification::Recorded(self.add_name(path, stat, None)),
+        }
+    }
+
+    /// What the rules say of a path that has no record.
+    fn leave_out(&mut self, exclusion: Exclusion, path: Vec<u8>) -> Classification {
+        const NOTED_PATHS: usize = 1000;
+        let is_git_state = matches!(exclusion, Exclusion::Rule(RuleId::GIT, _));
+        if self.ledger.notes_seen && !is_git_state && self.unrecorded.len() < NOTED_PATHS {
+            self.unrecorded.insert(self.own_procfs_name(&path));
+        }
+        Classification::of(exclusion, path)
+    }
+
+    /// Notes the use of a descriptor from before the launch, unless its number is another file's by now.
+    pub fn note_descriptor(&mut self, caller: Caller, descriptor: u32) {
+        let target = rustix::fs::readlink(format!("/proc/{}/fd/{descriptor}", caller.tid), Vec::new());
+        let target = target.map(std::ffi::CString::into_bytes).unwrap_or_default();
+        if self.watched.contains(&(descriptor, target)) {
+            self.used_descriptor.get_or_insert(descriptor);
+        }
+    }
+
+    /// The path that a process of the tree itself would name by `/proc/self`.
+    fn own_procfs_name(&self, path: &[u8]) -> Vec<u8> {
+        let number = path.strip_prefix(b"/proc/").map(|rest| rest.split(|byte| *byte == b'/'));
+        let number = number.and_then(|mut parts| std::str::from_utf8(parts.next()?).ok());
+        match number.and_then(|number| number.parse().ok()) {
+            Some(process) if self.processes.living_id(Tid(process)).is_some() => {
+                let digits = number.map_or(0, str::len);
+                [b"/proc/self", &path["/proc/".len() + digits..]].concat()
+            }
+            _ => path.to_vec(),
         }
     }
 
@@ -246,7 +299,7 @@ impl Recording {
             Some(Exclusion::UnlessChanged(rule)) => {
                 Classification::Recorded(self.add_name(path, stat, Some(rule)))
             }
-            Some(exclusion) => Classification::of(exclusion, path),
+            Some(exclusion) => self.leave_out(exclusion, path),
             None => Classification::Recorded(self.add_name(path, stat, None)),
         }
     }

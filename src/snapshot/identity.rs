@@ -53,6 +53,7 @@ impl Header {
             git_repositories: Vec::new(),
             network: Vec::new(),
             processes: Vec::new(),
+            recall: None,
         }
     }
 }

@@ -76,6 +76,17 @@ pub struct Header {
     pub network: Vec<NetworkUse>,
     /// The command and the processes that it started, in order of their start.
     pub processes: Vec<RecordedProcess>,
+    /// Whether the command may be recalled; none unless that was asked for.
+    pub recall: Option<Recallable>,
+}
+
+/// Whether the outputs of a recorded command may stand for another run of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recallable {
+    /// Why they may not, as sentences; empty if they may.
+    pub refused: Vec<String>,
+    /// Files of the kernel's own (procfs, sysfs) that it used, and whose content lasts.
+    pub kernel_files: Vec<Vec<u8>>,
 }
 
 /// A whole manifest in memory.
@@ -356,6 +367,92 @@ impl From<Operation> for Operations {
     }
 }
 
+/// What a command learnt of a path before it changed it; a set of [`Look`]s.
+///
+/// A path that it replaced without a look has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Seen(u8);
+
+/// Something that a command can learn of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Look {
+    /// Whether anything is there, its type, its mode and owners, and the target of a symlink.
+    Existence = 1,
+    /// Its size, its times and its link count.
+    Attributes = 2,
+    /// The bytes of a file.
+    Content = 4,
+    /// The names in a directory.
+    Entries = 8,
+}
+
+impl Look {
+    /// All of them, in the order of the format.
+    pub const ALL: [Look; 4] = [Look::Existence, Look::Attributes, Look::Content, Look::Entries];
+
+    /// The word of the format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Look::Existence => "existence",
+            Look::Attributes => "attributes",
+            Look::Content => "content",
+            Look::Entries => "entries",
+        }
+    }
+}
+
+impl From<Look> for Seen {
+    fn from(look: Look) -> Self {
+        Seen::NOTHING.with(look)
+    }
+}
+
+impl Seen {
+    /// The empty set.
+    pub const NOTHING: Seen = Seen(0);
+
+    /// What is learnt by operations that change nothing.
+    pub fn by(operations: Operations) -> Seen {
+        let content = operations.contains(Operation::Read) || operations.contains(Operation::Execute);
+        let entries = operations.contains(Operation::Directory);
+        let mut seen = Seen::from(Look::Existence);
+        for (look, is_seen) in [(Look::Content, content), (Look::Entries, entries)] {
+            if is_seen {
+                seen = seen.with(look);
+            }
+        }
+        seen
+    }
+
+    /// The set with `look` added.
+    #[must_use]
+    pub const fn with(self, look: Look) -> Seen {
+        Seen(self.0 | look as u8)
+    }
+
+    /// Whether `look` is in the set.
+    pub const fn contains(self, look: Look) -> bool {
+        self.0 & look as u8 != 0
+    }
+
+    /// The union of both sets.
+    #[must_use]
+    pub const fn union(self, other: Seen) -> Seen {
+        Seen(self.0 | other.0)
+    }
+
+    /// Whether nothing was learnt.
+    pub const fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The looks in the order of the format.
+    pub fn iter(self) -> impl Iterator<Item = Look> {
+        Look::ALL.into_iter().filter(move |look| self.contains(*look))
+    }
+}
+
 /// What a process did with a path while it executed one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathUse {
@@ -380,6 +477,8 @@ pub struct FileRecord {
     pub processes: Vec<u32>,
     /// What each of them did, by program in order of the first use.
     pub uses: Vec<PathUse>,
+    /// What was learnt of it before it was changed; nothing, unless the recording is to be recalled.
+    pub seen: Seen,
     /// How many used it, where they are more than `processes` holds.
     pub process_count: Option<u32>,
     /// Whether it was used through a descriptor from before the launch.
@@ -409,6 +508,7 @@ impl FileRecord {
             operations,
             processes: Vec::new(),
             uses: Vec::new(),
+            seen: Seen::NOTHING,
             process_count: None,
             inherited: false,
             changed_by_name: false,

@@ -7,6 +7,7 @@
 //! kernel (5.11 and later) finds out which numbers are always allowed, and lets those pass without running
 //! any program.
 
+use super::descriptors;
 use super::syscalls::{self, Condition, NATIVE_ARCH, ReadOnly, SyscallRow, Sysno};
 
 /// One instruction of a program.
@@ -35,11 +36,13 @@ pub struct Actions {
     pub other: u32,
     /// For those whose registers show that they are read-only.
     pub read_only: u32,
+    /// Whether calls matter that give random bytes.
+    pub randomness: bool,
 }
 
 impl Actions {
     /// Those of [`Interception::Stops`].
-    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE };
+    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, randomness: false };
     /// Those of [`Interception::Notifications`].
     pub const NOTIFICATIONS: Actions = Actions { read_only: libc::SECCOMP_RET_USER_NOTIF, ..Actions::STOPS };
 }
@@ -50,15 +53,42 @@ impl Actions {
 /// stop with all others above the table.
 ///
 /// A sendmsg with `pass` in the register of a sixth argument, which it has not, runs unobserved: nobody can answer
-/// before the listener itself was sent. `pass` is random, so that no other sendmsg has it.
-pub fn program(actions: Actions, pass: u64) -> Vec<Instruction> {
+/// before the listener itself was sent. `pass` is random, so that no other sendmsg has it. Calls that use one of
+/// `descriptors` stop ([`descriptors::used`]).
+pub fn program(actions: Actions, pass: u64, descriptors: &[u32]) -> Vec<Instruction> {
     let mut program = vec![
         load(ARCH),
         Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: NATIVE_ARCH },
         ret(actions.other),
         load(NUMBER),
     ];
+    if !descriptors.is_empty() {
+        program.extend(watch(descriptors));
+    }
     program.extend(search(&ranges(actions), actions, pass));
+    program
+}
+
+/// Stops calls that have one of these descriptors in a register; the number stays in the accumulator.
+fn watch(watched: &[u32]) -> Vec<Instruction> {
+    let near = |distance: usize| u8::try_from(distance).expect("few calls and few descriptors");
+    let mut program = Vec::new();
+    for register in 0..3 {
+        let uses = descriptors::USES.iter().filter(|(_, registers)| registers.contains(&register));
+        let numbers: Vec<u32> = uses.map(|(number, _)| *number).collect();
+        let mut test = vec![load(lower(register))];
+        for (at, fd) in watched.iter().enumerate() {
+            test.push(Instruction { code: JUMP_EQUAL, jt: near(watched.len() - at), jf: 0, k: *fd });
+        }
+        test.push(Instruction { code: JUMP, jt: 0, jf: 0, k: 1 });
+        test.push(ret(TRACE));
+        test.push(load(NUMBER));
+        for (at, number) in numbers.iter().enumerate() {
+            program.push(Instruction { code: JUMP_EQUAL, jt: near(numbers.len() - at), jf: 0, k: *number });
+        }
+        program.push(Instruction { code: JUMP, jt: 0, jf: 0, k: length(&test) });
+        program.extend(test);
+    }
     program
 }
 
@@ -92,6 +122,7 @@ fn ranges(actions: Actions) -> Vec<(u32, Leaf)> {
 
 fn leaf(row: &'static SyscallRow, actions: Actions) -> Leaf {
     match row.read_only() {
+        _ if row.gives_random_bytes() && !actions.randomness => Leaf::Return(libc::SECCOMP_RET_ALLOW),
         _ if row.sysno == syscalls::SENDMSG => Leaf::Pass(actions.read_only),
         _ if !row.when.is_empty() => Leaf::Test(row),
         ReadOnly::Unless { .. } if actions.read_only != actions.other => Leaf::Test(row),
@@ -265,6 +296,9 @@ mod tests {
         let Some(row) = syscalls::row(Sysno(number)) else {
             return if syscalls::is_known(Sysno(number)) { ALLOW } else { actions.other };
         };
+        if row.gives_random_bytes() && !actions.randomness {
+            return ALLOW;
+        }
         if row.name == "sendmsg" && args[5] == PASS {
             return ALLOW;
         }
@@ -277,8 +311,9 @@ mod tests {
 
     #[test]
     fn the_program_returns_what_the_table_says() {
-        for actions in [Actions::STOPS, Actions::NOTIFICATIONS] {
-            let program = program(actions, PASS);
+        let random = Actions { randomness: true, ..Actions::NOTIFICATIONS };
+        for actions in [Actions::STOPS, Actions::NOTIFICATIONS, random] {
+            let program = program(actions, PASS, &[]);
             for args in registers() {
                 for number in 0..600 {
                     let (action, _) = run(&program, NATIVE_ARCH, number, &args);
@@ -289,8 +324,31 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_use_a_watched_descriptor_stop_and_no_others_do() {
+        let (watched, plain) = ([3, 200, 7], program(Actions::NOTIFICATIONS, PASS, &[]));
+        let program = program(Actions::NOTIFICATIONS, PASS, &watched);
+        for number in 0..500 {
+            for register in 0..6 {
+                for fd in [0, 3, 7, 8, 200, u64::from(u32::MAX)] {
+                    let mut args = [1; 6];
+                    args[register] = fd;
+                    let is_fcntl = number == 72 && register == 0;
+                    let is_used = descriptors::used(u64::from(number), &args, &watched).is_some();
+                    let expected =
+                        if is_used || is_fcntl && watched.iter().any(|watched| u64::from(*watched) == fd) {
+                            TRACE
+                        } else {
+                            run(&plain, NATIVE_ARCH, number, &args).0
+                        };
+                    assert_eq!(run(&program, NATIVE_ARCH, number, &args).0, expected, "{number} {args:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn calls_of_other_abis_and_unknown_numbers_stop() {
-        let program = program(Actions::NOTIFICATIONS, PASS);
+        let program = program(Actions::NOTIFICATIONS, PASS, &[]);
         for number in [0, 5, 39, u32::MAX] {
             assert_eq!(run(&program, 0x4000_0003, number, &[0; 6]).0, TRACE, "i386");
             assert_eq!(run(&program, NATIVE_ARCH, 0x4000_0000 | number, &[0; 6]).0, TRACE, "x32");
@@ -304,7 +362,7 @@ mod tests {
     #[test]
     fn a_program_is_short_and_an_allowed_call_loads_no_argument() {
         for actions in [Actions::STOPS, Actions::NOTIFICATIONS] {
-            let program = program(actions, PASS);
+            let program = program(actions, PASS, &[]);
             assert!(program.len() < 400, "{} of the kernel's 4096", program.len());
             for number in 0..600 {
                 let (_, steps) = run(&program, NATIVE_ARCH, number, &[0; 6]);
@@ -312,7 +370,7 @@ mod tests {
             }
         }
         // What the kernel's bitmap of allowed numbers needs.
-        let mut tree = program(Actions::STOPS, PASS);
+        let mut tree = program(Actions::STOPS, PASS, &[]);
         tree.iter_mut().filter(|step| step.code == LOAD && step.k >= 16).for_each(|step| step.code = 0);
         for name in [0, 1, 3, 9, 202] {
             assert_eq!(run(&tree, NATIVE_ARCH, name, &[0; 6]).0, ALLOW);

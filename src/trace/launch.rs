@@ -93,12 +93,24 @@ pub struct Launching {
     socket: OwnedFd,
 }
 
+/// What is wanted of the interception.
+#[derive(Debug, Clone, Copy)]
+pub struct InterceptionOptions<'a> {
+    /// The fastest way that may be used.
+    pub interception: Interception,
+    /// Whether calls matter that give random bytes.
+    pub randomness: bool,
+    /// Descriptors of which every use matters.
+    pub descriptors: &'a [u32],
+}
+
 /// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
 /// ends when the last copy of this value is dropped.
-pub fn spawn(program: &Program, wanted: Interception) -> Result<Spawned, Error> {
+pub fn spawn(program: &Program, wanted: InterceptionOptions<'_>) -> Result<Spawned, Error> {
     let pass = RandomState::new().hash_one(());
-    let notifying = (wanted == Interception::Notifications && has_notifications())
-        .then(|| filter::program(Actions::NOTIFICATIONS, pass));
+    let InterceptionOptions { interception, randomness, descriptors } = wanted;
+    let notifying = (interception == Interception::Notifications && has_notifications())
+        .then(|| filter::program(Actions { randomness, ..Actions::NOTIFICATIONS }, pass, descriptors));
     let (socket, theirs) = seqpacket::pair()?;
     match sys::fork()? {
         Fork::Child => {
@@ -157,14 +169,15 @@ pub fn has_notifications() -> bool {
 fn install(
     notifying: Option<&[Instruction]>,
     pass: u64,
-    wanted: Interception,
+    wanted: InterceptionOptions<'_>,
     socket: &OwnedFd,
 ) -> io::Result<()> {
     if let Some(listener) = notifying.and_then(|program| sys::install_filter_with_listener(program).ok()) {
         return sys::send_with_pass(socket.as_fd(), NOTIFICATIONS, listener.as_fd(), pass);
     }
-    let stops = wanted != Interception::EveryCall
-        && sys::install_filter(&filter::program(Actions::STOPS, pass)).is_ok();
+    let actions = Actions { randomness: wanted.randomness, ..Actions::STOPS };
+    let stops = wanted.interception != Interception::EveryCall
+        && sys::install_filter(&filter::program(actions, pass, wanted.descriptors)).is_ok();
     seqpacket::send(socket, if stops { STOPS } else { NO_FILTER }, None)
 }
 
@@ -196,7 +209,7 @@ fn run_child(
     program: &Program,
     notifying: Option<&[Instruction]>,
     pass: u64,
-    wanted: Interception,
+    wanted: InterceptionOptions<'_>,
     socket: &OwnedFd,
 ) -> ! {
     allow_tracer(socket);

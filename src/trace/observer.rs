@@ -66,6 +66,10 @@ pub trait Observer {
     fn on_result(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
     /// The arguments of a syscall can't be read, though the kernel may read them.
     fn unreadable(&self, caller: Caller, name: &'static str);
+    /// A syscall is about to use a descriptor of which every use matters.
+    fn descriptor_used(&self, caller: Caller, descriptor: u32) {
+        let _ = (caller, descriptor);
+    }
     /// A signal is about to be delivered that ends the process, with a core dump if those are enabled.
     fn signal(&self, caller: Caller, signal: i32);
     /// A process executed a program; `pending` is what was kept of its execve.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 
+use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
@@ -69,6 +70,8 @@ pub struct Tracer<'a, O: Observer> {
     settled: bool,
     /// Processes that are no longer traced, so that they can die.
     dying: Vec<DyingInit>,
+    /// The descriptors of which every use is reported.
+    watched: &'a [u32],
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -90,7 +93,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
             postponed: PostponedQueue::new(),
             settled: false,
             dying: Vec::new(),
+            watched: &[],
         }
+    }
+
+    /// Reports every use of these descriptors, too, if the filter stops them.
+    pub fn watch(self, descriptors: &'a [u32]) -> Self {
+        Tracer { watched: descriptors, ..self }
     }
 
     /// Follows the tree until its last thread has ended.
@@ -392,6 +401,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         since: Option<Instant>,
     ) -> ControlFlow<()> {
         let caller = self.tracees.caller(tracee.tid());
+        if let Some(descriptor) = descriptors::used(number, arguments, self.watched) {
+            self.observer.descriptor_used(caller, descriptor);
+        }
         match syscalls::interpret(arch, number, arguments, &TraceeMemory(caller.tid)) {
             Interpretation::Irrelevant => {}
             Interpretation::Unreadable(name) => self.observer.unreadable(caller, name),

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::channel::PolicyOutcome;
+use super::recalling::RecallSetup;
 use super::report::{self, RecordCounts};
 use super::setup::Setup;
 use crate::cli;
@@ -21,11 +22,12 @@ use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
 use crate::policy::{CompiledPolicy, PolicyVerdict};
+use crate::recall::refusal::{Unrepeatable, findings};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::secrets::redact;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, Snapshot, SnapshotKind, WarningKind};
+use crate::snapshot::{Header, Recallable, Snapshot, SnapshotKind, WarningKind};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -61,6 +63,8 @@ pub struct BundleWriter {
     /// The library that the directory is in.
     library: Option<Library>,
     sync: bool,
+    /// What matters if the recording is to be recalled.
+    recall: Option<RecallSetup>,
     /// Where the first snapshot is, if there is one.
     first: Mutex<Option<SnapshotDir>>,
 }
@@ -86,7 +90,8 @@ impl BundleWriter {
     /// A bundle in `directory`, of which nothing is written yet.
     pub fn new(setup: &Setup, header: Header, directory: Arc<SnapshotDir>) -> BundleWriter {
         let library = setup.library.clone();
-        BundleWriter { header, directory, library, sync: setup.options.sync, first: Mutex::default() }
+        let (sync, recall) = (setup.options.sync, setup.recall.clone());
+        BundleWriter { header, directory, library, sync, recall, first: Mutex::default() }
     }
 
     /// Writes a first snapshot: the command has ended, and other processes of it live on.
@@ -149,7 +154,7 @@ impl BundleWriter {
         RecordingEnd { end, timed_out, killed, at }: RecordingEnd,
     ) -> Result<Committed, String> {
         let blobs = recorded.blobs.map_err(|error| self.failed("write blobs.parquet in", &error))?;
-        let header = Header {
+        let mut header = Header {
             exit_status: if timed_out { Exit::TimedOut.status() } else { end.exit_status() },
             exit_signal: match end {
                 End::Killed { signal, .. } => Some(signal_name(signal)),
@@ -157,7 +162,6 @@ impl BundleWriter {
             },
             timed_out,
             finished_at: at.to_string(),
-            keep: recorded.keep,
             existence_only: recorded.existence_only,
             killed,
             running: commit == Commit::First,
@@ -169,6 +173,17 @@ impl BundleWriter {
             processes: recorded.processes,
             ..self.header.clone()
         };
+        header.recall = self.recall.as_ref().map(|recall| {
+            let unrepeatable = Unrepeatable {
+                is_random: recorded.is_random,
+                used_descriptor: recorded.used_descriptor,
+                unrecorded: recorded.unrecorded,
+                git_object: recorded.git_object,
+                inherited: recall.numbers(),
+            };
+            let found = findings(&header, recorded.files.iter(), &unrepeatable, &recall.allowed);
+            Recallable { refused: found.refused, kernel_files: found.pseudo }
+        });
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
         let mut paths = self.library.as_ref().map(|_| PathHashes::default());
         let files = recorded.files.iter().inspect(|file| {

@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use super::recalling::RecallSetup;
 use super::report::Messages;
 use crate::cli::{self, KeepLevel, ReportFormat};
 use crate::commands::check::{compiled, rule_words};
@@ -49,6 +50,8 @@ pub struct Setup {
     pub inherited: Inherited,
     /// The rules of what the command may do, if there are any.
     pub policy: Option<CompiledPolicy>,
+    /// What matters if the recording is to be recalled.
+    pub recall: Option<RecallSetup>,
     pub report: ReportFormat,
     /// The configuration file, if a shell records.
     pub shell_config: Option<String>,
@@ -110,7 +113,8 @@ pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>,
     compiled(&words, &places).map(Some).map_err(SetupError::ours)
 }
 
-fn start_directory() -> Result<Vec<u8>, SetupError> {
+/// The directory that the command is started in.
+pub fn start_directory() -> Result<Vec<u8>, SetupError> {
     rustix::fs::readlink("/proc/self/cwd", Vec::new())
         .map(|path| path.into_bytes())
         .map_err(|error| SetupError::ours(format!("find the current directory: {error}")))
@@ -121,10 +125,15 @@ pub fn set_up(
     mut options: cli::RecordingOptions,
     program: Program,
     policy: Option<CompiledPolicy>,
+    recall: Option<RecallSetup>,
     destination: &Destination,
     messages: &Messages,
 ) -> Result<(Setup, SnapshotDir), SetupError> {
-    let inherited = Inherited::of_this_process();
+    let mut inherited = Inherited::of_this_process();
+    if recall.is_some() {
+        // The command gets pipes in their place.
+        inherited.leave_out_outputs();
+    }
     let start_cwd = start_directory()?;
     let ignored: Vec<Vec<u8>> = options.ignore.iter().map(|path| path.clone().into_vec()).collect();
     let environment = Environment::from_process(&start_cwd);
@@ -132,6 +141,9 @@ pub fn set_up(
         Ignore::load(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
     if let Some(policy) = policy.clone().filter(CompiledPolicy::forbids_reading_any) {
         ignore.watch(move |path| policy.may_forbid_reading(path));
+    }
+    if recall.is_some() {
+        ignore.watch_all_but(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
     }
     let secrets = (!options.no_redact).then(|| secrets(messages));
     options.session = session(options.session.as_deref());
@@ -148,6 +160,7 @@ pub fn set_up(
     let keep = match (options.keep, destination) {
         (Some(KeepLevel::All), _) | (None, Destination::Directory(_)) => Keep::All,
         (Some(KeepLevel::Changes), _) => Keep::Changes,
+        (None, Destination::Library) if recall.is_some() => Keep::Changes,
         (Some(KeepLevel::Undo), _) | (None, Destination::Library) => Keep::Undo,
     };
     let report = match options.report {
@@ -176,6 +189,7 @@ pub fn set_up(
         ignore,
         inherited,
         policy,
+        recall,
         report,
         shell_config,
         secrets,

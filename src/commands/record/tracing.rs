@@ -29,8 +29,8 @@ use crate::observe::capture::Capture;
 use crate::observe::losses::Losses;
 use crate::observe::policy::OwnDirectories;
 use crate::observe::{Options, Recorder, unseen_kind};
-use crate::snapshot::WarningKind;
 use crate::snapshot::layout::SnapshotDir;
+use crate::snapshot::{Keep, WarningKind};
 use crate::trace;
 use crate::trace::launch::{Launched, Spawned};
 use crate::trace::notifications;
@@ -175,7 +175,8 @@ fn record(
     }
     launched.release().map_err(failed("start the command"))?;
     unstarted.started();
-    Tracer::new(launched.command, launched.interception, &shared, &*recorder).run();
+    let watched = setup.recall.as_ref().map(|recall| recall.numbers()).unwrap_or_default();
+    Tracer::new(launched.command, launched.interception, &shared, &*recorder).watch(&watched).run();
     let elapsed = started.elapsed();
     if let Some(error) = exec_error(launched) {
         let _ = directory.discard_unfinished();
@@ -250,11 +251,17 @@ fn prepare(
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
     let options = Options {
-        keep: setup.keep,
-        max_read_bytes: setup.options.max_read_bytes,
+        // What was only read gets a digest.
+        keep: if setup.recall.is_some() { Keep::All } else { setup.keep },
+        max_read_bytes: match (&setup.recall, setup.keep) {
+            (Some(_), Keep::Changes) => 0,
+            _ => setup.options.max_read_bytes,
+        },
         max_blob_bytes: setup.options.max_blob_bytes,
         allow_io_uring: setup.options.allow_io_uring,
         secrets: setup.secrets.clone(),
+        recall: setup.recall.is_some(),
+        watched: setup.recall.as_ref().map(|recall| recall.descriptors.clone()).unwrap_or_default(),
     };
     let own = OwnDirectories {
         snapshot: directory.real_path().as_os_str().as_encoded_bytes().to_vec(),

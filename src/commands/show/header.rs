@@ -73,6 +73,9 @@ pub fn write(
         let text = format!("{}: {}{times}", warning.kind.name(), visible(warning.detail.as_bytes()));
         lines.line(label, style, &text)?;
     }
+    for why in header.recall.iter().flat_map(|recall| &recall.refused) {
+        lines.line("No recall", Style::new(), &visible(why.as_bytes()))?;
+    }
     for rescue in interrupted::interrupted(snapshot) {
         let text = format!(
             "interrupted: the same command completes it; what it overwrote is in {}",

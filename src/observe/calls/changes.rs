@@ -511,6 +511,7 @@ impl Recording {
                 let classification = self.classify(interpreter.path.clone(), interpreter.stat.as_ref());
                 self.executed_file(process, &classification, &interpreter.path, interpreter.stat.as_ref());
             }
+            self.random_bytes.executed(caller.tgid);
             self.processes.execute(caller.tgid, exec.image);
             self.ledger.note_program(process);
             self.journal_process(process);
@@ -544,7 +545,8 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Filter { listener: false, .. }
         | Special::Namespace
         | Special::Untraced { .. }
-        | Special::Landlock => false,
+        | Special::Landlock
+        | Special::Random { .. } => false,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::fs::FileStat;
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{CopyUp, Kind};
 use crate::observe::resolve;
-use crate::snapshot::{Operation, Operations};
+use crate::snapshot::{Look, Operation, Operations, Seen};
 use crate::trace::syscalls::{Effect, OpenFlags};
 
 /// What a call with an effect does to a place where something, or nothing, is.
@@ -28,6 +28,8 @@ pub struct Meaning {
     pub moves: bool,
     /// How an overlay copies the file up.
     pub copy_up: Option<CopyUp>,
+    /// What the call learns of what was there, or hands on.
+    pub seen: Seen,
 }
 
 /// A use that changes nothing.
@@ -41,12 +43,13 @@ fn used(operations: Operations) -> Meaning {
         changes_link_count: false,
         moves: false,
         copy_up: None,
+        seen: Seen::by(operations),
     }
 }
 
-/// What changes the name itself.
+/// What changes the name itself, and fails if it does not find what it expects.
 fn named(kind: Kind, operations: Operations) -> Meaning {
-    Meaning { kind, changes: true, changes_name: true, ..used(operations) }
+    Meaning { kind, changes: true, changes_name: true, seen: Look::Existence.into(), ..used(operations) }
 }
 
 /// What a call with `effect` means where lstat(2) says `stat`.
@@ -56,10 +59,14 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
     let write = Operations::from(Operation::Write);
     let delete = Operations::from(Operation::Delete);
     let is_symlink = stat.is_some_and(resolve::is_symlink);
+    let existing = Seen::from(Look::Existence);
+    // What stays in part, or gets another name.
+    let kept = existing.with(Look::Content);
     let has_more_names = stat.is_some_and(|stat| stat.st_nlink > 1 && !resolve::is_directory(stat));
     match effect {
         Effect::Open(open) => opened(open, stat),
         Effect::Query => used(existence),
+        Effect::Stat => Meaning { seen: existing.with(Look::Attributes), ..used(existence) },
         Effect::MountPoint => Meaning { changes_name: true, ..used(existence) },
         Effect::ChangeDirectory | Effect::ChangeRoot => Meaning { moves: true, ..used(directory) },
         Effect::Execute => used(Operations::from(Operation::Read).with(Operation::Execute)),
@@ -68,6 +75,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             threat: Some(Threat::Overwrite),
             changes: true,
             copy_up: Some(CopyUp::Truncates),
+            seen: kept,
             ..used(write)
         },
         // How the descriptor was opened, or inherited, has told the operation.
@@ -75,6 +83,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             kind: Kind::Written,
             threat: Some(Threat::Overwrite),
             changes: true,
+            seen: kept,
             ..used(Operations::NONE)
         },
         Effect::Remove => Meaning {
@@ -88,18 +97,25 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         Effect::MakeNode => named(Kind::Bound, write),
         Effect::MakeSymlink => Meaning { moves: true, ..named(Kind::Bound, write) },
         // What is renamed keeps its bytes.
-        Effect::RenameFrom { .. } => Meaning { moves: true, ..named(Kind::Removed, delete) },
+        Effect::RenameFrom { .. } => Meaning { moves: true, seen: kept, ..named(Kind::Removed, delete) },
         Effect::RenameTo { exchange, noreplace } => Meaning {
             // With RENAME_NOREPLACE it fails (EEXIST) where something is.
             threat: (!exchange && !noreplace).then_some(Threat::Unlink),
             changes_link_count: has_more_names,
             moves: true,
+            seen: match (exchange, noreplace) {
+                (true, _) => kept,
+                (_, true) => existing,
+                // It takes the place of whatever was there.
+                (false, false) => Seen::NOTHING,
+            },
             ..named(Kind::Bound, write)
         },
         Effect::HardLinkFrom => Meaning {
             changes_link_count: stat.is_some(),
             moves: is_symlink,
             copy_up: Some(CopyUp::Only),
+            seen: kept,
             ..used(existence)
         },
         Effect::HardLinkTo => named(Kind::Bound, write),
@@ -107,6 +123,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             kind: Kind::Attributes,
             changes: true,
             copy_up: Some(CopyUp::SetsTimes),
+            seen: kept,
             ..used(Operation::Metadata.into())
         },
     }
@@ -130,8 +147,16 @@ fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
     if operations.is_empty() {
         operations = Operation::Existence.into();
     }
+    // With O_TRUNC it makes the same of whatever was there.
+    let seen = match stat {
+        _ if open.truncate && !open.exclusive => Seen::NOTHING,
+        Some(_) => Seen::from(Look::Existence).with(Look::Content),
+        None => Look::Existence.into(),
+    };
     match stat {
-        None => Meaning { changes: writes, changes_name: open.create, ..named(Kind::Bound, operations) },
+        None => {
+            Meaning { changes: writes, changes_name: open.create, seen, ..named(Kind::Bound, operations) }
+        }
         // What goes into a pipe, a terminal or another device changes no file.
         Some(stat) if !resolve::is_regular(stat) || !writes => used(operations),
         Some(_) => Meaning {
@@ -140,6 +165,7 @@ fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
             threat: (!open.exclusive).then_some(Threat::Overwrite),
             changes: true,
             copy_up: Some(if open.truncate { CopyUp::Truncates } else { CopyUp::Only }),
+            seen,
             ..used(operations)
         },
     }

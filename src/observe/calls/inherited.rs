@@ -16,6 +16,7 @@ use crate::trace::sys::{InheritedFd, Tid};
 /// A regular file or a directory on a descriptor from before the launch.
 #[derive(Debug, Clone)]
 pub struct InheritedFile {
+    number: i32,
     path: Vec<u8>,
     stat: FileStat,
     reads: bool,
@@ -38,6 +39,11 @@ impl Inherited {
         let descriptors = InheritedFd::take_all();
         Inherited { files: descriptors.iter().filter_map(InheritedFile::of).collect(), descriptors }
     }
+
+    /// Leaves out the files on standard output and standard error.
+    pub fn leave_out_outputs(&mut self) {
+        self.files.retain(|file| !matches!(file.number, 1 | 2));
+    }
 }
 
 impl InheritedFile {
@@ -56,6 +62,7 @@ impl InheritedFile {
         }
         let mode = flags & OFlags::ACCMODE;
         Some(InheritedFile {
+            number: fd.number(),
             path,
             stat: named,
             reads: mode != OFlags::WRONLY,

@@ -190,7 +190,7 @@ impl Recording {
         if part.is_irrelevant_rewrite(&self.ledger) {
             return;
         }
-        let Meaning { operations, kind, copy_up, .. } = part.meaning();
+        let Meaning { operations, kind, copy_up, seen, .. } = part.meaning();
         self.forget_if_led_on(part);
         let name = match &part.classification {
             Classification::Recorded(name) => Some(*name),
@@ -227,6 +227,9 @@ impl Recording {
                     self.list_entries(name);
                 }
             }
+        }
+        if let Some(name) = name {
+            self.ledger.see(name, seen);
         }
         if kind == Kind::Bound && part.stat.is_none() && makes_inode(part.effect) {
             self.forget_reused(&part.path);
@@ -283,6 +286,7 @@ impl Recording {
             // A rename forgets when it is applied.
             Effect::Open(_)
             | Effect::Query
+            | Effect::Stat
             | Effect::ChangeDirectory
             | Effect::ChangeRoot
             | Effect::Execute

@@ -14,7 +14,7 @@ use crate::observe::lookups::Known;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::{self};
 use crate::observe::resolve::{self, Resolved};
-use crate::snapshot::{Operation, Operations};
+use crate::snapshot::{Look, Operation, Operations};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::syscalls::{Access, Effect, FileRef};
 
@@ -139,6 +139,9 @@ impl Recording {
                     Known::Suppressed(rule) => self.policy.suppressed.read(*rule),
                 }
             }
+            if let (Effect::Stat, Some(Known::Recorded(name, _))) = (access.effect, known.last()) {
+                self.ledger.see(*name, Look::Attributes.into());
+            }
             return Use::Judged;
         }
         let located = match &place {
@@ -175,6 +178,9 @@ impl Recording {
                     self.capture_what_is_read(name, access.effect, operations, &resolved.path, stat);
                 }
                 self.ledger.merge(name, operations, process);
+                if access.effect == Effect::Stat {
+                    self.ledger.see(name, Look::Attributes.into());
+                }
                 known.push(Known::Recorded(name, operations));
             }
             Classification::Suppressed(rule, _) => {

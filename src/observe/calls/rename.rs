@@ -18,7 +18,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve;
-use crate::snapshot::{Operation, Operations, WarningKind};
+use crate::snapshot::{Look, Operation, Operations, Seen, WarningKind};
 use crate::trace::syscalls::Effect;
 
 /// Paths beneath a directory that moves.
@@ -204,6 +204,9 @@ impl Recording {
             }
             Classification::Own => return,
         };
+        if let Some(name) = name {
+            self.ledger.see(name, part.meaning().seen);
+        }
         self.change(process, part, name, kind, operations);
     }
 
@@ -241,6 +244,9 @@ impl Recording {
                     }
                     Classification::Own => continue,
                 };
+                if let (Some(name), Operation::Delete) = (name, operation) {
+                    self.ledger.see(name, Seen::from(Look::Existence).with(Look::Content));
+                }
                 self.apply(Change { name, stat, kind, operations: operation.into(), by: process });
             }
             self.repositories.note_change(&path);

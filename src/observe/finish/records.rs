@@ -31,7 +31,14 @@ impl Files<'_> {
     /// The records in order of their paths; of Git's state those of what is not as before.
     pub fn iter(&self) -> impl Iterator<Item = FileRecord> {
         let records = self.afters.iter().map(|(record, after)| self.record(*record, after));
-        let lasting = records.filter(|record| !record.is_git_state || PathEffect::of(record).lasts());
+        let seen = self.ledger.notes_seen;
+        let lasting = records.filter_map(move |record| {
+            if !record.is_git_state || PathEffect::of(&record).lasts() {
+                return Some(record);
+            }
+            // What was only read there is an input like any other.
+            seen.then_some(FileRecord { is_git_state: false, ..record })
+        });
         lasting.chain(self.extracted.values().map(|object| object.record(self.capture)))
     }
 
@@ -50,6 +57,7 @@ impl Files<'_> {
             operations: name.operations,
             processes: name.uses.processes(),
             uses: self.processes.recorded_uses(&name.uses),
+            seen: name.seen,
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             inherited: name.inherited,
             changed_by_name: name.inherited && name.changed_by_name,
@@ -82,6 +90,9 @@ impl Files<'_> {
             Content::Read(ticket) | Content::Digested(ticket) | Content::Kept(ticket) => {
                 let outcome = self.capture.outcome(ticket, present.size);
                 put(present, outcome);
+                if self.ledger.notes_seen && present.digest.is_some() {
+                    present.blob_omitted = present.blob_omitted.filter(|why| *why != BlobOmitted::TooLarge);
+                }
             }
             Content::Omitted(reason) => present.blob_omitted = Some(reason),
         }

@@ -10,7 +10,7 @@ use std::hash::BuildHasher;
 use super::blocks::Blocks;
 use super::ids::{InodeId, NameId, ProcessId};
 use crate::git::GitFacts;
-use crate::snapshot::{Digest, Operations};
+use crate::snapshot::{Digest, Operations, Seen};
 
 /// How many processes are kept for a name.
 const NAMED_PROCESSES: usize = 16;
@@ -145,6 +145,8 @@ pub struct RareNameFacts {
 pub struct Name {
     /// How it was used.
     pub operations: Operations,
+    /// What was learnt of it before it was changed, if that is noted.
+    pub seen: Seen,
     /// By whom.
     pub uses: Uses,
     /// The inode that it stood for at first sight; none where nothing was there.

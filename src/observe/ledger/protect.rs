@@ -426,8 +426,12 @@ impl Protector<'_> {
             self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Withheld);
             return;
         }
-        self.pin(name, path, now);
+        // What is to be recalled needs a digest of all that was read.
+        if !self.ledger.notes_seen {
+            self.pin(name, path, now);
+        }
         if self.ledger.is_bound_to(name, id)
+            && !self.ledger.notes_seen
             && self.ledger.names.get(name).git.as_ref().is_some_and(|facts| facts.oid().is_some())
         {
             self.ledger.inodes.get_mut(id).content = Content::Pinned;

@@ -236,12 +236,7 @@ impl Ignore {
     /// Whatever must end the recording before its launch. A missing list that can't be written is
     /// none: the default is used, and [`Ignore::notes`] says so.
     pub fn load(environment: &Environment, additions: &[Vec<u8>]) -> Result<Ignore, Error> {
-        let mut ignore = Ignore {
-            names: vec![b".git".to_vec(), b"foreign owner".to_vec()],
-            nodes: vec![Node::default()],
-            notes: Vec::new(),
-            watched: None,
-        };
+        let mut ignore = Ignore::without_rules();
         let file = environment.ignore_file();
         let entries = match &file {
             Some(file) => ignore.read_or_create(file)?,
@@ -254,6 +249,30 @@ impl Ignore {
         for entry in entries {
             ignore.add_entry(environment, entry.as_bytes(), &mut seen);
         }
+        ignore.add(environment, additions, &mut seen)?;
+        ignore.add_entry(environment, IGNORE_FILE.as_bytes(), &mut seen);
+        let scratch = join(&environment.temporary, SCRATCH.as_bytes());
+        ignore.add_rule(SCRATCH.as_bytes(), &scratch, RuleKind::Pattern, &mut seen);
+        Ok(ignore)
+    }
+
+    /// With the rules alone that no list has.
+    fn without_rules() -> Ignore {
+        Ignore {
+            names: vec![b".git".to_vec(), b"foreign owner".to_vec()],
+            nodes: vec![Node::default()],
+            notes: Vec::new(),
+            watched: None,
+        }
+    }
+
+    /// Adds the `--ignore` paths.
+    fn add(
+        &mut self,
+        environment: &Environment,
+        additions: &[Vec<u8>],
+        seen: &mut Seen,
+    ) -> Result<(), Error> {
         for addition in additions {
             if addition.is_empty() {
                 return Err(Error::EmptyArgument);
@@ -263,12 +282,9 @@ impl Ignore {
                 Some(expanded) if expanded.starts_with(b"/") => expanded,
                 _ => join(&environment.start_cwd, path),
             };
-            ignore.add_rule(addition, &absolute, kind, &mut seen);
+            self.add_rule(addition, &absolute, kind, seen);
         }
-        ignore.add_entry(environment, IGNORE_FILE.as_bytes(), &mut seen);
-        let scratch = join(&environment.temporary, SCRATCH.as_bytes());
-        ignore.add_rule(SCRATCH.as_bytes(), &scratch, RuleKind::Pattern, &mut seen);
-        Ok(ignore)
+        Ok(())
     }
 
     /// What the user should be told once, each a sentence.
@@ -325,6 +341,21 @@ impl Ignore {
     /// Has the paths recorded of which `is_watched` is true, whatever rule covers them; in git directories, none.
     pub fn watch(&mut self, is_watched: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
         self.watched = Some(Watched(Arc::new(is_watched)));
+    }
+
+    /// Has all paths recorded but those on procfs, the devices, and what is below `additions`.
+    ///
+    /// # Errors
+    /// As in [`Ignore::load`].
+    pub fn watch_all_but(&mut self, environment: &Environment, additions: &[Vec<u8>]) -> Result<(), Error> {
+        let mut left_out = Ignore::without_rules();
+        let mut seen = HashMap::new();
+        for entry in ["/proc", "/dev"] {
+            left_out.add_entry(environment, entry.as_bytes(), &mut seen);
+        }
+        left_out.add(environment, additions, &mut seen)?;
+        self.watch(move |path| left_out.covering(path).is_none_or(|cover| cover.rule == RuleId::GIT));
+        Ok(())
     }
 
     /// Whether a path is recorded though a rule may cover it.

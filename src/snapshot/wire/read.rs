@@ -65,6 +65,7 @@ through!(NetworkUse, NetworkUseWire);
 through!(Exec, ExecWire);
 through!(RecordedProcess, ProcessWire);
 through!(FileRecord, FileWire);
+through!(Recallable, RecallableWire);
 through!(PathUse, PathUseWire);
 through!(State, StateWire);
 through!(GitStatus, GitWire);
@@ -132,6 +133,7 @@ struct ManifestWire {
     files: Vec<FileRecord>,
     #[serde(default)]
     git_files: Vec<FileRecord>,
+    recall: Option<Recallable>,
 }
 
 impl ManifestWire {
@@ -177,6 +179,7 @@ impl ManifestWire {
             git_repositories: self.git_repositories,
             network: self.network,
             processes: self.processes,
+            recall: self.recall,
         };
         let (mut files, git_files) = (self.files, self.git_files);
         if !git_files.is_empty() {
@@ -184,6 +187,20 @@ impl ManifestWire {
             files.sort_by(|one, other| one.path.cmp(&other.path));
         }
         Ok(Manifest { header, files })
+    }
+}
+
+#[derive(Deserialize)]
+struct RecallableWire {
+    refused: Vec<String>,
+    kernel_files: Vec<String>,
+    kernel_files_bytes: Option<Vec<Exact>>,
+}
+
+impl RecallableWire {
+    fn checked(self) -> Result<Recallable, String> {
+        let kernel_files = list("kernel_files", self.kernel_files, self.kernel_files_bytes)?;
+        Ok(Recallable { refused: self.refused, kernel_files })
     }
 }
 
@@ -391,6 +408,8 @@ struct FileWire {
     processes: Vec<u32>,
     #[serde(default)]
     uses: Vec<PathUse>,
+    #[serde(default)]
+    seen: Seen,
     process_count: Option<u32>,
     #[serde(default)]
     inherited: bool,
@@ -420,6 +439,7 @@ impl FileWire {
             operations: self.operations,
             processes: self.processes,
             uses: self.uses,
+            seen: self.seen,
             process_count: self.process_count,
             inherited: self.inherited,
             changed_by_name: self.changed_by_name,
@@ -578,6 +598,17 @@ impl<'de> Deserialize<'de> for Operations {
         for word in Vec::<String>::deserialize(deserializer)? {
             let operation = Operation::ALL.into_iter().find(|operation| operation.name() == word);
             set = set.with(operation.ok_or_else(|| D::Error::custom(format!("unknown operation `{word}`")))?);
+        }
+        Ok(set)
+    }
+}
+
+impl<'de> Deserialize<'de> for Seen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Seen, D::Error> {
+        let mut set = Seen::NOTHING;
+        for word in Vec::<String>::deserialize(deserializer)? {
+            let look = Look::ALL.into_iter().find(|look| look.name() == word);
+            set = set.with(look.ok_or_else(|| D::Error::custom(format!("unknown look `{word}`")))?);
         }
         Ok(set)
     }

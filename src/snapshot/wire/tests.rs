@@ -314,14 +314,23 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 }
 
 /// What a record may lack.
-const OPTIONAL_OF_A_RECORD: &[&str] =
-    &["processes", "uses", "process_count", "inherited", "changed_by_name", "renamed_to", "git", "git_after"];
+const OPTIONAL_OF_A_RECORD: &[&str] = &[
+    "processes",
+    "uses",
+    "seen",
+    "process_count",
+    "inherited",
+    "changed_by_name",
+    "renamed_to",
+    "git",
+    "git_after",
+];
 
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
-    ("", &["git_files", "network"]),
+    ("", &["git_files", "network", "recall"]),
     ("", &["working_tree", "home", "temporary_directory"]),
     ("suppressed", &["changes", "changes_cut"]),
     ("changes", &["beneath"]),
@@ -519,14 +528,16 @@ prop_compose! {
         operations in prop::collection::vec(prop::sample::select(&Operation::ALL[..]), 0..4),
         uses in prop::collection::vec((any::<u32>(), prop::sample::select(&Operation::ALL[..]), maybe(path_bytes())), 0..3),
         processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name) in any::<(bool, bool)>(),
+        looks in prop::collection::vec(prop::sample::select(&Look::ALL[..]), 0..3),
         (renamed_from, renamed_to) in (maybe(path_bytes()), maybe(path_bytes())),
         (before, after) in (any_state().boxed(), any_state().boxed()),
         (git, git_after) in (maybe(any_git()).boxed(), maybe(any_git()).boxed()),
     ) -> FileRecord {
         let operations = operations.into_iter().fold(Operations::NONE, Operations::with);
+        let seen = looks.into_iter().fold(Seen::NOTHING, Seen::with);
         let uses = uses.into_iter();
         let uses = uses.map(|(process, operation, exe)| PathUse { process, operations: operation.into(), exe }).collect();
-        FileRecord { path, is_git_state: false, operations, processes, uses, process_count, inherited, changed_by_name, renamed_from, renamed_to,
+        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, renamed_from, renamed_to,
                      before, after, git, git_after }
     }
 }
@@ -543,6 +554,7 @@ prop_compose! {
     fn any_header()(
         (name, session, exit_signal) in (maybe(".*"), maybe(".*"), maybe("SIG[A-Z]+")),
         command in prop::collection::vec(path_bytes(), 0..4),
+        refused in maybe(".*"),
         (exit_status, timed_out, complete, uid, gid) in any::<(i32, bool, bool, u32, u32)>(),
         start_cwd in path_bytes(),
         warnings in prop::collection::vec((any::<bool>(), any::<u64>(), ".*", any::<Vec<u32>>()), 0..2),
@@ -570,6 +582,7 @@ prop_compose! {
             processes: processes.into_iter().map(|((id, pid, parent, exit_status, [started_us, ended_us]), image, cwd, execs)| {
                 RecordedProcess { id, pid, parent, image: image.into(), cwd, exit_status, execs, started_us, ended_us }
             }).collect(),
+            recall: refused.map(|why| Recallable { kernel_files: vec![why.clone().into_bytes()], refused: vec![why] }),
             ..header()
         }
     }

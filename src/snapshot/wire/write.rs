@@ -186,6 +186,7 @@ macro_rules! object {
 }
 
 object!(Header, header);
+object!(Recallable, recallable);
 object!(Tool, tool);
 object!(Host, host);
 object!(Warning, warning);
@@ -230,7 +231,13 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("suppressed", &header.suppressed)?;
     object.put("git_repositories", &header.git_repositories)?;
     object.put("network", &header.network)?;
+    object.put_some("recall", &header.recall)?;
     object.put("processes", &header.processes)
+}
+
+fn recallable<M: SerializeMap>(object: &mut JsonObject<M>, recallable: &Recallable) -> Result<(), M::Error> {
+    object.put("refused", &recallable.refused)?;
+    object.texts("kernel_files", &recallable.kernel_files)
 }
 
 fn tool<M: SerializeMap>(object: &mut JsonObject<M>, tool: &Tool) -> Result<(), M::Error> {
@@ -323,6 +330,9 @@ fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Resul
     if !file.uses.is_empty() {
         object.put("uses", &file.uses)?;
     }
+    if !file.seen.is_nothing() {
+        object.put("seen", &file.seen)?;
+    }
     object.put_some("process_count", &file.process_count)?;
     object.put_true("inherited", file.inherited)?;
     object.put_true("changed_by_name", file.changed_by_name)?;
@@ -411,6 +421,12 @@ fn git<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitStatus) -> Result<(
 impl Serialize for Operations {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter().map(Operation::name))
+    }
+}
+
+impl Serialize for Seen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Look::name))
     }
 }
 

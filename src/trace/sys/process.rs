@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
@@ -33,6 +34,9 @@ pub(super) fn check(result: impl Into<libc::c_long>) -> io::Result<libc::c_long>
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// How long a thread that was joined may take to be gone.
+const THREAD_END: Duration = Duration::from_secs(1);
+
 /// Whether this process has one thread, as far as it can be told.
 fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").map_or(true, |tasks| tasks.take(2).count() == 1)
@@ -40,6 +44,11 @@ fn is_single_threaded() -> bool {
 
 /// Forks this process (fork(2)); an error if it has more than one thread.
 pub fn fork() -> io::Result<Fork> {
+    // The kernel may still list a thread that was joined (pthread_join(3) returns before it is gone).
+    let deadline = Instant::now() + THREAD_END;
+    while !is_single_threaded() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_micros(50));
+    }
     if !is_single_threaded() {
         return Err(io::Error::other("only a process with a single thread may fork"));
     }
@@ -130,15 +139,16 @@ pub fn kill(process: Tid, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(process.0, signal) }).map(drop)
 }
 
-/// Waits until a child of this process has ended, and reaps it.
-pub fn wait_for_end(child: Tid) -> io::Result<()> {
+/// Waits until a child of this process has ended, reaps it, and returns its exit status, 128+N if signal N ended it.
+pub fn wait_for_end(child: Tid) -> io::Result<i32> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is writable.
         match check(unsafe { libc::waitpid(child.0, &raw mut status, libc::__WALL) }) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
-            Ok(_) if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) => return Ok(()),
+            Ok(_) if libc::WIFEXITED(status) => return Ok(libc::WEXITSTATUS(status)),
+            Ok(_) if libc::WIFSIGNALED(status) => return Ok(128 + libc::WTERMSIG(status)),
             Ok(_) => {}
         }
     }

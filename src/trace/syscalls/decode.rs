@@ -139,7 +139,9 @@ fn access(
             let dirfd = Dirfd::from_raw(args[usize::from(dirfd)]);
             match path_at(operand, dirfd, path, args, memory)? {
                 // A descriptor that is only queried, as by fstat: its open was the access.
-                Named::It(FileRef::Descriptor(_)) if matches!(effect, Effect::Query | Effect::MountPoint) => {
+                Named::It(FileRef::Descriptor(_))
+                    if matches!(effect, Effect::Query | Effect::Stat | Effect::MountPoint) =>
+                {
                     Named::Nothing
                 }
                 named => named,

@@ -63,9 +63,11 @@ pub struct Resolve {
 /// What a syscall does to one file or name, if it succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Asks for metadata, existence or a symlink's target: stat, access, readlink, getxattr, statfs,
-    /// inotify_add_watch, connect, name_to_handle_at.
+    /// Asks whether it exists or may be used, or for a symlink's target: access, readlink, statfs, inotify_add_watch,
+    /// connect, name_to_handle_at.
     Query,
+    /// Asks for its attributes, its times among them: the stat and getxattr families, file_getattr.
+    Stat,
     /// Opens it.
     Open(OpenFlags),
     /// Makes it the working directory.
@@ -171,6 +173,12 @@ pub enum Special {
         /// Whether it is [`Special::Namespace`] too.
         namespace: bool,
     },
+    /// getrandom; mmap with MAP_DROPPABLE, by which the C library prepares to get random bytes without a call
+    /// (getrandom in the vDSO, Linux 6.11).
+    Random {
+        /// Whether it may be the GNU C library that asks, for a key of malloc's own or for the name of a temporary file.
+        may_be_of_libc: bool,
+    },
     /// setuid family, capset: the caller's rights on files may change.
     Credentials,
     /// landlock_restrict_self: the caller's rights on files change.
@@ -224,7 +232,7 @@ impl Access {
     /// Whether this access is read-only; see [`DecodedSyscall::is_read_only`].
     pub fn is_read_only(&self) -> bool {
         match self.effect {
-            Effect::Query => true,
+            Effect::Query | Effect::Stat => true,
             Effect::Open(open) => open.is_read_only() && !self.resolve.strict,
             _ => false,
         }

@@ -90,13 +90,18 @@ impl SyscallRow {
         let mut read_only = ReadOnly::Always;
         for operand in self.operands {
             match operand.act {
-                Act::Is(Effect::Query) | Act::QueryFlags(..) => {}
+                Act::Is(Effect::Query | Effect::Stat) | Act::QueryFlags(..) => {}
                 Act::Is(Effect::Open(open)) if open.is_read_only() => {}
                 Act::OpenFlags(arg) => read_only = ReadOnly::Unless { arg, mask: CHANGING },
                 _ => return ReadOnly::Never,
             }
         }
         read_only
+    }
+
+    /// Whether it matters only where random bytes do.
+    pub fn gives_random_bytes(&self) -> bool {
+        self.name == "getrandom" || matches!(self.beyond, Beyond::Special(Special::Random { .. }))
     }
 
     /// Whether the syscall with these registers matters and is read-only.

@@ -30,6 +30,8 @@ const FOLLOW: u32 = 0x400;
 const EMPTY_PATH: u32 = 0x1000;
 /// UMOUNT_NOFOLLOW of umount2.
 const UMOUNT_NOFOLLOW: u32 = 0x8;
+/// MAP_DROPPABLE of mmap (linux/mman.h, Linux 6.11).
+const DROPPABLE: u32 = 0x8;
 /// RWF_NOAPPEND of pwritev2 (linux/fs.h, Linux 6.9).
 const RWF_NOAPPEND: u32 = 0x20;
 
@@ -46,9 +48,11 @@ const ROWS: &[SyscallRow] = &[
     // open(path, flags, mode)
     row(2, "open", &[path(0).act(Act::OpenFlags(1))]),
     // stat(path, statbuf)
-    row(4, "stat", &[path(0)]),
+    row(4, "stat", &[path(0).does(Effect::Stat)]),
     // lstat(path, statbuf)
-    row(6, "lstat", &[path(0).nofollow()]),
+    row(6, "lstat", &[path(0).does(Effect::Stat).nofollow()]),
+    // mmap(addr, length, prot, flags, fd, offset)
+    row(9, "mmap", &[]).when(&[has(3, DROPPABLE)]).special(Special::Random { may_be_of_libc: false }),
     // ioctl(fd, op, argp)
     row(16, "ioctl", &[]).when(custom::IOCTLS).custom(custom::ioctl),
     // access(path, mode)
@@ -155,13 +159,13 @@ const ROWS: &[SyscallRow] = &[
     // fsetxattr(fd, name, value, size, flags)
     row(190, "fsetxattr", &[fd(0).does(Effect::Metadata)]),
     // getxattr(path, name, value, size)
-    row(191, "getxattr", &[path(0)]),
+    row(191, "getxattr", &[path(0).does(Effect::Stat)]),
     // lgetxattr(path, name, value, size)
-    row(192, "lgetxattr", &[path(0).nofollow()]),
+    row(192, "lgetxattr", &[path(0).does(Effect::Stat).nofollow()]),
     // listxattr(path, list, size)
-    row(194, "listxattr", &[path(0)]),
+    row(194, "listxattr", &[path(0).does(Effect::Stat)]),
     // llistxattr(path, list, size)
-    row(195, "llistxattr", &[path(0).nofollow()]),
+    row(195, "llistxattr", &[path(0).does(Effect::Stat).nofollow()]),
     // removexattr(path, name)
     row(197, "removexattr", &[path(0).does(Effect::Metadata)]),
     // lremovexattr(path, name)
@@ -187,7 +191,7 @@ const ROWS: &[SyscallRow] = &[
     // futimesat(dirfd, path, times)
     row(261, "futimesat", &[at(0, 1).does(Effect::Metadata).null(Null::Descriptor)]),
     // newfstatat(dirfd, path, statbuf, flags)
-    row(262, "newfstatat", &[at(0, 1).at_flags(3).null(Null::Empty)]),
+    row(262, "newfstatat", &[at(0, 1).does(Effect::Stat).at_flags(3).null(Null::Empty)]),
     // unlinkat(dirfd, path, flags)
     row(263, "unlinkat", &[at(0, 1).act(Act::RemoveFlags(2)).nofollow()]),
     // renameat(olddirfd, oldpath, newdirfd, newpath)
@@ -248,6 +252,8 @@ const ROWS: &[SyscallRow] = &[
     ),
     // seccomp(operation, flags, args)
     row(317, "seccomp", &[]).when(&[is(0, libc::SECCOMP_SET_MODE_FILTER)]).custom(custom::install_filter),
+    // getrandom(buf, buflen, flags)
+    row(318, "getrandom", &[]).custom(custom::getrandom),
     // bpf(cmd, attr, size): BPF_OBJ_PIN, BPF_OBJ_GET
     row(321, "bpf", &[]).when(&[is(0, custom::BPF_OBJ_PIN), is(0, custom::BPF_OBJ_GET)]).custom(custom::bpf),
     // execveat(dirfd, path, argv, envp, flags)
@@ -255,7 +261,7 @@ const ROWS: &[SyscallRow] = &[
     // pwritev2(fd, iov, iovcnt, pos_l, pos_h, flags)
     row(328, "pwritev2", &[fd(0).does(Effect::Rewrite)]).when(&[has(5, RWF_NOAPPEND)]),
     // statx(dirfd, path, flags, mask, statxbuf)
-    row(332, "statx", &[at(0, 1).at_flags(2).null(Null::Empty)]),
+    row(332, "statx", &[at(0, 1).does(Effect::Stat).at_flags(2).null(Null::Empty)]),
     // io_uring_setup(entries, params)
     row(425, "io_uring_setup", &[]).special(Special::IoUring),
     // open_tree(dirfd, path, flags)
@@ -295,15 +301,15 @@ const ROWS: &[SyscallRow] = &[
     // setxattrat(dirfd, path, at_flags, name, args, size)
     row(463, "setxattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // getxattrat(dirfd, path, at_flags, name, args, size)
-    row(464, "getxattrat", &[at(0, 1).at_flags(2).null(Null::Empty)]),
+    row(464, "getxattrat", &[at(0, 1).does(Effect::Stat).at_flags(2).null(Null::Empty)]),
     // listxattrat(dirfd, path, at_flags, list, size)
-    row(465, "listxattrat", &[at(0, 1).at_flags(2).null(Null::Empty)]),
+    row(465, "listxattrat", &[at(0, 1).does(Effect::Stat).at_flags(2).null(Null::Empty)]),
     // removexattrat(dirfd, path, at_flags, name)
     row(466, "removexattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // open_tree_attr(dirfd, path, flags, attr, size)
     row(467, "open_tree_attr", &[at(0, 1).at_flags(2)]).custom(custom::open_tree),
     // file_getattr(dirfd, path, attr, size, at_flags)
-    row(468, "file_getattr", &[at(0, 1).at_flags(4).null(Null::Empty)]),
+    row(468, "file_getattr", &[at(0, 1).does(Effect::Stat).at_flags(4).null(Null::Empty)]),
     // file_setattr(dirfd, path, attr, size, at_flags)
     row(469, "file_setattr", &[at(0, 1).does(Effect::Metadata).at_flags(4).null(Null::Empty)]),
 ];

@@ -227,11 +227,11 @@ proptest::proptest! {
 
 #[test]
 fn stat_follows_and_lstat_does_not() {
-    assert_eq!(call("stat").path("a/b").accesses(), [cwd("a/b", Effect::Query)]);
-    assert_eq!(call("lstat").path("a/b").accesses(), [nofollow(cwd("a/b", Effect::Query))]);
+    assert_eq!(call("stat").path("a/b").accesses(), [cwd("a/b", Effect::Stat)]);
+    assert_eq!(call("lstat").path("a/b").accesses(), [nofollow(cwd("a/b", Effect::Stat))]);
     let call_with = |flags| call("newfstatat").int(7).path("f").word(0).int(flags).accesses();
-    assert_eq!(call_with(0), [at(Dirfd::Fd(7), "f", Effect::Query)]);
-    assert_eq!(call_with(libc::AT_SYMLINK_NOFOLLOW), [nofollow(at(Dirfd::Fd(7), "f", Effect::Query))]);
+    assert_eq!(call_with(0), [at(Dirfd::Fd(7), "f", Effect::Stat)]);
+    assert_eq!(call_with(libc::AT_SYMLINK_NOFOLLOW), [nofollow(at(Dirfd::Fd(7), "f", Effect::Stat))]);
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
     assert_eq!(call("newfstatat").int(3).path("").word(0).int(0).accesses(), nothing);
     assert_eq!(call("newfstatat").int(3).path("").word(0).int(EMPTY).accesses(), nothing, "as fstat");
     assert_eq!(call("statx").int(3).path("").int(EMPTY).accesses(), nothing);
-    let here = Access { file: FileRef::WorkingDirectory, ..cwd("", Effect::Query) };
+    let here = Access { file: FileRef::WorkingDirectory, ..cwd("", Effect::Stat) };
     assert_eq!(call("statx").cwd().path("").int(EMPTY).accesses(), [here]);
     assert_eq!(call("stat").path("").accesses(), nothing);
     let chown = |flags| call("fchownat").int(3).path("").word(0).word(0).int(flags).accesses();

@@ -1,0 +1,359 @@
+//! Recalls an earlier run of a command, or keeps a recording to be recalled.
+//!
+//! Neighbours: `record.rs` asks before it records and when it has; `relay.rs` carries the command's output; the module
+//! `recall` knows what may be recalled.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Seek as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
+
+use indicatif::BinaryBytes;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::{FdFlags, fcntl_getfd};
+use serde_json::json;
+
+use super::relay::{Relay, RelayEnd};
+use super::report::Messages;
+use super::setup::start_directory;
+use crate::cli::{RecordingOptions, ReportFormat};
+use crate::commands::exit::Exit;
+use crate::commands::paths::counted;
+use crate::library::{Library, Place};
+use crate::recall::entry::{RecalledRun, of_recording};
+use crate::recall::key::{CommandStart, Inheritance, Key};
+use crate::recall::output_log::{self, Stream};
+use crate::recall::refusal::Allowed;
+use crate::recall::replay::put_back;
+use crate::recall::store::{Consistency, Hit, RecallAnswer, RecallStore, StoreLimits};
+use crate::snapshot::{Snapshot, printable};
+use crate::trace::launch::Program;
+
+/// How many descriptors beyond standard error can be watched.
+const DESCRIPTORS: usize = 32;
+
+/// How many differences `--recall=check` names.
+const NAMED: usize = 20;
+
+/// What is asked for of a recall.
+#[derive(Debug, Clone)]
+pub struct RecallRequest {
+    /// Whether the command runs in any case, and is compared with the earlier run.
+    pub checks: bool,
+    /// How sure to be that nothing has changed.
+    pub consistency: Consistency,
+    /// What the user allows.
+    pub allowed: Allowed,
+    /// How much is kept.
+    pub limits: StoreLimits,
+    /// Variables of the environment that do not count.
+    pub ignored_variables: Vec<String>,
+}
+
+/// What the recording needs to know of it.
+#[derive(Debug, Clone)]
+pub struct RecallSetup {
+    /// What the user allows.
+    pub allowed: Allowed,
+    /// The descriptors beyond standard error that the command inherits, with what they stand for.
+    pub descriptors: Vec<(u32, Vec<u8>)>,
+}
+
+impl RecallSetup {
+    /// The descriptors of which every use matters.
+    pub fn numbers(&self) -> Vec<u32> {
+        self.descriptors.iter().map(|(number, _)| *number).collect()
+    }
+}
+
+/// A recording that is to be kept, from before the launch to its end.
+pub struct Recalling {
+    request: RecallRequest,
+    descriptors: Vec<(u32, Vec<u8>)>,
+    store: RecallStore,
+    key: Key,
+    /// The earlier run that saw the same.
+    earlier: Option<Box<Hit>>,
+    /// What the command writes.
+    log: File,
+    relay: Relay,
+    has_one_output: bool,
+}
+
+/// What is to be done.
+pub enum Prepared {
+    /// The earlier run stands for this one.
+    Recalled(Exit),
+    /// The command runs, and is kept if that is possible.
+    Run(Option<Box<Recalling>>),
+}
+
+/// Recalls an earlier run, or prepares to keep this one.
+pub fn prepare(
+    request: RecallRequest,
+    inheritance: io::Result<Inheritance>,
+    options: &RecordingOptions,
+    program: &Program,
+    messages: &Messages,
+) -> Prepared {
+    let prepared = inheritance
+        .map_err(|error| error.to_string())
+        .and_then(|inheritance| try_prepare(request, &inheritance, options, program, messages));
+    prepared.unwrap_or_else(|why| {
+        messages.note(&format!("nothing is recalled, and this run is not kept for recall: {why}"));
+        Prepared::Run(None)
+    })
+}
+
+fn try_prepare(
+    request: RecallRequest,
+    inheritance: &Inheritance,
+    options: &RecordingOptions,
+    program: &Program,
+    messages: &Messages,
+) -> Result<Prepared, String> {
+    let library = Library::create(&Place::of_this_user()).map_err(|error| error.to_string())?;
+    let store = RecallStore::of(&library);
+    let has_one_output = has_one_output();
+    let directory = start_directory().map_err(|error| error.message)?;
+    let start = CommandStart {
+        program: program.path.to_bytes(),
+        arguments: &options.command,
+        directory: &directory,
+        inheritance,
+        ignored_variables: &request.ignored_variables,
+        has_one_output,
+    };
+    let key = start.key().map_err(|error| format!("read standard input: {error}"))?;
+    replace_standard_input().map_err(|error| format!("open /dev/null: {error}"))?;
+    let descriptors = inherited_descriptors().map_err(|error| format!("list descriptors: {error}"))?;
+    if descriptors.len() > DESCRIPTORS {
+        return Err(format!("the command inherits more than {DESCRIPTORS} descriptors"));
+    }
+    let found =
+        store.find(&key, request.consistency).map_err(|error| format!("read the library: {error}"))?;
+    let (earlier, why) = match found {
+        RecallAnswer::Hit(hit) if request.checks => (Some(hit), None),
+        RecallAnswer::Hit(hit) => match put_back(&library, &hit.entry) {
+            Ok(()) => {
+                hit.note_use();
+                program.attributes.restore();
+                return Ok(Prepared::Recalled(print(&hit, options, messages)));
+            }
+            Err(why) => (None, Some(why)),
+        },
+        RecallAnswer::Miss(why) => (None, why),
+    };
+    if let Some(why) = why {
+        messages.note(&format!("not recalled: {why}"));
+    }
+    if io::stdout().is_terminal() {
+        messages.note("the command writes to a pipe, since its output is kept (--recall)");
+    }
+    let log = store.unnamed_file().map_err(|error| format!("write in the library: {error}"))?;
+    let relay = Relay::start(&log, request.limits.max_entry, has_one_output)
+        .map_err(|error| format!("make a pipe for the output: {error}"))?;
+    Ok(Prepared::Run(Some(Box::new(Recalling {
+        request,
+        descriptors,
+        store,
+        key,
+        earlier,
+        log,
+        relay,
+        has_one_output,
+    }))))
+}
+
+/// Whether standard output and standard error go to the same place.
+fn has_one_output() -> bool {
+    let place =
+        |fd: std::os::fd::BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+    let (out, error) = (io::stdout(), io::stderr());
+    place(out.as_fd()).is_some_and(|out| Some(out) == place(error.as_fd()))
+}
+
+/// Makes standard input /dev/null unless it is a regular file, whose content counts.
+fn replace_standard_input() -> io::Result<()> {
+    let input = io::stdin();
+    let stat = rustix::fs::fstat(input.as_fd())?;
+    let is_closed_in_command = fcntl_getfd(input.as_fd())?.contains(FdFlags::CLOEXEC);
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile && !is_closed_in_command {
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::stdio::dup2_stdin(null)?;
+    }
+    Ok(())
+}
+
+/// The descriptors beyond standard error that the command inherits, each with what it stands for.
+fn inherited_descriptors() -> io::Result<Vec<(u32, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // The one that lists them is gone.
+        let Ok(facts) = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { continue };
+        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+        // In octal digits (proc_pid_fdinfo(5)).
+        let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or_default();
+        let is_closed_in_command = flags & libc::O_CLOEXEC.cast_unsigned() != 0;
+        if number > 2 && !is_closed_in_command && target != Path::new("/dev/null") {
+            found.push((number, target.into_os_string().into_vec()));
+        }
+    }
+    Ok(found)
+}
+
+/// Prints what the earlier run printed.
+fn print(hit: &Hit, options: &RecordingOptions, messages: &Messages) -> Exit {
+    let (mut out, mut error) = (io::stdout().lock(), io::stderr().lock());
+    let printed = output_log::replay(&hit.log, |stream, bytes| match stream {
+        Stream::Out => out.write_all(bytes),
+        Stream::Error => error.write_all(bytes),
+    });
+    let printed = printed.and_then(|()| out.flush());
+    drop((out, error));
+    let RecalledRun { recording, exit_status, milliseconds, .. } = &hit.entry;
+    match printed {
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Exit::ClosedPipe,
+        Err(why) => {
+            messages.say(&format!("print what {recording} printed: {why}"));
+            return Exit::Failure;
+        }
+        Ok(()) => {}
+    }
+    let seconds = *milliseconds as f64 / 1000.0;
+    match options.report {
+        _ if options.json => print_json(recording, *exit_status),
+        Some(ReportFormat::Json) => print_json(recording, *exit_status),
+        Some(ReportFormat::Summary) => {
+            messages.say(&format!("recalled from {recording}, which took {seconds:.1} s"))
+        }
+        Some(ReportFormat::None) => {}
+        None if !options.quiet && io::stderr().is_terminal() => {
+            messages.say(&format!("recalled from {recording}, which took {seconds:.1} s"));
+        }
+        None => {}
+    }
+    Exit::Command(*exit_status)
+}
+
+fn print_json(recording: &str, exit_status: i32) {
+    let report = json!({ "recalled_from": recording, "exit_status": exit_status });
+    super::report::print(&format!("{report}\n"));
+}
+
+impl Recalling {
+    /// What the recording needs to know.
+    pub fn setup(&self) -> RecallSetup {
+        RecallSetup { allowed: self.request.allowed.clone(), descriptors: self.descriptors.clone() }
+    }
+
+    /// Does `launch` with the pipes as standard output and standard error.
+    ///
+    /// # Errors
+    /// The descriptors can't be replaced.
+    pub fn with_pipes<T>(&mut self, launch: impl FnOnce() -> T) -> io::Result<T> {
+        self.relay.as_outputs(launch)
+    }
+
+    /// Waits for the rest of the output, and keeps the recording in `directory` if it may be recalled; an exit if it
+    /// differs from the earlier run that it is compared with.
+    pub fn finish(self, directory: &Path, id: &str, messages: &Messages) -> Option<Exit> {
+        let relayed = self.relay.wait();
+        let why = match self.keep(relayed, directory, id, messages) {
+            Ok(exit) => return exit,
+            Err(why) => why,
+        };
+        messages.note(&format!("not kept for recall: {why}"));
+        self.request.checks.then(|| {
+            self.earlier.as_ref()?;
+            messages.say("nothing can be compared with the earlier run (--recall=check)");
+            Some(Exit::Failure)
+        })?
+    }
+
+    fn keep(
+        &self,
+        relayed: RelayEnd,
+        directory: &Path,
+        id: &str,
+        messages: &Messages,
+    ) -> Result<Option<Exit>, String> {
+        let snapshot = Snapshot::open(directory).map_err(|error| error.to_string())?;
+        let recall = snapshot.header().recall.clone().unwrap_or_default();
+        if let Some(first) = recall.refused.first() {
+            let more = recall.refused.len() - 1;
+            let more = if more > 0 {
+                format!(", and {}", counted(more, "more reason", "more reasons"))
+            } else {
+                String::new()
+            };
+            return Err(format!("{first}{more}"));
+        }
+        let most = BinaryBytes(self.request.limits.max_entry);
+        match relayed {
+            RelayEnd::Complete => {}
+            RelayEnd::TooLarge => return Err(format!("its output is larger than {most} (max-entry)")),
+            RelayEnd::Closed => return Err("nobody read its output to the end".to_owned()),
+            RelayEnd::Failed => return Err("its output could not be written to the library".to_owned()),
+        }
+        let log_size = self.log.metadata().map_err(|error| error.to_string())?.len();
+        let (entry, set, fingerprint) = of_recording(&snapshot, id, log_size, &recall.kernel_files)?;
+        if entry.size > self.request.limits.max_entry {
+            return Err(format!("it would take {}, more than {most} (max-entry)", BinaryBytes(entry.size)));
+        }
+        if let Some(earlier) = &self.earlier {
+            let differences = self.differences(earlier, &entry).map_err(|error| error.to_string())?;
+            if !differences.is_empty() {
+                let name = &earlier.entry.recording;
+                messages
+                    .say(&format!("the same inputs gave another result than in {name} (--recall=check):"));
+                differences.iter().take(NAMED).for_each(|difference| messages.say(difference));
+                if differences.len() > NAMED {
+                    messages.say(&format!("and {} more", differences.len() - NAMED));
+                }
+                return Ok(Some(Exit::Failure));
+            }
+            return Ok(None);
+        }
+        (&self.log).rewind().map_err(|error| error.to_string())?;
+        self.store
+            .put(&self.key, (&set, &fingerprint), &entry, &self.log, self.request.limits)
+            .map_err(|error| format!("write in the library: {error}"))?;
+        Ok(None)
+    }
+
+    /// What a run left or printed that its earlier run did not.
+    fn differences(&self, earlier: &Hit, now: &RecalledRun) -> io::Result<Vec<String>> {
+        let mut found = Vec::new();
+        if earlier.entry.exit_status != now.exit_status {
+            found.push(format!(
+                "it ended with status {}, and then with {}",
+                earlier.entry.exit_status, now.exit_status
+            ));
+        }
+        if !output_log::is_same(&earlier.log, &self.log, self.has_one_output)? {
+            found.push("it printed something else".to_owned());
+        }
+        let by_path = |entry: &RecalledRun| -> BTreeMap<Vec<u8>, String> {
+            entry.outputs.iter().map(|output| (output.path.clone(), output.after.clone())).collect()
+        };
+        let (then, now) = (by_path(&earlier.entry), by_path(now));
+        for path in then.keys().chain(now.keys().filter(|path| !then.contains_key(*path))) {
+            let shown = printable(path);
+            match (then.get(path), now.get(path)) {
+                (Some(one), Some(other)) if one == other => {}
+                (Some(_), Some(_)) => found.push(format!("{shown} differs")),
+                (Some(_), None) => found.push(format!("{shown} was not changed any more")),
+                (None, _) => found.push(format!("{shown} was changed, too")),
+            }
+        }
+        Ok(found)
+    }
+}

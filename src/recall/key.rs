@@ -1,0 +1,160 @@
+//! What a command is started with, as a key: everything that it can see without a system call that names a path.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::FileType;
+use sha2::{Digest as _, Sha256};
+
+use crate::snapshot::Digest;
+
+/// Variables that differ from one shell or terminal to the next and mean nothing to what a command makes. A `*` at the
+/// end stands for any characters.
+pub const IGNORED_VARIABLES: [&str; 25] = [
+    "_",
+    "AGENT_SNAPSHOT_SESSION",
+    "CODEX_THREAD_ID",
+    "COLUMNS",
+    "GPG_TTY",
+    "INVOCATION_ID",
+    "ITERM_SESSION_ID",
+    "JOURNAL_STREAM",
+    "LINES",
+    "OLDPWD",
+    "SHELL_SESSION_ID",
+    "SHLVL",
+    "SSH_AUTH_SOCK",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "STY",
+    "TERM_SESSION_ID",
+    "TMUX",
+    "TMUX_PANE",
+    "WINDOW",
+    "WINDOWID",
+    "WT_SESSION",
+    "XDG_SESSION_*",
+    "XDG_VTNR",
+];
+
+/// The lines of `/proc/self/status` that a command inherits (proc_pid_status(5)).
+const INHERITED: [&str; 13] = [
+    "Umask:",
+    "Uid:",
+    "Gid:",
+    "Groups:",
+    "SigBlk:",
+    "SigIgn:",
+    "CapInh:",
+    "CapPrm:",
+    "CapEff:",
+    "CapBnd:",
+    "CapAmb:",
+    "NoNewPrivs:",
+    "Cpus_allowed:",
+];
+
+/// What this process hands on to a command besides its descriptors.
+#[derive(Debug, Clone)]
+pub struct Inheritance(String);
+
+impl Inheritance {
+    /// What this process would hand on now: to be taken before it changes anything of itself.
+    ///
+    /// # Errors
+    /// procfs can't be read.
+    pub fn of_this_process() -> io::Result<Inheritance> {
+        let status = fs::read_to_string("/proc/self/status")?;
+        let is_inherited = |line: &&str| INHERITED.iter().any(|name| line.starts_with(name));
+        let mut text: String = status.lines().filter(is_inherited).flat_map(|line| [line, "\n"]).collect();
+        text.push_str(&fs::read_to_string("/proc/self/limits")?);
+        text.push_str(&fs::read_to_string("/proc/self/personality").unwrap_or_default());
+        Ok(Inheritance(text))
+    }
+}
+
+/// How a command is started.
+#[derive(Debug)]
+pub struct CommandStart<'a> {
+    /// The file to execute.
+    pub program: &'a [u8],
+    /// Its arguments.
+    pub arguments: &'a [OsString],
+    /// The directory that it starts in.
+    pub directory: &'a [u8],
+    /// What else it inherits.
+    pub inheritance: &'a Inheritance,
+    /// More variables that do not count, as in [`IGNORED_VARIABLES`].
+    pub ignored_variables: &'a [String],
+    /// Whether standard output and standard error go to the same place.
+    pub has_one_output: bool,
+}
+
+/// A key: two starts with the same one differ only in what is found at paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(pub(super) String);
+
+impl CommandStart<'_> {
+    /// The key of this start, with the environment and the standard input of this process.
+    ///
+    /// # Errors
+    /// Standard input can't be read.
+    pub fn key(&self) -> io::Result<Key> {
+        let mut hasher = Sha256::new();
+        let mut add = |what: &str, bytes: &[u8]| {
+            hasher.update(format!("{what} {}\n", bytes.len()));
+            hasher.update(bytes);
+        };
+        add("program", self.program);
+        for argument in self.arguments {
+            add("argument", argument.as_bytes());
+        }
+        add("directory", self.directory);
+        add("inherited", self.inheritance.0.as_bytes());
+        add("outputs", if self.has_one_output { b"one" } else { b"two" });
+        let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        variables.sort();
+        for (name, value) in variables.iter().filter(|(name, _)| !self.ignores(name)) {
+            add("variable", name.as_bytes());
+            add("value", value.as_bytes());
+        }
+        let system = rustix::system::uname();
+        for part in
+            [system.sysname(), system.nodename(), system.release(), system.version(), system.machine()]
+        {
+            add("system", part.to_bytes());
+        }
+        if let Some((digest, offset)) = standard_input()? {
+            add("input", digest.to_string().as_bytes());
+            add("offset", offset.to_string().as_bytes());
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        Ok(Key(faster_hex::hex_string(&digest)))
+    }
+
+    fn ignores(&self, name: &OsStr) -> bool {
+        let more = self.ignored_variables.iter().map(String::as_str);
+        IGNORED_VARIABLES.into_iter().chain(more).any(|ignored| match ignored.strip_suffix('*') {
+            Some(start) => name.as_bytes().starts_with(start.as_bytes()),
+            None => name.as_bytes() == ignored.as_bytes(),
+        })
+    }
+}
+
+/// The content and the offset of the regular file on standard input; none if it is another type of file.
+fn standard_input() -> io::Result<Option<(Digest, u64)>> {
+    let input = std::io::stdin();
+    let stat = rustix::fs::fstat(input.as_fd())?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(None);
+    }
+    let offset = rustix::fs::seek(input.as_fd(), rustix::fs::SeekFrom::Current(0))?;
+    // By its link: it may have no name any more.
+    let file = fs::File::open(Path::new("/proc/self/fd/0"))?;
+    Ok(Some((crate::snapshot::digest::digest_file(&file)?.0, offset)))
+}

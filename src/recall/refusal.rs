@@ -1,0 +1,227 @@
+//! Why a recording may not be recalled.
+
+use crate::snapshot::change::PathEffect;
+use crate::snapshot::live::{Filesystem, filesystem};
+use crate::snapshot::{
+    FileRecord, FileType, Header, Look, NetworkAddress, Operation, WarningKind, printable,
+};
+
+/// Paths on procfs, sysfs and among devices that mean the same to each run, or nothing. A `*` at the end stands for any
+/// characters.
+const HARMLESS: [&str; 16] = [
+    "/dev",
+    "/dev/fd*",
+    "/dev/full",
+    "/dev/null",
+    "/dev/stderr",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/zero",
+    "/proc",
+    "/proc/self",
+    "/proc/self/exe",
+    "/proc/self/fd*",
+    "/proc/self/maps",
+    "/proc/self/task*",
+    "/sys",
+    "/sys/kernel/mm/transparent_hugepage*",
+];
+
+/// Files of the kernel's own whose content lasts: it is compared.
+const LASTING: [&str; 7] = [
+    "/proc/cmdline",
+    "/proc/filesystems",
+    "/proc/self/cgroup",
+    "/proc/sys/*",
+    "/proc/version",
+    "/sys/devices/system/cpu/*",
+    "/sys/fs/cgroup/*.max",
+];
+
+/// The devices that give random bytes.
+const RANDOM: [&str; 2] = ["/dev/random", "/dev/urandom"];
+
+/// What the user allows.
+#[derive(Debug, Clone, Default)]
+pub struct Allowed {
+    /// A status other than 0.
+    pub failures: bool,
+    /// Random bytes.
+    pub random: bool,
+    /// Paths that are not looked at. A `*` at the end stands for any characters.
+    pub paths: Vec<String>,
+}
+
+/// What a recording knows that its records do not say.
+#[derive(Debug, Clone, Default)]
+pub struct Unrepeatable {
+    /// Whether random bytes were asked for.
+    pub is_random: bool,
+    /// Paths that were used and are not recorded.
+    pub unrecorded: Vec<Vec<u8>>,
+    /// An object that was added to a repository.
+    pub git_object: Option<Vec<u8>>,
+    /// The descriptors beyond standard error that were inherited.
+    pub inherited: Vec<u32>,
+    /// The first of them that was used.
+    pub used_descriptor: Option<u32>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Refusals {
+    /// Why the recording may not be recalled, as sentences.
+    pub refused: Vec<String>,
+    /// The files of the kernel's own whose content is to be compared.
+    pub pseudo: Vec<Vec<u8>>,
+}
+
+fn is_among<'p>(path: &[u8], mut patterns: impl Iterator<Item = &'p str>) -> bool {
+    patterns.any(|pattern| match pattern.split_once('*') {
+        Some((start, end)) => {
+            let rest = path.strip_prefix(start.as_bytes());
+            rest.is_some_and(|rest| rest.ends_with(end.as_bytes()))
+        }
+        None => path == pattern.as_bytes(),
+    })
+}
+
+impl Refusals {
+    fn refuse(&mut self, why: impl Into<String>) {
+        self.refused.push(why.into());
+    }
+
+    /// Judges a path of a file system whose files the kernel makes up, or one that is not recorded.
+    fn not_looked_at(&mut self, path: &[u8], allowed: &Allowed) {
+        let shown = printable(path);
+        if RANDOM.iter().any(|device| path == device.as_bytes()) {
+            if !allowed.random {
+                self.refuse(format!("it used {shown} (--allow-random allows that)"));
+            }
+        } else if is_among(path, HARMLESS.into_iter())
+            || is_among(path, allowed.paths.iter().map(String::as_str))
+        {
+        } else if is_among(path, LASTING.into_iter()) {
+            self.pseudo.push(path.to_vec());
+        } else {
+            self.refuse(format!(
+                "it used {shown}, which is not looked at ([recall] trust in config.toml allows that)"
+            ));
+        }
+    }
+}
+
+/// What is in the way of recalling a recording with this header and these records.
+pub fn findings(
+    header: &Header,
+    records: impl Iterator<Item = FileRecord>,
+    unrepeatable: &Unrepeatable,
+    allowed: &Allowed,
+) -> Refusals {
+    let mut found = Refusals::default();
+    if let Some(signal) = &header.exit_signal {
+        found.refuse(format!("it was ended by {signal}"));
+    } else if header.timed_out {
+        found.refuse("it was ended by --timeout");
+    } else if header.exit_status != 0 && !allowed.failures {
+        found.refuse(format!("it ended with status {} (--recall-failures allows that)", header.exit_status));
+    }
+    if header.killed {
+        found.refuse("agent-snapshot was killed");
+    }
+    if header.running || header.warnings.iter().any(|warning| warning.kind == WarningKind::Survivors) {
+        found.refuse("processes of it lived on");
+    }
+    if let Some(warning) = header.warnings.iter().find(|warning| warning.lost) {
+        found.refuse(format!("the recording is incomplete: {}", warning.detail));
+    }
+    for used in &header.network {
+        // Where no socket is, there is nobody to ask.
+        let is_absent = matches!(used.address, NetworkAddress::Unix(_)) && used.errno == Some(libc::ENOENT);
+        if !is_absent {
+            let address = match (&used.address, used.address.host_and_port()) {
+                (_, Some((host, port))) => format!("{host} port {port}"),
+                (NetworkAddress::Unix(name), None) if !name.is_empty() => printable(name).into_owned(),
+                (address, None) => address.family().to_owned(),
+            };
+            found.refuse(format!("it used the network ({} {address})", used.operation.name()));
+            break;
+        }
+    }
+    if unrepeatable.is_random && !allowed.random {
+        found.refuse("it asked for random bytes (--allow-random allows that)");
+    }
+    for path in &unrepeatable.unrecorded {
+        let is_inherited = |fd: &u32| path.as_slice() == format!("/proc/self/fd/{fd}").as_bytes();
+        match unrepeatable.inherited.iter().find(|fd| is_inherited(fd)) {
+            Some(fd) => found.refuse(format!("it used descriptor {fd}, which it inherited")),
+            None => found.not_looked_at(path, allowed),
+        }
+    }
+    if let Some(fd) = unrepeatable.used_descriptor {
+        found.refuse(format!("it used descriptor {fd}, which it inherited"));
+    }
+    if let Some(object) = &unrepeatable.git_object {
+        found.refuse(format!("it changed Git's state ({})", printable(object)));
+    }
+    let mut filesystems = std::collections::HashMap::new();
+    for record in records {
+        judge(&record, &mut filesystems, &mut found, allowed);
+    }
+    found
+}
+
+fn judge(
+    record: &FileRecord,
+    filesystems: &mut std::collections::HashMap<u64, Filesystem>,
+    found: &mut Refusals,
+    allowed: &Allowed,
+) {
+    let shown = printable(&record.path);
+    if record.inherited && PathEffect::of(record).lasts() {
+        return found.refuse(format!("{shown}, on a descriptor that it inherited, was changed"));
+    }
+    if record.is_git_state {
+        return found.refuse(format!("it changed Git's state ({shown})"));
+    }
+    let before = record.before.present();
+    let after = record.after.present();
+    let Some(there) = before.or(after) else { return };
+    let filesystem = *filesystems
+        .entry(there.dev)
+        .or_insert_with(|| filesystem(&record.path).unwrap_or(Filesystem::Local));
+    match filesystem {
+        Filesystem::Served => {
+            if !is_among(&record.path, allowed.paths.iter().map(String::as_str)) {
+                found.refuse(format!(
+                    "{shown} is on a file system that others serve ([recall] trust in config.toml allows that)"
+                ));
+            }
+            return;
+        }
+        // What is said of a directory there is all that is to be known of it.
+        Filesystem::Pseudo => {
+            if record.seen.contains(Look::Content) && there.file_type == FileType::File {
+                found.not_looked_at(&record.path, allowed);
+            }
+            return;
+        }
+        Filesystem::Local | Filesystem::Overlay => {}
+    }
+    let reads = record.operations.contains(Operation::Read) && record.seen.contains(Look::Content);
+    if let (Some(before), Some(after)) = (before, after)
+        && reads
+        && before.digest != after.digest
+        && before.file_type == FileType::File
+    {
+        return found.refuse(format!("it read {shown}, which was changed meanwhile"));
+    }
+    for at in [before.filter(|_| reads), after] {
+        match at.map(|at| at.file_type) {
+            None | Some(FileType::File | FileType::Directory | FileType::Symlink) => {}
+            Some(_) => {
+                return found.refuse(format!("{shown}, which it used, is no file, directory or symlink"));
+            }
+        }
+    }
+}

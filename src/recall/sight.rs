@@ -1,0 +1,250 @@
+//! What is to be seen at a path: of a recorded state, or of what is there now.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::fs::{FileStat, Signature};
+use crate::snapshot::digest::digest_file;
+use crate::snapshot::{Digest, Look, Present, Seen, live};
+
+/// A file of the kernel's own has no size; more than this of one is not compared.
+const PSEUDO_LIMIT: u64 = 1 << 20;
+
+/// The bytes of a file as they were at a time, by its metadata: as long as that is the same, so are they.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownContent {
+    /// The metadata.
+    pub signature: Signature,
+    /// The digest of the bytes.
+    pub digest: Digest,
+}
+
+/// How the content of a path is compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Compare {
+    /// By its bytes.
+    #[default]
+    Bytes,
+    /// By the inode and its times: the bytes are a secret, of which no digest is kept.
+    Inode,
+    /// By its bytes, which the kernel makes up: its metadata says nothing of them.
+    Pseudo,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight {
+    /// Nothing.
+    Nothing,
+    /// This.
+    Something(Box<Something>),
+    /// It can't be examined.
+    Hidden,
+}
+
+/// Something at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Something {
+    /// `st_mode`.
+    pub mode: u32,
+    /// The owner and the group.
+    pub owner: (u32, u32),
+    /// The device that a device node stands for.
+    pub rdev: u64,
+    /// `st_size`.
+    pub size: u64,
+    /// The modification time.
+    pub modified: (i64, u32),
+    /// Number of names.
+    pub nlink: u64,
+    /// The target of a symlink.
+    pub target: Option<Vec<u8>>,
+    /// The digest of the bytes, or what stands for it.
+    pub content: Option<String>,
+    /// The digest of the names in a directory.
+    pub entries: Option<Digest>,
+}
+
+impl Sight {
+    /// What a recorded state shows; `identity` stands for bytes that are a secret.
+    pub fn recorded(state: Option<&Present>, identity: Option<&Signature>) -> Sight {
+        let Some(at) = state else { return Sight::Nothing };
+        Sight::Something(Box::new(Something {
+            mode: at.mode,
+            owner: (at.uid, at.gid),
+            rdev: at.rdev.unwrap_or(0),
+            size: at.size,
+            modified: (at.mtime, at.mtime_nsec),
+            nlink: at.nlink,
+            target: at.target.clone(),
+            content: identity.map(identity_text).or_else(|| at.digest.as_ref().map(ToString::to_string)),
+            entries: at.entries_digest,
+        }))
+    }
+
+    /// What is there, if anything is.
+    pub fn something(&self) -> Option<&Something> {
+        match self {
+            Sight::Something(there) => Some(there),
+            Sight::Nothing | Sight::Hidden => None,
+        }
+    }
+}
+
+/// What stands for the bytes of a secret.
+fn identity_text(signature: &Signature) -> String {
+    let Signature { dev, ino, size, mtime, ctime } = signature;
+    format!("inode {dev} {ino} {size} {mtime:?} {ctime:?}")
+}
+
+/// A path that is to be looked at.
+#[derive(Debug, Clone)]
+pub struct LookAt<'a> {
+    /// The path.
+    pub path: &'a [u8],
+    /// What of it is wanted.
+    pub seen: Seen,
+    /// How its content is compared.
+    pub compare: Compare,
+    /// What is known of its content.
+    pub known: Option<&'a KnownContent>,
+}
+
+/// What was found at a path.
+#[derive(Debug, Clone)]
+pub struct Looked {
+    /// What is there.
+    pub sight: Sight,
+    /// What is known of its content now; none unless the digest was computed just now and will hold.
+    pub learnt: Option<KnownContent>,
+}
+
+/// Looks at paths that are in one directory, of which none leads through a symlink.
+pub fn look_in(directory: &[u8], paths: &[LookAt<'_>]) -> Vec<Looked> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let look = |wanted: &LookAt<'_>| {
+        let directory_fd = match &opened {
+            Ok(directory) => directory,
+            Err(Errno::ACCESS) => return Looked { sight: Sight::Hidden, learnt: None },
+            Err(_) => return Looked { sight: Sight::Nothing, learnt: None },
+        };
+        let name = wanted.path.get(directory.len()..).unwrap_or_default();
+        let name = name.strip_prefix(b"/").unwrap_or(name);
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+        match rustix::fs::statat(directory_fd, name, flags) {
+            Ok(stat) => look_at(directory_fd, name, &stat, wanted),
+            Err(Errno::NOENT | Errno::NOTDIR) => Looked { sight: Sight::Nothing, learnt: None },
+            Err(_) => Looked { sight: Sight::Hidden, learnt: None },
+        }
+    };
+    paths.iter().map(look).collect()
+}
+
+fn look_at(directory: &impl std::os::fd::AsFd, name: &[u8], stat: &FileStat, wanted: &LookAt<'_>) -> Looked {
+    let Ok(at) = live::present(stat, wanted.path) else {
+        return Looked { sight: Sight::Hidden, learnt: None };
+    };
+    let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+    let mut learnt = None;
+    let content = match wanted.compare {
+        _ if !is_regular || !wanted.seen.contains(Look::Content) => None,
+        Compare::Inode => Some(identity_text(&Signature::from(stat))),
+        Compare::Pseudo => {
+            Some(pseudo_content(wanted.path).map_or_else(|| "unreadable".to_owned(), |it| it.to_string()))
+        }
+        Compare::Bytes => match wanted.known.filter(|known| known.signature == Signature::from(stat)) {
+            Some(known) => Some(known.digest.to_string()),
+            None => {
+                let read = digest_of(directory, name);
+                let digest = read.as_ref().map(|(known, _)| known.digest.to_string());
+                learnt = read.and_then(|(known, lasts)| lasts.then_some(known));
+                Some(digest.unwrap_or_else(|| "unreadable".to_owned()))
+            }
+        },
+    };
+    let entries = (is_directory && wanted.seen.contains(Look::Entries))
+        .then(|| live::entries_digest(wanted.path).ok())
+        .flatten();
+    let Sight::Something(mut there) = Sight::recorded(Some(&at), None) else {
+        return Looked { sight: Sight::Hidden, learnt };
+    };
+    (there.content, there.entries) = (content, entries);
+    Looked { sight: Sight::Something(there), learnt }
+}
+
+/// The digest of a file, and whether its metadata will tell of the next change.
+fn digest_of(directory: &impl std::os::fd::AsFd, name: &[u8]) -> Option<(KnownContent, bool)> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |flags| rustix::fs::openat(directory, name, flags, Mode::empty());
+    let file = File::from(open(flags | OFlags::NOATIME).or_else(|_| open(flags)).ok()?);
+    let signature = Signature::from(&file.metadata().ok()?);
+    let (digest, _) = digest_file(&file).ok()?;
+    let is_same = Signature::from(&file.metadata().ok()?) == signature;
+    is_same.then(|| {
+        let lasts = !signature.is_recent();
+        (KnownContent { signature, digest }, lasts)
+    })
+}
+
+/// The digest of a file that the kernel makes up.
+pub fn pseudo_content(path: &[u8]) -> Option<Digest> {
+    let file = crate::fs::open_regular(path).ok()?;
+    let mut bytes = Vec::new();
+    file.take(PSEUDO_LIMIT).read_to_end(&mut bytes).ok()?;
+    Some(Digest::of(&bytes))
+}
+
+impl Something {
+    /// Says in a line what of this was seen.
+    ///
+    /// The times of what the command changes itself differ at each run: `order` says how that of a file compares with
+    /// the others, and a directory has none.
+    pub fn text(&self, seen: Seen, times: Times) -> String {
+        let mut text = format!("mode {:o} owner {:?} rdev {}", self.mode, self.owner, self.rdev);
+        if let Some(target) = &self.target {
+            let _ = write!(text, " target {target:?}");
+        }
+        if seen.contains(Look::Attributes) {
+            match times {
+                Times::Exact => {
+                    let _ =
+                        write!(text, " size {} modified {:?} links {}", self.size, self.modified, self.nlink);
+                }
+                Times::Order(before, same) => {
+                    let _ = write!(text, " size {} after {before} with {same}", self.size);
+                }
+                Times::Ignored => {}
+            }
+        }
+        for (name, found) in [
+            ("content", self.content.clone().filter(|_| seen.contains(Look::Content))),
+            (
+                "entries",
+                self.entries.as_ref().filter(|_| seen.contains(Look::Entries)).map(ToString::to_string),
+            ),
+        ] {
+            if let Some(found) = found {
+                let _ = write!(text, " {name} {found}");
+            }
+        }
+        text
+    }
+}
+
+/// How the times of a path count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// As they are.
+    Exact,
+    /// By how many of the other files were modified before it, and how many at the same time.
+    Order(usize, usize),
+    /// Not at all.
+    Ignored,
+}
