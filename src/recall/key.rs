@@ -73,7 +73,12 @@ impl Inheritance {
         let is_inherited = |line: &&str| INHERITED.iter().any(|name| line.starts_with(name));
         let mut text: String = status.lines().filter(is_inherited).flat_map(|line| [line, "\n"]).collect();
         text.push_str(&fs::read_to_string("/proc/self/limits")?);
-        text.push_str(&fs::read_to_string("/proc/self/personality").unwrap_or_default());
+        for more in ["/proc/self/personality", "/proc/self/attr/current"] {
+            // None of them need be there.
+            text.push_str(&fs::read_to_string(more).unwrap_or_default());
+        }
+        let nice = rustix::process::getpriority_process(None)?;
+        text.push_str(&format!("nice {nice}\n"));
         Ok(Inheritance(text))
     }
 }

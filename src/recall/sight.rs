@@ -83,7 +83,7 @@ impl Sight {
             nlink: at.nlink,
             target: at.target.clone(),
             content: identity.map(identity_text).or_else(|| at.digest.as_ref().map(ToString::to_string)),
-            entries: at.entries_digest,
+            entries: at.entry_types_digest,
         }))
     }
 
@@ -170,7 +170,7 @@ fn look_at(directory: &impl std::os::fd::AsFd, name: &[u8], stat: &FileStat, wan
         },
     };
     let entries = (is_directory && wanted.seen.contains(Look::Entries))
-        .then(|| live::entries_digest(wanted.path).ok())
+        .then(|| live::entry_types_digest(wanted.path).ok())
         .flatten();
     let Sight::Something(mut there) = Sight::recorded(Some(&at), None) else {
         return Looked { sight: Sight::Hidden, learnt };

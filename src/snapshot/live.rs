@@ -34,17 +34,23 @@ pub fn present(stat: &FileStat, path: &[u8]) -> io::Result<Present> {
 
 /// The names in the directory at `path`, sorted by their bytes, without `.` and `..`.
 pub fn entries(path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    Ok(typed_entries(path)?.into_iter().map(|(name, _)| name).collect())
+}
+
+/// The same, each with its type, if readdir(3) tells it.
+pub fn typed_entries(path: &[u8]) -> io::Result<Vec<(Vec<u8>, Option<manifest::FileType>)>> {
     let fd = open_quietly(path, OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
-    let mut names = Vec::new();
+    let mut entries = Vec::new();
     for entry in rustix::fs::Dir::new(fd)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
-            names.push(name.to_vec());
+            let file_type = manifest::FileType::from_mode(entry.file_type().as_raw_mode());
+            entries.push((name.to_vec(), file_type));
         }
     }
-    names.sort_unstable();
-    Ok(names)
+    entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(entries)
 }
 
 /// The digest over the sorted names in the directory at `path`, each followed by a NUL byte.
@@ -58,6 +64,23 @@ pub fn digest_of_entries(names: &[Vec<u8>]) -> Digest {
     for name in names {
         hasher.update(name);
         hasher.update([0]);
+    }
+    Digest::finish(hasher)
+}
+
+/// The digest over the sorted names in the directory at `path` and their types.
+pub fn entry_types_digest(path: &[u8]) -> io::Result<Digest> {
+    Ok(digest_of_typed_entries(&typed_entries(path)?))
+}
+
+/// The digest over `entries`, which are sorted: each name, a NUL byte, its type, a line feed.
+pub fn digest_of_typed_entries(entries: &[(Vec<u8>, Option<manifest::FileType>)]) -> Digest {
+    let mut hasher = Sha256::new();
+    for (name, file_type) in entries {
+        hasher.update(name);
+        hasher.update([0]);
+        hasher.update(file_type.map_or("", manifest::FileType::name));
+        hasher.update([b'\n']);
     }
     Digest::finish(hasher)
 }

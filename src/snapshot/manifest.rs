@@ -595,6 +595,8 @@ pub struct Present {
     pub rdev: Option<u64>,
     /// The digest over the sorted names of a listed directory.
     pub entries_digest: Option<Digest>,
+    /// The same, with the type of each entry, if the recording is to be recalled.
+    pub entry_types_digest: Option<Digest>,
     /// Extended attributes, of a path that the command changes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Inode flags, of a path that the command changes.
@@ -624,6 +626,7 @@ impl Present {
             target: None,
             rdev: None,
             entries_digest: None,
+            entry_types_digest: None,
             xattrs: BTreeMap::new(),
             inode_flags: BTreeSet::new(),
             digest: None,

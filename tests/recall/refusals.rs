@@ -30,6 +30,7 @@ fn each_refusal_has_its_reason() {
     let python = |code: &str| format!("PYTHONHASHSEED=0 /usr/bin/python3 -SEc '{code}'");
     let socket = "import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0))";
     for (script, why) in [
+        ("stat -f .", "it asked how full a file system is (statfs)"),
         ("exit 1", "it ended with status 1 (--recall-failures allows that)"),
         ("kill -TERM $$", "it was ended by SIGTERM"),
         ("head -c 1 /dev/urandom > /dev/null", "it used /dev/urandom (--allow-random allows that)"),
@@ -53,10 +54,12 @@ fn each_refusal_has_its_reason() {
 #[test]
 fn git_state_that_changes_is_no_output() {
     let place = Place::new();
-    place.prepare("git init -q; echo a > a; git add a; git commit -qm a");
+    // Git writes its index again if a file may have changed in the same moment.
+    let settle = "touch -d '1 hour ago' a; git status > /dev/null";
+    place.prepare(&format!("git init -q; echo a > a; git add a; git commit -qm a; {settle}"));
     recall(&place, "git status --short; git log --format=%s").expect_miss("a\n");
     recall(&place, "git status --short; git log --format=%s").expect_hit("a\n");
-    place.prepare("echo b >> a; git commit -qam b");
+    place.prepare(&format!("echo b >> a; git commit -qam b; {settle}"));
     recall(&place, "git status --short; git log --format=%s").expect_miss("b\na\n");
     let commit = "git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m more";
     is_refused(&place, &["--allow-random"], commit, "it changed Git's state");

@@ -96,3 +96,24 @@ fn program_that_changes_runs_again() {
     command.env("PATH", format!("{}:/usr/bin:/bin", place.work.display()));
     finish(command).expect_miss("two\n");
 }
+
+#[test]
+fn directory_is_seen_with_the_types_of_its_entries() {
+    let place = Place::new();
+    fs::create_dir_all(place.at("d/full")).unwrap();
+    fs::write(place.at("d/full/f"), "").unwrap();
+    fs::write(place.at("d/entry"), "").unwrap();
+    let find = "/usr/bin/find d -type f | sort";
+    recall(&place, find).expect_miss("d/entry\nd/full/f\n");
+    recall(&place, find).expect_hit("d/entry\nd/full/f\n");
+    fs::remove_file(place.at("d/entry")).unwrap();
+    fs::create_dir(place.at("d/entry")).unwrap();
+    recall(&place, find).expect_miss("d/full/f\n");
+    // A removal that fails has seen that the directory has entries.
+    let remove = "rmdir d/full 2> /dev/null || echo full";
+    recall(&place, remove).expect_miss("full\n");
+    recall(&place, remove).expect_hit("full\n");
+    fs::remove_file(place.at("d/full/f")).unwrap();
+    recall(&place, remove).expect_miss("");
+    assert!(!place.at("d/full").exists());
+}

@@ -131,7 +131,9 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
 
 fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
     if open.path_only {
-        return used(Operation::Existence.into());
+        // The descriptor tells the attributes, by calls that name no path.
+        let seen = Seen::from(Look::Existence).with(Look::Attributes);
+        return Meaning { seen, ..used(Operation::Existence.into()) };
     }
     if open.temporary || stat.is_some_and(resolve::is_directory) {
         return used(Operation::Directory.into());

@@ -50,6 +50,15 @@ impl StartDirectory {
     }
 }
 
+/// Whether an access tells the size and the times of what it names: a descriptor of O_PATH does by fstat(2).
+fn tells_attributes(effect: Effect) -> bool {
+    match effect {
+        Effect::Stat => true,
+        Effect::Open(open) => open.path_only,
+        _ => false,
+    }
+}
+
 impl Recording {
     /// Judges a read-only call.
     ///
@@ -72,6 +81,8 @@ impl Recording {
                 decision => return decision,
             }
         }
+        self.asks_free_space |=
+            call.name == "statfs" && self.ledger.notes_seen && self.is_on_disk(caller, call);
         let mut may_wait = false;
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
@@ -92,6 +103,16 @@ impl Recording {
         } else {
             Decision::Continue
         }
+    }
+
+    /// Whether a call names something on a file system that has space of its own.
+    fn is_on_disk(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+        call.decoded.accesses.iter().any(|access| match self.locate(caller, access) {
+            Ok(Resolved { path, stat: Some(stat), .. }) => {
+                !self.byte_store.filesystems.is_pseudo(stat.st_dev, &path)
+            }
+            _ => false,
+        })
     }
 
     /// Whether a read-only call may wait for something outside, as far as its paths tell.
@@ -139,7 +160,7 @@ impl Recording {
                     Known::Suppressed(rule) => self.policy.suppressed.read(*rule),
                 }
             }
-            if let (Effect::Stat, Some(Known::Recorded(name, _))) = (access.effect, known.last()) {
+            if let (true, Some(Known::Recorded(name, _))) = (tells_attributes(access.effect), known.last()) {
                 self.ledger.see(*name, Look::Attributes.into());
             }
             return Use::Judged;
@@ -178,7 +199,7 @@ impl Recording {
                     self.capture_what_is_read(name, access.effect, operations, &resolved.path, stat);
                 }
                 self.ledger.merge(name, operations, process);
-                if access.effect == Effect::Stat {
+                if tells_attributes(access.effect) {
                     self.ledger.see(name, Look::Attributes.into());
                 }
                 known.push(Known::Recorded(name, operations));

@@ -79,6 +79,7 @@ impl Files<'_> {
         let Some(id) = name.before else { return State::Absent { tombstone: false } };
         let mut present = present_before(self.ledger.inodes.get(id));
         present.entries_digest = name.entries();
+        present.entry_types_digest = name.extra.as_ref().and_then(|extra| extra.entry_types);
         self.put_content_of(id, &mut present);
         State::Present(Box::new(present))
     }

@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use super::ids::NameId;
-use crate::snapshot::live;
+use crate::snapshot::{FileType, live};
 
 impl Ledger {
     /// Takes the digest of the entries that a directory had before the tree changed any, once.
@@ -12,17 +12,25 @@ impl Ledger {
             return;
         }
         let path = self.names.path(name).to_vec();
-        let Ok(mut entries) = live::entries(&path) else { return };
+        let Ok(mut entries) = live::typed_entries(&path) else { return };
         let start = path.strip_suffix(b"/").unwrap_or(&path);
-        entries.retain(|entry| {
-            let known = self.names.find(&[start, entry].join(&b'/'));
-            let known = known.map(|known| self.names.get(known));
-            known.is_none_or(|known| known.before.is_some() || known.changes == 0)
+        let gone = self.gone.remove(&path).unwrap_or_default();
+        entries.extend(gone.into_iter().map(|name| (name, None)));
+        entries.retain_mut(|(entry, file_type)| {
+            let Some(known) = self.names.find(&[start, entry].join(&b'/')) else { return true };
+            // What it was, if the tree has put something else there.
+            if let Some(before) = self.before(known) {
+                *file_type = FileType::from_mode(before.before.mode);
+            }
+            let known = self.names.get(known);
+            known.before.is_some() || known.changes == 0
         });
-        entries.extend(self.gone.remove(&path).unwrap_or_default());
-        entries.sort_unstable();
-        entries.dedup();
-        self.names.get_mut(name).extra_mut().entries = Some(live::digest_of_entries(&entries));
+        entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        entries.dedup_by(|(one, _), (other, _)| one == other);
+        let types = self.notes_seen.then(|| live::digest_of_typed_entries(&entries));
+        let names: Vec<Vec<u8>> = entries.into_iter().map(|(name, _)| name).collect();
+        let facts = self.names.get_mut(name).extra_mut();
+        (facts.entries, facts.entry_types) = (Some(live::digest_of_entries(&names)), types);
     }
 
     /// Remembers that a name is gone which was there before, for when its directory is listed.

@@ -138,6 +138,8 @@ impl Uses {
 pub struct RareNameFacts {
     /// The digest of the entries that a directory had before.
     pub entries: Option<Digest>,
+    /// The same with their types, if it is noted what the tree learns.
+    pub entry_types: Option<Digest>,
 }
 
 /// What is known of a path while the tree runs. Small, since there is one for each path.

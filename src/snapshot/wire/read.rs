@@ -488,6 +488,7 @@ struct StateWire {
     target_bytes: Option<Exact>,
     rdev: Option<u64>,
     entries_digest: Option<Digest>,
+    entry_types_digest: Option<Digest>,
     #[serde(default)]
     xattrs: BTreeMap<String, Exact>,
     xattrs_bytes: Option<BTreeMap<String, Exact>>,
@@ -535,6 +536,7 @@ impl StateWire {
             target: bytes_some("target", self.target, self.target_bytes)?,
             rdev: self.rdev,
             entries_digest: self.entries_digest,
+            entry_types_digest: self.entry_types_digest,
             xattrs: xattrs(self.xattrs, self.xattrs_bytes)?,
             inode_flags: self.inode_flags,
             digest: self.digest,

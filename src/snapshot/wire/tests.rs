@@ -343,7 +343,10 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("execs", &["argv_truncated", "redacted"]),
     ("files", OPTIONAL_OF_A_RECORD),
     ("git_files", OPTIONAL_OF_A_RECORD),
-    ("before", &["rdev", "entries_digest", "inode_flags", "digest", "blob", "blob_omitted"]),
+    (
+        "before",
+        &["rdev", "entries_digest", "entry_types_digest", "inode_flags", "digest", "blob", "blob_omitted"],
+    ),
     ("after", &["tombstone"]),
     ("git", &["oid"]),
     ("git_after", &["oid"]),
@@ -495,14 +498,14 @@ prop_compose! {
         ][..]),
         mode: u32, mtime: i64, mtime_nsec: u32, size: u64, uid: u32, gid: u32, dev: u64, ino: u64,
         (target, rdev, nlink) in (maybe(path_bytes()), any::<Option<u64>>(), any::<u64>()),
-        (entries_digest, digest) in (maybe(any_digest()), maybe(any_content_digest())),
+        ([entries_digest, entry_types_digest], digest) in ([maybe(any_digest()), maybe(any_digest())], maybe(any_content_digest())),
         xattrs in prop::collection::btree_map(path_bytes(), path_bytes(), 0..3),
         inode_flags in prop::collection::btree_set(any_inode_flag(), 0..3),
         blob in maybe(".{0,10}"),
         blob_omitted in maybe(prop::sample::select(&[BlobOmitted::NoSpace, BlobOmitted::Withheld][..])),
     ) -> Present {
         Present { file_type, mode, mtime, mtime_nsec, size, uid, gid, dev, ino, nlink, target, rdev,
-                  entries_digest, xattrs, inode_flags, digest, blob, blob_omitted }
+                  entries_digest, entry_types_digest, xattrs, inode_flags, digest, blob, blob_omitted }
     }
 }
 

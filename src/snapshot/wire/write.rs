@@ -381,6 +381,7 @@ fn present<M: SerializeMap>(object: &mut JsonObject<M>, there: &Present) -> Resu
     object.text_some("target", &there.target)?;
     object.put_some("rdev", &there.rdev)?;
     object.put_some("entries_digest", &there.entries_digest)?;
+    object.put_some("entry_types_digest", &there.entry_types_digest)?;
     if !there.xattrs.is_empty() {
         xattrs(object, there)?;
     }
