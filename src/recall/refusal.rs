@@ -28,14 +28,19 @@ const HARMLESS: [&str; 16] = [
 ];
 
 /// Files of the kernel's own whose content lasts: it is compared.
-const LASTING: [&str; 7] = [
+const LASTING: [&str; 12] = [
     "/proc/cmdline",
     "/proc/filesystems",
     "/proc/self/cgroup",
     "/proc/sys/*",
     "/proc/version",
     "/sys/devices/system/cpu/*",
+    "/sys/fs/cgroup/*.high",
     "/sys/fs/cgroup/*.max",
+    "/sys/fs/cgroup/*cfs_period_us",
+    "/sys/fs/cgroup/*cfs_quota_us",
+    "/sys/fs/cgroup/*cpus.effective",
+    "/sys/fs/cgroup/*limit_in_bytes",
 ];
 
 /// The devices that give random bytes.

@@ -412,17 +412,11 @@ impl Seen {
     /// The empty set.
     pub const NOTHING: Seen = Seen(0);
 
-    /// What is learnt by operations that change nothing.
+    /// What is learnt by operations that change nothing, but for the entries of a directory and the attributes.
     pub fn by(operations: Operations) -> Seen {
-        let content = operations.contains(Operation::Read) || operations.contains(Operation::Execute);
-        let entries = operations.contains(Operation::Directory);
-        let mut seen = Seen::from(Look::Existence);
-        for (look, is_seen) in [(Look::Content, content), (Look::Entries, entries)] {
-            if is_seen {
-                seen = seen.with(look);
-            }
-        }
-        seen
+        let seen = Seen::from(Look::Existence);
+        let reads = operations.contains(Operation::Read) || operations.contains(Operation::Execute);
+        if reads { seen.with(Look::Content) } else { seen }
     }
 
     /// The set with `look` added.

@@ -117,3 +117,13 @@ fn directory_is_seen_with_the_types_of_its_entries() {
     recall(&place, remove).expect_miss("");
     assert!(!place.at("d/full").exists());
 }
+
+#[test]
+fn directory_that_is_only_entered_is_not_listed() {
+    let place = Place::new();
+    fs::create_dir(place.at("d")).unwrap();
+    let script = "cd d && echo inside";
+    recall(&place, script).expect_miss("inside\n");
+    fs::write(place.at("d/new"), "").unwrap();
+    recall(&place, script).expect_hit("inside\n");
+}

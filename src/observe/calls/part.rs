@@ -15,7 +15,7 @@ use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::processes::ProcessTraits;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, Crossed, Resolved};
-use crate::snapshot::{BlobOmitted, Look, Operation, Operations};
+use crate::snapshot::{BlobOmitted, Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
 
@@ -183,7 +183,6 @@ impl Recording {
                         matches!(part.effect, Effect::RemoveDirectory | Effect::RenameTo { .. });
                     if needs_empty && self.ledger.notes_seen {
                         // It may be what is in it that is in the way.
-                        self.ledger.see(*record, Look::Entries.into());
                         self.list_entries(*record);
                     }
                 }

@@ -252,6 +252,7 @@ impl Recording {
     /// Takes the entries of a directory that was opened for listing, if the level of the recording asks for them.
     pub fn list_entries(&mut self, name: NameId) {
         if self.byte_store.keep.has_inputs() {
+            self.ledger.see(name, Look::Entries.into());
             self.ledger.list_entries(name);
         }
     }
