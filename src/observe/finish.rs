@@ -45,8 +45,6 @@ pub struct Recorded<'a> {
     pub network: Vec<NetworkUse>,
     /// Whether random bytes were asked for, if that is noted.
     pub is_random: bool,
-    /// Whether it was asked how full a file system is, if that is noted.
-    pub asks_free_space: bool,
     /// A descriptor from before the launch that was used, if that is noted.
     pub used_descriptor: Option<u32>,
     /// Paths that were used and are not recorded, if they are noted.
@@ -174,7 +172,6 @@ impl Recording {
             repositories,
             network: self.network.uses(),
             is_random: self.random_bytes.were_asked_for(),
-            asks_free_space: self.asks_free_space,
             used_descriptor: self.used_descriptor,
             unrecorded: self.unrecorded.iter().cloned().collect(),
             git_object,

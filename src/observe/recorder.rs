@@ -110,7 +110,6 @@ impl Recorder {
             warnings: Warnings::default(),
             network: Network::default(),
             random_bytes: RandomBytes::default(),
-            asks_free_space: false,
             watched,
             used_descriptor: None,
             unrecorded: BTreeSet::new(),

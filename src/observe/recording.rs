@@ -56,8 +56,6 @@ pub struct Recording {
     pub network: Network,
     /// Who asked for random bytes, if the recording is to be recalled.
     pub random_bytes: RandomBytes,
-    /// Whether it was asked how full a file system is, if the recording is to be recalled.
-    pub asks_free_space: bool,
     /// Descriptors from before the launch of which every use is noted, each with what it stands for.
     pub watched: Vec<(u32, Vec<u8>)>,
     /// The first of them that was used.

@@ -62,8 +62,6 @@ pub struct Allowed {
 pub struct Unrepeatable {
     /// Whether random bytes were asked for.
     pub is_random: bool,
-    /// Whether it was asked how full a file system is.
-    pub asks_free_space: bool,
     /// Paths that were used and are not recorded.
     pub unrecorded: Vec<Vec<u8>>,
     /// An object that was added to a repository.
@@ -157,9 +155,6 @@ pub fn findings(
     }
     if unrepeatable.is_random && !allowed.random {
         found.refuse("it asked for random bytes (--allow-random allows that)");
-    }
-    if unrepeatable.asks_free_space {
-        found.refuse("it asked how full a file system is (statfs)");
     }
     for path in &unrepeatable.unrecorded {
         let is_inherited = |fd: &u32| path.as_slice() == format!("/proc/self/fd/{fd}").as_bytes();

@@ -30,7 +30,6 @@ fn each_refusal_has_its_reason() {
     let python = |code: &str| format!("PYTHONHASHSEED=0 /usr/bin/python3 -SEc '{code}'");
     let socket = "import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0))";
     for (script, why) in [
-        ("stat -f .", "it asked how full a file system is (statfs)"),
         ("exit 1", "it ended with status 1 (--recall-failures allows that)"),
         ("kill -TERM $$", "it was ended by SIGTERM"),
         ("head -c 1 /dev/urandom > /dev/null", "it used /dev/urandom (--allow-random allows that)"),

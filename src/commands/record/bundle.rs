@@ -176,7 +176,6 @@ impl BundleWriter {
         header.recall = self.recall.as_ref().map(|recall| {
             let unrepeatable = Unrepeatable {
                 is_random: recorded.is_random,
-                asks_free_space: recorded.asks_free_space,
                 used_descriptor: recorded.used_descriptor,
                 unrecorded: recorded.unrecorded,
                 git_object: recorded.git_object,

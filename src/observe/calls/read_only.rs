@@ -81,8 +81,6 @@ impl Recording {
                 decision => return decision,
             }
         }
-        self.asks_free_space |=
-            call.name == "statfs" && self.ledger.notes_seen && self.is_on_disk(caller, call);
         let mut may_wait = false;
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
@@ -103,16 +101,6 @@ impl Recording {
         } else {
             Decision::Continue
         }
-    }
-
-    /// Whether a call names something on a file system that has space of its own.
-    fn is_on_disk(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
-        call.decoded.accesses.iter().any(|access| match self.locate(caller, access) {
-            Ok(Resolved { path, stat: Some(stat), .. }) => {
-                !self.byte_store.filesystems.is_pseudo(stat.st_dev, &path)
-            }
-            _ => false,
-        })
     }
 
     /// Whether a read-only call may wait for something outside, as far as its paths tell.
