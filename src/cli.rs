@@ -297,6 +297,8 @@ pub enum Verb {
     Report(Report),
     /// Write a recording as an in-toto Statement (runtime trace), to be signed
     Attest(Attest),
+    /// Write recordings as Parquet tables, for DuckDB, Spark and other query engines
+    Export(Export),
     /// Check whether the live files are still as recorded
     Verify(Verify),
     /// Check whether the command did only what it may: write, read and contact
@@ -662,6 +664,26 @@ pub struct Attest {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The recordings: @ (the newest), @~1, identifiers or their beginnings, names, or directories
+    #[arg(value_name = "SNAP", required_unless_present = "all")]
+    pub snaps: Vec<PathBuf>,
+    /// Directory for the tables; what it has of a recording already is left as it is
+    #[arg(long, value_name = "DIR", required = true)]
+    pub tables: PathBuf,
+    /// All recordings of the library
+    #[arg(long, conflicts_with = "snaps")]
+    pub all: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `diff`.

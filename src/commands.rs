@@ -14,6 +14,7 @@ pub mod delete;
 pub mod diff;
 pub mod doctor;
 pub mod exit;
+pub mod export;
 pub mod fsck;
 pub mod history;
 pub mod hook;
@@ -102,6 +103,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Man { dir } => man::run(&dir),
         Verb::Report(args) => report::run(&args, console),
         Verb::Attest(args) => attest::run(&args, console),
+        Verb::Export(args) => export::run(&args, console),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Check(args) => check::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),

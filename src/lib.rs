@@ -18,6 +18,8 @@
 //!        commands → policy → snapshot, git
 //!        commands → recall → restore, library → snapshot
 //!                   agents, git, observe, policy, restore, snapshot → fs
+//!        commands → tables → snapshot
+//!                   agents, git, observe, policy, restore, snapshot, tables → fs
 //! ```
 //!
 //! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.
@@ -33,6 +35,7 @@
 //! - [`policy`]: judges a finished recording by rules of what may be written, read and contacted. Prints nothing.
 //! - [`recall`]: whether a command would see what an earlier run saw, and what that left. Prints nothing, knows no tracing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
+//! - [`tables`]: many recordings as Parquet tables for query engines. Prints nothing.
 //!
 //! # Where to look
 //!
@@ -47,6 +50,7 @@
 //! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
 //! | what is particular to one coding agent | [`agents::AGENTS`], [`agents::hook`] |
 //! | what a key of the manifest means | `docs/format.md`, [`snapshot::manifest`] |
+//! | what a column of the tables of `export --tables` is made of | `src/tables/columns.rs` |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(
@@ -69,4 +73,5 @@ pub mod policy;
 pub mod recall;
 pub mod restore;
 pub mod snapshot;
+pub mod tables;
 pub mod trace;

@@ -20,6 +20,7 @@ mod shell;
 mod show;
 mod sparse;
 mod support;
+mod tables;
 mod truth;
 mod undo;
 mod untrusted_input;

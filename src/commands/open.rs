@@ -74,7 +74,7 @@ pub fn scope(access: &SessionAccess, all: bool) -> Scope {
 }
 
 /// The directory of the snapshot that `word` names.
-fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library::Error> {
+pub fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, library::Error> {
     Ok(match find(word, access)? {
         Named::Directory(path) | Named::Recording(_, path) => path,
     })

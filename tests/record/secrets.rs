@@ -194,6 +194,63 @@ fn no_redact_records_secrets_like_all_else() {
 }
 
 #[test]
+fn tables_have_no_secret_of_a_recording_that_has_them_all() {
+    let place = Place::new();
+    plant(&place);
+    let links = ["https://me:VALUE@example.org/x", "API_TOKEN=VALUE"];
+    let count = FILES.len() + COMMANDS.len();
+    let mut script = format!("{}\nchmod 600 {}", script(), FILES.join(" "));
+    for (number, target) in links.iter().enumerate() {
+        script.push_str(&format!(
+            "\nln -s '{}' link{number}",
+            target.replace("VALUE", &secret(count + number))
+        ));
+    }
+    for name in &FILES[..8] {
+        script.push_str(&format!("\necho x >> {name}"));
+    }
+    let output = place.record_with(&["--no-redact", "--"], &script);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        place.file(&place.snapshot(), "link1").after.present().unwrap().target.as_ref().unwrap().len(),
+        25
+    );
+    let tables = place.base().join("tables");
+    place.run(["export", "--tables", tables.to_str().unwrap(), place.out.to_str().unwrap()]).expect(0);
+    let decoded = place.base().join("decoded");
+    std::fs::create_dir(&decoded).unwrap();
+    let (mut text, mut secrets) = (String::new(), Vec::new());
+    for row in decode(&tables) {
+        if row.contains("/work/.env\"") || row.contains("/.aws/credentials\"") {
+            secrets.push(row.clone());
+        }
+        text.push_str(&row);
+    }
+    std::fs::write(decoded.join("rows"), &text).unwrap();
+    assert_eq!(found(&tables), [""; 0]);
+    assert_eq!(found(&decoded), [""; 0]);
+    for number in 0..count + links.len() {
+        assert!(!text.contains(&secret(number)), "{number}");
+    }
+    assert!(text.contains("link1") && text.contains("API_TOKEN=<REDACTED>"), "{text}");
+    // Neither side of a changed secret has a digest.
+    assert_eq!(secrets.len(), 2, "{secrets:?}");
+    assert!(secrets.iter().all(|row| !row.contains("sha256:")), "{secrets:?}");
+}
+
+/// All rows of all tables, as text.
+fn decode(tables: &Path) -> Vec<String> {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    let files =
+        WalkDir::new(tables).into_iter().map(Result::unwrap).filter(|entry| entry.file_type().is_file());
+    let rows = files.flat_map(|entry| {
+        let reader = SerializedFileReader::new(std::fs::File::open(entry.path()).unwrap()).unwrap();
+        reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+#[test]
 fn configuration_adds_and_removes_secret_files() {
     let place = Place::new();
     plant(&place);

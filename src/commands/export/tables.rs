@@ -1,0 +1,186 @@
+//! `export --tables`: recordings as Parquet tables.
+//!
+//! One snapshot at a time is in memory, however many there are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use indicatif::{BinaryBytes, HumanCount};
+use serde::Serialize;
+
+use super::super::config;
+use super::super::exit::{Exit, UsageError, VerbResult};
+use super::super::open::{directory_of, open_directory, scope};
+use super::super::out::{Console, OutputError};
+use super::super::paths::counted;
+use super::super::progress;
+use crate::cli::Export;
+use crate::library::Library;
+use crate::library::log::EntryState;
+use crate::snapshot::secrets::Secrets;
+use crate::snapshot::{Error, printable};
+use crate::tables::{self, TABLES, Tables};
+
+/// Runs `export --tables`.
+pub fn run(args: &Export, console: &mut Console) -> VerbResult {
+    let secrets = config::secrets().map_err(UsageError)?;
+    let directory = printable(args.tables.as_os_str().as_encoded_bytes()).into_owned();
+    if args.tables.symlink_metadata().is_ok() && !args.tables.is_dir() {
+        return Err(UsageError(format!("{directory} is not a directory")).into());
+    }
+    let outcome = TablesOutcome {
+        directory,
+        exported: 0,
+        present: 0,
+        skipped: Vec::new(),
+        rows: TABLES.map(|table| (table, 0)).into(),
+        bytes: 0,
+    };
+    let mut export = TableExport { tables: Tables::new(&args.tables), secrets, outcome };
+    let exit = if args.all { export.all(args, console)? } else { export.named(args, console)? };
+    let outcome = &export.outcome;
+    console.say_list(
+        format_args!("{} not exported:", counted(outcome.skipped.len(), "recording was", "recordings were")),
+        outcome.skipped.iter().map(|skipped| format!("{}: {}", skipped.id, skipped.why)),
+    );
+    if args.json {
+        console.json(outcome)?;
+    } else {
+        outcome.print(console)?;
+    }
+    Ok(exit)
+}
+
+/// An export in progress.
+struct TableExport {
+    tables: Tables,
+    secrets: Secrets,
+    outcome: TablesOutcome,
+}
+
+/// What was exported.
+#[derive(Serialize)]
+struct TablesOutcome {
+    directory: String,
+    /// How many recordings.
+    exported: usize,
+    /// How many were there already.
+    present: usize,
+    skipped: Vec<SkippedRecording>,
+    rows: BTreeMap<&'static str, u64>,
+    bytes: u64,
+}
+
+/// A recording that was not exported.
+#[derive(Serialize)]
+struct SkippedRecording {
+    id: String,
+    why: String,
+}
+
+/// Why a recording that goes on is not exported: its file would not be replaced by that of the whole.
+const RUNNING: &str = "it has not ended";
+
+impl TableExport {
+    /// Exports what the library has.
+    fn all(&mut self, args: &Export, console: &mut Console) -> VerbResult {
+        let Some(library) = Library::find()? else { return Ok(Exit::Success) };
+        let scope = scope(&args.access, true);
+        let mut entries = library.entries()?;
+        entries.retain(|entry| scope.may_see(entry));
+        let bar = progress::bar("exporting", entries.len());
+        let mut exit = Exit::Success;
+        for entry in entries {
+            bar.inc(1);
+            let directory = library.directory_of(&entry.id);
+            match entry.state {
+                EntryState::Running => self.skip(&entry.id, RUNNING),
+                EntryState::Unrecovered => {
+                    self.skip(&entry.id, "it was killed, and is to be recovered first")
+                }
+                // The library has no two recordings whose identifiers begin so.
+                EntryState::Ended | EntryState::Killed if self.tables.has(&entry.id, &entry.time) => {
+                    self.outcome.present += 1;
+                }
+                EntryState::Ended | EntryState::Killed => match self.add(&directory, console) {
+                    Ok(_) => {}
+                    Err(Error::Io { source, .. }) if is_gone(&source, &directory) => {}
+                    // One that is damaged does not keep the others from being exported.
+                    Err(error @ (Error::Format(_) | Error::Corrupt(_) | Error::Unsafe(_))) => {
+                        self.skip(&entry.id, &error.to_string());
+                        exit = Exit::BadSnapshot;
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+        Ok(exit)
+    }
+
+    /// Exports what was named.
+    fn named(&mut self, args: &Export, console: &mut Console) -> VerbResult {
+        let directories = args.snaps.iter().map(|word| directory_of(word, &args.access));
+        let directories = directories.collect::<Result<Vec<_>, _>>()?;
+        if directories.len() > 1 {
+            // Nothing is written if one of them is invalid.
+            for directory in &directories {
+                tables::check(open_directory(directory, console)?.header())?;
+            }
+        }
+        let mut exit = Exit::Success;
+        for directory in &directories {
+            if !self.add(directory, console)? {
+                exit = Exit::Finding;
+            }
+        }
+        Ok(exit)
+    }
+
+    /// Exports the snapshot in a directory, unless it is there; whether it could be.
+    fn add(&mut self, directory: &Path, console: &mut Console) -> Result<bool, Error> {
+        let snapshot = open_directory(directory, console)?;
+        let header = snapshot.header();
+        if header.running {
+            self.skip(&header.id, RUNNING);
+            return Ok(false);
+        }
+        match self.tables.add(header, snapshot.records(), &self.secrets)? {
+            Some(added) => {
+                self.outcome.exported += 1;
+                self.outcome.bytes += added.bytes;
+                for (table, rows) in TABLES.iter().zip(added.rows) {
+                    *self.outcome.rows.entry(table).or_default() += rows;
+                }
+            }
+            None => self.outcome.present += 1,
+        }
+        Ok(true)
+    }
+
+    fn skip(&mut self, id: &str, why: &str) {
+        let id = printable(id.as_bytes()).into_owned();
+        self.outcome.skipped.push(SkippedRecording { id, why: why.to_owned() });
+    }
+}
+
+/// Whether a recording was deleted meanwhile.
+fn is_gone(error: &io::Error, directory: &Path) -> bool {
+    error.kind() == io::ErrorKind::NotFound && !directory.exists()
+}
+
+impl TablesOutcome {
+    fn print(&self, console: &mut Console) -> Result<(), OutputError> {
+        write!(console, "{} exported", counted(self.exported, "recording", "recordings"))?;
+        if self.exported > 0 {
+            let [files, processes, network] =
+                ["files", "processes", "network"].map(|table| HumanCount(self.rows[table]));
+            let size = BinaryBytes(self.bytes);
+            write!(console, ": {files} files, {processes} processes, {network} addresses; {size}")?;
+        }
+        if self.present > 0 {
+            write!(console, "; {} there already", counted(self.present, "was", "were"))?;
+        }
+        writeln!(console)
+    }
+}

@@ -1,0 +1,287 @@
+//! `export --tables`: recordings as Parquet tables, read by DuckDB, pandas and polars.
+
+use std::fs;
+use std::path::Path;
+
+use agent_snapshot::snapshot::Digest;
+use parquet::file::reader::SerializedFileReader;
+use serde_json::Value;
+use walkdir::WalkDir;
+
+use crate::support::{Place, Run, SmallFilesystem, User, chmod};
+
+const TABLES: [&str; 4] = ["files", "network", "processes", "recordings"];
+
+/// A statement of docs/reference.md.
+fn statement(name: &str) -> &'static str {
+    let text = include_str!("../docs/reference.md");
+    let block = text.split(&format!("<!-- statement: {name} -->\n```")).nth(1).unwrap();
+    block.split_once('\n').unwrap().1.split("```").next().unwrap()
+}
+
+fn export(place: &Place, arguments: &[&str]) -> Run {
+    let tables = place.base().join("tables");
+    let mut command = place.command();
+    command.args(["export", "--tables"]).arg(tables).args(arguments).output().unwrap().into()
+}
+
+fn export_json(place: &Place, arguments: &[&str]) -> Value {
+    let run = export(place, &[arguments, &["--json"]].concat()).expect(0);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// Records `sh -c script` into the library.
+fn record(place: &Place, options: &[&str], script: &str) {
+    let mut command = place.command();
+    command.arg("run").args(options).args(["--", "sh", "-c", script]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// The files below a directory, without what changes from run to run.
+fn files(directory: &Path) -> Vec<String> {
+    let entries = WalkDir::new(directory).sort_by_file_name().into_iter().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_file());
+    files.map(|entry| entry.path().strip_prefix(directory).unwrap().display().to_string()).collect()
+}
+
+/// Runs a Python script in the directory of the tables; none if it misses a module.
+fn python(place: &Place, script: &str) -> Option<String> {
+    let mut command = place.program("python3");
+    let output = command.current_dir(place.base()).args(["-c", script]).output().ok()?;
+    let text = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    if error.contains("ModuleNotFoundError") {
+        println!("skipped: {}", error.lines().last().unwrap());
+        return None;
+    }
+    assert!(output.status.success(), "{error}");
+    Some(text)
+}
+
+#[test]
+fn duckdb_answers_the_statements_of_the_reference() {
+    let place = Place::new();
+    record(&place, &["--keep", "all"], "echo one > config; exec cat config");
+    record(&place, &["--keep", "all"], "cp config copy; rm config; ln -s copy \"$(printf 'odd\\377')\"");
+    record(&place, &["--keep", "all"], "cat copy | tr o 0 > other; exit 0");
+    record(&place, &[], "bash -c ': < /dev/tcp/127.0.0.1/9' 2> /dev/null || true");
+    let exported = export_json(&place, &["--all"]);
+    assert_eq!((&exported["exported"], &exported["skipped"]), (&4.into(), &Value::Array(Vec::new())));
+    let views = statement("duckdb");
+    let asked: Vec<String> = ["writers", "readers", "hosts"]
+        .iter()
+        .map(|name| {
+            statement(name)
+                .replace("/etc/app/config.toml", place.at("config").to_str().unwrap())
+                .replace(&readers_digest(), &Digest::of(b"one\n").to_string())
+        })
+        .collect();
+    let script = format!(
+        r#"
+import duckdb, json
+duckdb.sql("SET enable_progress_bar = false; SET threads = 1")
+def ask(asked):
+    return duckdb.sql(f"SELECT COLUMNS(*)::VARCHAR FROM ({{asked}})").fetchall()
+duckdb.execute('''{views}''')
+answers = [ask(asked) for asked in {asked:?}]
+odd = ask("SELECT path, hex(path_bytes), after_target FROM files WHERE path_bytes IS NOT NULL")
+duckdb.execute('''{compaction}''')
+files = duckdb.sql("SELECT count(*) FROM files").fetchall()
+duckdb.execute('''{views}'''.replace("CREATE VIEW", "CREATE OR REPLACE VIEW").replace("tables/table=files", "compact/table=files"))
+assert files == duckdb.sql("SELECT count(*) FROM files").fetchall()
+assert answers == [ask(asked) for asked in {asked:?}], answers
+print(json.dumps([answers, odd]))
+"#,
+        compaction = statement("compaction in duckdb"),
+    );
+    let Some(text) = python(&place, &script) else { return };
+    let answers: Value = serde_json::from_str(&text).unwrap();
+    let [writers, readers, hosts] = [0, 1, 2].map(|index| answers[0][index].as_array().unwrap());
+    let of = |row: &Value, columns: &[usize]| columns.iter().map(|&at| row[at].clone()).collect::<Value>();
+    // The last one first.
+    let effects: Vec<Value> = writers.iter().map(|row| of(row, &[4, 5])).collect();
+    assert_eq!(effects.len(), 2, "{writers:?}");
+    assert_eq!(effects[0][0], "deleted");
+    assert!(effects[0][1].as_str().unwrap().ends_with("/rm"), "{effects:?}");
+    assert_eq!(effects[1][0], "created");
+    assert!(writers[1][3].as_str().unwrap().contains("echo one > config; exec cat config"), "{writers:?}");
+    let paths: Vec<Value> = readers.iter().map(|row| row[4].clone()).collect();
+    assert_eq!(paths, [place.at("copy").to_str().unwrap(), place.at("config").to_str().unwrap()]);
+    assert_eq!(of(&hosts[0], &[0, 1, 2, 3]), serde_json::json!(["127.0.0.1", "9", "1", "1"]));
+    assert_eq!(hosts.len(), 1);
+    let odd = &answers[1][0];
+    assert_eq!(odd[0], format!("{}/odd\u{ff}", place.work.display()));
+    assert!(odd[1].as_str().unwrap().ends_with("6F6464FF"), "{odd}");
+    assert_eq!(odd[2], "copy");
+    let days: Vec<_> = files(&place.base().join("compact"));
+    assert!(days.len() == 1 && days[0].starts_with("table=files/date="), "{days:?}");
+}
+
+/// The digest that the statement `readers` asks for.
+fn readers_digest() -> String {
+    let text = statement("readers");
+    let start = text.find("sha256:").unwrap();
+    text[start..].split('\'').next().unwrap().to_owned()
+}
+
+#[test]
+fn pandas_and_polars_read_the_directory_of_a_table() {
+    let place = Place::new();
+    record(&place, &[], "echo one > file");
+    assert_eq!(export_json(&place, &["@"])["exported"], 1);
+    for read in [
+        "pandas.read_parquet('tables/table=files')",
+        "polars.read_parquet('tables/table=files/**/*.parquet', hive_partitioning=True).to_pandas()",
+    ] {
+        let module = read.split('.').next().unwrap();
+        let script = format!(
+            "import {module}\nf = {read}\nr = f[f.effect == 'created'].iloc[0]\n\
+             print(r.path, r.after_size, r.after_mtime.tzinfo, r.date, list(r.uses)[0]['operations'])"
+        );
+        let Some(text) = python(&place, &script) else { continue };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words[0], place.at("file").to_str().unwrap());
+        assert_eq!((words[1].trim_end_matches(".0"), words[2]), ("4", "UTC"), "{text}");
+        assert!(words[3].starts_with("20") && words.last() == Some(&"write"), "{text}");
+    }
+}
+
+#[test]
+fn second_export_adds_what_is_new_and_leaves_the_rest() {
+    for &user in User::all() {
+        let place = Place::of(user);
+        for number in 0..3 {
+            record(&place, &[], &format!("echo {number} > file"));
+        }
+        assert_eq!(export(&place, &["@"]).expect(0).stdout.split(':').next(), Some("1 recording exported"));
+        let tables = place.base().join("tables");
+        let modified = |name: &String| fs::metadata(tables.join(name)).unwrap().modified().unwrap();
+        let before: Vec<_> = files(&tables).iter().map(|name| (name.clone(), modified(name))).collect();
+        assert_eq!(before.len(), TABLES.len());
+        let said = export(&place, &["--all"]).expect(0).stdout;
+        assert!(
+            said.starts_with("2 recordings exported: ") && said.ends_with("; 1 was there already\n"),
+            "{said}"
+        );
+        assert_eq!(files(&tables).len(), 3 * TABLES.len());
+        assert!(before.iter().all(|(name, time)| modified(name) == *time));
+        assert_eq!(
+            export(&place, &["--all"]).expect(0).stdout,
+            "0 recordings exported; 3 were there already\n"
+        );
+        assert_eq!(export_json(&place, &["@~1", "@"])["present"], 2);
+    }
+}
+
+#[test]
+fn what_has_not_ended_is_skipped_and_what_has_gaps_is_not() {
+    let place = Place::new();
+    place.prepare("mkfifo fifo");
+    let script = "sh -c 'read line < fifo' > /dev/null 2>&1 & echo one > file";
+    let output = place.record_with(&["--survivors", "background", "--name", "first", "--"], script);
+    assert!(output.status.success(), "{output:?}");
+    let out = place.out.to_str().unwrap();
+    let id = place.snapshot().header().id.clone();
+    let run = export(&place, &[out]).expect(1);
+    assert_eq!(
+        run.stderr,
+        format!("agent-snapshot: 1 recording was not exported:\n  {id}: it has not ended\n")
+    );
+    assert_eq!(run.stdout, "0 recordings exported\n");
+    assert!(!place.base().join("tables").exists());
+    record(&place, &["--survivors", "background"], "sh -c 'read line < fifo' > /dev/null 2>&1 & true");
+    let skipped = &export_json(&place, &["--all"])["skipped"];
+    assert_eq!((skipped.as_array().unwrap().len(), &skipped[0]["why"]), (1, &"it has not ended".into()));
+    let _fifo = place.write_to_fifo("fifo", "x\nx\n");
+    place.wait_for_lock();
+    assert_eq!(export_json(&place, &[out])["exported"], 1);
+
+    // What is not recorded is a gap.
+    let mut manifest: Value =
+        serde_json::from_slice(&fs::read(place.out.join("manifest.json")).unwrap()).unwrap();
+    manifest["id"] = "incomplete".into();
+    manifest["complete"] = false.into();
+    manifest["warnings"] =
+        serde_json::json!([{"kind": "io_uring", "lost": true, "count": 1, "detail": "why", "processes": []}]);
+    fs::write(place.out.join("manifest.json"), manifest.to_string()).unwrap();
+    assert_eq!(export_json(&place, &[out])["exported"], 1);
+    let script = "import pandas\nr = pandas.read_parquet('tables/table=recordings').set_index('recording')\n\
+                  print(r.complete['incomplete'], list(r.gaps['incomplete']))";
+    if let Some(text) = python(&place, script) {
+        assert_eq!(text, "False ['why']\n");
+    }
+}
+
+#[test]
+fn bad_input_is_one_sentence_and_nothing_is_written() {
+    let place = Place::new();
+    record(&place, &[], "echo one > file");
+    place.record("echo two > file");
+    let out = place.out.to_str().unwrap();
+    let refused = |arguments: &[&str], status: i32, why: &str| {
+        let run = export(&place, arguments).expect(status);
+        assert!(run.stderr.contains(why), "{run:#?}");
+        assert_eq!(run.stdout, "");
+        assert!(!place.base().join("tables").exists(), "{arguments:?}");
+    };
+    refused(&[], 2, "<SNAP>");
+    refused(&["--all", "@"], 2, "cannot be used with");
+    refused(&["zzzzzzzz"], 3, "agent-snapshot: ");
+    refused(&[out, "@", "zzzzzzzz"], 3, "agent-snapshot: ");
+    fs::create_dir(place.base().join("empty")).unwrap();
+    refused(&[out, place.base().join("empty").to_str().unwrap()], 3, "holds no manifest.json");
+    fs::write(place.base().join("tables"), "mine").unwrap();
+    let run = export(&place, &["--all"]).expect(2);
+    assert!(run.stderr.ends_with("/tables is not a directory\n"), "{run:#?}");
+    assert_eq!(fs::read(place.base().join("tables")).unwrap(), b"mine");
+}
+
+#[test]
+fn directory_that_can_not_be_written_is_named() {
+    let place = Place::of(User::Nobody);
+    record(&place, &[], "echo one > file");
+    let tables = place.base().join("tables");
+    fs::create_dir(&tables).unwrap();
+    chmod(&tables, 0o555);
+    let run = export(&place, &["--all"]).expect(125);
+    assert!(run.stderr.starts_with("agent-snapshot: write /"), "{run:#?}");
+    assert!(run.stderr.ends_with(": Permission denied (os error 13)\n"), "{run:#?}");
+    assert_eq!(files(&tables), [""; 0]);
+}
+
+#[test]
+fn damaged_recording_does_not_keep_others_from_being_exported() {
+    let place = Place::new();
+    record(&place, &["--name", "damaged"], "echo one > file");
+    record(&place, &[], "echo two > file");
+    let snapshots = place.home.join(".local/state/agent-snapshot/snapshots");
+    let damaged = fs::read_dir(snapshots).unwrap().map(|entry| entry.unwrap().path()).find(|path| {
+        let manifest = fs::read_to_string(path.join("manifest.json"));
+        manifest.is_ok_and(|manifest| manifest.contains("\"damaged\""))
+    });
+    fs::write(damaged.unwrap().join("manifest.json"), "{").unwrap();
+    let run = export(&place, &["--all"]).expect(3);
+    assert!(run.stderr.starts_with("agent-snapshot: 1 recording was not exported:\n  "), "{run:#?}");
+    assert!(run.stderr.contains("manifest.json: EOF while parsing"), "{run:#?}");
+    assert!(run.stdout.starts_with("1 recording exported: "), "{run:#?}");
+    assert_eq!(files(&place.base().join("tables")).len(), TABLES.len());
+}
+
+#[test]
+fn full_disk_leaves_only_whole_files() {
+    let place = Place::new();
+    let tables = place.base().join("tables");
+    let Some(_mounted) = SmallFilesystem::at(&tables, "size=128k") else { return };
+    for number in 0..6 {
+        record(&place, &[], &format!("echo {number} > file"));
+    }
+    let run = export(&place, &["--all"]).expect(125);
+    assert!(run.stderr.ends_with(": No space left on device (os error 28)\n"), "{run:#?}");
+    let files = files(&tables);
+    assert!(!files.is_empty() && files.len().is_multiple_of(TABLES.len()), "{files:?}");
+    for name in files {
+        SerializedFileReader::new(fs::File::open(tables.join(&name)).unwrap())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
