@@ -1,7 +1,7 @@
 //! Tables of many recordings, in Parquet: `recordings`, `files`, `processes` and `network`.
 //!
 //! A recording is one file in each table, `table=TABLE/date=DATE/ID.parquet`, which is not written again. A file gets
-//! its name when it is complete, and that of `recordings` comes last. Bytes of files are not in the tables, nor is
+//! its name when it is complete and on the disk, and that of `recordings` comes last. Bytes of files are not in the tables, nor is
 //! what is taken for a secret. Prints nothing, and knows no tracing.
 //!
 //! - `columns.rs`: the columns of each table, and their values.
@@ -10,11 +10,15 @@
 mod columns;
 mod writer;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
-use tempfile::{NamedTempFile, TempPath};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use tempfile::TempPath;
 
 use self::columns::{Subject, parse_time};
 use crate::snapshot::secrets::Secrets;
@@ -26,10 +30,17 @@ pub const TABLES: [&str; 4] = ["recordings", "files", "processes", "network"];
 /// The most characters of an identifier.
 const MAX_ID: usize = 64;
 
+/// How many recordings are flushed to the disk at once.
+const BATCH: usize = 256;
+
 /// The directory of the tables.
 #[derive(Debug)]
 pub struct Tables {
     directory: PathBuf,
+    /// The directory, locked as long as something is added: temporary files are named by the recording.
+    locked: Option<File>,
+    /// The complete files, and the names that they are to get in this order.
+    pending: Vec<(TempPath, PathBuf)>,
 }
 
 /// What was written of a recording.
@@ -44,7 +55,7 @@ pub struct Added {
 impl Tables {
     /// The tables in a directory, which is made when the first recording is added.
     pub fn new(directory: &Path) -> Tables {
-        Tables { directory: directory.to_owned() }
+        Tables { directory: directory.to_owned(), locked: None, pending: Vec::new() }
     }
 
     /// Whether a recording is there whose identifier begins so and that was started at this time.
@@ -57,43 +68,80 @@ impl Tables {
         entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_it))
     }
 
-    /// Adds a recording with all of its records; none if it is there.
+    /// Adds a recording with all of its records; none if it is there. [`Tables::publish`] makes it visible.
     ///
     /// # Errors
     /// It is no recording, its identifier or time can't be part of the name of a file, or a file can't be written: then
-    /// the tables are as before.
+    /// nothing of it is there.
     pub fn add(
-        &self,
+        &mut self,
         header: &Header,
         records: Vec<&FileRecord>,
         secrets: &Secrets,
     ) -> Result<Option<Added>, Error> {
         check(header)?;
         let date = date(&header.started_at)?;
+        let subject = Subject::new(header, records, secrets)?;
+        self.lock().map_err(Error::io("write", &self.directory))?;
         let path_in = |table: &str| self.partition(table, &date).join(format!("{}.parquet", header.id));
-        if path_in(TABLES[0]).is_file() {
+        let last = path_in(TABLES[0]);
+        if last.is_file() || self.pending.iter().any(|(_, path)| *path == last) {
             return Ok(None);
         }
-        let subject = Subject::new(header, records, secrets)?;
         let mut added = Added::default();
         let mut files: Vec<(TempPath, PathBuf)> = Vec::new();
-        for (table, rows) in TABLES.iter().zip(&mut added.rows) {
+        for (table, rows) in TABLES.iter().zip(&mut added.rows).rev() {
             let (partition, path) = (self.partition(table, &date), path_in(table));
             let mut write = || {
                 fs::create_dir_all(&partition)?;
-                // Readers pass over a name that begins with a dot.
-                let mut file = NamedTempFile::with_prefix_in(".", &partition)?;
-                *rows = subject.write(table, file.as_file_mut())?;
-                added.bytes += file.as_file().metadata()?.len();
-                Ok(file.into_temp_path())
+                // Readers pass over a name that begins with a dot. What a killed export has left is replaced.
+                let name = partition.join(format!(".{}.parquet.tmp", header.id));
+                let mut options = File::options();
+                let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&name)?;
+                let name = TempPath::try_from_path(name)?;
+                *rows = subject.write(table, &mut file)?;
+                added.bytes += file.metadata()?.len();
+                Ok(name)
             };
             let file = write().map_err(Error::io("write", &path))?;
             files.push((file, path));
         }
-        while let Some((file, path)) = files.pop() {
-            file.persist(&path).map_err(|error| Error::io("write", &path)(error.error))?;
+        self.pending.append(&mut files);
+        if self.pending.len() >= BATCH * TABLES.len() {
+            self.publish()?;
         }
         Ok(Some(added))
+    }
+
+    /// Gives what was added its names, once it is on the disk: a file that a loss of power has cut would stay, and fail
+    /// each statement.
+    ///
+    /// # Errors
+    /// It can't be flushed or renamed.
+    pub fn publish(&mut self) -> Result<(), Error> {
+        if let Some(directory) = self.locked.as_ref().filter(|_| !self.pending.is_empty()) {
+            let failed = Error::io("sync", &self.directory);
+            rustix::fs::syncfs(directory).map_err(|error| failed(error.into()))?;
+        }
+        for (file, path) in self.pending.drain(..) {
+            file.persist(&path).map_err(|error| Error::io("write", &path)(error.error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the directory, and waits until no other export writes to it.
+    fn lock(&mut self) -> io::Result<()> {
+        if self.locked.is_none() {
+            fs::create_dir_all(&self.directory)?;
+            let directory = File::open(&self.directory)?;
+            match flock(&directory, FlockOperation::LockExclusive) {
+                // Without locks, two exports of one recording at a time are not to be.
+                Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.locked = Some(directory);
+        }
+        Ok(())
     }
 
     fn partition(&self, table: &str, date: &str) -> PathBuf {

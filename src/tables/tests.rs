@@ -30,8 +30,9 @@ fn process(id: u32, exe: &str, argv: &[&[u8]]) -> RecordedProcess {
 /// Exports one recording, and returns the reader of one of its files.
 fn exported(header: &Header, records: &[FileRecord], table: &str) -> SerializedFileReader<fs::File> {
     let directory = tempfile::tempdir().unwrap();
-    let tables = Tables::new(directory.path());
+    let mut tables = Tables::new(directory.path());
     tables.add(header, records.iter().collect(), &Secrets::default()).unwrap().unwrap();
+    tables.publish().unwrap();
     let path = format!("table={table}/date=2026-01-02/{}.parquet", header.id);
     SerializedFileReader::new(fs::File::open(directory.path().join(path)).unwrap()).unwrap()
 }
@@ -188,8 +189,8 @@ fn files_are_sorted_by_path_in_row_groups_with_statistics() {
 #[test]
 fn what_can_not_be_named_or_dated_is_no_recording() {
     let directory = tempfile::tempdir().unwrap();
-    let tables = Tables::new(&directory.path().join("tables"));
-    let refused = |change: &dyn Fn(&mut Header)| {
+    let mut tables = Tables::new(&directory.path().join("tables"));
+    let mut refused = |change: &dyn Fn(&mut Header)| {
         let mut header = header();
         change(&mut header);
         let error = tables.add(&header, Vec::new(), &Secrets::default()).unwrap_err();
@@ -211,24 +212,35 @@ fn what_can_not_be_named_or_dated_is_no_recording() {
 #[test]
 fn a_recording_is_added_once_and_again_if_its_last_file_is_missing() {
     let directory = tempfile::tempdir().unwrap();
-    let tables = Tables::new(directory.path());
+    let mut tables = Tables::new(directory.path());
     let header = Header { started_at: "2026-01-02T01:00:00+02:00".to_owned(), ..header() };
-    let add = || tables.add(&header, Vec::new(), &Secrets::default()).unwrap();
-    let has = |start: &str| tables.has(start, &header.started_at);
-    assert!(!has("0123"));
-    assert_eq!(add().unwrap().rows, [1, 0, 0, 0]);
-    assert!(has("0123") && !has("123"));
-    assert_eq!(add(), None);
+    let add = |tables: &mut Tables| tables.add(&header, Vec::new(), &Secrets::default()).unwrap();
+    let has = |tables: &Tables, start: &str| tables.has(start, &header.started_at);
+    assert_eq!(add(&mut tables).unwrap().rows, [1, 0, 0, 0]);
+    assert_eq!(add(&mut tables), None);
+    assert!(!has(&tables, "0123"));
+    tables.publish().unwrap();
+    assert!(has(&tables, "0123") && !has(&tables, "123"));
+    assert_eq!(add(&mut tables), None);
     // UTC has another day.
     let path = |table| directory.path().join(format!("table={table}/date=2026-01-01/{}.parquet", header.id));
     fs::remove_file(path("recordings")).unwrap();
     fs::write(path("files"), "half").unwrap();
-    assert!(!has("0123"));
-    assert_eq!(add().unwrap().rows, [1, 0, 0, 0]);
+    let left = path("files").with_file_name(format!(".{}.parquet.tmp", header.id));
+    fs::write(left, "of an export that was killed").unwrap();
+    assert!(!has(&tables, "0123"));
+    assert_eq!(add(&mut tables).unwrap().rows, [1, 0, 0, 0]);
+    tables.publish().unwrap();
     SerializedFileReader::new(fs::File::open(path("files")).unwrap()).unwrap();
     for table in TABLES {
         assert_eq!(fs::read_dir(path(table).parent().unwrap()).unwrap().count(), 1);
     }
+    let other_export =
+        flock(fs::File::open(directory.path()).unwrap(), FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(other_export, Err(Errno::WOULDBLOCK));
+    add(&mut Tables::new(&directory.path().join("other"))).unwrap();
+    let other = walkdir::WalkDir::new(directory.path().join("other")).into_iter().flatten();
+    assert_eq!(other.filter(|entry| entry.file_type().is_file()).count(), 0, "it was not published");
 }
 
 /// docs/format.md has each column with its type, and no other.

@@ -38,7 +38,11 @@ pub fn run(args: &Export, console: &mut Console) -> VerbResult {
         bytes: 0,
     };
     let mut export = TableExport { tables: Tables::new(&args.tables), secrets, outcome };
-    let exit = if args.all { export.all(args, console)? } else { export.named(args, console)? };
+    let result = if args.all { export.all(args, console) } else { export.named(args, console) };
+    // What was added before an error is complete.
+    let published = export.tables.publish();
+    let exit = result?;
+    published?;
     let outcome = &export.outcome;
     console.say_list(
         format_args!("{} not exported:", counted(outcome.skipped.len(), "recording was", "recordings were")),
