@@ -19,7 +19,7 @@
 //!        commands → recall → restore, library → snapshot
 //!                   agents, git, observe, policy, restore, snapshot → fs
 //!        commands → tables → snapshot
-//!                   agents, git, observe, policy, restore, snapshot, tables → fs
+//!                   agents, git, observe, policy, restore, snapshot → fs
 //! ```
 //!
 //! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.

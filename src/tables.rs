@@ -1,17 +1,18 @@
 //! Tables of many recordings, in Parquet: `recordings`, `files`, `processes` and `network`.
 //!
 //! A recording is one file in each table, `table=TABLE/date=DATE/ID.parquet`, which is not written again. A file gets
-//! its name when it is complete and on the disk, and that of `recordings` comes last. Bytes of files are not in the tables, nor is
-//! what is taken for a secret. Prints nothing, and knows no tracing.
+//! its name when it is complete and on the disk, and that of `recordings` comes last. Bytes of files are not in the
+//! tables, nor is what is taken for a secret. Prints nothing, and knows no tracing.
 //!
 //! - `columns.rs`: the columns of each table, and their values.
-//! - `writer.rs`: from columns to Parquet.
+//! - `writer.rs`: from rows to Parquet.
 
 mod columns;
 mod writer;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -39,8 +40,10 @@ pub struct Tables {
     directory: PathBuf,
     /// The directory, locked as long as something is added: temporary files are named by the recording.
     locked: Option<File>,
-    /// The complete files, and the names that they are to get in this order.
-    pending: Vec<(TempPath, PathBuf)>,
+    /// The complete files of each recording, by its last name, and the names that they are to get in this order.
+    pending: BTreeMap<PathBuf, Vec<(TempPath, PathBuf)>>,
+    /// The names that the table of recordings had on the day that was asked for last.
+    listed: (String, BTreeSet<String>),
 }
 
 /// What was written of a recording.
@@ -55,17 +58,22 @@ pub struct Added {
 impl Tables {
     /// The tables in a directory, which is made when the first recording is added.
     pub fn new(directory: &Path) -> Tables {
-        Tables { directory: directory.to_owned(), locked: None, pending: Vec::new() }
+        let directory = directory.to_owned();
+        Tables { directory, locked: None, pending: BTreeMap::new(), listed: Default::default() }
     }
 
     /// Whether a recording is there whose identifier begins so and that was started at this time.
     ///
-    /// A recording with a time that is no time is not there.
-    pub fn has(&self, start_of_id: &str, started_at: &str) -> bool {
+    /// Each day is listed once. A recording with a time that is no time is not there.
+    pub fn has(&mut self, start_of_id: &str, started_at: &str) -> bool {
         let Ok(date) = date(started_at) else { return false };
-        let Ok(entries) = fs::read_dir(self.partition(TABLES[0], &date)) else { return false };
-        let is_it = |name: &str| name.starts_with(start_of_id) && name.ends_with(".parquet");
-        entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_it))
+        if self.listed.0 != date {
+            let entries = fs::read_dir(self.partition(TABLES[0], &date)).into_iter().flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            self.listed = (date, names.filter(|name| name.ends_with(".parquet")).collect());
+        }
+        let next = self.listed.1.range(start_of_id.to_owned()..).next();
+        next.is_some_and(|name| name.starts_with(start_of_id))
     }
 
     /// Adds a recording with all of its records; none if it is there. [`Tables::publish`] makes it visible.
@@ -85,7 +93,7 @@ impl Tables {
         self.lock().map_err(Error::io("write", &self.directory))?;
         let path_in = |table: &str| self.partition(table, &date).join(format!("{}.parquet", header.id));
         let last = path_in(TABLES[0]);
-        if last.is_file() || self.pending.iter().any(|(_, path)| *path == last) {
+        if last.is_file() || self.pending.contains_key(&last) {
             return Ok(None);
         }
         let mut added = Added::default();
@@ -99,15 +107,16 @@ impl Tables {
                 let mut options = File::options();
                 let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&name)?;
                 let name = TempPath::try_from_path(name)?;
-                *rows = subject.write(table, &mut file)?;
-                added.bytes += file.metadata()?.len();
+                let (content, count) = subject.file(table).map_err(io::Error::other)?;
+                file.write_all(&content)?;
+                (*rows, added.bytes) = (count as u64, added.bytes + content.len() as u64);
                 Ok(name)
             };
             let file = write().map_err(Error::io("write", &path))?;
             files.push((file, path));
         }
-        self.pending.append(&mut files);
-        if self.pending.len() >= BATCH * TABLES.len() {
+        self.pending.insert(last, files);
+        if self.pending.len() >= BATCH {
             self.publish()?;
         }
         Ok(Some(added))
@@ -123,7 +132,7 @@ impl Tables {
             let failed = Error::io("sync", &self.directory);
             rustix::fs::syncfs(directory).map_err(|error| failed(error.into()))?;
         }
-        for (file, path) in self.pending.drain(..) {
+        for (file, path) in std::mem::take(&mut self.pending).into_values().flatten() {
             file.persist(&path).map_err(|error| Error::io("write", &path)(error.error))?;
         }
         Ok(())

@@ -18,7 +18,6 @@ use faster_hex::hex_string;
 use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::groups::io_error;
 pub use self::groups::{CHUNK, COLUMNS, Compression, GROUP_ROWS, GroupLog, complete};
 use self::groups::{PendingRow, RowGroup, RowGroupWriter};
 use super::digest::{digest_file, digest_file_like, read_at};

@@ -1,16 +1,16 @@
 //! The columns of the tables, each named as the key of the manifest that it is made of.
 //!
 //! Bytes are text as in the manifest; where they are not UTF-8, a column `..._bytes` has them. `docs/format.md` has the
-//! meaning of each column. Neighbour: `writer.rs` writes them.
+//! meaning of each column. Neighbour: `writer.rs` makes files of them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io;
+use std::slice;
 
 use jiff::{SignedDuration, Timestamp};
+use parquet::errors::ParquetError;
 
-use super::writer::{Column, Kind, Shape, Value, write};
+use super::writer::{Column, Kind, Shape, Value, file};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::{content_id, state};
@@ -119,17 +119,15 @@ impl<'s> Subject<'s> {
         })
     }
 
-    /// Writes the rows of one of [`TABLES`](super::TABLES), and counts them.
-    pub fn write(&self, table: &str, file: &mut File) -> io::Result<u64> {
-        match table {
-            "recordings" => {
-                write(file, &recordings(), std::slice::from_ref(&self.recording), Some("recording"))
-            }
-            "files" => write(file, &files(), &self.files, Some("path")),
-            "processes" => write(file, &processes(), &self.processes, None),
-            "network" => write(file, &network(), &self.network, None),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no table {table}"))),
-        }
+    /// The file of one of [`TABLES`](super::TABLES), and how many rows it has.
+    pub fn file(&self, table: &str) -> Result<(Vec<u8>, usize), ParquetError> {
+        Ok(match table {
+            "recordings" => (file(&recordings(), slice::from_ref(&self.recording), Some("recording"))?, 1),
+            "files" => (file(&files(), &self.files, Some("path"))?, self.files.len()),
+            "processes" => (file(&processes(), &self.processes, None)?, self.processes.len()),
+            "network" => (file(&network(), &self.network, None)?, self.network.len()),
+            _ => return Err(ParquetError::General(format!("no table {table}"))),
+        })
     }
 }
 

@@ -1,11 +1,9 @@
-//! Writes rows to a Parquet file, a column of a row group at a time.
+//! Makes a Parquet file of rows, a column of a row group at a time.
 //!
 //! Types, encodings and nesting are those that every reader of Parquet has had for years: no unsigned numbers, no nested
 //! lists, pages of version 1. Neighbour: `columns.rs` has the columns.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,9 +17,6 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT, EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
-
-use crate::fs::InPieces;
-use crate::snapshot::blobs::io_error;
 
 /// The most rows of a row group: what readers take at once, and prune by its statistics.
 const GROUP_ROWS: usize = 100_000;
@@ -125,44 +120,36 @@ impl<'r> From<Cow<'r, str>> for Value<'r> {
     }
 }
 
-/// Writes `rows`, which are sorted by the column `sorted_by`.
-pub fn write<R>(
-    file: &mut File,
-    columns: &[Column<R>],
-    rows: &[R],
-    sorted_by: Option<&str>,
-) -> io::Result<u64> {
-    let write = || -> Result<(), ParquetError> {
-        let index = columns.iter().position(|column| Some(column.name) == sorted_by);
-        let index = index.map(i32::try_from).transpose()?;
-        let sorting =
-            index.map(|column_idx| vec![SortingColumn { column_idx, descending: false, nulls_first: false }]);
-        // A single page has the statistics of its column chunk: its own would make a small file a fifth larger.
-        let has_pages = rows.len() > DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT;
-        let statistics = if has_pages { EnabledStatistics::Page } else { EnabledStatistics::Chunk };
-        let properties = WriterProperties::builder()
-            .set_created_by(concat!("agent-snapshot ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_statistics_enabled(statistics)
-            .set_offset_index_disabled(!has_pages)
-            .set_sorting_columns(sorting)
-            .build();
-        let mut writer = SerializedFileWriter::new(InPieces(file), schema(columns)?, Arc::new(properties))?;
-        for rows in rows.chunks(GROUP_ROWS) {
-            let mut group = writer.next_row_group()?;
-            for column in columns {
-                let missing = || ParquetError::General(format!("no column {}", column.name));
-                let mut into = group.next_column()?.ok_or_else(missing)?;
-                Cells::of(column, rows).write(&mut into)?;
-                into.close()?;
-            }
-            group.close()?;
+/// A Parquet file of `rows`, which are sorted by the column `sorted_by`.
+///
+/// In memory, where it is far smaller than the rows: parquet writes each page by itself, and most are a few bytes.
+pub fn file<R>(columns: &[Column<R>], rows: &[R], sorted_by: Option<&str>) -> Result<Vec<u8>, ParquetError> {
+    let index = columns.iter().position(|column| Some(column.name) == sorted_by);
+    let index = index.map(i32::try_from).transpose()?;
+    let sorting =
+        index.map(|column_idx| vec![SortingColumn { column_idx, descending: false, nulls_first: false }]);
+    // A single page has the statistics of its column chunk: its own would make a small file a fifth larger.
+    let has_pages = rows.len() > DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT;
+    let statistics = if has_pages { EnabledStatistics::Page } else { EnabledStatistics::Chunk };
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("agent-snapshot ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(statistics)
+        .set_offset_index_disabled(!has_pages)
+        .set_sorting_columns(sorting)
+        .build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema(columns)?, Arc::new(properties))?;
+    for rows in rows.chunks(GROUP_ROWS) {
+        let mut group = writer.next_row_group()?;
+        for column in columns {
+            let missing = || ParquetError::General(format!("no column {}", column.name));
+            let mut into = group.next_column()?.ok_or_else(missing)?;
+            Cells::of(column, rows).write(&mut into)?;
+            into.close()?;
         }
-        writer.close()?;
-        Ok(())
-    };
-    write().map_err(io_error)?;
-    Ok(rows.len() as u64)
+        group.close()?;
+    }
+    writer.into_inner()
 }
 
 /// The schema of the columns.
