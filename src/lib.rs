@@ -17,7 +17,6 @@
 //!        commands → agents → snapshot, git
 //!        commands → policy → snapshot, git
 //!        commands → recall → restore, library → snapshot
-//!                   agents, git, observe, policy, restore, snapshot → fs
 //!        commands → tables → snapshot
 //!                   agents, git, observe, policy, restore, snapshot → fs
 //! ```
