@@ -24,6 +24,7 @@ mod later;
 mod level;
 pub mod log;
 pub mod man;
+mod new_file;
 mod open;
 pub mod out;
 mod past;

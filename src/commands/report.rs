@@ -1,24 +1,23 @@
 //! `report`: writes what a command did as a page for people, or as Markdown.
 //!
 //! `model.rs` has what is told of a recording, `diffs.rs` the diffs of its changes. `page.rs` makes the page of it, from
-//! `page.html`, `page.css` and `page.js`, `markdown.rs` the Markdown, and `output.rs` puts the file in place.
+//! `page.html`, `page.css` and `page.js`, and `markdown.rs` the Markdown.
 
 mod diffs;
 mod markdown;
 mod model;
-mod output;
 mod page;
 
 use serde::Serialize;
 
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
+use super::new_file::NewFile;
 use super::open::open;
 use super::out::Console;
 use crate::cli::Report;
 use crate::snapshot::printable;
 use model::{Redaction, Section};
-use output::NewFile;
 
 /// What `--json` prints.
 #[derive(Serialize)]
