@@ -297,8 +297,6 @@ pub enum Verb {
     Report(Report),
     /// Write a recording as an in-toto Statement (runtime trace), to be signed
     Attest(Attest),
-    /// Write recordings as Parquet tables, for DuckDB, Spark and other query engines
-    Export(Export),
     /// Check whether the live files are still as recorded
     Verify(Verify),
     /// Check whether the command did only what it may: write, read and contact
@@ -307,6 +305,10 @@ pub enum Verb {
     Restore(Restore),
     /// Build the recorded state under a new directory
     Branch(Branch),
+    /// Write a snapshot as one archive, without secrets, for others; or many as Parquet tables, for query engines
+    Export(Export),
+    /// Make a snapshot of an exported archive
+    Import(Import),
     /// Make a snapshot of what a killed recording has left
     Recover(Recover),
     /// Show or remove the recordings that `run --recall` keeps for recall
@@ -529,6 +531,9 @@ pub struct RestoreExtent {
     /// Leave Git's state as it is: HEAD, branches, index, stash
     #[arg(long)]
     pub no_git: bool,
+    /// Take content that the snapshot lacks from a file, which must be what PATH was (repeatable)
+    #[arg(long, value_name = "PATH=FILE")]
+    pub provide: Vec<OsString>,
     /// Overwrite what has been changed since of Git's state; its reflogs keep every entry
     #[arg(long, conflicts_with = "no_git")]
     pub force_git: bool,
@@ -668,15 +673,31 @@ pub struct Attest {
 
 /// Options of `export`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "agent-snapshot export [OPTIONS] <SNAP> <FILE|->\n       agent-snapshot export [OPTIONS] --tables <DIR> <SNAP>...|--all"
+)]
 pub struct Export {
-    /// The recordings: @ (the newest), @~1, identifiers or their beginnings, names, or directories
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; and the archive: a name
+    /// that ends in .tar, .tar.gz or .tar.zst, or - for standard output. With --tables: one snapshot or several
     #[arg(value_name = "SNAP", required_unless_present = "all")]
     pub snaps: Vec<PathBuf>,
-    /// Directory for the tables; what it has of a recording already is left as it is
-    #[arg(long, value_name = "DIR", required = true)]
-    pub tables: PathBuf,
+    /// Compression of the archive [default: by the name; of standard output: none]
+    #[arg(long, value_enum)]
+    pub compress: Option<ArchiveCompressionChoice>,
+    /// Also the files before and after the command, under files/before and files/after, as `tar -xf` unpacks them
+    #[arg(long)]
+    pub expand: bool,
+    /// Keep secrets: the content of secret files, and secret values in command lines
+    #[arg(long)]
+    pub no_redact: bool,
+    /// Replace FILE if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Write Parquet tables into this directory; what it has of a recording already is left as it is
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["compress", "expand", "no_redact", "force"])]
+    pub tables: Option<PathBuf>,
     /// All recordings of the library
-    #[arg(long, conflicts_with = "snaps")]
+    #[arg(long, conflicts_with = "snaps", requires = "tables")]
     pub all: bool,
     /// Whose recordings.
     #[command(flatten)]
@@ -826,6 +847,32 @@ pub struct Branch {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Compression of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ArchiveCompressionChoice {
+    /// No compression
+    None,
+    /// gzip
+    Gz,
+    /// zstd
+    Zst,
+}
+
+/// Options of `import`.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The archive, or - for standard input
+    pub file: PathBuf,
+    /// A new or empty directory for the snapshot [default: the library]
+    pub dir: Option<PathBuf>,
+    /// The SHA-256 that the archive must have
+    #[arg(long, value_name = "HEX")]
+    pub sha256: Option<String>,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

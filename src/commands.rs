@@ -18,6 +18,7 @@ pub mod export;
 pub mod fsck;
 pub mod history;
 pub mod hook;
+pub mod import;
 pub mod init;
 mod json;
 mod later;
@@ -30,6 +31,7 @@ pub mod out;
 mod past;
 pub mod paths;
 mod progress;
+mod provide;
 pub mod prune;
 pub mod recall;
 pub mod record;
@@ -104,9 +106,10 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Man { dir } => man::run(&dir),
         Verb::Report(args) => report::run(&args, console),
         Verb::Attest(args) => attest::run(&args, console),
-        Verb::Export(args) => export::run(&args, console),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Check(args) => check::run(&args, console),
+        Verb::Export(args) => export::run(&args, console),
+        Verb::Import(args) => import::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),
         Verb::Delete(args) => delete::run(&args, console),
         Verb::Prune(args) => prune::run(&args, console),

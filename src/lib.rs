@@ -13,15 +13,17 @@
 //!        commands → observe → trace
 //!                   observe → git, snapshot
 //!        commands → restore → snapshot → git
+//!        commands → archive → snapshot
 //!        commands → library → snapshot, git
 //!        commands → agents → snapshot, git
 //!        commands → policy → snapshot, git
 //!        commands → recall → restore, library → snapshot
 //!        commands → tables → snapshot
-//!                   agents, git, observe, policy, restore, snapshot → fs
+//!                   agents, archive, git, observe, policy, recall, restore, snapshot, tables → fs
 //! ```
 //!
 //! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.
+//! - [`archive`]: a snapshot as one tar, for others. Prints nothing.
 //! - [`cli`]: the command line, as plain options.
 //! - [`commands`]: one file per verb, and the only place that prints; `shell.rs` is the program agent-snapshot-bash.
 //! - [`trace`]: follows a tree of threads. Knows system calls, registers and memory; no files, no snapshots.
@@ -62,6 +64,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agents;
+pub mod archive;
 pub mod cli;
 pub mod commands;
 pub mod fs;

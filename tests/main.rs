@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod archive;
 mod attest;
 mod check;
 mod day;

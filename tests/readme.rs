@@ -180,6 +180,7 @@ impl Home {
 fn masked(text: &str) -> String {
     let masks = [
         (r"\d+\.\d+ s\b", "TIME"),
+        (r"\d+ bytes, sha256:[0-9a-f]{64}", "ARCHIVE"),
         (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "DATE"),
         (r"\d{4}-\d\d-\d\d\.\d{6}\.\d+", "NAME"),
         (r"(?m)^Left out .*$", "LEFT OUT"),

@@ -187,7 +187,9 @@ pub fn marks(entry: &Entry, is_undone: bool) -> String {
         EntryState::Unrecovered => Some("killed, not recovered"),
     };
     let undone = is_undone.then_some("undone");
-    let marks = undone.into_iter().chain(state).chain(entry.incomplete.then_some("incomplete"));
+    let imported = entry.imported.then_some("imported");
+    let incomplete = entry.incomplete.then_some("incomplete");
+    let marks = undone.into_iter().chain(state).chain(incomplete).chain(imported);
     let marks: Vec<&str> = marks.collect();
     if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) }
 }

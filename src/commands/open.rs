@@ -201,7 +201,11 @@ pub fn open_or_session(
     let mut entries = library.entries()?;
     entries.retain(|entry| {
         let has_snapshot = entry.state != EntryState::Unrecovered;
-        scope.may_see(entry) && entry.changes.any() && has_snapshot && undone.get(&entry.id).is_none()
+        scope.may_see(entry)
+            && entry.changes.any()
+            && has_snapshot
+            && !entry.imported
+            && undone.get(&entry.id).is_none()
     });
     if entries.is_empty() {
         return Err(nothing().into());

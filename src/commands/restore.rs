@@ -21,6 +21,7 @@ use super::open::open;
 use super::out::{Console, style};
 use super::past::{Extent, Past, past};
 use super::paths::{Exclusions, Selection, number_of_paths, shell_line, shell_word};
+use super::provide::provide;
 use super::{json, progress};
 use crate::cli::{Restore, RestoreExtent};
 use crate::git::below;
@@ -45,7 +46,9 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     if let Some(time) = args.at {
         return at(args, time, console);
     }
-    let snapshot = open(&args.snap, &args.access, console)?;
+    let side = if args.before { Side::Before } else { Side::After };
+    let mut snapshot = open(&args.snap, &args.access, console)?;
+    provide(&mut snapshot, &args.extent.provide, side)?;
     if args.into.is_some() {
         require_inputs(&snapshot, "restore --into")?;
     }
@@ -64,7 +67,6 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         ));
         return Ok(Exit::Finding);
     }
-    let side = if args.before { Side::Before } else { Side::After };
     if let Some(dir) = &args.into {
         if args.dry_run {
             return Err(UsageError("--dry-run applies only to a restore in place".to_owned()).into());
@@ -132,7 +134,7 @@ fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
     let exclusions = Exclusions::new(&args.extent.exclude)?;
     let extent = Extent::AllBelow(&exclusions);
     let Past { snapshot, roots, unknown } = past(&words, time, &args.access, &extent, console)?;
-    let Some(snapshot) = snapshot.filter(|_| unknown.is_empty() || args.extent.skip_conflicts) else {
+    let Some(mut snapshot) = snapshot.filter(|_| unknown.is_empty() || args.extent.skip_conflicts) else {
         let why = |(path, why): &(Vec<u8>, String)| format!("{}: {why}", printable(path));
         let mut reasons: Vec<String> = unknown.iter().map(why).collect();
         if reasons.is_empty() {
@@ -143,6 +145,7 @@ fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
         console.say_list(format_args!("nothing was changed:"), reasons.iter());
         return Ok(Exit::Finding);
     };
+    provide(&mut snapshot, &args.extent.provide, Side::After)?;
     let skipped = unknown.iter().map(|(path, why)| format!("{}: {why}", printable(path)));
     console.say_list(format_args!("left as they are:"), skipped.collect::<Vec<_>>().iter());
     let policies = snapshot.parts().iter().map(|part| policy(part, false, false));
@@ -246,11 +249,12 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
     let is_of_user = header.uid == user.uid;
     // Anyone can write any header, but the kernel knows who owns the file.
     let is_own = snapshot.owner() == Some(user.uid);
-    if is_of_machine && is_of_user && is_own {
+    if is_of_machine && is_of_user && is_own && !header.imported {
         return Ok(RestorePolicy::all(user));
     }
     if !foreign {
         let whose = match snapshot.owner() {
+            _ if header.imported => "was imported".to_owned(),
             _ if !is_of_machine => "was recorded on another machine".to_owned(),
             _ if !is_of_user => format!("was recorded by user {}", header.uid),
             Some(owner) => format!("belongs to user {owner}"),
@@ -267,7 +271,7 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
     }
     // User and group ids mean the same on the same machine. Set-ID bits are never taken from a snapshot
     // of someone else.
-    Ok(RestorePolicy { ownership: is_of_machine, ..RestorePolicy::safe(user) })
+    Ok(RestorePolicy { ownership: is_of_machine && !header.imported, ..RestorePolicy::safe(user) })
 }
 
 /// The options that limit what is put back, in the canonical form of a request.
@@ -410,7 +414,10 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
         console.say(format_args!("{start}, since this can't be put back:{}", lines(&outcome.obstacles)));
     }
     if !outcome.unavailable.is_empty() {
-        console.say(format_args!("{start}, since content is unavailable:{}", lines(&outcome.unavailable)));
+        console.say(format_args!(
+            "{start}, since content is unavailable (--provide PATH=FILE gives it):{}",
+            lines(&outcome.unavailable)
+        ));
     }
     if outcome.has_blocking_conflicts {
         let (of_git, of_files): (Vec<_>, Vec<_>) =

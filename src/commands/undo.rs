@@ -12,6 +12,7 @@ use super::log::{before_now, command_line, started};
 use super::open::{find_whole_recording, open_net, scope};
 use super::out::Console;
 use super::paths::{Exclusions, counted, shell_line, shell_word};
+use super::provide::provide;
 use super::restore::{OutcomeForm, UndoForm, exit, limits, policy, put_back};
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::log::EntryState;
@@ -96,6 +97,7 @@ impl Recordings {
     /// Whether a recording can be undone, and that would change something.
     fn is_candidate(&self, entry: &Entry) -> bool {
         entry.changes.any()
+            && !entry.imported
             && matches!(entry.state, EntryState::Ended | EntryState::Killed)
             && self.undone.get(&entry.id).is_none()
     }
@@ -128,6 +130,13 @@ impl Recordings {
         let mut ids = HashSet::new();
         for word in &args.recordings {
             let entry = find_whole_recording(word, &args.options.access)?;
+            if entry.imported {
+                let id = &entry.id;
+                console.say(format_args!(
+                    "{id} was imported: agent-snapshot restore --before --foreign {id} puts back what it has changed"
+                ));
+                return Ok(None);
+            }
             if entry.state == EntryState::Running {
                 let id = &entry.id;
                 console.say(format_args!(
@@ -205,7 +214,8 @@ impl Recordings {
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
         let directories = chosen.iter().map(|entry| self.library.directory_of(&entry.id));
-        let Net { snapshot, breaks } = open_net(directories, console)?;
+        let Net { mut snapshot, breaks } = open_net(directories, console)?;
+        provide(&mut snapshot, &options.extent.provide, Side::Before)?;
         let command = command_of("undo", &snapshot, &ids, options)?;
         if self.find_interrupted(&command, console)? {
             return Ok(Exit::Finding);
@@ -246,7 +256,8 @@ impl Recordings {
             return Ok(Exit::Finding);
         }
         introduce("redo", &entries, options, console)?;
-        let Net { snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
+        let Net { mut snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
+        provide(&mut snapshot, &options.extent.provide, Side::Before)?;
         let command = command_of("redo", &snapshot, &ids, options)?;
         let reason = "it was changed while the undo was interrupted";
         let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();

@@ -93,6 +93,9 @@ pub struct Entry {
     /// Whether the recording has a gap.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
+    /// Whether it came from an archive: it tells nothing of the files of this machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
 }
 
 /// An entry as it is read: with flattened fields, serde would buffer each line.
@@ -117,6 +120,8 @@ struct EntryLine {
     state: EntryState,
     #[serde(default)]
     incomplete: bool,
+    #[serde(default)]
+    imported: bool,
 }
 
 impl From<EntryLine> for Entry {
@@ -136,6 +141,7 @@ impl From<EntryLine> for Entry {
             places: line.places,
             state: line.state,
             incomplete: line.incomplete,
+            imported: line.imported,
         }
     }
 }
@@ -254,7 +260,11 @@ impl Entry {
             finished: (state != EntryState::Running).then(|| header.finished_at.clone()),
             command: header.command.iter().cloned().map(ByteText).collect(),
             cwd: ByteText(header.start_cwd.clone()),
-            working_tree: working_tree(&header.start_cwd).map(ByteText),
+            working_tree: if header.imported {
+                header.working_tree.clone().map(ByteText)
+            } else {
+                working_tree(&header.start_cwd).map(ByteText)
+            },
             session: header.session.clone(),
             name: header.name.clone(),
             status: header.exit_status,
@@ -262,6 +272,7 @@ impl Entry {
             places,
             state,
             incomplete: !header.complete,
+            imported: header.imported,
         }
     }
 
@@ -270,6 +281,11 @@ impl Entry {
         let mut changes = Changes::default();
         snapshot.files().iter().for_each(|record| changes.add(record, PathEffect::of(record)));
         Entry::new(snapshot.header(), changes)
+    }
+
+    /// Whether it stays until somebody deletes it: it has a name, or was imported.
+    pub fn is_to_stay(&self) -> bool {
+        self.name.is_some() || self.imported
     }
 
     /// Whether what the recording changed may be at a path or below it.

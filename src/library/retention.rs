@@ -174,7 +174,7 @@ fn choose(
             .is_some_and(|within| one.last_used.saturating_add(within).is_ok_and(|end| end >= now));
         keeps_all || is_last || is_young
     };
-    let is_protected = |number: usize| newest[number] || sizes[number].entry.name.is_some();
+    let is_protected = |number: usize| newest[number] || sizes[number].entry.is_to_stay();
     let mut size = size;
     let mut goes = vec![None; sizes.len()];
     for (number, one) in sizes.iter().enumerate() {
@@ -190,7 +190,7 @@ fn choose(
             let is_enough = rules.max_size.is_none_or(|most| size <= most);
             if !is_enough
                 && goes[number].is_none()
-                && one.entry.name.is_none()
+                && !one.entry.is_to_stay()
                 && newest[number] == evicts
                 && is_free(&one.entry)
             {

@@ -53,7 +53,7 @@ impl Sources {
         let mut all: Vec<Source> = library
             .entries()?
             .into_iter()
-            .filter(may_see)
+            .filter(|entry| !entry.imported && may_see(entry))
             .map(|entry| Source::recording(entry, library))
             .collect();
         all.extend(rescues(library)?);

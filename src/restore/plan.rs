@@ -475,7 +475,12 @@ pub fn is_unchanged(before: &Present, live: &Present) -> bool {
 
 /// Whether the content for `action` on the record `index` has to come from the snapshot.
 pub fn needs_content(input: &PlanInput, index: usize, action: &Action) -> bool {
-    let is_empty = state(&input.files[index], input.wanted).present().is_none_or(|wanted| wanted.size == 0);
+    let wanted = state(&input.files[index], input.wanted).present();
+    // The target of a symlink is in the record, unless it was withheld.
+    if *action == Action::Node {
+        return wanted.is_some_and(|wanted| wanted.target.is_some() && wanted.blob_omitted.is_some());
+    }
+    let is_empty = wanted.is_none_or(|wanted| wanted.size == 0);
     matches!(action, Action::File { own_content: false, .. })
         && !is_empty
         && !input.replaced.contains_key(&index)

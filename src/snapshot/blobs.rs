@@ -32,7 +32,7 @@ mod groups;
 const SPARSE_STEP: usize = 1 << 20;
 
 /// The most that the magic numbers, the schema and the other metadata of the file take.
-const END_BYTES: u64 = 4 << 10;
+pub(super) const END_BYTES: u64 = 4 << 10;
 /// Compression lengthens bytes by less than one part in this many. A row group with few rows has long ones, so
 /// this is enough for its headers, too.
 const POOR_COMPRESSION: u64 = 64;
@@ -180,6 +180,14 @@ impl BlobWriter {
                 self.store_long(key, file, &before, is_sparse)
             }
         }
+    }
+
+    /// Adds a row as another file has it; a content's rows follow each other in order. `key` is in no other use here.
+    pub fn copy_row(&mut self, key: &Arc<str>, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.check_alive()?;
+        self.make_room(bytes.len())?;
+        self.group.buffer[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        self.push_row(key, offset, bytes.len())
     }
 
     /// An upper bound of what a content of `size` bytes in so many rows under `key` adds to the length of the

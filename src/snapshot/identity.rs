@@ -47,6 +47,7 @@ impl Header {
             killed: false,
             running: false,
             recovered: false,
+            imported: false,
             complete: true,
             warnings: Vec::new(),
             suppressed: Vec::new(),

@@ -64,6 +64,8 @@ pub struct Header {
     pub running: bool,
     /// Whether the recorder was killed, and the snapshot made from its journal.
     pub recovered: bool,
+    /// Whether it came from an archive, which anybody may have written.
+    pub imported: bool,
     /// False if a warning says that something was not recorded.
     pub complete: bool,
     /// What the user should know of the recording.

@@ -11,7 +11,7 @@ mod json;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -20,10 +20,11 @@ use rustix::io::Errno;
 
 use self::blob_reader::BlobReader;
 use self::checks::Wanted;
+use super::blobs::{BlobWriter, CHUNK, END_BYTES};
 use super::error::{Error, printable};
 use super::layout::{BLOBS, JOURNAL, MANIFEST};
 use super::manifest::{Digest, FileRecord, Header, Manifest};
-use super::sparse::Sink;
+use super::sparse::{BLOCK, Sink};
 use super::usage;
 
 /// A larger manifest is refused unread: what is read stays in memory.
@@ -39,6 +40,8 @@ pub struct Snapshot {
     blobs: Option<BlobReader>,
     /// Those whose net effect this is, the oldest first; none if it is a bundle.
     parts: Vec<Snapshot>,
+    /// Files with contents that the bundle lacks.
+    pub(super) provided: Vec<File>,
     owner: Option<u32>,
     /// The manifest, whose lock says that the bundle is in use.
     _manifest: Option<File>,
@@ -74,14 +77,30 @@ impl Snapshot {
             let files = files.into_iter().flatten().map(stat).collect::<Result<Vec<_>, _>>()?;
             let owner = only_writer(&stat(dir.as_fd())?, &files);
             let manifest = parse(&manifest_file, &path.join(MANIFEST))?;
-            let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
-            let blobs = open_blobs(blobs, wanted).map_err(|error| with_path(error, path))?;
-            let Manifest { header, files } = manifest;
-            let (inputs, files) = files.into_iter().partition(FileRecord::is_without_states);
-            let (path, parts) = (path.to_owned(), Vec::new());
-            let _manifest = Some(manifest_file);
-            return Ok(Snapshot { path, header, files, inputs, blobs, parts, owner, _manifest });
+            let opened = Snapshot::assemble(path, manifest, blobs)?;
+            return Ok(Snapshot { owner, _manifest: Some(manifest_file), ..opened });
         }
+    }
+
+    /// Checks a bundle that is in no directory yet. Messages name it by `path`.
+    pub fn assemble(path: &Path, manifest: Manifest, blobs: Option<File>) -> Result<Snapshot, Error> {
+        let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
+        let blobs = open_blobs(blobs, wanted).map_err(|error| with_path(error, path))?;
+        let Manifest { header, files } = manifest;
+        let (inputs, files) = files.into_iter().partition(FileRecord::is_without_states);
+        let (path, parts, provided) = (path.to_owned(), Vec::new(), Vec::new());
+        Ok(Snapshot { path, header, files, inputs, blobs, parts, provided, owner: None, _manifest: None })
+    }
+
+    /// The file of the blobs, if all of its rows are of blobs that a record names and `is_wanted` says so of.
+    pub fn blobs_without_other_rows(&self, is_wanted: &dyn Fn(&str) -> bool) -> Option<&File> {
+        self.blobs.as_ref().and_then(|blobs| blobs.file_without_other_rows(is_wanted))
+    }
+
+    /// Copies the rows of the blobs that a record names and `is_wanted` says so of; their digests are not checked.
+    pub fn copy_blobs(&self, is_wanted: &dyn Fn(&str) -> bool, writer: &mut BlobWriter) -> Result<(), Error> {
+        let copied = self.blobs.as_ref().map(|blobs| blobs.copy_rows(is_wanted, writer));
+        copied.unwrap_or(Ok(())).map_err(|error| with_path(error, &self.path))
     }
 
     /// Reads the header of the bundle in the directory `path` alone; its records are not checked.
@@ -101,7 +120,8 @@ impl Snapshot {
     ) -> Snapshot {
         let owner = parts.first().and_then(Snapshot::owner);
         let owner = owner.filter(|_| parts.iter().all(|part| part.owner == owner));
-        Snapshot { path, header, files, inputs: Vec::new(), blobs: None, parts, owner, _manifest: None }
+        let (inputs, provided) = (Vec::new(), Vec::new());
+        Snapshot { path, header, files, inputs, blobs: None, parts, provided, owner, _manifest: None }
     }
 
     /// The bundles that it consists of, the oldest first.
@@ -246,6 +266,27 @@ fn parse(file: &File, path: &Path) -> Result<Manifest, Error> {
         return Err(Error::Format(format!("{} is too large: {size} bytes", shown(path))));
     }
     let reader = BufReader::with_capacity(64 << 10, json::Guard::new(file));
+    parse_from(reader, path)
+}
+
+/// Reads a manifest that is in no file. Its records are not checked.
+pub fn read_manifest(manifest: impl Read, path: &Path) -> Result<Manifest, Error> {
+    parse_from(BufReader::with_capacity(64 << 10, json::Guard::new(manifest)), path)
+}
+
+/// How many bytes the blobs that the records name take in `blobs.parquet` at most.
+///
+/// # Errors
+/// The records are not valid.
+pub fn most_bytes_of_blobs(manifest: &Manifest) -> Result<u64, Error> {
+    let bytes = checks::check(manifest)?.into_iter().map(|(key, Wanted { size, sparse })| {
+        let row = if sparse { BLOCK } else { CHUNK } as u64;
+        BlobWriter::bound(&key, size, size / row + 2)
+    });
+    Ok(bytes.fold(0, u64::saturating_add).saturating_add(END_BYTES))
+}
+
+fn parse_from(reader: impl Read, path: &Path) -> Result<Manifest, Error> {
     serde_json::from_reader(reader).map_err(|error| {
         if error.is_io() && !json::is_limit_exceeded(&error) {
             Error::io("read", path)(error.into())

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use super::blobs::Side;
-use super::compare::{is_untouched, state};
-use super::digest::{ContentHasher, STEP, digest_file_like, read_at};
+use super::compare::{ContentId, content_id, identify, is_untouched, state};
+use super::digest::{ContentHasher, STEP, digest_file, digest_file_like, read_at};
 use super::error::Error;
 pub use super::error::Unavailable;
 use super::manifest::{Digest, FileRecord, FileType, GitStatus, Present, State};
@@ -61,7 +61,10 @@ pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unav
     };
     match (present.file_type, &present.target) {
         (FileType::File, _) => {}
-        (FileType::Symlink, Some(target)) => return Ok(ContentSource::Target(target)),
+        (FileType::Symlink, Some(target)) => {
+            let omitted = present.blob_omitted.map(Unavailable::Omitted);
+            return omitted.map_or(Ok(ContentSource::Target(target)), Err);
+        }
         (other, _) => return Err(Unavailable::NoFile(other)),
     }
     let digest = present.digest.as_ref();
@@ -148,7 +151,12 @@ impl<'s> Contents<'s> {
                 sink.data(target).map_err(Error::Sink)?;
                 Ok(target.len() as u64)
             }
-            ContentSource::Blob { key, digest } => self.snapshot.read_blob(key, digest, sink),
+            ContentSource::Blob { key, digest } => match (self.snapshot.provided(key), digest) {
+                (Some(file), Some(digest)) => {
+                    copy_live(&fs::reopen(file).map_err(Error::Read)?, digest, sink)
+                }
+                _ => self.snapshot.read_blob(key, digest, sink),
+            },
             ContentSource::Live { path, digest } => copy_live(&open_live(path, digest)?, digest, sink),
             ContentSource::Git { root, oid, digest } => {
                 let size = state(record, side).present().map_or(0, |present| present.size);
@@ -164,6 +172,59 @@ impl<'s> Contents<'s> {
                 Ok(bytes.len() as u64)
             }
         }
+    }
+}
+
+/// The beginning of the key of a content that was provided; the number of its file follows.
+const PROVIDED: &str = "provided:";
+
+impl Snapshot {
+    /// Takes the content that `path` had on `side` from `file` from now on.
+    ///
+    /// # Errors
+    /// It can't be read, or is not that content: [`Error::Refused`].
+    pub fn provide(&mut self, path: &[u8], side: Side, file: File) -> Result<(), Error> {
+        let side_name = side.name();
+        let index = FileRecord::find(&self.files, path);
+        let record = index.and_then(|index| self.files.get_mut(index));
+        let id = record.as_deref().and_then(|record| content_id(record, side));
+        let state = record.map(|record| match side {
+            Side::Before => &mut record.before,
+            Side::After => &mut record.after,
+        });
+        let Some(State::Present(present)) = state else {
+            return Err(Error::Refused(format!("nothing was there {side_name} the command")));
+        };
+        if present.file_type != FileType::File {
+            let name = present.file_type.name().replace('_', " ");
+            return Err(Error::Refused(format!("it was a {name} {side_name} the command")));
+        }
+        let size = file.metadata().map_err(Error::Read)?.len();
+        if size != present.size {
+            return Err(Error::Refused(format!(
+                "it had {} bytes {side_name} the command, not {size}",
+                present.size
+            )));
+        }
+        if let Some(id) = &id {
+            let (found, _) = identify(&file, id).map_err(Error::Read)?;
+            if found != *id {
+                return Err(Error::Refused(format!("it was {id} {side_name} the command, not {found}")));
+            }
+        }
+        let digest = match id {
+            Some(ContentId::Digest(digest)) => digest,
+            Some(ContentId::Git(_)) | None => digest_file(&file).map_err(Error::Read)?.0,
+        };
+        (present.digest, present.blob_omitted) = (Some(digest), None);
+        present.blob = Some(format!("{PROVIDED}{}", self.provided.len()));
+        self.provided.push(file);
+        Ok(())
+    }
+
+    /// The file that was provided as the content with this key.
+    fn provided(&self, key: &str) -> Option<&File> {
+        self.provided.get(key.strip_prefix(PROVIDED)?.parse::<usize>().ok()?)
     }
 }
 

@@ -9,24 +9,24 @@ use std::path::Path;
 use indicatif::{BinaryBytes, HumanCount};
 use serde::Serialize;
 
-use super::super::config;
-use super::super::exit::{Exit, UsageError, VerbResult};
-use super::super::open::{directory_of, open_directory, scope};
-use super::super::out::{Console, OutputError};
-use super::super::paths::counted;
-use super::super::progress;
 use crate::cli::Export;
+use crate::commands::config;
+use crate::commands::exit::{Exit, UsageError, VerbResult};
+use crate::commands::open::{directory_of, open_directory, scope};
+use crate::commands::out::{Console, OutputError};
+use crate::commands::paths::counted;
+use crate::commands::progress;
 use crate::library::Library;
 use crate::library::log::EntryState;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Error, printable};
 use crate::tables::{self, TABLES, Tables};
 
-/// Runs `export --tables`.
-pub fn run(args: &Export, console: &mut Console) -> VerbResult {
+/// Writes the tables of recordings into the directory `tables`.
+pub fn run(args: &Export, tables: &Path, console: &mut Console) -> VerbResult {
     let secrets = config::secrets().map_err(UsageError)?;
-    let directory = printable(args.tables.as_os_str().as_encoded_bytes()).into_owned();
-    if args.tables.symlink_metadata().is_ok() && !args.tables.is_dir() {
+    let directory = printable(tables.as_os_str().as_encoded_bytes()).into_owned();
+    if tables.symlink_metadata().is_ok() && !tables.is_dir() {
         return Err(UsageError(format!("{directory} is not a directory")).into());
     }
     let outcome = TablesOutcome {
@@ -37,7 +37,7 @@ pub fn run(args: &Export, console: &mut Console) -> VerbResult {
         rows: TABLES.map(|table| (table, 0)).into(),
         bytes: 0,
     };
-    let mut export = TableExport { tables: Tables::new(&args.tables), secrets, outcome };
+    let mut export = TableExport { tables: Tables::new(tables), secrets, outcome };
     let result = if args.all { export.all(args, console) } else { export.named(args, console) };
     // What was added before an error is complete.
     let published = export.tables.publish();

@@ -58,6 +58,7 @@ pub fn write(
         (header.killed, ", though agent-snapshot itself was killed"),
         (header.running, ", while processes of it were running"),
         (header.recovered, ", recovered from its journal"),
+        (header.imported, ", imported"),
     ]
     .iter()
     .filter(|(holds, _)| *holds)

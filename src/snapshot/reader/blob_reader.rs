@@ -18,7 +18,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 
-use super::super::blobs::{CHUNK, COLUMNS};
+use super::super::blobs::{BlobWriter, CHUNK, COLUMNS};
 use super::super::digest::ContentHasher;
 use super::super::error::{Error, printable};
 use super::super::manifest::Digest;
@@ -194,6 +194,32 @@ impl BlobReader {
             None => {}
         }
         Ok(blob.size)
+    }
+
+    /// The file, if `is_wanted` says so of the key of each of its rows.
+    pub fn file_without_other_rows(&self, is_wanted: &dyn Fn(&str) -> bool) -> Option<&File> {
+        let rows = self.metadata.row_groups().iter().map(|group| group.num_rows());
+        let wanted = self.blobs.iter().filter(|(key, _)| is_wanted(key));
+        let wanted: usize = wanted.map(|(_, blob)| blob.rows().count()).sum();
+        (i64::try_from(wanted) == Ok(rows.sum())).then_some(&*self.file.file)
+    }
+
+    /// Copies the rows of the blobs whose key `is_wanted` says so of, in their order. Digests are not checked.
+    pub fn copy_rows(&self, is_wanted: &dyn Fn(&str) -> bool, writer: &mut BlobWriter) -> Result<(), Error> {
+        let mut rows: Vec<(RowLocation, Arc<str>)> = Vec::new();
+        for (key, blob) in self.blobs.iter().filter(|(key, _)| is_wanted(key)) {
+            let key: Arc<str> = (&**key).into();
+            rows.extend(blob.rows().map(|row| (row, Arc::clone(&key))));
+        }
+        rows.sort_unstable_by_key(|(row, _)| (row.group, row.row));
+        for (row, key) in rows {
+            let bytes = guarded(|| self.row(row))?;
+            if bytes.len() > CHUNK {
+                return Err(misplaced_rows(&key));
+            }
+            writer.copy_row(&key, row.offset, bytes.data())?;
+        }
+        Ok(())
     }
 
     /// How many bytes of pages were asked for so far, and how many pages of contents have.

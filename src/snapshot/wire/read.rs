@@ -123,6 +123,8 @@ struct ManifestWire {
     running: bool,
     #[serde(default)]
     recovered: bool,
+    #[serde(default)]
+    imported: bool,
     complete: bool,
     warnings: Vec<Warning>,
     suppressed: Vec<Suppressed>,
@@ -173,6 +175,7 @@ impl ManifestWire {
             killed: self.killed,
             running: self.running,
             recovered: self.recovered,
+            imported: self.imported,
             complete: self.complete,
             warnings: self.warnings,
             suppressed: self.suppressed,

@@ -55,6 +55,7 @@ fn everything() -> Manifest {
         command: vec![b"sh".to_vec(), odd.clone()],
         exit_signal: Some("SIGTERM".to_owned()),
         timed_out: true,
+        imported: true,
         keep: Keep::Changes,
         existence_only: Some(2),
         start_cwd: odd.clone(),
@@ -331,7 +332,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
     ("", &["git_files", "network", "recall"]),
-    ("", &["working_tree", "home", "temporary_directory"]),
+    ("", &["working_tree", "home", "temporary_directory", "imported"]),
     ("suppressed", &["changes", "changes_cut"]),
     ("changes", &["beneath"]),
     ("network", &["errno"]),

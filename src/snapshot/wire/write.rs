@@ -226,6 +226,7 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put_true("killed", header.killed)?;
     object.put_true("running", header.running)?;
     object.put_true("recovered", header.recovered)?;
+    object.put_true("imported", header.imported)?;
     object.put("complete", &header.complete)?;
     object.put("warnings", &header.warnings)?;
     object.put("suppressed", &header.suppressed)?;
