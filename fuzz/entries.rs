@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use agent_snapshot::archive::import::Archive;
 use agent_snapshot::observe::policy::ignore::{Environment, Ignore};
 use agent_snapshot::observe::program as programs;
 use agent_snapshot::snapshot::Snapshot;
@@ -82,4 +83,10 @@ pub fn blobs(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// The bytes of an exported archive.
+pub fn archive(bytes: &[u8]) {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let _ = Archive::open(bytes, "it").and_then(|archive| archive.check(None, place.path()));
 }

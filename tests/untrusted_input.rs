@@ -74,6 +74,22 @@ proptest! {
     }
 
     #[test]
+    fn any_archive_is_read_or_refused(name in "[a-z./]{0,20}", kind: u8, noise: Vec<u8>) {
+        entries::archive(&noise);
+        for magic in [&[0x1f, 0x8b][..], &[0x28, 0xb5, 0x2f, 0xfd]] {
+            entries::archive(&[magic, &noise].concat());
+        }
+        for name in [name.as_str(), "manifest.json"] {
+            let mut header = tar::Header::new_gnu();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_entry_type(tar::EntryType::new(kind));
+            header.set_size(noise.len() as u64);
+            header.set_cksum();
+            entries::archive(&[header.as_bytes(), noise.as_slice(), &[0; 2048]].concat());
+        }
+    }
+
+    #[test]
     fn any_blobs_are_read_or_refused(noise: Vec<u8>) {
         entries::blobs(&[b"PAR1", noise.as_slice(), b"PAR1"].concat());
         entries::blobs(&noise);

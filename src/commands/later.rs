@@ -53,8 +53,11 @@ impl ChangedPaths {
         }
     }
 
-    /// Whether a recording changed one of them.
+    /// Whether a recording changed one of them. An import has changed nothing here.
     pub fn are_touched_by(&self, entry: &Entry, library: &Library) -> bool {
+        if entry.imported {
+            return false;
+        }
         let is_one = |path: &[u8]| {
             self.paths.contains(path)
                 || !self.made_directories.is_empty()

@@ -129,7 +129,7 @@ fn report(done: &PruneJson, deleted: &[&Going], args: &Prune, console: &mut Cons
     if done.protected > 0 {
         writeln!(
             console,
-            "{} not deleted: the newest {NEWEST} of each working tree stay, and those with a name",
+            "{} not deleted: the newest {NEWEST} of each working tree stay, and those with a name or imported",
             counted(done.protected, "recording was", "recordings were")
         )?;
     }

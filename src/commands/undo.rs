@@ -284,6 +284,7 @@ impl Recordings {
             entry.time >= older.time
                 && entry.time <= newer.time
                 && ![&older.id, &newer.id].contains(&&entry.id)
+                && !entry.imported
                 && entry.may_change(&broken.path)
                 && changes_any(&self.library.directory_of(&entry.id), |path| path == broken.path)
         };

@@ -175,7 +175,9 @@ fn choose(
         keeps_all || is_last || is_young
     };
     let is_protected = |number: usize| newest[number] || sizes[number].entry.is_to_stay();
-    let mut size = size;
+    // What was imported stays, so it must not drive out what was recorded.
+    let imported: u64 = sizes.iter().filter(|one| one.entry.imported).map(|one| one.bytes).sum();
+    let mut size = size.saturating_sub(imported);
     let mut goes = vec![None; sizes.len()];
     for (number, one) in sizes.iter().enumerate() {
         if !is_kept(number, one) && !is_protected(number) && is_free(&one.entry) {
@@ -213,7 +215,7 @@ fn newest_of_each_place(sizes: &[Sized]) -> Vec<bool> {
     let mut newest = vec![false; sizes.len()];
     for (number, Sized { entry, .. }) in sizes.iter().enumerate().rev() {
         // What a killed recording has changed is unknown until it is recovered.
-        if entry.changes.any() || entry.state == EntryState::Unrecovered {
+        if !entry.imported && (entry.changes.any() || entry.state == EntryState::Unrecovered) {
             let count = counts.entry(place_of(entry)).or_default();
             *count += 1;
             newest[number] = *count <= NEWEST;
@@ -345,6 +347,17 @@ mod tests {
         // Of those that are not the newest twenty it is the last.
         assert_eq!(chosen(&sizes, most(220)).0, [2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(chosen(&sizes, most(210)).0, [0, 2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn imports_stay_and_drive_out_nothing() {
+        let mut sizes = sizes(30, &[]);
+        for one in &mut sizes[..29] {
+            one.entry.imported = true;
+        }
+        assert_eq!(chosen(&sizes, Rules { max_size: Some(10), ..NONE }).0, [0; 0]);
+        assert_eq!(chosen(&sizes, Rules { max_size: Some(9), ..NONE }).0, [29]);
+        assert_eq!(chosen(&sizes, Rules { keep_last: Some(0), ..NONE }), (vec![], vec![], 30));
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub fn run(args: &Export, snap: &Path, file: &Path, console: &mut Console) -> Ve
 
 fn report(args: &Export, file: Option<&str>, exported: &Exported, console: &mut Console) -> VerbResult {
     let Exported { bytes, digest, withheld, masked, left_out } = exported;
+    let left_out: Vec<_> = left_out.iter().filter(|one| withheld.binary_search(&one.path).is_err()).collect();
     let withheld: Vec<_> = withheld.iter().map(|path| printable(path)).collect();
     if let (true, Some(file)) = (args.json, file) {
         let left_out = left_out.iter().map(|one| LeftOutJson {
@@ -123,4 +124,24 @@ struct LeftOutJson<'a> {
     state: &'static str,
     path: Cow<'a, str>,
     why: &'a str,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::out::OutputFormat;
+    use crate::commands::testing::{BundleTrees, run, run_on};
+
+    #[test]
+    fn an_archive_never_goes_to_a_terminal() {
+        let bundle = BundleTrees::new();
+        bundle.both("file", "x");
+        bundle.commit(|_| {});
+        let snap = bundle.snap().into_os_string();
+        let line = ["export".into(), snap, "-".into()];
+        let terminal = OutputFormat { terminal: true, colour: false, width: Some(80) };
+        let ran = run_on(terminal, &line);
+        assert_eq!((ran.status, ran.out.len()), (2, 0));
+        assert_eq!(ran.err, "agent-snapshot: the archive would go to the terminal\n");
+        assert_eq!(run(&line).status, 0);
+    }
 }
