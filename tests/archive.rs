@@ -805,6 +805,15 @@ fn hostile_archives_are_refused_and_nothing_is_written() {
         ("zstd in zstd", zst(&zst(&whole)), "no tar"),
         ("no JSON", [own("manifest.json", b"{}"), end.clone()].concat(), "missing field"),
         ("a missing blob", with_manifest(&|value| value["files"][0]["after"]["blob"] = json!("x")), ""),
+        (
+            "another digest",
+            with_manifest(&|value| {
+                let files = value["files"].as_array_mut().unwrap();
+                let file = files.iter_mut().find(|file| file["after"]["digest"].is_string()).unwrap();
+                file["after"]["digest"] = json!(format!("sha256:{}", "0".repeat(64)));
+            }),
+            "does not have the digest",
+        ),
         ("a path that leads out", with_manifest(&|value| value["files"][0]["path"] = json!("/x/../y")), ""),
         ("a relative path", with_manifest(&|value| value["files"][0]["path"] = json!("x")), "not absolute"),
         ("a later version", with_manifest(&|value| value["format_version"] = json!(99)), "not supported"),
