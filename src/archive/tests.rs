@@ -108,20 +108,20 @@ proptest! {
 #[test]
 fn a_secret_is_withheld_under_all_of_its_names() {
     let dir = tempfile::tempdir().unwrap();
-    let pinned = |record: FileRecord| {
+    let pinned = |digit: &str, record: FileRecord| {
         let git = GitStatus {
             root: b"/r".to_vec(),
             head: Some("0".repeat(40)),
             relative_path: b"x".to_vec(),
-            oid: Some("1".repeat(40)),
+            oid: Some(digit.repeat(40)),
             tracked: true,
             dirty: false,
             ignored: false,
         };
         FileRecord { git: Some(git), ..record }
     };
-    let linked = |state: State| match state {
-        State::Present(present) => State::Present(Box::new(Present { nlink: 2, ..*present })),
+    let linked = |ino: u64, state: State| match state {
+        State::Present(present) => State::Present(Box::new(Present { nlink: 2, ino, ..*present })),
         absent => absent,
     };
     let unread = |size: u64| State::Present(Box::new(present(size)));
@@ -137,22 +137,23 @@ fn a_secret_is_withheld_under_all_of_its_names() {
         vec![
             created(b"/.env", stored(&secret)),
             created(b"/.netrc", stored(&empty)),
+            pinned("2", read(b"/an-older-name-of-the-copy", linked(2, unread(15)))),
             created(b"/cert.pem", stored(&cert)),
             created(b"/copy", stored(&secret)),
-            created(b"/copy-of-hard-link", stored(&linked_secret)),
+            created(b"/copy-of-hard-link", linked(2, stored(&linked_secret))),
             created(b"/empty", stored(&empty)),
             created(b"/key.pem", stored(&key)),
             created(b"/link", symlink(b".env")),
             created(b"/plain", stored(&harmless)),
-            read(b"/r/.git-credentials", linked(unread(15))),
-            pinned(read(b"/r/.npmrc", unread(7))),
-            pinned(read(b"/r/same", unread(7))),
+            read(b"/r/.git-credentials", linked(1, unread(15))),
+            pinned("1", read(b"/r/.npmrc", unread(7))),
+            pinned("1", read(b"/r/same", unread(7))),
             FileRecord {
                 renamed_from: Some(b"/.env.old".to_vec()),
                 ..created(b"/renamed", stored(&harmless))
             },
             created(b"/url", symlink(b"https://me:hunter2@host/")),
-            created(b"/z-hard-link", linked(stored(&linked_secret))),
+            created(b"/z-hard-link", linked(1, stored(&linked_secret))),
         ]
     });
     let snapshot = Snapshot::open(dir.path()).unwrap();
@@ -170,6 +171,7 @@ fn a_secret_is_withheld_under_all_of_its_names() {
     // What was renamed from a secret has its content, and so has whatever else has that.
     let expected = [
         "/.env",
+        "/an-older-name-of-the-copy",
         "/copy",
         "/copy-of-hard-link",
         "/key.pem",
