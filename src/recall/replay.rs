@@ -69,6 +69,9 @@ fn restore(snapshot: &Snapshot, outputs: &[&Output]) -> Result<(), String> {
     if snapshot.owner() != Some(user.uid) {
         return Err("its recording belongs to another user".to_owned());
     }
+    if snapshot.header().imported {
+        return Err("its recording was replaced by an import".to_owned());
+    }
     let command = rescue::command(snapshot.path(), Side::After, &[]).map_err(|error| error.to_string())?;
     let conflicts = BTreeMap::new();
     let request = RestoreRequest {
