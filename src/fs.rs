@@ -125,7 +125,7 @@ pub fn modification_time(stat: &FileStat) -> Option<jiff::Timestamp> {
 }
 
 /// Tells two states of a file apart, as far as metadata can: any write moves ctime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
     /// Device of the filesystem.
     pub dev: u64,

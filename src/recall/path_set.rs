@@ -20,8 +20,10 @@ const GROUP: usize = 256;
 pub struct Watch {
     /// The path.
     #[serde(with = "super::entry::bytes")]
+    #[serde(rename = "p")]
     pub path: Vec<u8>,
     /// What of it was seen.
+    #[serde(rename = "s")]
     pub seen: Seen,
     /// Whether the command itself changed it afterwards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -30,7 +32,7 @@ pub struct Watch {
     #[serde(default, skip_serializing_if = "is_default")]
     pub compare: Compare,
     /// What is known of its content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
     pub known: Option<KnownContent>,
 }
 

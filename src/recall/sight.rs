@@ -17,11 +17,28 @@ const PSEUDO_LIMIT: u64 = 1 << 20;
 
 /// The bytes of a file as they were at a time, by its metadata: as long as that is the same, so are they.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "KnownWire", into = "KnownWire")]
 pub struct KnownContent {
     /// The metadata.
     pub signature: Signature,
     /// The digest of the bytes.
     pub digest: Digest,
+}
+
+/// The same in a file: there may be one for each of many paths.
+type KnownWire = (u64, u64, u64, (i64, i64), (i64, i64), Digest);
+
+impl From<KnownWire> for KnownContent {
+    fn from((dev, ino, size, mtime, ctime, digest): KnownWire) -> KnownContent {
+        KnownContent { signature: Signature { dev, ino, size, mtime, ctime }, digest }
+    }
+}
+
+impl From<KnownContent> for KnownWire {
+    fn from(KnownContent { signature, digest }: KnownContent) -> KnownWire {
+        let Signature { dev, ino, size, mtime, ctime } = signature;
+        (dev, ino, size, mtime, ctime, digest)
+    }
 }
 
 /// How the content of a path is compared.

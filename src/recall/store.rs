@@ -21,6 +21,8 @@ const SETS: usize = 20;
 const SET: &str = "set";
 const ENTRY: &str = "entry";
 const LOG: &str = "log";
+/// The file that says how many bytes all entries take, or somewhat more.
+const SIZE: &str = "size";
 
 /// How much may be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,8 +197,7 @@ impl RecallStore {
         name_file(log, &path.with_extension(LOG))?;
         write_json(&path, entry)?;
         self.drop_sets(&directory);
-        self.evict(limits.max_size);
-        Ok(())
+        self.note_size(entry.size, limits.max_size)
     }
 
     /// Removes the sets of a key that are more than it may have, with their entries.
@@ -218,11 +219,24 @@ impl RecallStore {
         }
     }
 
-    /// Removes entries until the others take no more than `max_size` bytes, those first that can't be used any more.
-    fn evict(&self, max_size: u64) {
+    /// Counts `added` bytes, and lets go of entries if all take more than `max_size`: only then each is looked at.
+    fn note_size(&self, added: u64, max_size: u64) -> io::Result<()> {
+        let path = self.root.join(SIZE);
+        let counted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let total = match counted.map(|counted| counted.saturating_add(added)) {
+            Some(total) if total <= max_size => total,
+            // With some room, so that the next ones need not look at each again.
+            _ => self.evict(max_size - max_size / 10),
+        };
+        write_json(&path, &total)
+    }
+
+    /// Removes entries until the others take no more than `max_size` bytes, those first that can't be used any more, and
+    /// returns what they take.
+    fn evict(&self, max_size: u64) -> u64 {
         let mut entries = self.entries();
         entries.sort_by_key(|(entry, _)| std::cmp::Reverse(entry.at));
-        let mut total = 0;
+        let mut total = 0_u64;
         for (used, entry) in entries {
             let size = entry.as_ref().map_or(0, |entry| entry.size) + used.bytes;
             let is_usable = entry.is_some_and(|entry| self.library.directory_of(&entry.recording).exists());
@@ -238,6 +252,7 @@ impl RecallStore {
                 let _ = fs::remove_dir_all(&directory);
             }
         }
+        total
     }
 
     fn keys(&self) -> Vec<PathBuf> {
@@ -282,6 +297,7 @@ impl RecallStore {
         let _lock = self.lock()?;
         let totals = self.totals();
         self.keys().iter().try_for_each(fs::remove_dir_all)?;
+        write_json(&self.root.join(SIZE), &0_u64)?;
         Ok(totals)
     }
 
