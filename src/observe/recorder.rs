@@ -269,6 +269,9 @@ impl Recording {
     ) -> Decision<Pending> {
         let is_own = self.is_own_call(caller, call);
         self.judge_random_bytes(caller, call.decoded);
+        if is_own && self.ledger.notes_seen {
+            self.unrecorded.insert(b"agent-snapshot itself".to_vec());
+        }
         if call.decoded.is_read_only() {
             if is_own {
                 return Decision::Continue;

@@ -36,6 +36,8 @@ pub struct RecalledRun {
     pub milliseconds: u64,
     /// What it changed, in the order in which that was modified.
     pub outputs: Vec<Output>,
+    /// Where it left the offset of standard input, if that was a regular file.
+    pub input_offset: Option<u64>,
     /// How many bytes the outputs and the log have.
     pub size: u64,
 }
@@ -147,6 +149,7 @@ pub fn of_recording(
         recorded_at: header.started_at.clone(),
         milliseconds,
         outputs,
+        input_offset: None,
         size,
     };
     Ok((entry, set, fingerprint))

@@ -151,14 +151,22 @@ impl CommandStart<'_> {
     }
 }
 
-/// The content and the offset of the regular file on standard input; none if it is another type of file.
-fn standard_input() -> io::Result<Option<(Digest, u64)>> {
+/// The offset of standard input, if that is a regular file.
+///
+/// # Errors
+/// It can't be examined.
+pub fn input_offset() -> io::Result<Option<u64>> {
     let input = std::io::stdin();
     let stat = rustix::fs::fstat(input.as_fd())?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
-    let offset = rustix::fs::seek(input.as_fd(), rustix::fs::SeekFrom::Current(0))?;
+    Ok(Some(rustix::fs::seek(input.as_fd(), rustix::fs::SeekFrom::Current(0))?))
+}
+
+/// The content and the offset of the regular file on standard input; none if it is another type of file.
+fn standard_input() -> io::Result<Option<(Digest, u64)>> {
+    let Some(offset) = input_offset()? else { return Ok(None) };
     // By its link: it may have no name any more.
     let file = fs::File::open(Path::new("/proc/self/fd/0"))?;
     Ok(Some((crate::snapshot::digest::digest_file(&file)?.0, offset)))

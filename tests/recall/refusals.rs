@@ -46,6 +46,7 @@ fn each_refusal_has_its_reason() {
         let _ = fs::remove_file(place.at("f"));
         is_refused(&place, &[], script, why);
     }
+    is_refused(&place, &["--allow-random"], &format!("{BINARY} log"), "it used agent-snapshot itself");
     is_refused(&place, &["--ignore", "in"], "cat in", "it used");
     is_refused(&place, &["--survivors", "kill"], "sleep 300 >/dev/null 2>&1 &", "processes of it lived on");
 }

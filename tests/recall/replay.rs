@@ -197,6 +197,16 @@ fn standard_input_counts_if_it_is_a_file() {
     assert_eq!(read("one"), ("one\n".to_owned(), false));
     assert_eq!(read("two"), ("two\n".to_owned(), false));
     assert_eq!(read("one"), ("one\n".to_owned(), true));
+    let command = "{ \"$0\" run --recall --quiet -- head -n 1; cat; } < lines";
+    // As much as head reads at once, and more.
+    place.write("lines", format!("first\n{}last\n", "x".repeat(100_000)));
+    let [alone, recorded, recalled] = ["head -n 1", "", ""].map(|program| {
+        let mut shell = place.program("sh");
+        let command =
+            if program.is_empty() { command.to_owned() } else { format!("{{ {program}; cat; }} < lines") };
+        shell.args(["-c", &command, crate::support::BINARY]).output().unwrap().stdout
+    });
+    assert_eq!((recorded == alone, recalled == alone), (true, true));
     let mut piped = recalling(&place, &[], "cat");
     let mut child = piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     // Nobody need read it: the command has /dev/null.

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Seek as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
 use indicatif::BinaryBytes;
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::{FdFlags, fcntl_getfd};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
 use serde_json::json;
 
 use super::relay::{Relay, RelayEnd};
@@ -23,7 +23,7 @@ use crate::commands::exit::Exit;
 use crate::commands::paths::counted;
 use crate::library::{Library, Place};
 use crate::recall::entry::{RecalledRun, of_recording};
-use crate::recall::key::{CommandStart, Inheritance, Key};
+use crate::recall::key::{CommandStart, Inheritance, Key, input_offset};
 use crate::recall::output_log::{self, Stream};
 use crate::recall::refusal::Allowed;
 use crate::recall::replay::put_back;
@@ -72,6 +72,8 @@ impl RecallSetup {
 pub struct Recalling {
     request: RecallRequest,
     descriptors: Vec<(u32, Vec<u8>)>,
+    /// Standard input, if that is a regular file: this process gives its own up when the command has it.
+    input: Option<OwnedFd>,
     store: RecallStore,
     key: Key,
     /// The earlier run that saw the same.
@@ -139,6 +141,10 @@ fn try_prepare(
         RecallAnswer::Hit(hit) => match put_back(&library, &hit.entry) {
             Ok(()) => {
                 hit.note_use();
+                if let Some(offset) = hit.entry.input_offset {
+                    // As the command would leave it to whoever reads on.
+                    let _ = rustix::fs::seek(io::stdin(), rustix::fs::SeekFrom::Start(offset));
+                }
                 program.attributes.restore();
                 return Ok(Prepared::Recalled(print(&hit, options, messages)));
             }
@@ -152,12 +158,16 @@ fn try_prepare(
     if io::stdout().is_terminal() {
         messages.note("the command writes to a pipe, since its output is kept (--recall)");
     }
+    let input = input_offset().map_err(|error| format!("read standard input: {error}"))?;
+    let input = input.map(|_| fcntl_dupfd_cloexec(io::stdin(), 3)).transpose();
+    let input = input.map_err(|error| format!("duplicate standard input: {error}"))?;
     let log = store.unnamed_file().map_err(|error| format!("write in the library: {error}"))?;
     let relay = Relay::start(&log, request.limits.max_entry, has_one_output)
         .map_err(|error| format!("make a pipe for the output: {error}"))?;
     Ok(Prepared::Run(Some(Box::new(Recalling {
         request,
         descriptors,
+        input,
         store,
         key,
         earlier,
@@ -305,6 +315,9 @@ impl Recalling {
         }
         let log_size = self.log.metadata().map_err(|error| error.to_string())?.len();
         let (entry, set, fingerprint) = of_recording(&snapshot, id, log_size, &recall.kernel_files)?;
+        let offset = |input: &OwnedFd| rustix::fs::seek(input, rustix::fs::SeekFrom::Current(0));
+        let input_offset = self.input.as_ref().map(offset).transpose().map_err(|error| error.to_string())?;
+        let entry = RecalledRun { input_offset, ..entry };
         if entry.size > self.request.limits.max_entry {
             return Err(format!("it would take {}, more than {most} (max-entry)", BinaryBytes(entry.size)));
         }
