@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{finish, recall, recall_with, recalling};
-use crate::support::Place;
+use crate::support::{Place, SmallFilesystem, needs_root};
 
 #[test]
 fn make_runs_again_when_a_header_is_touched_or_edited() {
@@ -126,4 +126,50 @@ fn directory_that_is_only_entered_is_not_listed() {
     recall(&place, script).expect_miss("inside\n");
     fs::write(place.at("d/new"), "").unwrap();
     recall(&place, script).expect_hit("inside\n");
+}
+
+#[test]
+fn interpreter_and_shared_library_count() {
+    let place = Place::new();
+    let interpreter = place.at("interpreter");
+    fs::copy("/bin/sh", &interpreter).unwrap();
+    place.write("script", format!("#!{}\necho ran\n", interpreter.display()));
+    place.prepare("chmod 755 script");
+    recall(&place, "./script").expect_miss("ran\n");
+    recall(&place, "./script").expect_hit("ran\n");
+    // A program that does nothing.
+    fs::copy("/bin/true", &interpreter).unwrap();
+    recall(&place, "./script").expect_miss("");
+
+    if !place.can_run(&["cc", "--version"]) {
+        return;
+    }
+    place.write("use.c", "int number(void);\nint main(void) { return number(); }\n");
+    let make = |number: u32| {
+        place.write("lib.c", format!("int number(void) {{ return {number}; }}\n"));
+        place.prepare("cc -shared -fPIC -o libnumber.so lib.c");
+    };
+    make(1);
+    place.prepare("cc -o use use.c -L. -lnumber -Wl,-rpath,'$ORIGIN'");
+    let script = "./use; echo $?";
+    recall(&place, script).expect_miss("1\n");
+    recall(&place, script).expect_hit("1\n");
+    make(2);
+    recall(&place, script).expect_miss("2\n");
+}
+
+#[test]
+fn mount_over_an_input_counts() {
+    let place = Place::new();
+    if !needs_root("a mount") {
+        return;
+    }
+    place.write("d/in", "below\n");
+    recall(&place, "cat d/in; ls d").expect_miss("below\nin\n");
+    recall(&place, "cat d/in; ls d").expect_hit("below\nin\n");
+    let Some(mounted) = SmallFilesystem::at(&place.at("d"), "size=1m") else { return };
+    place.write("d/in", "above\n");
+    recall(&place, "cat d/in; ls d").expect_miss("above\nin\n");
+    drop(mounted);
+    recall(&place, "cat d/in; ls d").expect_hit("below\nin\n");
 }
