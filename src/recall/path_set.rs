@@ -45,7 +45,7 @@ fn is_default(compare: &Compare) -> bool {
 pub struct PathSet {
     /// The paths.
     pub watches: Vec<Watch>,
-    /// Directories whose times say nothing of what a command sees: those above everything.
+    /// The home directory, whose times say nothing of what the command sees.
     pub home: Option<String>,
     /// A checksum of what was seen at each path when the last entry was made: tells what is another now.
     #[serde(default)]

@@ -281,11 +281,11 @@ impl Recalling {
             Err(why) => why,
         };
         messages.note(&format!("not kept for recall: {why}"));
-        self.request.checks.then(|| {
-            self.earlier.as_ref()?;
+        if self.request.checks && self.earlier.is_some() {
             messages.say("nothing can be compared with the earlier run (--recall=check)");
-            Some(Exit::Failure)
-        })?
+            return Some(Exit::Failure);
+        }
+        None
     }
 
     fn keep(
