@@ -67,7 +67,7 @@ timed() {
     local before=$1
     shift
     for _ in $(seq "$rounds"); do
-        bash -c "$before"
+        bash -c "$before" > /dev/null
         local start=$EPOCHREALTIME
         "$@" < /dev/null > /dev/null 2>&1
         echo $(((${EPOCHREALTIME/./} - ${start/./}) / 100))

@@ -272,7 +272,7 @@ fn recalled_run_is_what_a_run_alone_is() {
 #[test]
 #[ignore = "slow"]
 fn slow_recalled_run_is_what_a_run_alone_is() {
-    let seeds = std::env::var("RECALL_SEEDS").unwrap_or_else(|_| "100..150".to_owned());
+    let seeds = std::env::var("RECALL_SEEDS").unwrap_or_else(|_| "100..130".to_owned());
     let (from, to) = seeds.split_once("..").unwrap();
     try_seeds(from.parse().unwrap()..to.parse().unwrap());
 }

@@ -173,3 +173,16 @@ fn mount_over_an_input_counts() {
     drop(mounted);
     recall(&place, "cat d/in; ls d").expect_hit("below\nin\n");
 }
+
+#[test]
+fn bash_asks_for_a_terminal_and_is_recalled() {
+    let place = Place::new();
+    if !place.can_run(&["bash", "--version"]) {
+        return;
+    }
+    let script = "bash -c 'echo $((1 + 1))'";
+    recall(&place, script).expect_miss("2\n");
+    recall(&place, script).expect_hit("2\n");
+    let used = recall(&place, "bash -c 'read -t 0 x < /dev/tty; echo read'");
+    assert!(used.run.stderr.contains("it used /dev/tty"), "{used:?}");
+}
