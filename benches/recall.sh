@@ -85,7 +85,7 @@ while IFS='|' read -r name directory before command; do
     bash -c "$before"; "${recall[@]}" < /dev/null > /dev/null 2>&1; "${recall[@]}" < /dev/null > /dev/null 2>&1
     recalled=$(timed : "${recall[@]}")
     again=$(timed "$before" "${recall[@]}")
-    "${recall[@]:0:4}" --report summary -- "${recall[@]:5}" < /dev/null > /dev/null 2>"$base/said" || true
+    "${recall[@]:0:4}" --report summary -- "${recall[@]:5}" < /dev/null > "$base/said" 2>&1 || true
     grep -q 'recalled from' "$base/said" || again+=" (not recalled)"
     [ "$before" != : ] || again='-'
     echo "| $name | $bare | $first | $recalled | $again |" >&3
