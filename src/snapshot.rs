@@ -39,6 +39,7 @@ pub mod source;
 pub mod sparse;
 pub mod stat;
 pub mod timeline;
+mod unrepeatable;
 pub mod usage;
 pub mod wire;
 
@@ -48,3 +49,4 @@ pub use manifest::*;
 pub use network::{NetworkAddress, NetworkOperation, NetworkUse};
 pub use reader::Snapshot;
 pub use stat::Stat;
+pub use unrepeatable::Unrepeatable;

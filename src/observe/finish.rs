@@ -28,7 +28,7 @@ use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{
-    BlobOmitted, GitRepository, NetworkUse, RecordedProcess, Suppressed, Warning, WarningKind,
+    BlobOmitted, GitRepository, NetworkUse, RecordedProcess, Suppressed, Unrepeatable, Warning, WarningKind,
 };
 
 /// What a recording has come to.
@@ -43,14 +43,8 @@ pub struct Recorded<'a> {
     pub repositories: Vec<GitRepository>,
     /// The socket addresses that were used.
     pub network: Vec<NetworkUse>,
-    /// Whether random bytes were asked for, if that is noted.
-    pub is_random: bool,
-    /// A descriptor from before the launch that was used, if that is noted.
-    pub used_descriptor: Option<u32>,
-    /// Paths that were used and are not recorded, if they are noted.
-    pub unrecorded: Vec<Vec<u8>>,
-    /// An object that was added to a repository, if that is noted.
-    pub git_object: Option<Vec<u8>>,
+    /// What no record tells, if the recording is to be recalled.
+    pub unrepeatable: Unrepeatable,
     /// The processes of the tree.
     pub processes: Vec<RecordedProcess>,
     /// The finished blobs.parquet, if it has a row; or why it could not be written.
@@ -95,7 +89,8 @@ impl Recording {
         let open = first_blobs.is_some().then(|| OpenFiles::of(self.processes.living()));
         let mut names = self.ledger.names.sorted();
         self.list_git_changes(&names);
-        let git_object = self.added_git_object(&names);
+        self.unrepeatable.git_object = self.added_git_object(&names);
+        self.unrepeatable.is_random = self.random_bytes.were_asked_for();
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
         self.leave_out_unchanged_git_state(&mut afters);
@@ -171,10 +166,7 @@ impl Recording {
             suppressed: self.policy.suppressed(),
             repositories,
             network: self.network.uses(),
-            is_random: self.random_bytes.were_asked_for(),
-            used_descriptor: self.used_descriptor,
-            unrecorded: self.unrecorded.iter().cloned().collect(),
-            git_object,
+            unrepeatable: self.unrepeatable.clone(),
             processes: self.processes.all_recorded(),
             blobs,
             files: Files {

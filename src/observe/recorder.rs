@@ -4,7 +4,7 @@
 //! at its entry and judged by its result (`changes.rs`). Neighbours: `recording.rs` has the state,
 //! `finish.rs` makes the manifest's records of it at the end.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
@@ -29,7 +29,7 @@ use super::resolve::credentials::Credentials;
 use super::warnings::Warnings;
 use crate::git::Repositories;
 use crate::snapshot::secrets::Secrets;
-use crate::snapshot::{Keep, WarningKind};
+use crate::snapshot::{Keep, Unrepeatable, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::Special;
@@ -110,9 +110,8 @@ impl Recorder {
             warnings: Warnings::default(),
             network: Network::default(),
             random_bytes: RandomBytes::default(),
+            unrepeatable: Unrepeatable::new(watched.iter().map(|(number, _)| *number).collect()),
             watched,
-            used_descriptor: None,
-            unrecorded: BTreeSet::new(),
             core_dumps: HashMap::default(),
             mounts: Mounts::watch(),
             interim: None,
@@ -270,7 +269,7 @@ impl Recording {
         let is_own = self.is_own_call(caller, call);
         self.judge_random_bytes(caller, call.decoded);
         if is_own && self.ledger.notes_seen {
-            self.unrecorded.insert(b"agent-snapshot itself".to_vec());
+            self.unrepeatable.ran_ourselves = true;
         }
         if call.decoded.is_read_only() {
             if is_own {

@@ -3,7 +3,7 @@
 //! The files in `calls/` judge calls with it. Neighbours: `resolve.rs` and `view.rs` find paths, the ledger
 //! keeps what is known of names and inodes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::calls::own_program::ProgramIdentity;
 use super::finish::after::Interim;
@@ -27,7 +27,7 @@ use super::warnings::Warnings;
 use crate::fs::{self, FileStat};
 use crate::git::Repositories;
 use crate::snapshot::live::Filesystem;
-use crate::snapshot::{Operation, WarningKind};
+use crate::snapshot::{Operation, Unrepeatable, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, FileRef};
@@ -58,10 +58,8 @@ pub struct Recording {
     pub random_bytes: RandomBytes,
     /// Descriptors from before the launch of which every use is noted, each with what it stands for.
     pub watched: Vec<(u32, Vec<u8>)>,
-    /// The first of them that was used.
-    pub used_descriptor: Option<u32>,
-    /// Paths that were used and are not recorded, if the recording is to be recalled; the first ones.
-    pub unrecorded: BTreeSet<Vec<u8>>,
+    /// What no record tells, if the recording is to be recalled.
+    pub unrepeatable: Unrepeatable,
     /// The file that each process may leave as its core dump.
     pub core_dumps: HashMap<Tid, ExpectedCoreDump, foldhash::fast::RandomState>,
     /// Whether names may have come to mean something else.
@@ -243,10 +241,9 @@ impl Recording {
 
     /// What the rules say of a path that has no record.
     fn leave_out(&mut self, exclusion: Exclusion, path: Vec<u8>) -> Classification {
-        const NOTED_PATHS: usize = 1000;
         let is_git_state = matches!(exclusion, Exclusion::Rule(RuleId::GIT, _));
-        if self.ledger.notes_seen && !is_git_state && self.unrecorded.len() < NOTED_PATHS {
-            self.unrecorded.insert(self.own_procfs_name(&path));
+        if self.ledger.notes_seen && !is_git_state {
+            self.unrepeatable.note_unrecorded(self.own_procfs_name(&path));
         }
         Classification::of(exclusion, path)
     }
@@ -256,7 +253,7 @@ impl Recording {
         let target = rustix::fs::readlink(format!("/proc/{}/fd/{descriptor}", caller.tid), Vec::new());
         let target = target.map(std::ffi::CString::into_bytes).unwrap_or_default();
         if self.watched.contains(&(descriptor, target)) {
-            self.used_descriptor.get_or_insert(descriptor);
+            self.unrepeatable.used_descriptor.get_or_insert(descriptor);
         }
     }
 
@@ -291,16 +288,30 @@ impl Recording {
     /// The record of a path that the stopped call may change. One that is left out unless it is changed gets a
     /// record, too, which counts once the call has changed it.
     pub fn classify_for_write(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
+        self.classify_change(path, stat).unwrap_or_else(|(exclusion, path)| self.leave_out(exclusion, path))
+    }
+
+    /// The same where the call changes nothing and learns nothing that matters: it is not noted.
+    pub fn classify_unnoted(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
+        let classified = self.classify_change(path, stat);
+        classified.unwrap_or_else(|(exclusion, path)| Classification::of(exclusion, path))
+    }
+
+    fn classify_change(
+        &mut self,
+        path: Vec<u8>,
+        stat: Option<&FileStat>,
+    ) -> Result<Classification, (Exclusion, Vec<u8>)> {
         if let Some(name) = self.ledger.names.find(&path) {
-            return Classification::Recorded(name);
+            return Ok(Classification::Recorded(name));
         }
         self.follow_git_file(&path, stat);
         match self.policy.exclusion(&path, stat) {
             Some(Exclusion::UnlessChanged(rule)) => {
-                Classification::Recorded(self.add_name(path, stat, Some(rule)))
+                Ok(Classification::Recorded(self.add_name(path, stat, Some(rule))))
             }
-            Some(exclusion) => self.leave_out(exclusion, path),
-            None => Classification::Recorded(self.add_name(path, stat, None)),
+            Some(exclusion) => Err((exclusion, path)),
+            None => Ok(Classification::Recorded(self.add_name(path, stat, None))),
         }
     }
 

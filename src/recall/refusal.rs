@@ -3,11 +3,10 @@
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::live::{Filesystem, filesystem};
 use crate::snapshot::{
-    FileRecord, FileType, Header, Look, NetworkAddress, Operation, WarningKind, printable,
+    FileRecord, FileType, Header, Look, NetworkAddress, Operation, Unrepeatable, WarningKind, printable,
 };
 
-/// Paths on procfs, sysfs and among devices that mean the same to each run, or nothing. A `*` at the end stands for any
-/// characters.
+/// Paths on procfs, sysfs and among devices that mean the same to each run, or nothing. A `*` stands for any characters.
 const HARMLESS: [&str; 16] = [
     "/dev",
     "/dev/fd*",
@@ -53,23 +52,8 @@ pub struct Allowed {
     pub failures: bool,
     /// Random bytes.
     pub random: bool,
-    /// Paths that are not looked at. A `*` at the end stands for any characters.
+    /// Paths that are not looked at. A `*` stands for any characters.
     pub paths: Vec<String>,
-}
-
-/// What a recording knows that its records do not say.
-#[derive(Debug, Clone, Default)]
-pub struct Unrepeatable {
-    /// Whether random bytes were asked for.
-    pub is_random: bool,
-    /// Paths that were used and are not recorded.
-    pub unrecorded: Vec<Vec<u8>>,
-    /// An object that was added to a repository.
-    pub git_object: Option<Vec<u8>>,
-    /// The descriptors beyond standard error that were inherited.
-    pub inherited: Vec<u32>,
-    /// The first of them that was used.
-    pub used_descriptor: Option<u32>,
 }
 
 /// What was found.
@@ -156,8 +140,15 @@ pub fn findings(
     if unrepeatable.is_random && !allowed.random {
         found.refuse("it asked for random bytes (--allow-random allows that)");
     }
-    for path in &unrepeatable.unrecorded {
-        let is_inherited = |fd: &u32| path.as_slice() == format!("/proc/self/fd/{fd}").as_bytes();
+    if unrepeatable.ran_ourselves {
+        found.refuse("it used agent-snapshot itself");
+    }
+    if unrepeatable.has_more_unrecorded {
+        let count = unrepeatable.unrecorded().count();
+        found.refuse(format!("it used more than {count} paths that are not looked at"));
+    }
+    for path in unrepeatable.unrecorded() {
+        let is_inherited = |fd: &u32| path == format!("/proc/self/fd/{fd}").as_bytes();
         match unrepeatable.inherited.iter().find(|fd| is_inherited(fd)) {
             Some(fd) => found.refuse(format!("it used descriptor {fd}, which it inherited")),
             None => found.not_looked_at(path, allowed),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fs::{FileStat, Signature};
 use crate::snapshot::digest::digest_file;
-use crate::snapshot::{Digest, Look, Present, Seen, live};
+use crate::snapshot::{Digest, FileType, Look, Present, Seen, live};
 
 /// A file of the kernel's own has no size; more than this of one is not compared.
 const PSEUDO_LIMIT: u64 = 1 << 20;
@@ -104,6 +104,14 @@ impl Sight {
         }))
     }
 
+    /// The content of a file that the kernel makes up, and nothing else: a symlink leads to it where `/proc/self` is on the
+    /// way, and its metadata says nothing.
+    fn of_kernel(path: &[u8]) -> Sight {
+        let Some(content) = kernel_content(path) else { return Sight::Nothing };
+        let file = Present { digest: Some(content), ..Present::new(FileType::File, libc::S_IFREG) };
+        Sight::recorded(Some(&file), None)
+    }
+
     /// What is there, if anything is.
     pub fn something(&self) -> Option<&Something> {
         match self {
@@ -146,6 +154,9 @@ pub fn look_in(directory: &[u8], paths: &[LookAt<'_>]) -> Vec<Looked> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
     let look = |wanted: &LookAt<'_>| {
+        if wanted.compare == Compare::Pseudo {
+            return Looked { sight: Sight::of_kernel(wanted.path), learnt: None };
+        }
         let directory_fd = match &opened {
             Ok(directory) => directory,
             Err(Errno::ACCESS) => return Looked { sight: Sight::Hidden, learnt: None },
@@ -172,10 +183,7 @@ fn look_at(directory: &impl std::os::fd::AsFd, name: &[u8], stat: &FileStat, wan
     let mut learnt = None;
     let content = match wanted.compare {
         _ if !is_regular || !wanted.seen.contains(Look::Content) => None,
-        Compare::Inode => Some(identity_text(&Signature::from(stat))),
-        Compare::Pseudo => {
-            Some(pseudo_content(wanted.path).map_or_else(|| "unreadable".to_owned(), |it| it.to_string()))
-        }
+        Compare::Inode | Compare::Pseudo => Some(identity_text(&Signature::from(stat))),
         Compare::Bytes => match wanted.known.filter(|known| known.signature == Signature::from(stat)) {
             Some(known) => Some(known.digest.to_string()),
             None => {
@@ -211,7 +219,7 @@ fn digest_of(directory: &impl std::os::fd::AsFd, name: &[u8]) -> Option<(KnownCo
 }
 
 /// The digest of a file that the kernel makes up.
-pub fn pseudo_content(path: &[u8]) -> Option<Digest> {
+fn kernel_content(path: &[u8]) -> Option<Digest> {
     let file = crate::fs::open_regular(path).ok()?;
     let mut bytes = Vec::new();
     file.take(PSEUDO_LIMIT).read_to_end(&mut bytes).ok()?;
@@ -264,4 +272,20 @@ pub enum Times {
     Order(usize, usize),
     /// Not at all.
     Ignored,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_that_the_kernel_makes_up_is_seen_through_a_symlink() {
+        let path = b"/proc/self/cgroup";
+        let seen = Seen::from(Look::Existence).with(Look::Content);
+        let at = LookAt { path, seen, compare: Compare::Pseudo, known: None };
+        let looked = look_in(b"/proc/self", &[at]);
+        let content = looked[0].sight.something().and_then(|there| there.content.clone());
+        let expected = Digest::of(&std::fs::read("/proc/self/cgroup").unwrap());
+        assert_eq!(content, Some(expected.to_string()));
+    }
 }

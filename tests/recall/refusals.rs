@@ -119,6 +119,20 @@ fn what_is_allowed_is_recalled() {
 }
 
 #[test]
+fn no_path_is_trusted_that_was_not_noted() {
+    let place = Place::new();
+    fs::create_dir_all(place.config.join("agent-snapshot")).unwrap();
+    let trusted = place.at("left out");
+    let config = format!("[recall]\ntrust = [\"{}*\"]\n", trusted.display());
+    fs::write(place.config.join("agent-snapshot/config.toml"), config).unwrap();
+    place.prepare("mkdir 'left out'; cd 'left out'; seq 1100 | xargs touch");
+    let some = "cat 'left out'/1?";
+    recall_with(&place, &["--ignore", "left out"], some).expect_miss("");
+    recall_with(&place, &["--ignore", "left out"], some).expect_hit("");
+    is_refused(&place, &["--ignore", "left out"], "cat 'left out'/*", "it used more than 1000 paths");
+}
+
+#[test]
 fn everything_that_a_start_hands_on_counts() {
     let place = Place::new();
     let script = "echo x";

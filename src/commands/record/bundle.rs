@@ -22,7 +22,7 @@ use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
 use crate::policy::{CompiledPolicy, PolicyVerdict};
-use crate::recall::refusal::{Unrepeatable, findings};
+use crate::recall::refusal::findings;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::secrets::redact;
@@ -174,14 +174,7 @@ impl BundleWriter {
             ..self.header.clone()
         };
         header.recall = self.recall.as_ref().map(|recall| {
-            let unrepeatable = Unrepeatable {
-                is_random: recorded.is_random,
-                used_descriptor: recorded.used_descriptor,
-                unrecorded: recorded.unrecorded,
-                git_object: recorded.git_object,
-                inherited: recall.numbers(),
-            };
-            let found = findings(&header, recorded.files.iter(), &unrepeatable, &recall.allowed);
+            let found = findings(&header, recorded.files.iter(), &recorded.unrepeatable, &recall.allowed);
             Recallable { refused: found.refused, kernel_files: found.pseudo }
         });
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());

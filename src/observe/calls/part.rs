@@ -108,15 +108,13 @@ impl Recording {
     /// Protects what a call may destroy at one place; `on_loss` says whether the call can still be refused.
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved, on_loss: OnLoss) -> Part {
         let Resolved { path, stat, crossed, .. } = resolved;
-        let used_before = self.unrecorded.contains(TERMINAL);
         let classification = if effect == Effect::Remove && self.lets_go(&path) {
             Classification::Suppressed(RuleId::GIT, path.clone())
+        } else if asks_for_terminal(effect, &path) {
+            self.classify_unnoted(path.clone(), stat.as_ref())
         } else {
             self.classify_for_write(path.clone(), stat.as_ref())
         };
-        if path == TERMINAL && asks_for_terminal(effect) && !used_before {
-            self.unrecorded.remove(TERMINAL);
-        }
         if let (Effect::Remove, Some(stat)) = (effect, &stat) {
             self.hold_made_pack(&path, stat);
         }
@@ -313,12 +311,9 @@ impl Recording {
     }
 }
 
-/// The controlling terminal.
-const TERMINAL: &[u8] = b"/dev/tty";
-
-/// Whether an open of the controlling terminal only asks whether there is one, as bash does at each start.
-fn asks_for_terminal(effect: Effect) -> bool {
-    matches!(effect, Effect::Open(open) if open.nonblocking && open.read && open.write)
+/// Whether a call opens the controlling terminal only to ask whether there is one, as bash does at each start.
+fn asks_for_terminal(effect: Effect, path: &[u8]) -> bool {
+    matches!(effect, Effect::Open(open) if open.nonblocking && open.read && open.write) && path == b"/dev/tty"
 }
 
 /// Whether a call opens a directory to list it: no call after that says anything new.
