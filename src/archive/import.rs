@@ -1,6 +1,5 @@
 //! Reads an archive, which may come from anyone: nothing gets a name unless all of it is as `export` writes it.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,10 +10,9 @@ use tar::{EntryType, Header as TarHeader};
 use super::compression::Unpacker;
 use super::export::{BLOCK, LONG_NAME};
 use super::tree::{self, FILES, TreeEntry};
-use crate::snapshot::blobs::Side;
 use crate::snapshot::layout::{BLOBS, Commit, MANIFEST, SnapshotDir, room_in};
 use crate::snapshot::reader::{most_bytes_of_blobs, read_manifest};
-use crate::snapshot::source::{ContentSource, Contents, locate};
+use crate::snapshot::source::Contents;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Digest, Error, FileRecord, FileType, Header, Manifest, Snapshot, printable};
 
@@ -112,7 +110,7 @@ impl<R: Read> Archive<R> {
             entry = tar.next()?;
         }
         tar.end(sha256)?;
-        prove(&snapshot)?;
+        Contents::new(&snapshot).prove_all()?;
         let manifest = tempfile::tempfile_in(scratch).map_err(written)?;
         write_manifest(&manifest, snapshot.header(), records.iter().copied()).map_err(written)?;
         Ok(CheckedArchive { snapshot, blobs, manifest })
@@ -141,22 +139,6 @@ pub fn scratch_for(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = absolute.ancestors().find(|path| path.is_dir());
     there.map_or_else(std::env::temp_dir, Path::to_owned)
-}
-
-/// Reads each content that the bundle has.
-fn prove(snapshot: &Snapshot) -> Result<(), Error> {
-    let contents = Contents::new(snapshot);
-    let mut seen = HashSet::new();
-    for record in snapshot.files() {
-        for side in [Side::Before, Side::After] {
-            if let Ok(ContentSource::Blob { key, .. }) = locate(record, side)
-                && seen.insert(key)
-            {
-                contents.prove(record, side)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The header of an entry.

@@ -47,10 +47,6 @@ impl Redaction {
         let secret: Vec<bool> = records.iter().map(|record| is_secret(record, secrets, contents)).collect();
         for (record, _) in records.iter().zip(&secret).filter(|(_, is_secret)| **is_secret) {
             [Side::Before, Side::After].into_iter().for_each(|side| withheld.add(record, side));
-        }
-        for record in
-            records.iter().zip(&secret).filter(|(_, is_secret)| **is_secret).map(|(record, _)| record)
-        {
             withheld.digests.extend(live_digest(record));
         }
         // A hard link of a secret has its digest, by which copies are found.

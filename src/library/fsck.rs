@@ -18,8 +18,8 @@ use super::sources::rebuild_index;
 use super::{Entry, Error, ID_LENGTH, Library, RECALL, RECEIPTS, SNAPSHOTS, audit, is_id, retention};
 use crate::snapshot::layout::{self, SnapshotDir};
 use crate::snapshot::recover::{self, Recovery};
-use crate::snapshot::source::{ContentSource, Contents, locate};
-use crate::snapshot::{self, Side, Snapshot, SnapshotKind, printable};
+use crate::snapshot::source::Contents;
+use crate::snapshot::{self, Snapshot, SnapshotKind, printable};
 
 /// What is wrong with one thing in the library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -185,19 +185,7 @@ fn check_companion(name: &str, path: &Path, shown: &str, findings: &mut Findings
 /// Opens a bundle, and reads each content that it has.
 fn prove(path: &Path) -> Result<Snapshot, snapshot::Error> {
     let snapshot = Snapshot::open(path)?;
-    let contents = Contents::new(&snapshot);
-    let mut seen = HashSet::new();
-    for record in snapshot.files() {
-        for side in [Side::Before, Side::After] {
-            if let Ok(ContentSource::Blob { key, .. }) = locate(record, side)
-                && seen.insert(key)
-            {
-                contents.prove(record, side)?;
-            }
-        }
-    }
-    drop(seen);
-    drop(contents);
+    Contents::new(&snapshot).prove_all()?;
     Ok(snapshot)
 }
 
@@ -289,6 +277,7 @@ mod tests {
     use super::*;
     use crate::library::Place;
     use crate::library::index::PathHashes;
+    use crate::snapshot::Side;
     use crate::snapshot::samples::{commit_into, created, header, stored};
     use crate::snapshot::{Header, blobs};
 

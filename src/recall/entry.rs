@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::path_set::{PathSet, SightDigest};
 use super::sight::{Compare, LookAt, Sight, Times, look_in};
 use crate::fs;
-use crate::snapshot::{FileRecord, FileType, Look, Operations, Seen, Snapshot};
+use crate::snapshot::{FileRecord, FileType, Operations, Seen, Snapshot};
 
 /// Bytes as base64, the paths of a set and of an entry.
 pub(super) mod bytes {
@@ -56,11 +56,6 @@ pub struct Output {
     pub modified: Option<(i64, u32)>,
 }
 
-/// What of an output is compared.
-fn all() -> Seen {
-    Seen::from(Look::Existence).with(Look::Content)
-}
-
 /// An output as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputState {
@@ -97,7 +92,7 @@ impl Output {
 
     /// What has become of it.
     pub fn state(&self) -> OutputState {
-        let at = LookAt { path: &self.path, seen: all(), compare: Compare::Bytes, known: None };
+        let at = LookAt { path: &self.path, seen: Seen::CONTENT, compare: Compare::Bytes, known: None };
         let looked = look_in(fs::parent_of(&self.path).unwrap_or(b"/"), &[at]);
         match looked.first().map(|looked| text_of(&looked.sight)) {
             Some(now) if now == self.after => OutputState::After,
@@ -111,7 +106,7 @@ fn text_of(sight: &Sight) -> String {
     match sight {
         Sight::Nothing => "nothing".to_owned(),
         Sight::Hidden => "hidden".to_owned(),
-        Sight::Something(there) => there.text(all(), Times::Ignored),
+        Sight::Something(there) => there.text(Seen::CONTENT, Times::Ignored),
     }
 }
 

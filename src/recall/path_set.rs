@@ -95,7 +95,7 @@ impl PathSet {
             found.insert(record.path.clone(), (watch, sight));
         }
         for path in pseudo {
-            let seen = Seen::from(Look::Existence).with(Look::Content);
+            let seen = Seen::CONTENT;
             let watch =
                 Watch { path: path.clone(), seen, changed: false, compare: Compare::Pseudo, known: None };
             let at = LookAt { path, seen, compare: Compare::Pseudo, known: None };

@@ -281,8 +281,7 @@ mod tests {
     #[test]
     fn content_that_the_kernel_makes_up_is_seen_through_a_symlink() {
         let path = b"/proc/self/cgroup";
-        let seen = Seen::from(Look::Existence).with(Look::Content);
-        let at = LookAt { path, seen, compare: Compare::Pseudo, known: None };
+        let at = LookAt { path, seen: Seen::CONTENT, compare: Compare::Pseudo, known: None };
         let looked = look_in(b"/proc/self", &[at]);
         let content = looked[0].sight.something().and_then(|there| there.content.clone());
         let expected = Digest::of(&std::fs::read("/proc/self/cgroup").unwrap());

@@ -413,12 +413,17 @@ impl From<Look> for Seen {
 impl Seen {
     /// The empty set.
     pub const NOTHING: Seen = Seen(0);
+    /// That something is there, or nothing.
+    pub const EXISTENCE: Seen = Seen::NOTHING.with(Look::Existence);
+    /// The same with its attributes.
+    pub const ATTRIBUTES: Seen = Seen::EXISTENCE.with(Look::Attributes);
+    /// The same with its bytes.
+    pub const CONTENT: Seen = Seen::EXISTENCE.with(Look::Content);
 
     /// What is learnt by operations that change nothing, but for the entries of a directory and the attributes.
     pub fn by(operations: Operations) -> Seen {
-        let seen = Seen::from(Look::Existence);
         let reads = operations.contains(Operation::Read) || operations.contains(Operation::Execute);
-        if reads { seen.with(Look::Content) } else { seen }
+        if reads { Seen::CONTENT } else { Seen::EXISTENCE }
     }
 
     /// The set with `look` added.

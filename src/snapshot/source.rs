@@ -4,6 +4,7 @@
 //! and object ids. Neighbours: `reader.rs` has the blobs, `git` the objects,
 //! `compare.rs` the identity of a content.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Write};
 
@@ -142,6 +143,21 @@ impl<'s> Contents<'s> {
     /// Reads the content for the sake of its checks, and counts its bytes.
     pub fn prove(&self, record: &FileRecord, side: Side) -> Result<u64, Error> {
         self.hand_over(record, side, &mut Nowhere)
+    }
+
+    /// Reads each content that the bundle itself has, once, for the sake of its checks.
+    pub fn prove_all(&self) -> Result<(), Error> {
+        let mut seen = HashSet::new();
+        for record in self.snapshot.files() {
+            for side in [Side::Before, Side::After] {
+                if let Ok(ContentSource::Blob { key, .. }) = locate(record, side)
+                    && seen.insert(key)
+                {
+                    self.prove(record, side)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn hand_over(&self, record: &FileRecord, side: Side, sink: &mut dyn Sink) -> Result<u64, Error> {

@@ -6,7 +6,7 @@ use crate::fs::FileStat;
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{CopyUp, Kind};
 use crate::observe::resolve;
-use crate::snapshot::{Look, Operation, Operations, Seen};
+use crate::snapshot::{Operation, Operations, Seen};
 use crate::trace::syscalls::{Effect, OpenFlags};
 
 /// What a call with an effect does to a place where something, or nothing, is.
@@ -28,7 +28,7 @@ pub struct Meaning {
     pub moves: bool,
     /// How an overlay copies the file up.
     pub copy_up: Option<CopyUp>,
-    /// What the call learns of what was there, or hands on.
+    /// What the call learns of what was there; also what it leaves in part, or under another name.
     pub seen: Seen,
 }
 
@@ -49,7 +49,7 @@ fn used(operations: Operations) -> Meaning {
 
 /// What changes the name itself, and fails if it does not find what it expects.
 fn named(kind: Kind, operations: Operations) -> Meaning {
-    Meaning { kind, changes: true, changes_name: true, seen: Look::Existence.into(), ..used(operations) }
+    Meaning { kind, changes: true, changes_name: true, seen: Seen::EXISTENCE, ..used(operations) }
 }
 
 /// What a call with `effect` means where lstat(2) says `stat`.
@@ -59,14 +59,11 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
     let write = Operations::from(Operation::Write);
     let delete = Operations::from(Operation::Delete);
     let is_symlink = stat.is_some_and(resolve::is_symlink);
-    let existing = Seen::from(Look::Existence);
-    // What stays in part, or gets another name.
-    let kept = existing.with(Look::Content);
     let has_more_names = stat.is_some_and(|stat| stat.st_nlink > 1 && !resolve::is_directory(stat));
     match effect {
         Effect::Open(open) => opened(open, stat),
         Effect::Query => used(existence),
-        Effect::Stat => Meaning { seen: existing.with(Look::Attributes), ..used(existence) },
+        Effect::Stat => Meaning { seen: Seen::ATTRIBUTES, ..used(existence) },
         Effect::MountPoint => Meaning { changes_name: true, ..used(existence) },
         Effect::ChangeDirectory | Effect::ChangeRoot => Meaning { moves: true, ..used(directory) },
         Effect::Execute => used(Operations::from(Operation::Read).with(Operation::Execute)),
@@ -75,7 +72,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             threat: Some(Threat::Overwrite),
             changes: true,
             copy_up: Some(CopyUp::Truncates),
-            seen: kept,
+            seen: Seen::CONTENT,
             ..used(write)
         },
         // How the descriptor was opened, or inherited, has told the operation.
@@ -83,7 +80,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             kind: Kind::Written,
             threat: Some(Threat::Overwrite),
             changes: true,
-            seen: kept,
+            seen: Seen::CONTENT,
             ..used(Operations::NONE)
         },
         Effect::Remove => Meaning {
@@ -97,15 +94,17 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         Effect::MakeNode => named(Kind::Bound, write),
         Effect::MakeSymlink => Meaning { moves: true, ..named(Kind::Bound, write) },
         // What is renamed keeps its bytes.
-        Effect::RenameFrom { .. } => Meaning { moves: true, seen: kept, ..named(Kind::Removed, delete) },
+        Effect::RenameFrom { .. } => {
+            Meaning { moves: true, seen: Seen::CONTENT, ..named(Kind::Removed, delete) }
+        }
         Effect::RenameTo { exchange, noreplace } => Meaning {
             // With RENAME_NOREPLACE it fails (EEXIST) where something is.
             threat: (!exchange && !noreplace).then_some(Threat::Unlink),
             changes_link_count: has_more_names,
             moves: true,
             seen: match (exchange, noreplace) {
-                (true, _) => kept,
-                (_, true) => existing,
+                (true, _) => Seen::CONTENT,
+                (_, true) => Seen::EXISTENCE,
                 // It takes the place of whatever was there.
                 (false, false) => Seen::NOTHING,
             },
@@ -115,7 +114,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             changes_link_count: stat.is_some(),
             moves: is_symlink,
             copy_up: Some(CopyUp::Only),
-            seen: kept,
+            seen: Seen::CONTENT,
             ..used(existence)
         },
         Effect::HardLinkTo => named(Kind::Bound, write),
@@ -123,7 +122,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
             kind: Kind::Attributes,
             changes: true,
             copy_up: Some(CopyUp::SetsTimes),
-            seen: kept,
+            seen: Seen::CONTENT,
             ..used(Operation::Metadata.into())
         },
     }
@@ -132,8 +131,7 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
 fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
     if open.path_only {
         // The descriptor tells the attributes, by calls that name no path.
-        let seen = Seen::from(Look::Existence).with(Look::Attributes);
-        return Meaning { seen, ..used(Operation::Existence.into()) };
+        return Meaning { seen: Seen::ATTRIBUTES, ..used(Operation::Existence.into()) };
     }
     if open.temporary || stat.is_some_and(resolve::is_directory) {
         return used(Operation::Directory.into());
@@ -152,8 +150,8 @@ fn opened(open: OpenFlags, stat: Option<&FileStat>) -> Meaning {
     // With O_TRUNC it makes the same of whatever was there.
     let seen = match stat {
         _ if open.truncate && !open.exclusive => Seen::NOTHING,
-        Some(_) => Seen::from(Look::Existence).with(Look::Content),
-        None => Look::Existence.into(),
+        Some(_) => Seen::CONTENT,
+        None => Seen::EXISTENCE,
     };
     match stat {
         None => {

@@ -50,15 +50,6 @@ impl StartDirectory {
     }
 }
 
-/// Whether an access tells the size and the times of what it names: a descriptor of O_PATH does by fstat(2).
-fn tells_attributes(effect: Effect) -> bool {
-    match effect {
-        Effect::Stat => true,
-        Effect::Open(open) => open.path_only,
-        _ => false,
-    }
-}
-
 impl Recording {
     /// Judges a read-only call.
     ///
@@ -148,8 +139,8 @@ impl Recording {
                     Known::Suppressed(rule) => self.policy.suppressed.read(*rule),
                 }
             }
-            if let (true, Some(Known::Recorded(name, _))) = (tells_attributes(access.effect), known.last()) {
-                self.ledger.see(*name, Look::Attributes.into());
+            if let Some(Known::Recorded(name, _)) = known.last() {
+                self.see_what_is_asked(*name, access.effect);
             }
             return Use::Judged;
         }
@@ -187,9 +178,7 @@ impl Recording {
                     self.capture_what_is_read(name, access.effect, operations, &resolved.path, stat);
                 }
                 self.ledger.merge(name, operations, process);
-                if tells_attributes(access.effect) {
-                    self.ledger.see(name, Look::Attributes.into());
-                }
+                self.see_what_is_asked(name, access.effect);
                 known.push(Known::Recorded(name, operations));
             }
             Classification::Suppressed(rule, _) => {
@@ -205,6 +194,13 @@ impl Recording {
             self.lookups.learn(place, &self.ledger, known.into(), resolved.stat.is_none());
         }
         outcome
+    }
+
+    /// Notes what an access asks for; that it reads the content, the operations tell.
+    fn see_what_is_asked(&mut self, name: NameId, effect: Effect) {
+        if self.ledger.notes_seen {
+            self.ledger.see(name, meaning(effect, None).seen);
+        }
     }
 
     /// The operations that a read-only access to a resolved path counts as; none where the kernel answers

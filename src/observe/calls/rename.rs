@@ -18,7 +18,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve;
-use crate::snapshot::{Look, Operation, Operations, Seen, WarningKind};
+use crate::snapshot::{Operation, Operations, Seen, WarningKind};
 use crate::trace::syscalls::Effect;
 
 /// Paths beneath a directory that moves.
@@ -245,7 +245,7 @@ impl Recording {
                     Classification::Own => continue,
                 };
                 if let (Some(name), Operation::Delete) = (name, operation) {
-                    self.ledger.see(name, Seen::from(Look::Existence).with(Look::Content));
+                    self.ledger.see(name, Seen::CONTENT);
                 }
                 self.apply(Change { name, stat, kind, operations: operation.into(), by: process });
             }
