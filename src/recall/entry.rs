@@ -124,12 +124,12 @@ pub fn of_recording(
     snapshot: &Snapshot,
     name: &str,
     log_size: u64,
-    pseudo: &[Vec<u8>],
+    kernel_files: &[Vec<u8>],
 ) -> Result<(RecalledRun, PathSet, SightDigest), String> {
     let header = snapshot.header();
     let time = |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| error.to_string());
     let (started, ended) = (time(&header.started_at)?, time(&header.finished_at)?);
-    let (mut set, sights) = PathSet::recorded(snapshot, pseudo)?;
+    let (mut set, sights) = PathSet::recorded(snapshot, kernel_files)?;
     let fingerprint = set.fingerprint(sights.iter());
     set.last.clone_from(&fingerprint.checksums);
     let records: Vec<&FileRecord> = snapshot.files().iter().filter(|record| is_output(record)).collect();

@@ -66,7 +66,7 @@ impl PathSet {
     ///
     /// # Errors
     /// Why that can't be told, as a sentence.
-    pub fn recorded(snapshot: &Snapshot, pseudo: &[Vec<u8>]) -> Result<(PathSet, Vec<Sight>), String> {
+    pub fn recorded(snapshot: &Snapshot, kernel_files: &[Vec<u8>]) -> Result<(PathSet, Vec<Sight>), String> {
         let header = snapshot.header();
         let started: Option<jiff::Timestamp> = header.started_at.parse().ok();
         let changed_directories: HashSet<&[u8]> = snapshot
@@ -94,11 +94,11 @@ impl PathSet {
             let sight = Sight::recorded(record.before.present(), identity.as_ref());
             found.insert(record.path.clone(), (watch, sight));
         }
-        for path in pseudo {
+        for path in kernel_files {
             let seen = Seen::CONTENT;
             let watch =
-                Watch { path: path.clone(), seen, changed: false, compare: Compare::Pseudo, known: None };
-            let at = LookAt { path, seen, compare: Compare::Pseudo, known: None };
+                Watch { path: path.clone(), seen, changed: false, compare: Compare::KernelFile, known: None };
+            let at = LookAt { path, seen, compare: Compare::KernelFile, known: None };
             let looked = look_in(fs::parent_of(path).unwrap_or(b"/"), &[at]);
             found.insert(
                 path.clone(),

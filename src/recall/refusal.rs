@@ -62,7 +62,7 @@ pub struct Refusals {
     /// Why the recording may not be recalled, as sentences.
     pub refused: Vec<String>,
     /// The files of the kernel's own whose content is to be compared.
-    pub pseudo: Vec<Vec<u8>>,
+    pub kernel_files: Vec<Vec<u8>>,
 }
 
 fn is_among<'p>(path: &[u8], mut patterns: impl Iterator<Item = &'p str>) -> bool {
@@ -91,7 +91,7 @@ impl Refusals {
             || is_among(path, allowed.paths.iter().map(String::as_str))
         {
         } else if is_among(path, LASTING.into_iter()) {
-            self.pseudo.push(path.to_vec());
+            self.kernel_files.push(path.to_vec());
         } else {
             self.refuse(format!(
                 "it used {shown}, which is not looked at ([recall] trust in config.toml allows that)"

@@ -13,7 +13,7 @@ use crate::snapshot::digest::digest_file;
 use crate::snapshot::{Digest, FileType, Look, Present, Seen, live};
 
 /// A file of the kernel's own has no size; more than this of one is not compared.
-const PSEUDO_LIMIT: u64 = 1 << 20;
+const KERNEL_FILE_LIMIT: u64 = 1 << 20;
 
 /// The bytes of a file as they were at a time, by its metadata: as long as that is the same, so are they.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub enum Compare {
     /// By the inode and its times: the bytes are a secret, of which no digest is kept.
     Inode,
     /// By its bytes, which the kernel makes up: its metadata says nothing of them.
-    Pseudo,
+    KernelFile,
 }
 
 /// What is at a path.
@@ -154,7 +154,7 @@ pub fn look_in(directory: &[u8], paths: &[LookAt<'_>]) -> Vec<Looked> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
     let look = |wanted: &LookAt<'_>| {
-        if wanted.compare == Compare::Pseudo {
+        if wanted.compare == Compare::KernelFile {
             return Looked { sight: Sight::of_kernel(wanted.path), learnt: None };
         }
         let directory_fd = match &opened {
@@ -183,7 +183,7 @@ fn look_at(directory: &impl std::os::fd::AsFd, name: &[u8], stat: &FileStat, wan
     let mut learnt = None;
     let content = match wanted.compare {
         _ if !is_regular || !wanted.seen.contains(Look::Content) => None,
-        Compare::Inode | Compare::Pseudo => Some(identity_text(&Signature::from(stat))),
+        Compare::Inode | Compare::KernelFile => Some(identity_text(&Signature::from(stat))),
         Compare::Bytes => match wanted.known.filter(|known| known.signature == Signature::from(stat)) {
             Some(known) => Some(known.digest.to_string()),
             None => {
@@ -222,7 +222,7 @@ fn digest_of(directory: &impl std::os::fd::AsFd, name: &[u8]) -> Option<(KnownCo
 fn kernel_content(path: &[u8]) -> Option<Digest> {
     let file = crate::fs::open_regular(path).ok()?;
     let mut bytes = Vec::new();
-    file.take(PSEUDO_LIMIT).read_to_end(&mut bytes).ok()?;
+    file.take(KERNEL_FILE_LIMIT).read_to_end(&mut bytes).ok()?;
     Some(Digest::of(&bytes))
 }
 
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn content_that_the_kernel_makes_up_is_seen_through_a_symlink() {
         let path = b"/proc/self/cgroup";
-        let at = LookAt { path, seen: Seen::CONTENT, compare: Compare::Pseudo, known: None };
+        let at = LookAt { path, seen: Seen::CONTENT, compare: Compare::KernelFile, known: None };
         let looked = look_in(b"/proc/self", &[at]);
         let content = looked[0].sight.something().and_then(|there| there.content.clone());
         let expected = Digest::of(&std::fs::read("/proc/self/cgroup").unwrap());

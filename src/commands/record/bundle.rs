@@ -175,7 +175,7 @@ impl BundleWriter {
         };
         header.recall = self.recall.as_ref().map(|recall| {
             let found = findings(&header, recorded.files.iter(), &recorded.unrepeatable, &recall.allowed);
-            Recallable { refused: found.refused, kernel_files: found.pseudo }
+            Recallable { refused: found.refused, kernel_files: found.kernel_files }
         });
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
         let mut paths = self.library.as_ref().map(|_| PathHashes::default());
