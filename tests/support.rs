@@ -18,8 +18,8 @@ use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 pub use bundle::{States, commit, file_record, header, make_bundle, records};
 pub use place::{Place, Run, SmallFilesystem};
 pub use process::{
-    command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by, tracer_of,
-    wait,
+    PATIENCE, command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by,
+    tracer_of, wait,
 };
 pub use tree::{Entry, Tree, assert_same, describe, describe_recorded, scan, scan_without};
 pub use user::{NOBODY, User, give_away, is_root, needs_root};

@@ -151,13 +151,12 @@ fn what_outlives_the_command_is_not_judged_yet() {
     let place = Place::new();
     place.prepare("mkfifo end");
     let options = ["--survivors", "background", "--allow-write", "@workspace", "--strict"];
-    let output = place.record_with(&options, "cat end > /dev/null 2>&1 &");
+    let output = place.record_with(&options, "(read line < end) > /dev/null 2>&1 &");
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     assert!(stderr(&output).contains("its rules are not judged"), "{output:?}");
     let run = place.verb("check", &["--allow-write", "@workspace"]).expect(1);
     assert!(run.stdout.contains("lived on when the snapshot was made"), "{run:#?}");
-    let _end = place.write_to_fifo("end", "");
-    drop(_end);
+    let _end = place.write_to_fifo("end", "on\n");
     place.wait_for_lock();
     place.verb("check", &["--allow-write", "@workspace"]).expect(0);
 }

@@ -5,14 +5,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::support::{BINARY, MECHANISMS, Place, bytes, has, open_pty, program, wait};
-
-/// Longer than any answer takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::support::{BINARY, MECHANISMS, PATIENCE, Place, bytes, has, open_pty, program, wait};
 
 /// An interactive bash that has a terminal of its own.
 struct Terminal {

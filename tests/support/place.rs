@@ -7,10 +7,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot};
+use nix::fcntl::{Flock, FlockArg};
 
-use super::{BINARY, NOBODY, User, give_away, needs_root, works};
+use super::{BINARY, NOBODY, PATIENCE, User, give_away, needs_root, works};
 
 /// A directory to work in, with a home, a configuration and a snapshot directory beside it.
 pub struct Place {
@@ -237,9 +240,13 @@ impl Place {
     }
 
     /// Waits for the end of a recording whose front is gone: it releases its lock.
+    #[track_caller]
     pub fn wait_for_lock(&self) {
         let out = fs::File::open(&self.out).unwrap();
-        nix::fcntl::Flock::lock(out, nix::fcntl::FlockArg::LockExclusive).unwrap();
+        let (sender, locked) = mpsc::channel();
+        // `flock` has no timeout: what never ends fails one test, rather than be waited for by all.
+        thread::spawn(move || sender.send(Flock::lock(out, FlockArg::LockExclusive).map(drop)));
+        locked.recv_timeout(PATIENCE).expect("the recording does not end").unwrap();
     }
 
     /// The record of `name` below `work`.

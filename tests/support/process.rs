@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use super::{BINARY, Place};
 
 /// Longer than any answer takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Both ends of a terminal, which no other child inherits.
 pub fn open_pty() -> (fs::File, fs::File) {
