@@ -88,6 +88,7 @@ impl Exit {
         }
         let of_snapshot = match error.downcast_ref::<restore::Error>() {
             Some(restore::Error::NotEmpty(_)) => return Exit::Usage,
+            Some(restore::Error::Overtaken(_)) => return Exit::Finding,
             Some(restore::Error::Snapshot(error)) => Some(error),
             Some(_) => return Exit::Failure,
             None => error.downcast_ref(),
@@ -132,6 +133,7 @@ mod tests {
         assert_eq!(status(corrupt().into()), 3);
         assert_eq!(status(restore::Error::Rescue(Box::new(corrupt())).into()), 125);
         assert_eq!(status(restore::Error::NotEmpty("x".to_owned()).into()), 2);
+        assert_eq!(status(restore::Error::Overtaken("x".to_owned()).into()), 1);
         let closed = OutputError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert_eq!(status(closed.into()), 141);
     }

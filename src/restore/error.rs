@@ -28,6 +28,9 @@ pub enum Error {
         "{0} was written by another version of agent-snapshot: complete the interrupted restore with that one"
     )]
     JournalVersion(String),
+    /// Somebody has changed a file between the check and the rescue.
+    #[error("nothing was changed, since {0} was changed meanwhile: run the same command again")]
+    Overtaken(String),
     /// The rescue could not be written.
     #[error("{0}; nothing was changed")]
     Rescue(Box<Error>),

@@ -281,9 +281,12 @@ pub fn write(
     let mut records = Vec::with_capacity(kept.len());
     for KeptPath { mut record, content, promised } in kept.into_values() {
         if let (true, State::Present(before)) = (content, &mut record.before) {
-            store(&mut writer, &record.path, before, root, access).map_err(|source| {
+            let is_kept = store(&mut writer, &record.path, before, root, access).map_err(|source| {
                 failed(format!("keep {} in {}", printable(&record.path), printable(name)))(source)
             })?;
+            if !is_kept {
+                return Err(Error::Overtaken(printable(&record.path).into_owned()));
+            }
         }
         if let (Some(promised), State::Present(after)) = (promised, &mut record.after) {
             let key = blob_key(Side::After, &record.path);
@@ -302,22 +305,32 @@ pub fn write(
     Ok(())
 }
 
+/// Stores the bytes of a file; false if it is no longer there, or not as it was when it was looked at.
 fn store(
     writer: &mut BlobWriter,
     path: &[u8],
     before: &mut Present,
     root: &Root,
     access: &mut TemporaryAccess,
-) -> io::Result<()> {
-    let dentry = root.dentry(path)?.ok_or(io::ErrorKind::NotFound)?;
-    let file = open_for_reading(path, &dentry, access)?;
-    let stored = writer.store_file(&blob_key(Side::Before, path), &file, StoreLimit::NONE)?;
-    if stored.size != before.size {
-        return Err(io::Error::other("it changed while it was read"));
-    }
+) -> io::Result<bool> {
+    let Some(dentry) = root.dentry(path)? else { return Ok(false) };
+    let file = match open_for_reading(path, &dentry, access) {
+        // Nothing, or no regular file.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+                || error.raw_os_error() == Some(libc::ELOOP) =>
+        {
+            return Ok(false);
+        }
+        opened => opened?,
+    };
+    let stored = match writer.store_file(&blob_key(Side::Before, path), &file, StoreLimit::NONE) {
+        Err(crate::snapshot::Error::Changed) => return Ok(false),
+        stored => stored?,
+    };
     before.digest = Some(stored.digest);
     before.blob = stored.blob.map(|key| key.to_string());
-    Ok(())
+    Ok(stored.size == before.size)
 }
 
 /// Opens a regular file; an unreadable one of the user's is made readable for the open.

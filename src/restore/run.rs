@@ -132,8 +132,10 @@ pub fn run(
     let has_rescue = !kept.is_empty() || leaves_mark && interrupted.own.is_empty();
     if has_rescue {
         let header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
-        rescue::write(&journal, &header, kept, &root, &mut access)
-            .map_err(|error| Error::Rescue(Box::new(error)))?;
+        rescue::write(&journal, &header, kept, &root, &mut access).map_err(|error| match error {
+            Error::Overtaken(_) => error,
+            error => Error::Rescue(Box::new(error)),
+        })?;
     }
     let mut rescues: Vec<PathBuf> = interrupted.own.iter().map(|one| one.path.clone()).collect();
     if has_rescue {

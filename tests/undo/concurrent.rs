@@ -1,7 +1,7 @@
 //! Edits by other processes while a restore runs, and directories that a killed restore had opened.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
@@ -75,6 +75,53 @@ fn edit_at_any_syscall_is_in_the_file_or_the_rescue() {
         assert!(edits > 0, "{name}");
         let most = if name == "in-place" { 1 } else { 0 };
         assert!(lost.len() <= most, "{name}: lost at the calls {lost:?} of {calls}");
+    }
+}
+
+#[test]
+fn edit_while_the_rescue_is_written_is_a_conflict() {
+    fn edit(what: &str, path: &Path) {
+        if what == "edited" {
+            return fs::write(path, "my own work").unwrap();
+        }
+        fs::remove_file(path).unwrap();
+        match what {
+            "a directory" => fs::create_dir(path).unwrap(),
+            "a symlink" => symlink("in-place", path).unwrap(),
+            _ => {}
+        }
+    }
+    for what in ["edited", "removed", "a directory", "a symlink"] {
+        let mut refused = 0;
+        for at in (0..).step_by(3) {
+            let place = edited_scene();
+            let path = place.at("replaced");
+            let rescue = place.base().join("out-rescue-1.unfinished");
+            let (mut begun, mut edited, mut is_over) = (0, false, false);
+            let (_, status) = trace_restore(&place, &["--before"], |_, _| {
+                begun += u32::from(rescue.exists());
+                is_over |= rescue.join("manifest.json").exists();
+                if begun > at && !edited && !is_over {
+                    edited = true;
+                    edit(what, &path);
+                }
+            });
+            if !edited {
+                break;
+            }
+            let is_edited = fs::read_to_string(&path).is_ok_and(|text| text == "my own work");
+            assert_eq!(is_edited, what == "edited", "{what} at the call {at}");
+            if is_over {
+                // It stopped at this file, whose bytes the rescue had already.
+                assert_eq!(status, Some(125), "{what} at the call {at}");
+                continue;
+            }
+            refused += 1;
+            assert_eq!(status, Some(1), "{what} at the call {at}");
+            assert_eq!(fs::read_to_string(place.at("in-place")).unwrap(), "new");
+            assert!(place.at("removed").exists() && !place.base().join("out-rescue-1").exists());
+        }
+        assert!(refused > 10, "{what}: {refused}");
     }
 }
 
