@@ -85,14 +85,14 @@ fn library(root: &Path, exported: &Path, count: usize) {
 }
 
 /// Writes the recordings, and returns how many rows and bytes the tables have.
-fn simulate(directory: &Path, count: usize) -> (u64, u64) {
+fn simulate(directory: &Path, count: usize) -> (usize, u64) {
     let mut tables = Tables::new(directory);
     let secrets = Secrets::default();
     let (mut rows, mut bytes) = (0, 0);
     for number in 0..count {
         let (header, files) = recording(number, 1000);
         let added = tables.add(&header, files.iter().collect(), &secrets).expect("write").expect("it is new");
-        rows += added.rows.iter().sum::<u64>();
+        rows += added.rows.iter().sum::<usize>();
         bytes += added.bytes;
     }
     tables.publish().expect("write");

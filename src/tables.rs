@@ -50,7 +50,7 @@ pub struct Tables {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Added {
     /// How many rows each of [`TABLES`] got.
-    pub rows: [u64; 4],
+    pub rows: [usize; 4],
     /// How many bytes the files have.
     pub bytes: u64,
 }
@@ -109,7 +109,7 @@ impl Tables {
                 let name = TempPath::try_from_path(name)?;
                 let (content, count) = subject.file(table).map_err(io::Error::other)?;
                 file.write_all(&content)?;
-                (*rows, added.bytes) = (count as u64, added.bytes + content.len() as u64);
+                (*rows, added.bytes) = (count, added.bytes + content.len() as u64);
                 Ok(name)
             };
             let file = write().map_err(Error::io("write", &path))?;

@@ -311,15 +311,14 @@ pub fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// `1 process`, `2 processes`.
+/// `1 process`, `1,000 processes`.
 pub fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
+    format!("{} {}", indicatif::HumanCount(count as u64), if count == 1 { one } else { many })
 }
 
 /// `1 path`, `1,000 paths`.
 pub fn number_of_paths(count: usize) -> String {
-    let number = indicatif::HumanCount(count as u64);
-    if count == 1 { "1 path".to_owned() } else { format!("{number} paths") }
+    counted(count, "path", "paths")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use indicatif::{BinaryBytes, HumanCount};
+use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use crate::cli::Export;
@@ -72,7 +72,7 @@ struct TablesOutcome {
     /// How many were there already.
     present: usize,
     skipped: Vec<SkippedRecording>,
-    rows: BTreeMap<&'static str, u64>,
+    rows: BTreeMap<&'static str, usize>,
     bytes: u64,
 }
 
@@ -177,10 +177,14 @@ impl TablesOutcome {
     fn print(&self, console: &mut Console) -> Result<(), OutputError> {
         write!(console, "{} exported", counted(self.exported, "recording", "recordings"))?;
         if self.exported > 0 {
-            let [files, processes, network] =
-                ["files", "processes", "network"].map(|table| HumanCount(self.rows[table]));
+            let [files, processes, network] = [
+                ("files", "file", "files"),
+                ("processes", "process", "processes"),
+                ("network", "address", "addresses"),
+            ]
+            .map(|(table, one, many)| counted(self.rows[table], one, many));
             let size = BinaryBytes(self.bytes);
-            write!(console, ": {files} files, {processes} processes, {network} addresses; {size}")?;
+            write!(console, ": {files}, {processes}, {network}; {size}")?;
         }
         if self.present > 0 {
             write!(console, "; {} there already", counted(self.present, "was", "were"))?;
