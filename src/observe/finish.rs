@@ -103,9 +103,8 @@ impl Recording {
                 )
             });
         }
-        // What was found at different times may have had the same inode number.
-        let found_now = afters.iter().filter(|(name, _)| !kept.contains(name));
-        misfits::warn_files_named_twice(&self.ledger, &mut self.warnings, found_now);
+        let is_found_now = |name| !kept.contains(&name);
+        misfits::warn_files_named_twice(&self.ledger, &mut self.warnings, &afters, is_found_now);
         misfits::leave_out_misfits(&self.ledger, &mut self.warnings, &mut afters);
         let capture = &mut self.byte_store.capture;
         let blobs = match first_blobs {

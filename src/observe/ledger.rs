@@ -9,6 +9,7 @@
 pub mod apply;
 mod blocks;
 mod entries;
+pub mod found;
 pub mod ids;
 pub mod in_flight;
 pub mod inodes;
@@ -17,6 +18,7 @@ pub mod protect;
 
 use std::collections::{HashMap, HashSet};
 
+use self::found::FoundStates;
 use self::ids::{InodeId, NameId, ProcessId};
 use self::in_flight::InFlight;
 use self::inodes::{Inode, Inodes};
@@ -43,6 +45,8 @@ pub struct Ledger {
     pub(super) put_by_us: HashSet<NameId, foldhash::fast::RandomState>,
     /// Whether it is noted what is learnt of each name before it is changed.
     pub notes_seen: bool,
+    /// The states that were found at the end, or meanwhile, of what is not as before.
+    pub found: FoundStates,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }

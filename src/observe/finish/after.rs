@@ -1,14 +1,15 @@
 //! What was found at a path at the end.
 //!
-//! Neighbours: `examine.rs` finds it, `records.rs` makes the state of a record of it.
+//! Neighbours: `examine.rs` finds it, `records.rs` makes the state of a record of it, `ledger/found.rs` keeps what is
+//! not as before.
 
 use super::open_files::OpenFiles;
-use crate::git::GitFacts;
 use crate::observe::capture::Ticket;
 use crate::observe::ledger::Ledger;
-use crate::observe::ledger::ids::{InodeId, NameId};
-use crate::observe::ledger::inodes::{Attributes, Stat};
-use crate::snapshot::{BlobOmitted, Digest};
+use crate::observe::ledger::found::RareStateFacts;
+use crate::observe::ledger::ids::{FactsId, InodeId, NameId, StatId};
+use crate::observe::ledger::inodes::Stat;
+use crate::snapshot::BlobOmitted;
 
 /// What was found when states were taken of a recording that went on.
 pub(in crate::observe) struct Interim {
@@ -19,65 +20,48 @@ pub(in crate::observe) struct Interim {
 }
 
 /// What was found at a path. Small, since there is one for each path.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(in crate::observe) enum After {
     /// What was there before, by everything that a record tells of it.
     AsBefore(AfterContent),
-    /// Nothing.
-    Absent(Option<Box<More>>),
+    /// Nothing; where Git knows the path all the same, with what it says.
+    Absent(Option<FactsId>),
     /// Something else, or what it was with something more to tell.
-    Now(AfterContent, Box<Now>),
+    Now(AfterContent, StatId, Option<FactsId>),
     /// Unknown: the recording keeps no states of what was not changed.
     NotKept,
 }
 
-const _: () = assert!(size_of::<(NameId, After)>() <= 24);
-
-#[derive(Debug, Clone)]
-pub(in crate::observe) struct Now {
-    pub stat: Stat,
-    pub more: Option<Box<More>>,
-}
-
-const _: () = assert!(size_of::<Now>() <= 72);
-
-/// What few states have.
-#[derive(Debug, Default, Clone, PartialEq)]
-pub(in crate::observe) struct More {
-    pub git: Option<GitFacts>,
-    pub target: Option<Vec<u8>>,
-    pub entries: Option<Digest>,
-    pub attributes: Attributes,
-}
+const _: () = assert!(size_of::<(NameId, After)>() <= 20);
 
 impl After {
-    pub fn stat(&self, name: NameId, ledger: &Ledger) -> Option<Stat> {
+    pub fn stat(self, name: NameId, ledger: &Ledger) -> Option<Stat> {
         match self {
             After::AsBefore(_) => ledger.before(name).map(|inode| inode.before),
             After::Absent(_) | After::NotKept => None,
-            After::Now(_, now) => Some(now.stat),
+            After::Now(_, stat, _) => Some(*ledger.found.stat(stat)),
         }
     }
 
-    pub fn content(&self) -> AfterContent {
+    pub fn content(self) -> AfterContent {
         match self {
-            After::AsBefore(content) | After::Now(content, _) => *content,
+            After::AsBefore(content) | After::Now(content, ..) => content,
             After::Absent(_) | After::NotKept => AfterContent::None,
         }
     }
 
-    pub fn more(&self) -> Option<&More> {
+    /// What few states have; of what is as before, that is where it was.
+    pub fn facts(self, ledger: &Ledger) -> Option<&RareStateFacts> {
         match self {
             After::AsBefore(_) | After::NotKept => None,
-            After::Absent(more) => more.as_deref(),
-            After::Now(_, now) => now.more.as_deref(),
+            After::Absent(facts) | After::Now(_, _, facts) => facts.map(|facts| ledger.found.facts(facts)),
         }
     }
 
     /// Whether it is a symlink whose target could not be read.
-    pub fn is_unread(&self) -> bool {
-        let is_symlink = matches!(self, After::Now(_, now) if now.stat.is_symlink());
-        is_symlink && self.more().is_none_or(|more| more.target.is_none())
+    pub fn is_unread(self, ledger: &Ledger) -> bool {
+        let is_symlink = matches!(self, After::Now(_, stat, _) if ledger.found.stat(stat).is_symlink());
+        is_symlink && self.facts(ledger).is_none_or(|facts| facts.target.is_none())
     }
 }
 

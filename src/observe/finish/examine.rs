@@ -8,11 +8,12 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::after::{After, AfterContent, Interim, More, Now};
+use super::after::{After, AfterContent, Interim};
 use crate::fs::FileStat;
 use crate::git::{GitFacts, GitFile};
 use crate::observe::capture::{Captured, Source, Threat};
 use crate::observe::ledger::Ledger;
+use crate::observe::ledger::found::RareStateFacts;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Stat};
 use crate::observe::ledger::names::Name;
@@ -338,11 +339,11 @@ impl<'a> Examiner<'a> {
         if as_before {
             return Some(After::AsBefore(content));
         }
-        let more = More { git, target, entries, attributes };
-        let more = (more != More::default()).then(|| Box::new(more));
+        let found = &mut self.recording.ledger.found;
+        let facts = found.add_facts(RareStateFacts { git, target, entries, attributes });
         Some(match stat {
-            None => After::Absent(more),
-            Some(stat) => After::Now(content, Box::new(Now { stat, more })),
+            None => After::Absent(facts),
+            Some(stat) => After::Now(content, found.add(stat), facts),
         })
     }
 
@@ -398,7 +399,7 @@ impl<'a> Examiner<'a> {
                 true => AfterContent::Hidden,
                 false => AfterContent::None,
             };
-            After::Now(content, Box::new(Now { stat: before, more: None }))
+            After::Now(content, self.recording.ledger.found.add(before), None)
         })
     }
 

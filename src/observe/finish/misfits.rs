@@ -6,6 +6,9 @@
 //! refuses such a manifest.
 
 use std::collections::HashSet;
+use std::hash::BuildHasher as _;
+
+use hashbrown::HashTable;
 
 use super::after::After;
 use crate::observe::ledger::Ledger;
@@ -16,17 +19,20 @@ use crate::observe::warnings::Warnings;
 use crate::snapshot::{Operations, WarningKind};
 
 /// A file that was changed by a name, and has another that no hard link connects with it.
-pub(super) fn warn_files_named_twice<'a>(
+///
+/// `is_found_now` tells what was found at the same time: at different times, two files may have had the same number.
+pub(super) fn warn_files_named_twice(
     ledger: &Ledger,
     warnings: &mut Warnings,
-    afters: impl Iterator<Item = &'a (NameId, After)> + Clone,
+    afters: &[(NameId, After)],
+    is_found_now: impl Fn(NameId) -> bool,
 ) {
-    let files = afters.filter_map(|(name, after)| {
+    let file = |(name, after): &(NameId, After)| {
         let stat = after.stat(*name, ledger).filter(|stat| stat.is_regular() && stat.nlink == 1)?;
-        Some((stat.identity(), *name))
-    });
+        is_found_now(*name).then(|| (stat.identity(), *name))
+    };
     let is_changed = |name: NameId| ledger.names.get(name).operations.intersects(Operations::CHANGES);
-    for (first, second) in named_twice(files, is_changed) {
+    for (first, second) in named_twice(afters, file, is_changed) {
         warnings.lost(WarningKind::MountNamespace, None, || {
             let [first, second] =
                 [first, second].map(|name| String::from_utf8_lossy(ledger.names.path(name)));
@@ -40,24 +46,30 @@ pub(super) fn warn_files_named_twice<'a>(
 
 /// Finds regular files that have two names here though only one name of each is known to the kernel, by a bind
 /// mount, or on a filesystem that takes several spellings for one name; as far as one of the names was changed.
-/// Each file comes with its device and inode.
-fn named_twice(
-    files: impl Iterator<Item = ((u64, u64), NameId)> + Clone,
+/// `file` tells the device and inode of an entry that is a file.
+fn named_twice<T>(
+    entries: &[T],
+    file: impl Fn(&T) -> Option<((u64, u64), NameId)>,
     is_changed: impl Fn(NameId) -> bool,
 ) -> Vec<(NameId, NameId)> {
-    let changed = files.clone().filter(|(_, name)| is_changed(*name));
-    // Sorted and no longer than needed: there may be millions.
-    let mut by_identity = Vec::with_capacity(changed.clone().count());
-    by_identity.extend(changed);
-    by_identity.sort_unstable();
-    let mut found = Vec::new();
-    for (identity, name) in files {
-        let start = by_identity.partition_point(|(other, _)| *other < identity);
-        let others = by_identity[start..].iter().take_while(|(other, _)| *other == identity);
-        // Of two that were both changed each is the other of one.
-        let others = others.map(|(_, other)| *other).filter(|other| name > *other || !is_changed(name));
-        found.extend(others.filter(|other| *other != name).map(|other| (other.min(name), other.max(name))));
+    let hasher = foldhash::fast::RandomState::default();
+    let is_changed_file = |entry: &T| file(entry).is_some_and(|(_, name)| is_changed(name));
+    // By their places, and no larger than needed: there may be a million.
+    let mut changed = HashTable::with_capacity(entries.iter().filter(|entry| is_changed_file(entry)).count());
+    let hash = |at: &u32| hasher.hash_one(file(&entries[*at as usize]).map(|(identity, _)| identity));
+    for at in (0..).take(entries.len()).filter(|at: &u32| is_changed_file(&entries[*at as usize])) {
+        changed.insert_unique(hash(&at), at, hash);
     }
+    let mut found = Vec::new();
+    for (identity, name) in entries.iter().filter_map(&file) {
+        let others = changed.iter_hash(hasher.hash_one(Some(identity)));
+        let others = others.filter_map(|at| file(&entries[*at as usize]));
+        let others = others.filter(|(other, _)| *other == identity).map(|(_, other)| other);
+        // Of two that were both changed each is the other of one.
+        let others = others.filter(|other| name > *other || name < *other && !is_changed(name));
+        found.extend(others.map(|other| (other.min(name), other.max(name))));
+    }
+    found.sort_unstable();
     found
 }
 
@@ -71,10 +83,10 @@ pub(super) fn leave_out_misfits(ledger: &Ledger, warnings: &mut Warnings, afters
         // A symlink whose target nobody can read any more is none that could be made again.
         let unread = before(*name, after).is_some_and(|before| before.is_symlink())
             && ledger.before(*name).is_some_and(|inode| inode.target().is_none());
-        if unread || after.is_unread() {
+        if unread || after.is_unread(ledger) {
             misfits.push(*name);
         }
-        !(unread || after.is_unread())
+        !(unread || after.is_unread(ledger))
     });
     let found = beneath_no_directory(&ledger.names, afters, |(name, after)| (*name, before(*name, after)));
     afters.retain(|(name, _)| !found.contains(name));
@@ -150,11 +162,12 @@ mod tests {
         let mut names = Names::default();
         let [a, b, c, d, e] =
             ["/a", "/b", "/c", "/d", "/e"].map(|path| names.add(path.into(), Name::default()));
-        let files = [((1, 1), a), ((1, 2), b), ((1, 1), c), ((1, 3), d), ((1, 3), e)].into_iter();
-        assert_eq!(named_twice(files.clone(), |name| name == a), [(a, c)]);
-        assert_eq!(named_twice(files.clone(), |name| name == c), [(a, c)]);
-        assert_eq!(named_twice(files.clone(), |_| true), [(a, c), (d, e)]);
-        assert_eq!(named_twice(files, |_| false), []);
+        let files = [((1, 1), a), ((1, 2), b), ((1, 1), c), ((1, 3), d), ((1, 3), e)];
+        let found = |is_changed: &dyn Fn(NameId) -> bool| named_twice(&files, |file| Some(*file), is_changed);
+        assert_eq!(found(&|name| name == a), [(a, c)]);
+        assert_eq!(found(&|name| name == c), [(a, c)]);
+        assert_eq!(found(&|_| true), [(a, c), (d, e)]);
+        assert_eq!(found(&|_| false), []);
     }
 
     /// The paths that are left of those that were met in this order, files but for those that end in

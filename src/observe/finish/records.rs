@@ -67,8 +67,8 @@ impl Files<'_> {
             after: self.after(id, name, after),
             git: name.git.as_ref().map(|facts| git_status(self.repositories, facts, &path)),
             git_after: after
-                .more()
-                .and_then(|more| more.git.as_ref())
+                .facts(self.ledger)
+                .and_then(|facts| facts.git.as_ref())
                 .filter(|facts| name.git.as_ref() != Some(facts))
                 .map(|facts| git_status(self.repositories, facts, &path)),
             path,
@@ -110,10 +110,10 @@ impl Files<'_> {
         if matches!(after, After::AsBefore(_)) {
             present.target = self.ledger.before(id).and_then(|inode| inode.target().cloned());
             present.entries_digest = name.entries();
-        } else if let Some(more) = after.more() {
-            present.target.clone_from(&more.target);
-            present.entries_digest = more.entries;
-            put_attributes(&mut present, &more.attributes);
+        } else if let Some(facts) = after.facts(self.ledger) {
+            present.target.clone_from(&facts.target);
+            present.entries_digest = facts.entries;
+            put_attributes(&mut present, &facts.attributes);
         }
         // What another name has told of an inode that no call has changed holds for this one.
         if let Some(inode) = self.ledger.inodes.find(stat.identity()).map(|id| self.ledger.inodes.get(id))

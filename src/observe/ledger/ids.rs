@@ -10,37 +10,41 @@ pub struct NameId(Place);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId(Place);
 
+/// The place of what lstat(2) has said at the end; never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatId(Place);
+
+/// The place of what a state at the end has beside that; never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FactsId(Place);
+
 /// An index plus one, so that an `Option` of it takes no more memory.
 type Place = NonZeroU32;
 
 fn place(index: usize) -> Place {
     let place = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
-    place.expect("four billion names or inodes do not fit into memory")
+    place.expect("four billion of them do not fit into memory")
 }
 
-impl NameId {
-    /// The one of this index.
-    pub(super) fn of(index: usize) -> NameId {
-        NameId(place(index))
-    }
+macro_rules! indexed {
+    ($($id:ident),+) => {
+        $(impl $id {
+            /// The one of this index.
+            pub(super) fn of(index: usize) -> $id {
+                $id(place(index))
+            }
 
-    /// Its index.
-    pub(super) fn index(self) -> usize {
-        self.0.get() as usize - 1
-    }
+            /// Its index.
+            pub(super) fn index(self) -> usize {
+                self.0.get() as usize - 1
+            }
+        })+
+    };
 }
+
+indexed!(NameId, InodeId, StatId, FactsId);
 
 impl InodeId {
-    /// The one of this index.
-    pub(super) fn of(index: usize) -> InodeId {
-        InodeId(place(index))
-    }
-
-    /// Its index.
-    pub(super) fn index(self) -> usize {
-        self.0.get() as usize - 1
-    }
-
     /// Its number in the journal.
     pub fn number(self) -> u32 {
         self.0.get()
