@@ -49,9 +49,11 @@ fn reference_as_snapshot(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let may_have_one = arguments.iter().any(|argument| argument.as_bytes().starts_with(b"--ref"));
     let takes_one = may_have_one
         && arguments.get(1).and_then(|verb| verb.to_str()).is_some_and(|verb| {
-            let command = Cli::command();
-            let verb = command.find_subcommand(verb);
-            verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "reference"))
+            let mut command = Cli::command();
+            command.find_subcommand_mut(verb).is_some_and(|verb| {
+                verb.build();
+                verb.get_arguments().any(|argument| argument.get_id() == "reference")
+            })
         });
     if !takes_one {
         return arguments;
@@ -276,6 +278,7 @@ pub enum Mechanism {
 
 /// What to do with a snapshot.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)] // a recording starts with one of them
 pub enum Verb {
     /// Record a command into the library
     Run(Run),

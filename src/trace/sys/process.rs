@@ -37,20 +37,20 @@ pub(super) fn check(result: impl Into<libc::c_long>) -> io::Result<libc::c_long>
 /// How long a thread that was joined may take to be gone.
 const THREAD_END: Duration = Duration::from_secs(1);
 
-/// Whether this process has one thread, as far as it can be told.
+/// Whether this process has one thread, as far as it can be told: each has a directory there (proc_pid_task(5)).
 fn is_single_threaded() -> bool {
-    std::fs::read_dir("/proc/self/task").map_or(true, |tasks| tasks.take(2).count() == 1)
+    rustix::fs::stat("/proc/self/task").map_or(true, |tasks| tasks.st_nlink == 3)
 }
 
 /// Forks this process (fork(2)); an error if it has more than one thread.
 pub fn fork() -> io::Result<Fork> {
     // The kernel may still list a thread that was joined (pthread_join(3) returns before it is gone).
     let deadline = Instant::now() + THREAD_END;
-    while !is_single_threaded() && Instant::now() < deadline {
+    while !is_single_threaded() {
+        if Instant::now() > deadline {
+            return Err(io::Error::other("only a process with a single thread may fork"));
+        }
         std::thread::sleep(Duration::from_micros(50));
-    }
-    if !is_single_threaded() {
-        return Err(io::Error::other("only a process with a single thread may fork"));
     }
     // SAFETY: this process has one thread, so the child may do whatever the parent may.
     match unsafe { libc::fork() } {
