@@ -37,8 +37,9 @@ fn kill_all(child: &mut Child) {
 fn record_and_stay(place: &Place, options: &[&str], script: &str) -> Child {
     let script = format!("{script}\necho done; exec sleep 1000");
     let mut command = place.recording();
-    command.args(["--quiet"]).args(options).args(["sh", "-c", &script]).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    command.args(["--quiet"]).args(options).args(["sh", "-c", &script]);
+    // A log of these tests that grows would be a change.
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "done\n");

@@ -37,8 +37,13 @@ impl Drop for Unanswered<'_> {
 ///
 /// With two CPUs, a second one makes nothing faster (docs/performance.md).
 pub fn default_threads() -> usize {
-    let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    (cpus / 4).clamp(1, 4)
+    let threads = |cpus: usize| (cpus / 4).clamp(1, 4);
+    // A quota of the control group can only make them fewer, and finding it takes some thirty calls.
+    let allowed = rustix::thread::sched_getaffinity(None).map_or(usize::MAX, |cpus| cpus.count() as usize);
+    match threads(allowed) {
+        1 => 1,
+        _ => threads(std::thread::available_parallelism().map_or(1, NonZeroUsize::get)),
+    }
 }
 
 /// Answers notifications, as several threads may at once, until no process has the filter any more.
@@ -74,7 +79,7 @@ impl<'a, O: Observer> Server<'a, O> {
                 // The syscall was interrupted before its notification was received, or the last process is
                 // gone.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                    if is_hung_up(listener) {
+                    if sys::has_no_tracee(listener.as_fd()) {
                         return;
                     }
                 }
@@ -169,9 +174,4 @@ impl<'a, O: Observer> Server<'a, O> {
             }
         }
     }
-}
-
-fn is_hung_up(listener: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(listener, PollFlags::empty())];
-    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }

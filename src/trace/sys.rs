@@ -21,8 +21,8 @@ pub use ptrace::{
     wait,
 };
 pub use seccomp::{
-    Notification, continue_notification, install_filter, install_filter_with_listener, is_notification_valid,
-    notification_sizes_known, receive_notification, send_with_pass, wake_on_one_cpu,
+    Notification, continue_notification, has_no_tracee, install_filter, install_filter_with_listener,
+    is_notification_valid, notification_sizes_known, receive_notification, send_with_pass, wake_on_one_cpu,
 };
 pub use signals::{
     ReceivedSignal, SignalMask, default_disposition, ignore_stops_of_children, is_ignored, signal_descriptor,

@@ -156,7 +156,12 @@ impl<'m> Front<'m> {
         ];
         let next = next.into_iter().flatten().min();
         let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
-        wait_readable([self.channel.as_fd(), self.signals.as_fd(), self.held.as_fd()], timeout).into()
+        let [channel, signals, held] = [self.channel.as_fd(), self.signals.as_fd(), self.held.as_fd()];
+        if self.held.has_ended() {
+            let [message, signal] = wait_readable([channel, signals], timeout);
+            return (message, signal, false);
+        }
+        wait_readable([channel, signals, held], timeout).into()
     }
 
     fn report_survivors_if_due(&mut self) {
@@ -187,8 +192,8 @@ impl<'m> Front<'m> {
             if signal == libc::SIGCONT {
                 self.continued = Some(Moment::now());
             }
-            let has_group = self.witness.has_received(signal);
             if self.ended.is_none() {
+                let has_group = self.witness.has_received(signal);
                 let is_forwarded = match (is_from_kernel, has_group) {
                     // Typed at the terminal: the command receives it, too, if it would without us.
                     (true, true) => false,
@@ -291,6 +296,9 @@ impl<'m> Front<'m> {
             ToFront::Ended(end) => {
                 let _ = sys::wait_for_end(self.command);
                 self.channel.send(&ToTracer::Reaped);
+                // While the other process writes the snapshot: these take as long as a process takes to start.
+                self.witness.end();
+                self.listener.take_if(|listener| sys::has_no_tracee(listener.as_fd()));
                 if is_session_leader() {
                     self.leave_terminal();
                 }

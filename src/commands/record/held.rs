@@ -37,6 +37,8 @@ pub struct Duplicates {
 /// The end of the front.
 pub struct HeldFiles {
     socket: OwnedFd,
+    /// Whether the tracing process has closed its end.
+    has_ended: bool,
     /// By the number of the inode in the journal.
     files: HashMap<u32, File>,
 }
@@ -44,7 +46,7 @@ pub struct HeldFiles {
 /// Both ends.
 pub fn pair() -> io::Result<(HeldFiles, Duplicates)> {
     let (front, tracer) = seqpacket::pair()?;
-    let held = HeldFiles { socket: front, files: HashMap::new() };
+    let held = HeldFiles { socket: front, has_ended: false, files: HashMap::new() };
     Ok((held, Duplicates { socket: tracer, unsent: Mutex::default() }))
 }
 
@@ -75,10 +77,17 @@ impl DescriptorHolder for Duplicates {
 }
 
 impl HeldFiles {
+    /// Whether the tracing process has closed its end: then the socket is always readable.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Takes one message; whether there may be more.
     pub fn receive(&mut self) -> bool {
         let mut message = [0; 5];
-        let Ok((5, file)) = seqpacket::receive(&self.socket, &mut message) else { return false };
+        let received = seqpacket::receive(&self.socket, &mut message);
+        self.has_ended |= matches!(received, Ok((0, _)));
+        let Ok((5, file)) = received else { return false };
         let [kind, inode @ ..] = message;
         let inode = u32::from_le_bytes(inode);
         match (kind, file) {
@@ -99,5 +108,21 @@ impl HeldFiles {
 impl AsFd for HeldFiles {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_the_tracing_process_is_noticed_after_all_that_it_sent() {
+        let (mut held, duplicates) = pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        duplicates.held(7, file.as_fd());
+        drop(duplicates);
+        assert!(held.receive() && !held.has_ended());
+        assert!(!held.receive() && held.has_ended());
+        assert_eq!(held.into_files().into_keys().collect::<Vec<_>>(), [7]);
     }
 }

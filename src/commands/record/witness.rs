@@ -45,7 +45,8 @@ impl Witness {
         received
     }
 
-    fn end(&mut self) {
+    /// Ends it: no signal counts as sent to the group any more.
+    pub fn end(&mut self) {
         if let Some(witness) = self.process.take() {
             let _ = sys::kill(witness, libc::SIGKILL);
             let _ = sys::wait_for_end(witness);

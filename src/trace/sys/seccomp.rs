@@ -4,6 +4,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::process::{Tid, check};
 
 /// Installs a filter in this thread (seccomp(2)), which it and all its descendants keep.
@@ -123,6 +125,12 @@ pub fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification
         number: u64::from(message.data.nr.cast_unsigned()),
         arguments: message.data.args,
     })
+}
+
+/// Whether no thread has the filter of the listener any more.
+pub fn has_no_tracee(listener: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(listener, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 /// Whether the syscall is still blocked: if so, its thread lives, and memory that was read by its tid is its
