@@ -103,6 +103,8 @@ fn measure(workload: &Workload, here: &Path, rounds: usize, strace: bool) {
     // The first round warms the caches.
     for round in 0..=rounds {
         for (number, wrapper) in wrappers.iter().enumerate() {
+            // Removing the last snapshot would be a part of the next one.
+            shell(here, "rm -rf out");
             shell(here, workload.reset);
             let (time, memory) = run(here, wrapper, workload.script, number > 3);
             peaks[number] = peaks[number].max(memory);

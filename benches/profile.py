@@ -15,23 +15,26 @@ import tempfile
 import time
 
 FREQUENCY = 5000
-LEAST = 0.02  # of all samples: what has fewer is summed up
+LEAST = 0.01  # of all samples: what has fewer is summed up
 
 
 def category(stack):
-    """What a sample was doing: its innermost frames come first."""
-    for frame in stack:
-        call = re.match(r"__(?:x64|do)_sys_(\w+)", frame)
+    """What a sample was doing, by its frames: symbol and object, the innermost first."""
+    for symbol, _ in stack:
+        call = re.match(r"__(?:x64|do)_sys_(\w+)", symbol)
         if call:
             return call[1]
-    text = " ".join(stack)
+    text = " ".join(symbol for symbol, _ in stack)
     if "page_fault" in text:
         return "page faults"
     if "do_exit" in text or "do_group_exit" in text:
         return "end of the process"
     if "sysvec" in text or "irq" in text:
         return "interrupts"
-    return "own code, and entering the kernel"
+    place = stack[0][1].rsplit("/")[-1] if stack else "?"
+    if place.startswith("[kernel"):
+        return "entering and leaving the kernel"
+    return f"in {place}"
 
 
 def run(command, count):
@@ -42,12 +45,13 @@ def run(command, count):
 
 
 def samples(data):
-    script = ["perf", "script", "-i", data, "-F", "comm,ip,sym", "--no-inline"]
+    script = ["perf", "script", "-i", data, "-F", "comm,ip,sym,dso", "--no-inline"]
     output = subprocess.run(script, check=True, capture_output=True, text=True, errors="replace").stdout
     for block in output.split("\n\n"):
-        lines = block.strip("\n").splitlines()
-        if lines:
-            yield lines[0].strip(), [line.split(maxsplit=1)[1] for line in lines[1:] if " " in line.strip()]
+        name, *lines = block.strip("\n").splitlines() or [""]
+        frames = (re.match(r"\s*[0-9a-f]+ (.*) \((.*)\)$", line) for line in lines)
+        if name:
+            yield name.strip(), [(frame[1], frame[2]) for frame in frames if frame]
 
 
 def main():
@@ -57,8 +61,8 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         data = f"{directory}/perf.data"
         perf = ["perf", "record", "--quiet", "-F", str(FREQUENCY), "-g", "-o", data, "--"]
-        loop = ["sh", "-c", f'for i in $(seq {count}); do "$@" > /dev/null < /dev/null; done', "sh", *command]
-        subprocess.run(perf + loop, check=True)
+        loop = f'for i in $(seq {count}); do "$@" > /dev/null < /dev/null; done; true'
+        subprocess.run([*perf, "sh", "-c", loop, "sh", *command], check=True)
         found = collections.Counter((name, category(stack)) for name, stack in samples(data))
     found = collections.Counter({key: n for key, n in found.items() if key[0] not in ("sh", "seq", "perf", "perf-exec")})
     scale = 1e3 / FREQUENCY / count
