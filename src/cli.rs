@@ -3,6 +3,10 @@
 //! If a recording option comes first, what follows the options is the command to record, even if it is
 //! named like a subcommand. Help, completions and the man pages are made from this definition.
 
+// Each option documents itself. That of a verb's options as a whole would be the verb's own help: a definition that is
+// deferred comes last.
+#![allow(missing_docs, reason = "the sentence of a verb is its documentation")]
+
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -77,7 +81,7 @@ fn reference_as_snapshot(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// A recording into a directory.
+// A recording into a directory.
 #[derive(Debug, Args)]
 pub struct Record {
     /// Directory for the snapshot: new, empty, or one that holds a snapshot
@@ -88,7 +92,7 @@ pub struct Record {
     pub options: RecordingOptions,
 }
 
-/// Options of a recording, wherever its snapshot goes.
+// Options of a recording, wherever its snapshot goes.
 #[derive(Debug, Args)]
 pub struct RecordingOptions {
     /// Leave out PATH and everything beneath it, as the ignore list does (repeatable)
@@ -165,7 +169,7 @@ pub struct RecordingOptions {
     pub command: Vec<OsString>,
 }
 
-/// Rules of what a command may do: what it does nevertheless is reported, never prevented.
+// Rules of what a command may do: what it does nevertheless is reported, never prevented.
 #[derive(Debug, Args, Default, Clone)]
 pub struct PolicyRules {
     /// Report every change but those of these paths and what is beneath them: a pattern as in .gitignore, relative to
@@ -343,7 +347,6 @@ pub enum Verb {
     },
 }
 
-/// Options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
     /// Whether an earlier run may stand for this one.
@@ -354,7 +357,7 @@ pub struct Run {
     pub options: RecordingOptions,
 }
 
-/// Whether an earlier run may stand for this one.
+// Whether an earlier run may stand for this one.
 #[derive(Debug, Args)]
 pub struct RecallOptions {
     /// If everything that the command would see is as an earlier run saw it, put back what that left and print what it
@@ -394,7 +397,6 @@ pub enum ConsistencyChoice {
     Lazy,
 }
 
-/// Options of `recall`.
 #[derive(Debug, Args)]
 pub struct Recall {
     /// What to do
@@ -402,7 +404,6 @@ pub struct Recall {
     pub action: RecallAction,
 }
 
-/// What `recall` does.
 #[derive(Debug, Subcommand)]
 pub enum RecallAction {
     /// Show how many runs are kept, and what they take
@@ -419,7 +420,6 @@ pub enum RecallAction {
     },
 }
 
-/// Options of `log`.
 #[derive(Debug, Args)]
 pub struct Log {
     /// Everything, not only what was recorded in, or changed something in, this Git working tree or directory
@@ -448,7 +448,6 @@ pub struct Log {
     pub json: bool,
 }
 
-/// Options of `history`.
 #[derive(Debug, Args)]
 pub struct History {
     /// The path; of a directory, what is beneath it counts
@@ -467,7 +466,6 @@ pub struct History {
     pub json: bool,
 }
 
-/// Options of `undo`.
 #[derive(Debug, Args)]
 pub struct Undo {
     /// The recordings: identifiers or at least four characters of them, names, or @~1 [default: the newest that is
@@ -488,7 +486,6 @@ pub struct Undo {
     pub options: UndoOptions,
 }
 
-/// Options of `redo`.
 #[derive(Debug, Args)]
 pub struct Redo {
     /// The recording [default: what was undone last]
@@ -499,7 +496,7 @@ pub struct Redo {
     pub options: UndoOptions,
 }
 
-/// Options of both `undo` and `redo`.
+// Options of both `undo` and `redo`.
 #[derive(Debug, Args)]
 pub struct UndoOptions {
     /// Choose from everything, not only from what concerns this Git working tree or directory
@@ -519,7 +516,7 @@ pub struct UndoOptions {
     pub json: bool,
 }
 
-/// What of a state is put back, where not all of it is.
+// What of a state is put back, where not all of it is.
 #[derive(Debug, Args, Default)]
 pub struct RestoreExtent {
     /// Overwrite what has been changed since
@@ -542,7 +539,7 @@ pub struct RestoreExtent {
     pub force_git: bool,
 }
 
-/// Which session's recordings a verb may see.
+// Which session's recordings a verb may see.
 #[derive(Debug, Args, Default)]
 pub struct SessionAccess {
     /// Only the recordings of this session, wherever they are [env: AGENT_SNAPSHOT_SESSION]
@@ -556,7 +553,6 @@ pub struct SessionAccess {
     pub reference: Option<OsString>,
 }
 
-/// Options of `show`.
 #[derive(Debug, Args, Default)]
 pub struct Show {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: with
@@ -600,7 +596,6 @@ pub struct Show {
     pub json: bool,
 }
 
-/// Options of `cat`.
 #[derive(Debug, Args)]
 pub struct Cat {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; with --at the path
@@ -623,7 +618,6 @@ pub struct Cat {
     pub json: bool,
 }
 
-/// Options of `report`.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The snapshots: each @ (the newest), @~1, an identifier or its beginning, a name, or a directory
@@ -649,7 +643,6 @@ pub struct Report {
     pub json: bool,
 }
 
-/// Options of `attest`.
 #[derive(Debug, Args)]
 pub struct Attest {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
@@ -674,7 +667,6 @@ pub struct Attest {
     pub access: SessionAccess,
 }
 
-/// Options of `export`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "agent-snapshot export [OPTIONS] <SNAP> <FILE|->\n       agent-snapshot export [OPTIONS] --tables <DIR> <SNAP>...|--all"
@@ -710,7 +702,6 @@ pub struct Export {
     pub json: bool,
 }
 
-/// Options of `diff`.
 #[derive(Debug, Args)]
 pub struct Diff {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: with
@@ -739,7 +730,6 @@ pub struct Diff {
     pub json: bool,
 }
 
-/// Options of `verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
@@ -758,7 +748,6 @@ pub struct Verify {
     pub json: bool,
 }
 
-/// Options of `check`.
 #[derive(Debug, Args)]
 pub struct PolicyCheck {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
@@ -789,7 +778,6 @@ pub enum DriftPolicy {
     Off,
 }
 
-/// Options of `restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; with --at a path
@@ -832,7 +820,6 @@ pub struct Restore {
     pub json: bool,
 }
 
-/// Options of `branch`.
 #[derive(Debug, Args)]
 pub struct Branch {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
@@ -866,7 +853,6 @@ pub enum ArchiveCompressionChoice {
     Zst,
 }
 
-/// Options of `import`.
 #[derive(Debug, Args)]
 pub struct Import {
     /// The archive, or - for standard input
@@ -881,7 +867,6 @@ pub struct Import {
     pub json: bool,
 }
 
-/// Options of `recover`.
 #[derive(Debug, Args)]
 pub struct Recover {
     /// The directory of the recording
@@ -894,7 +879,6 @@ pub struct Recover {
     pub json: bool,
 }
 
-/// Options of `delete`.
 #[derive(Debug, Args)]
 pub struct Delete {
     /// The recordings: identifiers or at least four characters of them, names, or @~1
@@ -908,7 +892,7 @@ pub struct Delete {
     pub json: bool,
 }
 
-/// Options of `prune`; without a rule, the limits of the configuration apply.
+// Options of `prune`; without a rule, the limits of the configuration apply.
 #[derive(Debug, Args)]
 pub struct Prune {
     /// Keep the newest N
@@ -934,7 +918,6 @@ pub struct Prune {
     pub json: bool,
 }
 
-/// Options of `stats`.
 #[derive(Debug, Args)]
 pub struct Stats {
     /// Whose recordings.
@@ -945,7 +928,6 @@ pub struct Stats {
     pub json: bool,
 }
 
-/// Options of `fsck`.
 #[derive(Debug, Args)]
 pub struct Fsck {
     /// Make the log again, recover killed recordings and complete what was being deleted
@@ -956,7 +938,6 @@ pub struct Fsck {
     pub json: bool,
 }
 
-/// Options of `init`.
 #[derive(Debug, Args)]
 pub struct Init {
     /// The agent or tool
@@ -985,7 +966,6 @@ pub struct Init {
     pub json: bool,
 }
 
-/// Options of `hook`.
 #[derive(Debug, Args)]
 pub struct Hook {
     /// The agent, whose question is read from standard input
@@ -996,7 +976,6 @@ pub struct Hook {
     pub auto_approve: bool,
 }
 
-/// Options of `doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// The agent; none checks what all have in common, and which of them are set up

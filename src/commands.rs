@@ -130,7 +130,7 @@ mod tests {
     /// The checklist of CONTRIBUTING.md, as far as the compiler does not enforce it.
     #[test]
     fn every_verb_is_where_the_checklist_says() {
-        use clap::CommandFactory;
+        use clap::{CommandFactory as _, Parser as _};
         let readme = include_str!("../README.md");
         let completions = testing::run(&["completions", "bash"]);
         let pages = tempfile::tempdir().unwrap();
@@ -140,7 +140,10 @@ mod tests {
         let overview = page("agent-snapshot.1");
         for verb in Cli::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
             let name = verb.get_name();
-            assert!(verb.get_about().is_some(), "{name}: no help text");
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            let help = Cli::try_parse_from(["agent-snapshot", name, "--help"]).unwrap_err().to_string();
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert!(!about.is_empty() && words(&help).starts_with(&words(&about)), "{name}: {help}");
             let file = format!("{}/src/commands/{name}.rs", env!("CARGO_MANIFEST_DIR"));
             assert!(std::path::Path::new(&file).is_file(), "{name}: no file of its own");
             assert!(
