@@ -103,7 +103,7 @@ fn measure(workload: &Workload, here: &Path, rounds: usize, strace: bool) {
     // The first round warms the caches.
     for round in 0..=rounds {
         for (number, wrapper) in wrappers.iter().enumerate() {
-            // Removing the last snapshot would be a part of the next one.
+            // Otherwise the next recording would remove this snapshot within its time.
             shell(here, "rm -rf out");
             shell(here, workload.reset);
             let (time, memory) = run(here, wrapper, workload.script, number > 3);

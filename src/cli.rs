@@ -3,9 +3,9 @@
 //! If a recording option comes first, what follows the options is the command to record, even if it is
 //! named like a subcommand. Help, completions and the man pages are made from this definition.
 
-// Each option documents itself. That of a verb's options as a whole would be the verb's own help: a definition that is
-// deferred comes last.
-#![allow(missing_docs, reason = "the sentence of a verb is its documentation")]
+// The structs of options have no doc comments: since the definitions of the verbs are deferred, clap would print those in
+// place of the sentence that `Verb` has for each.
+#![allow(missing_docs, reason = "`Verb` documents them")]
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -282,7 +282,7 @@ pub enum Mechanism {
 
 /// What to do with a snapshot.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)] // a recording starts with one of them
+#[command(defer = true)] // so that only the verb that is called is defined
 pub enum Verb {
     /// Record a command into the library
     Run(Run),
@@ -892,7 +892,7 @@ pub struct Delete {
     pub json: bool,
 }
 
-// Options of `prune`; without a rule, the limits of the configuration apply.
+// Without a rule, the limits of the configuration apply.
 #[derive(Debug, Args)]
 pub struct Prune {
     /// Keep the newest N

@@ -14,7 +14,7 @@ pub fn run(here: &Path, wrapper: &[&str], script: &str, recorded: bool) -> (Dura
     let start = Instant::now();
     let mut child = command.spawn().unwrap();
     let front = child.id();
-    // The end is not to be noticed by whoever looks at the memory now and then.
+    // In a thread of its own, so that the end is noticed at once and not at the next look at the memory.
     let watcher = recorded.then(|| thread::spawn(move || watch(front)));
     let status = child.wait().unwrap();
     let time = start.elapsed();

@@ -296,7 +296,7 @@ impl<'m> Front<'m> {
             ToFront::Ended(end) => {
                 let _ = sys::wait_for_end(self.command);
                 self.channel.send(&ToTracer::Reaped);
-                // While the other process writes the snapshot: these take as long as a process takes to start.
+                // Neither is needed any more. Freeing them takes a while, in which the other process writes the snapshot.
                 self.witness.end();
                 self.listener.take_if(|listener| sys::has_no_tracee(listener.as_fd()));
                 if is_session_leader() {

@@ -50,7 +50,7 @@ impl After {
         }
     }
 
-    /// What few states have; of what is as before, that is where it was.
+    /// What few states have; none of a state that is as before, whose facts are in the ledger.
     pub fn facts(self, ledger: &Ledger) -> Option<&RareStateFacts> {
         match self {
             After::AsBefore(_) | After::NotKept => None,

@@ -1,4 +1,5 @@
-//! The states that were found at the end of what is not as before, by number: there may be one for each path.
+//! The states that were found at the end where they differ from those before. They are kept in blocks and named by
+//! number, since there may be one for each path.
 //!
 //! Neighbours: `finish/examine.rs` finds them, `finish/records.rs` makes the states of records of them.
 
