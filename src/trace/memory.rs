@@ -120,6 +120,8 @@ fn read_string<M: Memory + ?Sized>(
         bytes.truncate(from + count);
         if let Some(end) = bytes[from..].iter().position(|&byte| byte == 0) {
             bytes.truncate(from + end);
+            // Arguments are kept, by the thousand, and most are shorter than a read.
+            bytes.shrink_to_fit();
             return Ok((bytes, true));
         }
         if count < want {
@@ -251,6 +253,7 @@ mod tests {
         let argv = memory.map_words(&[[word; 200].as_slice(), &[0]].concat());
         let (all, cut) = memory.read_argv(argv, 200 * 11).unwrap();
         assert_eq!((all.len(), cut), (200, false));
+        assert_eq!(all.iter().map(Vec::capacity).sum::<usize>(), 200 * 10, "no more than their bytes");
         let (some, cut) = memory.read_argv(argv, 100 * 11 + 5).unwrap();
         assert_eq!((some.len(), cut), (101, true));
         assert_eq!(some[100], b"01234");
