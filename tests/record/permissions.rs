@@ -36,6 +36,33 @@ fn root_without_capabilities_reads_nothing_of_others() {
 }
 
 #[test]
+fn program_with_a_set_id_bit_reads_with_the_rights_that_it_gives() {
+    let place = Place::new();
+    if !needs_root("chown(2)") {
+        return;
+    }
+    place.prepare("cp \"$(command -v cat)\" own; echo content >f");
+    for (name, mode) in [("own", 0o2755), ("f", 0o040)] {
+        chown(place.at(name), Some(NOBODY), Some(NOBODY)).unwrap();
+        chmod(place.at(name), mode);
+    }
+    // Root whose user and groups alone let it read; without these two a set-ID bit means nothing in a recording.
+    let capabilities = ["setpriv", "--bounding-set=-all,+sys_admin,+sys_ptrace", "--inh-caps=-all"];
+    let groups = ["--regid=0", "--clear-groups"];
+    let alone = [&capabilities[..], &groups, &["./own", "f"]].concat();
+    if !place.can_run(&alone) {
+        return;
+    }
+    let mut command = place.program(alone[0]);
+    let recorder = place.recording();
+    command.args(&alone[1..5]).arg(recorder.get_program()).args(recorder.get_args());
+    // A rule that names it has it recorded though it is another user's.
+    let output = command.args(["--deny-read", "f", "sh", "-c", "./own f; true"]).output().unwrap();
+    assert_eq!(output.stdout, b"content\n", "{output:?}");
+    assert_eq!(place.recorded(&place.snapshot()), ["f read"]);
+}
+
+#[test]
 fn reads_in_a_user_namespace_follow_its_permissions() {
     // unshare(2), CLONE_NEWUSER; and who is root in it.
     let unshare = "use strict; syscall(272, 0x10000000) == 0 or exit 77;

@@ -494,11 +494,17 @@ impl Recording {
     /// A process has executed a program: the call that did it has succeeded.
     pub fn executed(&mut self, caller: Caller, pending: Option<Pending>) {
         let process = self.processes.id(caller.tgid);
-        self.compare_credentials(caller);
         self.note_own_program(caller);
-        let Some(Pending { parts, exec, call, .. }) = pending else { return };
-        if let Some(mut exec) = exec {
-            self.find_what_runs(caller, &mut exec);
+        let Some(Pending { parts, mut exec, call, .. }) = pending else {
+            return self.compare_credentials(caller);
+        };
+        if let Some(exec) = &mut exec {
+            self.find_what_runs(caller, exec);
+        }
+        if !exec.as_ref().is_some_and(|exec| self.keeps_credentials(caller, &parts, exec)) {
+            self.compare_credentials(caller);
+        }
+        if let Some(exec) = exec {
             for part in &parts {
                 self.cross(process, &part.crossed);
                 if let Some(stat) = &part.stat {

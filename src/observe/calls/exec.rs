@@ -4,6 +4,7 @@
 
 use std::fs::File;
 
+use super::part::Part;
 use super::program;
 use crate::fs::{self, FileStat};
 use crate::observe::ledger::ids::ProcessId;
@@ -90,6 +91,16 @@ impl Recording {
         let (its, _) = self.interpreters(caller, fs::open_regular(&path).ok());
         exec.interpreters.push(Resolved::object(path, stat));
         exec.interpreters.extend(its);
+    }
+
+    /// Whether a process that had our credentials has them also after it has executed the program at `parts`.
+    pub fn keeps_credentials(&self, caller: Caller, parts: &[Part], exec: &PendingExec) -> bool {
+        let interpreters = exec.interpreters.iter().map(|interpreter| &interpreter.stat);
+        let mut files = parts.iter().map(|part| &part.stat).chain(interpreters);
+        let has_set_id = |stat: &FileStat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        !parts.is_empty()
+            && files.all(|stat| stat.is_some_and(|stat| !has_set_id(&stat)))
+            && self.credentials.as_ref().is_some_and(|ours| ours.survive_execve(caller.tid))
     }
 
     /// A program that is executed at a path that has no record: its name and, where it may be read, its file.
