@@ -3,6 +3,9 @@
 //! [`Memory`] is implemented by `sys::TraceeMemory` and, for tests, by `Fake`. Neighbour: `syscalls` decodes
 //! arguments through it.
 
+#[cfg(test)]
+use std::cell::Cell;
+
 /// An address in a tracee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteAddr(pub u64);
@@ -71,6 +74,7 @@ pub trait Memory {
     /// A null list is empty. Each argument counts with its NUL.
     fn read_argv(&self, addr: RemoteAddr, limit: usize) -> Result<(Vec<Vec<u8>>, bool), Fault> {
         let mut argv = Vec::new();
+        let mut block = Block::default();
         if addr.0 == 0 {
             return Ok((argv, false));
         }
@@ -90,7 +94,7 @@ pub trait Memory {
                 if left == 0 {
                     return Ok((argv, true));
                 }
-                let (argument, whole) = read_string(self, RemoteAddr(pointer), &[], left)?;
+                let (argument, whole) = block.string(self, RemoteAddr(pointer), left)?;
                 left -= argument.len() + usize::from(whole);
                 argv.push(argument);
                 if !whole {
@@ -98,6 +102,42 @@ pub trait Memory {
                 }
             }
             at = at.wrapping_add(count as u64 * 8);
+        }
+    }
+}
+
+/// Memory that was read at once, since the arguments of a program mostly lie side by side.
+#[derive(Debug, Default)]
+struct Block {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    /// Its bytes from `addr` on, none where that is outside.
+    fn rest(&self, addr: RemoteAddr) -> &[u8] {
+        let skip = addr.0.checked_sub(self.start).and_then(|skip| usize::try_from(skip).ok());
+        skip.and_then(|skip| self.bytes.get(skip..)).unwrap_or_default()
+    }
+
+    /// The string at `addr`, as of [`read_string`]; reads another block if it does not end in this one.
+    fn string<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        addr: RemoteAddr,
+        limit: usize,
+    ) -> Result<(Vec<u8>, bool), Fault> {
+        if !self.rest(addr).contains(&0) {
+            self.bytes.resize(PATH_MAX, 0);
+            let count = memory.read(addr, &mut self.bytes)?;
+            self.bytes.truncate(count);
+            self.start = addr.0;
+        }
+        let rest = self.rest(addr);
+        let rest = &rest[..rest.len().min(limit)];
+        match rest.iter().position(|&byte| byte == 0) {
+            Some(end) => Ok((rest[..end].to_vec(), true)),
+            None => read_string(memory, addr, rest, limit),
         }
     }
 }
@@ -139,12 +179,14 @@ pub struct Fake {
     next: u64,
     /// What a read of a hole answers.
     pub fault: Fault,
+    /// How many reads there were.
+    pub reads: Cell<usize>,
 }
 
 #[cfg(test)]
 impl Default for Fake {
     fn default() -> Self {
-        Fake { stretches: Vec::new(), next: 0x10000, fault: Fault::Unmapped }
+        Fake { stretches: Vec::new(), next: 0x10000, fault: Fault::Unmapped, reads: Cell::default() }
     }
 }
 
@@ -173,6 +215,7 @@ impl Fake {
 #[cfg(test)]
 impl Memory for Fake {
     fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
+        self.reads.set(self.reads.get() + 1);
         let found = self.stretches.iter().find_map(|(start, bytes)| {
             let skip = usize::try_from(addr.0.checked_sub(*start)?).ok()?;
             bytes.get(skip..).filter(|rest| !rest.is_empty())
@@ -244,6 +287,29 @@ mod tests {
         let expected = vec![b"ls".to_vec(), Vec::new(), long.into_bytes()];
         assert_eq!(memory.read_argv(argv, ARGV_LIMIT), Ok((expected, false)));
         assert_eq!(memory.read_argv(RemoteAddr(0), ARGV_LIMIT), Ok((Vec::new(), false)));
+    }
+
+    #[test]
+    fn arguments_that_lie_side_by_side_are_read_at_once() {
+        let mut memory = Fake::default();
+        let words: Vec<String> = (0..900).map(|number| "w".repeat(number * 7 % 31)).collect();
+        let at =
+            memory.map(words.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect::<Vec<u8>>());
+        let starts = words.iter().scan(at.0, |next, word| {
+            let start = *next;
+            *next += word.len() as u64 + 1;
+            Some(start)
+        });
+        let mut pointers: Vec<u64> = starts.collect();
+        // One in the middle of another, and not in their order.
+        pointers.extend([pointers[3] + 2, pointers[0]]);
+        let mut expected: Vec<Vec<u8>> = words.iter().map(|word| word.clone().into_bytes()).collect();
+        expected.extend([expected[3][2..].to_vec(), expected[0].clone()]);
+        let argv = memory.map_words(&[&pointers[..], &[0]].concat());
+        memory.reads.set(0);
+        assert_eq!(memory.read_argv(argv, ARGV_LIMIT), Ok((expected, false)));
+        // 15 of pointers, four of the strings in their order, and one for each of the two others.
+        assert_eq!(memory.reads.get(), 21);
     }
 
     #[test]
