@@ -93,7 +93,7 @@ impl Recording {
         exec.interpreters.extend(its);
     }
 
-    /// Whether a process that had our credentials has them also after it has executed the program at `parts`.
+    /// Whether a process that had our credentials still has them after it has executed the program at `parts`.
     pub fn keeps_credentials(&self, caller: Caller, parts: &[Part], exec: &PendingExec) -> bool {
         let interpreters = exec.interpreters.iter().map(|interpreter| &interpreter.stat);
         let mut files = parts.iter().map(|part| &part.stat).chain(interpreters);
