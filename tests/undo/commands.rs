@@ -104,6 +104,12 @@ fn modes_times_and_new_names_are_undone() {
 }
 
 #[test]
+fn name_that_got_a_file_of_its_own_keeps_it_while_its_former_one_is_written() {
+    let build = "mkdir d; touch e; ln e d/f; ln e g";
+    undo(build, "test -e d/f; echo data > e; chmod 700 e; rm g e; touch e; chmod 755 e");
+}
+
+#[test]
 fn removed_hard_links_are_restored_as_one_file() {
     for keep in LEVELS {
         let place = Place::new();

@@ -13,6 +13,9 @@ impl Planner<'_> {
         for &index in self.input.targets {
             self.separate(index);
         }
+        for &index in self.input.targets {
+            self.leave_to_others(index);
+        }
         for members in wanted_hard_links.groups() {
             self.join_group(members, other_hard_links);
         }
@@ -89,6 +92,25 @@ impl Planner<'_> {
         let is_kept = self.inspect(index).is_some_and(|inspection| inspection.same_content);
         if is_kept && others.iter().any(is_foreign) {
             self.steps.insert(index, Action::File { in_place: false, own_content: true });
+        }
+    }
+
+    /// Gives a target that is to be written a new file, if the one that it has now stays the file of a name that was
+    /// another file.
+    fn leave_to_others(&mut self, index: usize) {
+        let [wanted_hard_links, other_hard_links] = self.input.hard_links;
+        let inode = |index: usize| self.inspect(index)?.live.as_ref().map(|live| (live.dev, live.ino));
+        let stays = |other: &usize| {
+            !wanted_hard_links.names(index).contains(other)
+                && *other != index
+                && inode(*other) == inode(index)
+                && matches!(self.steps.get(other), None | Some(Action::Attributes(_)))
+        };
+        if matches!(self.steps.get(&index), Some(Action::File { in_place: true, .. }))
+            && !self.inspect(index).is_some_and(|inspection| inspection.mount)
+            && other_hard_links.names(index).iter().any(stays)
+        {
+            self.steps.insert(index, Action::File { in_place: false, own_content: false });
         }
     }
 }
