@@ -160,8 +160,6 @@ fn read_string<M: Memory + ?Sized>(
         bytes.truncate(from + count);
         if let Some(end) = bytes[from..].iter().position(|&byte| byte == 0) {
             bytes.truncate(from + end);
-            // Arguments are kept, by the thousand, and most are shorter than a read.
-            bytes.shrink_to_fit();
             return Ok((bytes, true));
         }
         if count < want {

@@ -97,9 +97,9 @@ impl Recording {
     pub fn keeps_credentials(&self, caller: Caller, parts: &[Part], exec: &PendingExec) -> bool {
         let interpreters = exec.interpreters.iter().map(|interpreter| &interpreter.stat);
         let mut files = parts.iter().map(|part| &part.stat).chain(interpreters);
-        let has_set_id = |stat: &FileStat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        let has_no_set_id = |stat: FileStat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0;
         !parts.is_empty()
-            && files.all(|stat| stat.is_some_and(|stat| !has_set_id(&stat)))
+            && files.all(|stat| stat.is_some_and(has_no_set_id))
             && self.credentials.as_ref().is_some_and(|ours| ours.survive_execve(caller.tid))
     }
 

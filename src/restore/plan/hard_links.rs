@@ -14,7 +14,7 @@ impl Planner<'_> {
             self.separate(index);
         }
         for &index in self.input.targets {
-            self.leave_to_others(index);
+            self.leave_shared_file(index);
         }
         for members in wanted_hard_links.groups() {
             self.join_group(members, other_hard_links);
@@ -95,14 +95,13 @@ impl Planner<'_> {
         }
     }
 
-    /// Gives a target that is to be written a new file, if the one that it has now stays the file of a name that was
-    /// another file.
-    fn leave_to_others(&mut self, index: usize) {
+    /// Has a target written to a new file if another name stays on the file that both share now, though they are to be
+    /// different files.
+    fn leave_shared_file(&mut self, index: usize) {
         let [wanted_hard_links, other_hard_links] = self.input.hard_links;
         let inode = |index: usize| self.inspect(index)?.live.as_ref().map(|live| (live.dev, live.ino));
         let stays = |other: &usize| {
             !wanted_hard_links.names(index).contains(other)
-                && *other != index
                 && inode(*other) == inode(index)
                 && matches!(self.steps.get(other), None | Some(Action::Attributes(_)))
         };
