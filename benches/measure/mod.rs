@@ -11,7 +11,7 @@ pub fn run(here: &Path, wrapper: &[&str], script: &str, recorded: bool) -> (Dura
     let line: Vec<&str> = [wrapper, &["sh", "-c", script]].concat();
     let mut command = Command::new(line[0]);
     command.args(&line[1..]).current_dir(here).stdin(Stdio::null()).stdout(Stdio::null());
-    // Cargo's: with it every program looks for its libraries in more places.
+    // Cargo sets it, and with it every program searches more directories for its libraries.
     command.env_remove("LD_LIBRARY_PATH");
     let start = Instant::now();
     let mut child = command.spawn().unwrap();

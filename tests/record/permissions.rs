@@ -46,7 +46,8 @@ fn program_with_a_set_id_bit_reads_with_the_rights_that_it_gives() {
         chown(place.at(name), Some(NOBODY), Some(NOBODY)).unwrap();
         chmod(place.at(name), mode);
     }
-    // Root whose user and groups alone let it read; without these two a set-ID bit means nothing in a recording.
+    // A root that reads by its user and groups alone. Without these two capabilities, a set-ID bit has no effect in a
+    // recording.
     let capabilities = ["setpriv", "--bounding-set=-all,+sys_admin,+sys_ptrace", "--inh-caps=-all"];
     let groups = ["--regid=0", "--clear-groups"];
     let alone = [&capabilities[..], &groups, &["./own", "f"]].concat();
@@ -56,7 +57,7 @@ fn program_with_a_set_id_bit_reads_with_the_rights_that_it_gives() {
     let mut command = place.program(alone[0]);
     let recorder = place.recording();
     command.args(&alone[1..5]).arg(recorder.get_program()).args(recorder.get_args());
-    // A rule that names it has it recorded though it is another user's.
+    // Another user's file is recorded only if a rule names it.
     let output = command.args(["--deny-read", "f", "sh", "-c", "./own f; true"]).output().unwrap();
     assert_eq!(output.stdout, b"content\n", "{output:?}");
     assert_eq!(place.recorded(&place.snapshot()), ["f read"]);
