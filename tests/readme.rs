@@ -254,15 +254,13 @@ fn the_first_command_of_the_readme_works_in_a_fresh_clone() {
     let command = block.lines().next().unwrap();
     let rest = command.strip_prefix("cargo run --release -- ").expect("it records something");
     let home = Home::new();
-    for entry in fs::read_dir(repository()).unwrap().map(Result::unwrap) {
-        if entry.file_type().unwrap().is_file() {
-            let copy = home.home.path().join("demo").join(entry.file_name());
-            fs::copy(entry.path(), &copy).unwrap();
-            if nix::unistd::geteuid().is_root() {
-                chown(&copy, Some(NOBODY), Some(NOBODY)).unwrap();
-            }
-        }
-    }
+    // What is committed: whoever follows the README has run the command in the working tree before the tests.
+    let archive = "git -c safe.directory='*' -C \"$1\" archive HEAD | tar -xC \"$2\" && { [ -z \"$3\" ] || chown -R \"$3\" \"$2\"; }";
+    let owner = if nix::unistd::geteuid().is_root() { format!("{NOBODY}:{NOBODY}") } else { String::new() };
+    let demo = home.home.path().join("demo");
+    let mut unpack = Command::new("sh");
+    unpack.args(["-c", archive, "sh"]).args([repository(), &demo]).arg(owner);
+    assert!(unpack.status().unwrap().success());
     let printed = home.run(&format!("agent-snapshot --report summary {rest}"));
     assert!(printed.starts_with("agent-snapshot: 1 created, 0 changed, 1 deleted, "), "{printed}");
     let printed = home.run("agent-snapshot restore --before target/first");
