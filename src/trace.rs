@@ -12,6 +12,7 @@
 //! - [`seqpacket`]: messages with descriptors between processes of ours.
 //! - [`observer`]: the [`observer::Observer`], which decides what becomes of a syscall and is told what
 //!   happened.
+//! - [`question`]: whether this process is recorded already.
 //! - [`shared`]: what the two loops share.
 //! - [`notifications`]: the loop that answers notifications of read-only syscalls, without a ptrace-stop.
 //! - [`tracer`]: the loop over waitpid(2) that follows the tree.
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod notifications;
 pub mod observer;
 pub mod proc_status;
+pub mod question;
 pub mod seqpacket;
 pub mod shared;
 pub mod sys;

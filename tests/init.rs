@@ -547,7 +547,10 @@ fn doctor_finds_what_keeps_the_setting_from_being_used() {
     assert!(off.stdout.contains("AGENT_SNAPSHOT=off: nothing is recorded"), "{off:?}");
     let inside = installed.command(&["run", "--", BINARY, "doctor", "claude-code"]).output().unwrap();
     let inside = Run::from(inside).expect(1);
-    assert!(inside.stdout.contains("traces this one, so that it can't be recorded again"), "{inside:?}");
+    assert!(
+        inside.stdout.contains("this is being recorded, so that it can't be recorded again"),
+        "{inside:?}"
+    );
     let shell = installed.bin.join("agent-snapshot-bash");
     fs::remove_file(&shell).unwrap();
     symlink("/bin/bash", &shell).unwrap();

@@ -6,12 +6,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use agent_snapshot::snapshot::{Operation, Snapshot, SnapshotKind};
+use agent_snapshot::snapshot::{Operation, Snapshot, SnapshotKind, WarningKind};
 use regex::Regex;
 
 use crate::support::{
-    BINARY, NOBODY, Place, Run, SHELL, SmallFilesystem, User, bytes, can_mount, chmod, give_away, has,
-    needs_root, open_pty, status, wait,
+    BINARY, MECHANISMS, NOBODY, Place, Run, SHELL, SmallFilesystem, User, bytes, can_mount, chmod, give_away,
+    has, needs_root, open_pty, program, status, wait,
 };
 
 /// A place in which a bash was found, and what the user's own settings would be.
@@ -275,6 +275,96 @@ fn shell_inside_a_recording_belongs_to_it() {
                 fs::remove_dir_all(&library).unwrap();
             }
         }
+    }
+}
+
+/// What runs a command in a sandbox, as agents and their users do; only those that can be set up here.
+fn sandboxes(place: &Place) -> Vec<String> {
+    let seal = place.executable(&program("seal")).display().to_string();
+    let home = place.home.display();
+    let bwrap = "bwrap --ro-bind / / --unshare-all --die-with-parent";
+    let all = [
+        seal.clone(),
+        bwrap.to_owned(),
+        format!("{bwrap} --proc /proc --dev /dev"),
+        format!("{bwrap} --tmpfs /proc"),
+        format!("{bwrap} --tmpfs {home} --tmpfs /var/tmp --clearenv {seal}"),
+        "unshare -rmpf --mount-proc".to_owned(),
+        "env -i".to_owned(),
+    ];
+    all.into_iter().filter(|sandbox| place.can_run(&["sh", "-c", &format!("{sandbox} true")])).collect()
+}
+
+#[test]
+fn shell_in_a_sandbox_inside_a_recording_is_bash_and_silent() {
+    for user in User::all() {
+        let Some(place) = place_of(*user) else { return };
+        let ours = own(&place);
+        for sandbox in sandboxes(&place) {
+            for mechanism in MECHANISMS {
+                let run = |shell: &str| {
+                    let line = format!("{sandbox} {shell} -c 'echo \"$0 $-\"; exit 3'; echo $?");
+                    let output = place.recorder(mechanism).args(["sh", "-c", &line]).output().unwrap();
+                    (transcript(&output), fs::remove_dir_all(&place.out)).0
+                };
+                let expected = ("bash hBc\n3\n".to_owned(), String::new(), 0);
+                assert_eq!(run(&ours), expected, "{user:?} {mechanism}: {sandbox}");
+            }
+        }
+    }
+}
+
+#[test]
+fn shell_in_a_sandbox_that_forbids_recordings_is_silent_in_a_session() {
+    for user in User::all() {
+        let Some(place) = place_of(*user) else { return };
+        let ours = own(&place);
+        let seal = place.executable(&program("seal")).display().to_string();
+        let bwrap = format!("bwrap --ro-bind / / --dev /dev --unshare-all --die-with-parent {seal}");
+        if !place.can_run(&["sh", "-c", &format!("{bwrap} true")]) {
+            continue;
+        }
+        let run = |sandbox: &str, session: &str| {
+            let mut command = shell(&place, "sh");
+            let line = format!("{sandbox} {ours} -c 'echo $0; exit 3'");
+            transcript(&command.args(["-c", &line]).env("CODEX_THREAD_ID", session).output().unwrap())
+        };
+        let silent = ("bash\n".to_owned(), String::new(), 3);
+        // Nothing can be written, and nothing remembered.
+        assert_eq!([run(&bwrap, "thread"), run(&bwrap, "thread")], [silent.clone(), silent.clone()]);
+        let (_, said, _) = run(&bwrap, "");
+        assert!(said.starts_with("agent-snapshot: ") && said.lines().count() == 1, "{said}");
+        // What can be remembered is said once.
+        let (out, said, status) = run(&seal, "thread");
+        assert_eq!((out.as_str(), status), ("bash\n", 3));
+        assert!(said.contains("; the command runs unrecorded") && said.lines().count() == 1, "{said}");
+        assert_eq!(run(&seal, "thread"), silent, "{user:?}");
+        assert_eq!(snapshots(&place).len(), 0);
+    }
+}
+
+#[test]
+fn shell_inside_a_recording_touches_nothing_of_ours() {
+    let Some(place) = place_of(User::Current) else { return };
+    for mechanism in MECHANISMS {
+        // Another installation, whose calls are recorded as any program's.
+        fs::copy(SHELL, place.at("agent-snapshot-bash")).unwrap();
+        let mut command = place.recorder(mechanism);
+        command.args(["./agent-snapshot-bash", "-c", "echo x > f"]);
+        assert_eq!(transcript(&command.output().unwrap()), (String::new(), String::new(), 0));
+        let snapshot = place.snapshot();
+        // It must not take the other one of ours for bash.
+        let looked_up = ["agent-snapshot existence", "agent-snapshot-bash read+existence+execute"];
+        assert_eq!(place.recorded(&snapshot), [&looked_up[..], &["f write"]].concat(), "{mechanism}");
+        let outside = snapshot.files().iter().filter(|file| {
+            [&place.home, &place.config, &runtime(&place)]
+                .iter()
+                .any(|directory| file.path.starts_with(directory.as_os_str().as_encoded_bytes()))
+        });
+        assert_eq!(outside.map(|file| String::from_utf8_lossy(&file.path)).collect::<Vec<_>>(), [""; 0]);
+        let warnings = snapshot.header().warnings.iter();
+        assert!(!warnings.map(|warning| warning.kind).any(|kind| kind == WarningKind::NestedTracer));
+        fs::remove_dir_all(&place.out).unwrap();
     }
 }
 

@@ -44,8 +44,8 @@ use crate::snapshot::recover::{self, Recovery};
 use crate::trace::attributes::ProcessAttributes;
 use crate::trace::filter::Interception;
 use crate::trace::launch::{self, InterceptionOptions, Program};
-use crate::trace::proc_status::ProcStatus;
-use crate::trace::sys::{self, Tid};
+use crate::trace::question::is_recorded;
+use crate::trace::sys;
 
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
@@ -118,6 +118,10 @@ fn run_program(
             }
         }
     };
+    if unavailable == IfUnavailable::Run && is_recorded() {
+        messages.say("this is recorded already: there is no snapshot of its own");
+        return execute(&program, messages);
+    }
     let recall = recalling.as_ref().map(|recalling| recalling.setup());
     let (setup, directory) = match set_up(options, program.clone(), policy, recall, &destination, messages) {
         Ok(decided) => decided,
@@ -161,15 +165,7 @@ fn run_program(
             if has_rules && strict { Exit::Failure } else { end_as(end) }
         }
         Ending::TimedOut(done) => report_outcome(&done, strict, messages).unwrap_or(Exit::TimedOut),
-        Ending::Denied(why) if unavailable == IfUnavailable::Run => match outer_recorder() {
-            Some(recorder) => {
-                messages.say(&format!(
-                    "process {recorder} records this already: there is no snapshot of its own"
-                ));
-                execute(&program, messages)
-            }
-            None => run_unrecorded(&why, &program, messages),
-        },
+        Ending::Denied(why) if unavailable == IfUnavailable::Run => run_unrecorded(&why, &program, messages),
         Ending::Failed(why) if is_optional => run_unrecorded(&why, &program, messages),
         Ending::Denied(why) | Ending::Failed(why) => {
             messages.say(&why);
@@ -235,14 +231,6 @@ fn end_as(end: CommandEnd) -> Exit {
 fn run_unrecorded(why: &str, program: &Program, messages: &Messages) -> Exit {
     messages.warn_unrecorded(&format!("{why}; the command runs unrecorded"));
     execute(program, messages)
-}
-
-/// The process of ours that traces this one, if one does.
-pub fn outer_recorder() -> Option<String> {
-    let status = ProcStatus::of(Tid(std::process::id().cast_signed()))?;
-    let tracer = status.line("TracerPid:")?.to_owned();
-    let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).ok()?;
-    (name.trim_end().as_bytes() == tracing::RECORDER_NAME.to_bytes()).then_some(tracer)
 }
 
 /// Becomes the program.

@@ -19,11 +19,12 @@ use rustix::fs::Access;
 use self::invocation::Invocation;
 use super::config::Config;
 use super::exit::Exit;
-use super::record::{self, Messages, not_executed, outer_recorder};
+use super::record::{self, Messages, not_executed};
 use crate::agents::PROGRAM;
 use crate::cli::{Cli, RecordingOptions};
 use crate::observe::policy::ignore::Environment;
 use crate::observe::{identity_of, own_programs};
+use crate::trace::question::is_recorded;
 use crate::trace::sys;
 
 /// The options of a recording, with their defaults.
@@ -40,6 +41,8 @@ pub fn run() -> Exit {
     if std::env::args_os().next().is_some_and(|name| name == PROGRAM) {
         return super::run(Cli::of_process());
     }
+    // Before anything is looked up: an outer recording has it all, and its sandbox may forbid what we need.
+    let is_inside = is_recorded();
     let is_login = arguments.next().is_some_and(|name| name.as_bytes().starts_with(b"-"));
     let arguments: Vec<OsString> = arguments.collect();
     let messages = Messages::of_shell(Box::new(|| told::is_first("unrecorded")));
@@ -50,7 +53,7 @@ pub fn run() -> Exit {
     // As bash is called, so that `$0` and its messages name it.
     let name = OsString::from(if is_login { "-bash" } else { "bash" });
     let command: Vec<OsString> = std::iter::once(name).chain(arguments.iter().cloned()).collect();
-    if !is_recorded(&arguments, &messages) {
+    if is_inside || !is_to_be_recorded(&arguments, &messages) {
         return execute(bash, command, &messages);
     }
     let options = ["--survivors", "background", "--report", "none", "--"].map(OsString::from);
@@ -67,8 +70,8 @@ pub fn run() -> Exit {
     }
 }
 
-/// Whether there is a command to record, and neither the user nor an outer recording makes that needless.
-fn is_recorded(arguments: &[OsString], messages: &Messages) -> bool {
+/// Whether there is a command to record, which the user has not exempted.
+fn is_to_be_recorded(arguments: &[OsString], messages: &Messages) -> bool {
     if is_switched_off() {
         return false;
     }
@@ -78,9 +81,6 @@ fn is_recorded(arguments: &[OsString], messages: &Messages) -> bool {
         Invocation::Script => None,
         Invocation::Interactive | Invocation::Nothing => return false,
     };
-    if outer_recorder().is_some() {
-        return false;
-    }
     let config = Config::load(&Environment::from_process(b"/")).unwrap_or_else(|why| {
         if told::is_first("configuration") {
             messages.say(&why);

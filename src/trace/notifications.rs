@@ -15,21 +15,28 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::observer::{Decision, Observer, SyscallEntry, failed, gap};
+use super::observer::{Decision, Errno, Observer, SyscallEntry, failed, gap};
 use super::postponed::{self, PostponedQueue};
+use super::question;
 use super::shared::Shared;
 use super::sys::{self, Interrupter, Notification, TraceeMemory};
 use super::syscalls::{self, Interpretation};
 
-/// A notification that is not answered yet. Dropping it continues the syscall, so that happens exactly once.
+/// A notification that is not answered yet. Dropping it continues the syscall unless it is to fail, so that happens
+/// exactly once.
 struct Unanswered<'a> {
     listener: &'a OwnedFd,
     notification: Notification,
+    fails_with: Option<Errno>,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        sys::continue_notification(self.listener.as_fd(), self.notification.id);
+        let (listener, id) = (self.listener.as_fd(), self.notification.id);
+        match self.fails_with {
+            None => sys::continue_notification(listener, id),
+            Some(Errno(errno)) => sys::fail_notification(listener, id, errno),
+        }
     }
 }
 
@@ -75,7 +82,11 @@ impl<'a, O: Observer> Server<'a, O> {
                 continue;
             }
             match sys::receive_notification(listener.as_fd()) {
-                Ok(notification) => self.guarded(Unanswered { listener, notification }, None),
+                Ok(notification) => {
+                    let Notification { arch, number, arguments, .. } = notification;
+                    let fails_with = question::answer(arch, number, &arguments);
+                    self.guarded(Unanswered { listener, notification, fails_with }, None);
+                }
                 // The syscall was interrupted before its notification was received, or the last process is
                 // gone.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
@@ -135,6 +146,9 @@ impl<'a, O: Observer> Server<'a, O> {
 
     /// Continues or postpones a syscall, which was first postponed at `since`.
     fn serve(&mut self, unanswered: Unanswered<'a>, since: Option<Instant>) {
+        if unanswered.fails_with.is_some() {
+            return;
+        }
         let Notification { id, tid, arch, number, arguments } = unanswered.notification;
         let memory = TraceeMemory(tid);
         let caller = self.shared.caller(tid);

@@ -13,16 +13,17 @@ mod signals;
 
 pub use descriptors::InheritedFd;
 pub use process::{
-    Fork, Tid, execute, exit_code, exit_now, fork, fork_holder, fork_witness, keep_large_buffers, kill,
-    share_one_arena, wait_for_end,
+    Fork, Tid, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder, fork_witness,
+    keep_large_buffers, kill, share_one_arena, wait_for_end,
 };
 pub use ptrace::{
     Interrupter, Register, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, seize, try_wait,
     wait,
 };
 pub use seccomp::{
-    Notification, continue_notification, has_no_tracee, install_filter, install_filter_with_listener,
-    is_notification_valid, notification_sizes_known, receive_notification, send_with_pass, wake_on_one_cpu,
+    Notification, continue_notification, fail_notification, has_no_tracee, install_filter,
+    install_filter_with_listener, is_notification_valid, notification_sizes_known, receive_notification,
+    send_with_pass, wake_on_one_cpu,
 };
 pub use signals::{
     ReceivedSignal, SignalMask, default_disposition, ignore_stops_of_children, is_ignored, signal_descriptor,

@@ -18,6 +18,7 @@ use super::memory::{Memory as _, RemoteAddr};
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, failed, gap};
 use super::postponed::{self, PostponedQueue};
 use super::proc_status::ProcStatus;
+use super::question;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
 use super::sys::{self, Register, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited};
@@ -400,6 +401,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
         arguments: &Args,
         since: Option<Instant>,
     ) -> ControlFlow<()> {
+        if let Some(errno) = question::answer(arch, number, arguments) {
+            skip(tracee, errno);
+            return ControlFlow::Continue(());
+        }
         let caller = self.tracees.caller(tracee.tid());
         if let Some(descriptor) = descriptors::used(number, arguments, self.watched) {
             self.observer.descriptor_used(caller, descriptor);

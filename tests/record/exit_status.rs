@@ -165,7 +165,11 @@ fn unrecorded_command_is_executed_as_a_recorded_one_is() {
     };
     let run = nested("./plain twice");
     assert_eq!((run.status.code(), run.stdout.as_slice()), (Some(0), &b"ran twice\n"[..]), "{run:?}");
-    assert!(stderr(&run).contains("records this already"), "{}", stderr(&run));
+    assert!(
+        stderr(&run).contains("this is recorded already: there is no snapshot of its own"),
+        "{}",
+        stderr(&run)
+    );
     let run = nested("./lost");
     assert_eq!(run.status.code(), Some(127), "{run:?}");
     assert!(stderr(&run).contains("execute ./lost: No such file"), "{}", stderr(&run));

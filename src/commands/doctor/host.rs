@@ -15,6 +15,7 @@ use crate::snapshot::layout::room_in;
 use crate::snapshot::printable;
 use crate::trace::launch::has_notifications;
 use crate::trace::proc_status::ProcStatus;
+use crate::trace::question::is_recorded;
 use crate::trace::sys::Tid;
 
 /// The capability that ptrace(2) asks for where Yama wants one.
@@ -64,6 +65,13 @@ fn kernel() -> Check {
 
 /// A process has one tracer, so what is traced already can't be recorded.
 fn outer_tracer(tracer: Option<&str>) -> Option<Check> {
+    if is_recorded() {
+        return Some(Check::finding(
+            "ptrace",
+            "this is being recorded, so that it can't be recorded again",
+            "run this outside of recorded commands",
+        ));
+    }
     let tracer = tracer.filter(|tracer| *tracer != "0")?;
     let comm = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
     let comm = printable(comm.trim_end().as_bytes()).into_owned();

@@ -40,7 +40,7 @@ use crate::trace::sys::{self, Fork, InheritedFd, Interrupter, Tid};
 use crate::trace::tracer::Tracer;
 
 /// The name of the tracing process.
-pub const RECORDER_NAME: &CStr = c"agent-snapshot";
+const NAME: &CStr = c"agent-snapshot";
 
 /// What the front passes on to this process.
 pub struct Handover {
@@ -111,8 +111,8 @@ fn record(
     spawned: Spawned,
     signals: OwnedFd,
 ) -> Result<(), ToFront> {
-    // Whatever the front is called: `outer_recorder` knows this name.
-    let _ = set_name(RECORDER_NAME);
+    // Whatever the front is called.
+    let _ = set_name(NAME);
     let us = rustix::process::getpid();
     let pidfd = pidfd_open(us, PidfdFlags::empty());
     channel.send_with(&ToFront::Started(us.as_raw_pid()), pidfd.ok().as_ref().map(AsFd::as_fd));

@@ -13,14 +13,15 @@ use sha2::{Digest as _, Sha256};
 use crate::library::session::session;
 
 /// Whether `what` was not said before in this session; from now on it was. Each time is the first one if there is
-/// no session, or no place to remember it.
+/// no session, and none is if a session's sandbox has no place to remember it: what an agent's model reads must not
+/// repeat it with each command.
 pub fn is_first(what: &str) -> bool {
     let Some(session) = session(None) else { return true };
     // An identifier is any text, and may be long.
     let digest = Sha256::digest(session.as_bytes());
     let session = faster_hex::hex_string(&digest[..8]);
     let mark = format!("{session}.{what}");
-    places().iter().find_map(|place| leave(place, &mark).ok()).unwrap_or(true)
+    places().iter().find_map(|place| leave(place, &mark).ok()).unwrap_or(false)
 }
 
 /// The directories for marks, the best one first.

@@ -133,6 +133,16 @@ pub fn execute(path: &CStr, argv: &[&CStr]) -> io::Error {
     io::Error::last_os_error()
 }
 
+/// Makes faccessat with arguments of which none is valid; how it fails.
+pub fn faccessat_of_nothing(arguments: [u64; 3]) -> io::Error {
+    let [descriptor, path, mode] = arguments;
+    // SAFETY: the kernel only reads memory, and no bit of the mode is of a permission, so that not even that.
+    match unsafe { libc::syscall(libc::SYS_faccessat, descriptor, path, mode) } {
+        -1 => io::Error::last_os_error(),
+        _ => io::ErrorKind::Other.into(),
+    }
+}
+
 /// Sends `signal` to a process (kill(2)); real-time signals too.
 pub fn kill(process: Tid, signal: i32) -> io::Result<()> {
     // SAFETY: kill takes integers only.

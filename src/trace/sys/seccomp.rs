@@ -142,12 +142,16 @@ pub fn is_notification_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
 
 /// Lets the kernel execute the syscall (SECCOMP_USER_NOTIF_FLAG_CONTINUE). A dead thread needs no answer.
 pub fn continue_notification(listener: BorrowedFd<'_>, id: u64) {
-    let answer = libc::seccomp_notif_resp {
-        id,
-        val: 0,
-        error: 0,
-        flags: u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1),
-    };
+    answer_notification(listener, id, 0, u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1));
+}
+
+/// Has the syscall fail with this errno, without being executed.
+pub fn fail_notification(listener: BorrowedFd<'_>, id: u64, errno: i32) {
+    answer_notification(listener, id, -errno, 0);
+}
+
+fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: i32, flags: u32) {
+    let answer = libc::seccomp_notif_resp { id, val: 0, error, flags };
     // SAFETY: the kernel reads one seccomp_notif_resp.
     unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
 }
