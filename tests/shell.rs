@@ -344,6 +344,49 @@ fn shell_in_a_sandbox_that_forbids_recordings_is_silent_in_a_session() {
 }
 
 #[test]
+fn recording_is_titled_by_the_line_that_a_sandbox_was_to_run() {
+    for user in User::all() {
+        let Some(place) = place_of(*user) else { return };
+        let ours = own(&place);
+        let list = |args: &[&str]| {
+            let output = place.command().arg("log").args(args).arg("--json").output().unwrap();
+            let log: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            log["recordings"].as_array().unwrap().clone()
+        };
+        let eval = "shopt -u extglob || true && eval 'rm -r src' && pwd -P >| where";
+        for sandbox in sandboxes(&place) {
+            place.write("src/f", "content\n");
+            // Only what the sandbox binds writable can be removed.
+            let sandbox = sandbox
+                .replace("--unshare-all", &format!("--bind {0} {0} --unshare-all", place.work.display()));
+            let line = format!("{sandbox} {ours} -c \"{eval}\"");
+            assert_eq!(status(&run(&place, &line)), 0, "{line}");
+            assert!(!place.at("src").exists());
+            let newest = &list(&["--limit", "1"])[0];
+            assert_eq!(newest["title"], "rm -r src", "{line}");
+            assert_eq!(newest["command"][2], line);
+            let id = newest["id"].as_str().unwrap();
+            for verb in [&["log", "--limit", "1"][..], &["show", id], &["history", "src/f"], &["undo", id]] {
+                let shown = place.command().args(verb).output().unwrap();
+                let shown = String::from_utf8_lossy(&[shown.stdout, shown.stderr].concat()).into_owned();
+                assert!(shown.contains("rm -r src") && !shown.contains("extglob"), "{verb:?}: {shown}");
+            }
+            let long = place.command().args(["show", "--long", id]).output().unwrap();
+            assert!(String::from_utf8_lossy(&long.stdout).contains("Started by  bash -c "), "{long:?}");
+        }
+        // A command that starts several, or has more to do, keeps its own.
+        for line in [
+            format!("{ours} -c 'echo a > a'; {ours} -c 'echo b > b'"),
+            format!("echo c > c && {ours} -c 'echo d > d'"),
+        ] {
+            assert_eq!(status(&run(&place, &line)), 0);
+            let newest = &list(&["--limit", "1"])[0];
+            assert_eq!((newest.get("title"), &newest["command"][2]), (None, &line.into()));
+        }
+    }
+}
+
+#[test]
 fn shell_inside_a_recording_touches_nothing_of_ours() {
     let Some(place) = place_of(User::Current) else { return };
     for mechanism in MECHANISMS {

@@ -103,6 +103,12 @@ impl Redaction {
         let mut header = Header { imported: false, ..header.clone() };
         if self.redacts {
             header.redacted |= redact(&mut header.command);
+            if let Some(title) = &mut header.title {
+                // As the shell was given it.
+                let mut words = vec![b"-c".to_vec(), std::mem::take(title)];
+                header.redacted |= redact(&mut words);
+                *title = words.pop().unwrap_or_default();
+            }
             for process in &mut header.processes {
                 mask_exec(Arc::make_mut(&mut process.image));
                 process.execs.iter_mut().for_each(mask_exec);

@@ -207,8 +207,13 @@ fn details(entry: &Entry) -> BTreeMap<&'static str, String> {
 
 /// The command in one line; of a shell that an agent started, the line that it was asked for.
 pub fn command_line(entry: &Entry) -> String {
-    let line = shell::line_of(&entry.command);
-    line.map_or_else(|| shell_line(&entry.command), |line| printable(&line).into_owned())
+    title(&entry.command, entry.title.as_ref().map(AsRef::as_ref))
+}
+
+/// What a recording of a command is called: the line inside of it if it has such a title, else its own.
+pub fn title(command: &[impl AsRef<[u8]>], title: Option<&[u8]>) -> String {
+    let line = title.map(<[u8]>::to_vec).or_else(|| shell::line_of(command));
+    line.map_or_else(|| shell_line(command), |line| printable(&line).into_owned())
 }
 
 /// How long ago a recording was started, in one unit.

@@ -1,10 +1,11 @@
 //! `agent-snapshot-bash`: behaves as bash, and records its command into the library.
 //!
 //! A program of its own, not a verb: `src/bin/agent-snapshot-bash.rs` calls it. `invocation.rs` tells from the
-//! arguments whether there is a command, `words.rs` which program a command line starts, `told.rs` what was said
-//! before in the session. Neighbours: `record.rs` records, `config.rs` has the programs that run unrecorded.
+//! arguments whether there is a command, `words.rs` which program a command line starts, `title.rs` what a recording is
+//! called, `told.rs` what was said before in the session. Neighbours: `record.rs` records, `config.rs` has the programs that run unrecorded.
 
 mod invocation;
+mod title;
 mod told;
 mod words;
 
@@ -17,6 +18,7 @@ use clap::Parser;
 use rustix::fs::Access;
 
 use self::invocation::Invocation;
+pub use self::title::{inner_line, line_of};
 use super::config::Config;
 use super::exit::Exit;
 use super::record::{self, Messages, not_executed};
@@ -98,20 +100,6 @@ pub fn leaves_out(config: &Config, line: &[u8]) -> bool {
 /// Whether the user has switched recordings off.
 pub fn is_switched_off() -> bool {
     std::env::var_os("AGENT_SNAPSHOT").is_some_and(|value| value == "off")
-}
-
-/// The command line that a shell was given with `-c`, as the agent was asked for it.
-pub fn line_of(command: &[impl AsRef<[u8]>]) -> Option<Vec<u8>> {
-    let (program, arguments) = command.split_first()?;
-    let name = program.as_ref().rsplit(|byte| *byte == b'/').next()?;
-    let arguments: Vec<OsString> =
-        arguments.iter().map(|argument| OsString::from_vec(argument.as_ref().to_vec())).collect();
-    match invocation::read(&arguments, || false) {
-        Invocation::CommandLine(line) if name == b"bash" => {
-            Some(words::wrapped_line(line).unwrap_or_else(|| line.to_vec()))
-        }
-        _ => None,
-    }
 }
 
 /// Finds the real bash: a link in PATH may lead to this program.

@@ -37,6 +37,7 @@ const PLACES: usize = 16;
 /// What a line tells.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "most are recordings")]
 pub enum Event {
     /// A recording has ended, or has a first snapshot.
     Recorded(Entry),
@@ -69,6 +70,9 @@ pub struct Entry {
     pub finished: Option<String>,
     /// The command and its arguments.
     pub command: Vec<ByteText>,
+    /// What it is called, if that is a line inside of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<ByteText>,
     /// The directory that it was started in.
     pub cwd: ByteText,
     /// The root of the Git working tree that this directory is in.
@@ -105,6 +109,7 @@ struct EntryLine {
     time: String,
     finished: Option<String>,
     command: Vec<ByteText>,
+    title: Option<ByteText>,
     cwd: ByteText,
     working_tree: Option<ByteText>,
     session: Option<String>,
@@ -132,6 +137,7 @@ impl From<EntryLine> for Entry {
             time: line.time,
             finished: line.finished,
             command: line.command,
+            title: line.title,
             cwd: line.cwd,
             working_tree: line.working_tree,
             session: line.session,
@@ -259,6 +265,7 @@ impl Entry {
             time: header.started_at.clone(),
             finished: (state != EntryState::Running).then(|| header.finished_at.clone()),
             command: header.command.iter().cloned().map(ByteText).collect(),
+            title: header.title.clone().map(ByteText),
             cwd: ByteText(header.start_cwd.clone()),
             working_tree: if header.imported {
                 header.working_tree.clone().map(ByteText)
@@ -293,8 +300,11 @@ impl Entry {
         self.places.iter().any(|place| is_at_or_below(&place.0, path) || is_at_or_below(path, &place.0))
     }
 
-    /// The words of the command in one line.
+    /// The words of the command in one line, or its title.
     pub fn command_line(&self) -> String {
+        if let Some(title) = &self.title {
+            return printable(&title.0).into_owned();
+        }
         let words: Vec<_> = self.command.iter().map(|word| printable(&word.0)).collect();
         words.join(" ")
     }

@@ -30,6 +30,7 @@ impl Header {
             tool: Tool::current(),
             host: Host::current(),
             command,
+            title: None,
             redacted: false,
             exit_status: 0,
             exit_signal: None,

@@ -30,6 +30,9 @@ pub struct Header {
     pub host: Host,
     /// The command and its arguments.
     pub command: Vec<Vec<u8>>,
+    /// The command line of a shell of ours inside the command, if the command does nothing but start that, in a sandbox
+    /// for example: what the recording is called.
+    pub title: Option<Vec<u8>>,
     /// Whether values in `command` were replaced by [`REDACTED`](super::secrets::REDACTED).
     pub redacted: bool,
     /// The command's exit status, 128+N where signal N ended it.

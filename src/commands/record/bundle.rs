@@ -16,6 +16,7 @@ use super::setup::Setup;
 use crate::cli;
 use crate::commands::check::judged;
 use crate::commands::exit::Exit;
+use crate::commands::shell::inner_line;
 use crate::library::index::PathHashes;
 use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
@@ -170,6 +171,7 @@ impl BundleWriter {
             suppressed: recorded.suppressed,
             git_repositories: recorded.repositories,
             network: recorded.network,
+            title: inner_line(&self.header.command, &recorded.processes),
             processes: recorded.processes,
             ..self.header.clone()
         };

@@ -21,7 +21,7 @@ use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
 use crate::git::below;
 use crate::restore::interrupted;
-use crate::snapshot::secrets::Secrets;
+use crate::snapshot::secrets::{Secrets, mask};
 use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot, SnapshotKind};
 
 /// The most characters of a command line.
@@ -220,11 +220,18 @@ impl Section {
         let processes: Vec<_> =
             header.processes.iter().map(|process| ShownProcess::new(process, redaction)).collect();
         let span = processes.iter().filter_map(|process| process.end.max(process.start)).max();
-        let line = |argv: &[Vec<u8>]| cut(&command_line(argv, redaction), COMMAND);
+        let command = match &header.title {
+            Some(title) => {
+                let words = [b"-c".to_vec(), title.clone()];
+                let masked = mask(&words).filter(|_| redaction.masks_arguments);
+                visible(masked.as_ref().map_or(title, |words| &words[1]))
+            }
+            None => command_line(&header.command, redaction),
+        };
         let (gaps, notes) = warnings(snapshot);
         Ok(Section {
             id: visible(header.id.as_bytes()),
-            command: line(&header.command),
+            command: cut(&command, COMMAND),
             status: match header.kind {
                 SnapshotKind::Recording => status(header),
                 SnapshotKind::Rescue => "rescue: what a restore was about to overwrite".to_owned(),

@@ -37,11 +37,24 @@ pub fn wrapped_line(line: &[u8]) -> Option<Vec<u8>> {
                 }
                 wrapped = Some(std::mem::take(line));
             }
-            [name, ..] if !is_before(name) && name != b"pwd" => return None,
+            [name, ..] if !is_set_up(name) && name != b"pwd" => return None,
             _ => {}
         }
     }
     wrapped
+}
+
+/// The words of the only command of a line that starts a program, if it is the last one; apart from it there may be
+/// what a sandbox sets up for its proxies.
+pub fn only_command(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut commands: Vec<_> = commands(line).collect();
+    let last = commands.pop()?;
+    commands.iter().all(|words| words.first().is_none_or(|name| is_set_up(name))).then_some(last)
+}
+
+/// Whether a command only sets up what comes after it, as Anthropic's sandbox-runtime does for its proxies.
+fn is_set_up(name: &[u8]) -> bool {
+    is_before(name) || name == b"trap" || name == b"socat"
 }
 
 fn is_before(name: &[u8]) -> bool {

@@ -27,10 +27,14 @@ pub fn write(
 ) -> Result<(), OutputError> {
     let header = snapshot.header();
     let mut lines = HeaderLines { console };
-    let command = shell_line(&header.command);
+    let (whole, title) = (shell_line(&header.command), header.title.as_deref());
+    let command = title.map_or_else(|| whole.clone(), visible);
     let limit = lines.console.format.width.filter(|_| !in_full).map(|width| width * 3);
     let command = limit.map_or(command.clone(), |limit| cut(&command, limit));
     lines.line("Command", style::HEADING, &command)?;
+    if title.is_some() && in_full {
+        lines.line("Started by", Style::new(), &whole)?;
+    }
     if header.kind == SnapshotKind::Rescue {
         lines.line("Kind", Style::new(), "rescue: what a restore was about to overwrite")?;
     } else {

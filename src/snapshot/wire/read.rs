@@ -96,6 +96,8 @@ struct ManifestWire {
     host: HostWire,
     command: Vec<String>,
     command_bytes: Option<Vec<Exact>>,
+    title: Option<String>,
+    title_bytes: Option<Exact>,
     #[serde(default)]
     redacted: bool,
     exit_status: i32,
@@ -154,6 +156,7 @@ impl ManifestWire {
             tool: Tool { name: self.tool.name, version: self.tool.version },
             host: Host { arch: self.host.arch, kernel: self.host.kernel, machine: self.host.machine },
             command: list("command", self.command, self.command_bytes)?,
+            title: bytes_some("title", self.title, self.title_bytes)?,
             redacted: self.redacted,
             exit_status: self.exit_status,
             exit_signal: self.exit_signal,

@@ -66,6 +66,7 @@ fn everything() -> Manifest {
             detail: "detail".to_owned(),
             processes: vec![1],
         }],
+        title: Some(b"rm -r src".to_vec()),
         working_tree: Some(b"/w".to_vec()),
         home: Some(b"/home/me".to_vec()),
         temporary_directory: Some(b"/scratch".to_vec()),
@@ -330,7 +331,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
 /// What may be missing, by the key that the object has in its parent. Of `x` and `x_bytes` only the
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
-    ("", &["name", "session", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
+    ("", &["name", "session", "title", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
     ("", &["git_files", "network", "recall"]),
     ("", &["working_tree", "home", "temporary_directory", "imported"]),
     ("suppressed", &["changes", "changes_cut"]),

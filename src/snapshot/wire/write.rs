@@ -209,6 +209,7 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("tool", &header.tool)?;
     object.put("host", &header.host)?;
     object.texts("command", &header.command)?;
+    object.text_some("title", &header.title)?;
     object.put_true("redacted", header.redacted)?;
     object.put("exit_status", &header.exit_status)?;
     object.put_some("exit_signal", &header.exit_signal)?;
