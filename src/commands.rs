@@ -4,6 +4,7 @@
 //! [`VerbResult`]. `shell.rs` is no verb but another program. Neighbours: `cli` has the options, `exit.rs` the exit statuses; `restore`, `observe` and
 //! `snapshot` do the work.
 
+pub mod asked;
 pub mod attest;
 pub mod branch;
 pub mod cat;

@@ -9,6 +9,7 @@
 //! - [`index`]: the paths that each has changed, in `paths.idx`; [`sources`] finds by it who has changed a path.
 //! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
 //! - [`name`]: how a snapshot is named on the command line.
+//! - [`notes`]: what hooks and shells were asked to have recorded, and what came of it.
 //! - [`reference`]: how a program names one.
 //! - [`undone`]: which recordings are undone; [`rescues`]: of which recordings a rescue is.
 //! - [`delete`]: removes a recording and its rescues; [`retention`]: decides which ones go. [`disk`]: what they take.
@@ -23,6 +24,7 @@ pub mod fsck;
 pub mod index;
 pub mod log;
 pub mod name;
+pub mod notes;
 mod place;
 pub mod reference;
 pub mod rescues;

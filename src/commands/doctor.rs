@@ -11,11 +11,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use self::probe::Way;
+use super::asked;
 use super::exit::{Exit, VerbResult};
 use super::init::{our_shell, row};
 use super::out::{Console, style};
 use crate::agents::{AGENTS, Means, Surroundings};
 use crate::cli::Doctor;
+use crate::library::notes::{Account, Gap};
 
 /// Runs `doctor`.
 pub fn run(args: &Doctor, console: &mut Console) -> VerbResult {
@@ -44,6 +46,17 @@ pub fn run(args: &Doctor, console: &mut Console) -> VerbResult {
             checks.extend(AGENTS.iter().map(|agent| agent::check(agent, &here, false).0));
         }
     }
+    let account = asked::account();
+    prove(&mut checks, &account);
+    let is_meant = |gap: &&Gap| {
+        args.agent.is_none()
+            || gap.agent.is_none()
+            || gap.agent.as_deref() == args.agent.map(|name| row(name).name)
+    };
+    for gap in account.gaps.iter().filter(is_meant) {
+        let advice = "let it run a command; agent-snapshot log then lists it, or says why not";
+        checks.push(Check::finding("unrecorded", asked::told(gap), advice));
+    }
     let found = checks.iter().any(|check| check.verdict == Verdict::Finding);
     if args.json {
         console.json(&DoctorJson { fine: !found, checks: &checks })?;
@@ -51,6 +64,25 @@ pub fn run(args: &Doctor, console: &mut Console) -> VerbResult {
         print(&checks, console)?;
     }
     Ok(if found { Exit::Finding } else { Exit::Success })
+}
+
+/// What is set up is only fine if a command of the agent itself was recorded: nothing else shows that it uses it.
+fn prove(checks: &mut [Check], account: &Account) {
+    for check in checks.iter_mut().filter(|check| check.verdict == Verdict::Fine) {
+        let Some(agent) = AGENTS.iter().find(|agent| agent.name == check.name) else { continue };
+        match account.seen.iter().find(|(name, ..)| name == agent.name) {
+            Some((_, _, id)) => check.found += &format!("; its last command was recorded as {id}"),
+            None => {
+                let title = agent.title;
+                let why = match asked::is_recognised(agent) {
+                    true => format!("no command of {title} was recorded"),
+                    false => format!("agent-snapshot log shows whether {title} uses it"),
+                };
+                check.verdict = Verdict::Note;
+                check.found += &format!("; configured, not yet seen to work: {why}");
+            }
+        }
+    }
 }
 
 /// What was checked, and what came of it.

@@ -8,6 +8,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use super::asked;
 use super::config::Config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::init::{our_shell, receipts, row};
@@ -16,6 +17,7 @@ use super::shell::{is_switched_off, leaves_out};
 use crate::agents::Means;
 use crate::agents::hook::{Permission, Protocol, word};
 use crate::cli::Hook;
+use crate::library::notes::NoteEvent;
 use crate::library::{Library, Place};
 use crate::observe::policy::ignore::Environment;
 
@@ -28,7 +30,7 @@ pub fn run(args: &Hook, console: &mut Console) -> VerbResult {
     let Means::Hook(_, protocol) = agent.means else {
         return Err(UsageError(format!("{} is not set up by a hook", agent.title)).into());
     };
-    let answer = answer(protocol, args.auto_approve).unwrap_or_else(|error| {
+    let answer = answer(agent.name, protocol, args.auto_approve).unwrap_or_else(|error| {
         console.say(format_args!("the command runs unrecorded: {error:#}"));
         None
     });
@@ -40,7 +42,7 @@ pub fn run(args: &Hook, console: &mut Console) -> VerbResult {
 }
 
 /// The answer to the question on standard input; none leaves the command as it is.
-fn answer(protocol: &Protocol, may_approve: bool) -> anyhow::Result<Option<String>> {
+fn answer(agent: &str, protocol: &Protocol, may_approve: bool) -> anyhow::Result<Option<String>> {
     let mut input = Vec::new();
     let mut stdin = io::stdin().lock();
     stdin.by_ref().take(SIZE_LIMIT + 1).read_to_end(&mut input)?;
@@ -54,7 +56,11 @@ fn answer(protocol: &Protocol, may_approve: bool) -> anyhow::Result<Option<Strin
     if is_switched_off() || leaves_out(&config, question.command.as_bytes()) {
         return Ok(None);
     }
-    let shell = our_shell()?;
+    let command = question.command.clone();
+    let note = |why: Option<String>| {
+        asked::note(command.as_bytes(), NoteEvent::Asked { agent: agent.to_owned(), why });
+    };
+    let shell = our_shell().inspect_err(|error| note(Some(format!("{error:#}"))))?;
     let link = protocol.sees_through_bash.then(|| link_called_bash(&shell).ok().flatten());
     let permission = match &link {
         _ if may_approve && protocol.objection.is_some() => Permission::Approve,
@@ -63,7 +69,15 @@ fn answer(protocol: &Protocol, may_approve: bool) -> anyhow::Result<Option<Strin
         _ => Permission::None,
     };
     let shell = link.flatten().unwrap_or(shell);
-    Ok(protocol.rewrite(question, &shell, permission))
+    let answer = protocol.rewrite(question, &shell, permission);
+    let needs_approval = protocol.objection.is_some() && permission != Permission::Approve;
+    match &answer {
+        Some(_) => note(None),
+        None if needs_approval => note(Some("its hook was set up without --auto-approve".to_owned())),
+        // It is rewritten already, or too long.
+        None => {}
+    }
+    Ok(answer)
 }
 
 /// A symlink called `bash` to our shell, in the library; none if its path needs quotes.

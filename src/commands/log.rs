@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::asked;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::open::scope;
 use super::out::{Console, style};
@@ -16,6 +17,7 @@ use super::paths::{live, shell_line};
 use super::shell;
 use crate::cli::Log;
 use crate::library::log::{self, ChangeCounts, EntryState};
+use crate::library::notes::Gap;
 use crate::library::retention::{NEWEST, place_of};
 use crate::library::scope::{Scope, changes_below};
 use crate::library::undone::UndoneRecordings;
@@ -45,11 +47,14 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
         .into_iter()
         .map(|entry| Listed { undone: undone.get(&entry.id).map(|undone| undone.at.clone()), entry })
         .collect();
+    let gaps = asked::account().gaps;
     if args.json {
         let Rest { unchanged, older, evicted } = rest;
-        console.json(&LogJson { recordings: &listed, changed_nothing: unchanged, older, evicted })?;
+        let gaps = &gaps;
+        console.json(&LogJson { recordings: &listed, changed_nothing: unchanged, older, evicted, gaps })?;
         return Ok(Exit::Success);
     }
+    gaps.iter().for_each(|gap| console.say(format_args!("{}", asked::told(gap))));
     if listed.is_empty() && rest.unchanged == 0 && rest.evicted == 0 {
         let hint = if args.all { "" } else { " here (--all lists what was recorded elsewhere)" };
         console.say(format_args!("nothing was recorded{hint}"));
@@ -247,4 +252,7 @@ struct LogJson<'a> {
     older: usize,
     /// How many of the newest were deleted for their size.
     evicted: usize,
+    /// What was asked to be recorded and was not.
+    #[serde(skip_serializing_if = "<[Gap]>::is_empty")]
+    gaps: &'a [Gap],
 }

@@ -52,7 +52,7 @@ use descriptors::fill_standard_streams;
 use front::{Ending, Front};
 pub use recalling::RecallRequest;
 use recalling::{Prepared, Recalling};
-pub use report::Messages;
+pub use report::{Messages, ShellNotes};
 pub use setup::Destination;
 use setup::{Setup, program, set_up};
 use tracing::Handover;
@@ -138,7 +138,10 @@ fn run_program(
     let (id, path) = (setup.id.clone(), directory.real_path().to_owned());
     let mut recalling = recalling;
     let (mut ending, directory) = match start(setup, directory, recalling.as_deref_mut(), messages) {
-        Ok((front, directory)) => (front.run(), Some(directory)),
+        Ok((front, directory)) => {
+            messages.has_begun(id.get(..ID_LENGTH).unwrap_or_default());
+            (front.run(), Some(directory))
+        }
         Err(why) => (Ending::Failed(why), None),
     };
     if let (Ending::Lost(held), Some(directory)) = (&mut ending, directory) {

@@ -19,11 +19,14 @@ use rustix::fs::Access;
 
 use self::invocation::Invocation;
 pub use self::title::{inner_line, line_of};
+pub use self::told::own_places;
+use super::asked;
 use super::config::Config;
 use super::exit::Exit;
-use super::record::{self, Messages, not_executed};
+use super::record::{self, Messages, ShellNotes, not_executed};
 use crate::agents::PROGRAM;
 use crate::cli::{Cli, RecordingOptions};
+use crate::library::notes::NoteEvent;
 use crate::observe::policy::ignore::Environment;
 use crate::observe::{identity_of, own_programs};
 use crate::trace::question::is_recorded;
@@ -47,7 +50,7 @@ pub fn run() -> Exit {
     let is_inside = is_recorded();
     let is_login = arguments.next().is_some_and(|name| name.as_bytes().starts_with(b"-"));
     let arguments: Vec<OsString> = arguments.collect();
-    let messages = Messages::of_shell(Box::new(|| told::is_first("unrecorded")));
+    let messages = Messages::of_shell(notes_of(&arguments));
     let Some(bash) = find_bash() else {
         messages.say("execute bash: there is no /bin/bash, and no other one in PATH");
         return Exit::NotFound;
@@ -70,6 +73,23 @@ pub fn run() -> Exit {
             execute(bash, command, &messages)
         }
     }
+}
+
+/// What is noted of a command line; nothing of a script.
+fn notes_of(arguments: &[OsString]) -> ShellNotes {
+    let line = match invocation::read(arguments, || false) {
+        Invocation::CommandLine(line) => Some(line.to_vec()),
+        Invocation::Script | Invocation::Interactive | Invocation::Nothing => None,
+    };
+    let note = move |came: Result<&str, &str>| {
+        let agent = asked::agent_of_environment();
+        let event = match came {
+            Ok(id) => NoteEvent::Recorded { id: id.to_owned(), agent },
+            Err(why) => NoteEvent::Unrecorded { why: why.to_owned(), agent },
+        };
+        line.iter().for_each(|line| asked::note(line, event.clone()));
+    };
+    ShellNotes { is_first: Box::new(|| told::is_first("unrecorded")), note: Box::new(note) }
 }
 
 /// Whether there is a command to record, which the user has not exempted.

@@ -15,7 +15,7 @@ use super::index::INDEX;
 use super::log::{self, EntryState, Event, Log};
 use super::rescues::is_companion;
 use super::sources::rebuild_index;
-use super::{Entry, Error, ID_LENGTH, Library, RECALL, RECEIPTS, SNAPSHOTS, audit, is_id, retention};
+use super::{Entry, Error, ID_LENGTH, Library, RECALL, RECEIPTS, SNAPSHOTS, audit, is_id, notes, retention};
 use crate::snapshot::layout::{self, SnapshotDir};
 use crate::snapshot::recover::{self, Recovery};
 use crate::snapshot::source::Contents;
@@ -133,7 +133,18 @@ pub fn check(library: &Library) -> Result<Findings, Error> {
 
 /// Names what is foreign beside the directory of the snapshots.
 fn check_root(library: &Library, findings: &mut Findings) -> Result<(), Error> {
-    let own = [SNAPSHOTS, RECEIPTS, RECALL, log::LOG, log::NEW, INDEX, audit::AUDIT, retention::STAMP];
+    let own = [
+        SNAPSHOTS,
+        RECEIPTS,
+        RECALL,
+        log::LOG,
+        log::NEW,
+        INDEX,
+        audit::AUDIT,
+        retention::STAMP,
+        notes::NOTES,
+        notes::OLD,
+    ];
     for entry in fs::read_dir(library.root()).map_err(failed("list", library.root()))? {
         let name = entry.map_err(failed("list", library.root()))?.file_name();
         if !own.iter().any(|own| name == *own) {

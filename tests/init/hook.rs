@@ -294,6 +294,110 @@ fn doctor_asks_the_hook_and_runs_what_it_answers() {
     }
 }
 
+/// Lets the notes of what was asked for be a day older.
+fn age_notes(installed: &Installed) {
+    let path = installed.place.home.join(".local/state/agent-snapshot/asked.jsonl");
+    let mut notes: Vec<Value> =
+        fs::read_to_string(&path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for note in &mut notes {
+        let time: jiff::Timestamp = note["time"].as_str().unwrap().parse().unwrap();
+        note["time"] = (time - jiff::SignedDuration::from_hours(24)).to_string().into();
+    }
+    fs::write(&path, notes.iter().map(|note| format!("{note}\n")).collect::<String>()).unwrap();
+}
+
+/// What `log` says of what was not recorded.
+fn gaps(installed: &Installed) -> Vec<String> {
+    let said = installed.run(&["log", "--all"]).expect(0).stderr;
+    let gaps = said.lines().filter(|line| line.contains(" since "));
+    let time = regex::Regex::new(r"\d{4}-\d\d-\d\d \d\d:\d\d").unwrap();
+    gaps.map(|line| time.replace(line, "TIME").replace("agent-snapshot: ", "")).collect()
+}
+
+#[test]
+fn command_that_was_asked_for_and_not_recorded_is_told() {
+    for user in User::all() {
+        let installed = Installed::of(*user);
+        installed.init("gemini", &[]).expect(0);
+        let state = |agent: &str| {
+            let (status, checks) = doctor(&installed, agent);
+            (
+                status,
+                checks[agent]["verdict"].clone(),
+                checks[agent]["found"].as_str().unwrap().to_owned(),
+                checks,
+            )
+        };
+        // What doctor itself records is no proof.
+        for _ in 0..2 {
+            let (status, verdict, found, _) = state("gemini");
+            assert_eq!((status, &verdict), (0, &"note".into()), "{found}");
+            assert!(found.contains("not yet seen to work: no command of Gemini CLI was recorded"), "{found}");
+        }
+        let ask_gemini = |line: &str| {
+            let question =
+                json!({"tool_name": "run_shell_command", "tool_input": {"command": line}}).to_string();
+            let answer: Value =
+                serde_json::from_str(&ask(&installed, &["gemini"], question.as_bytes()).stdout).unwrap();
+            answer.pointer("/hookSpecificOutput/tool_input/command").unwrap().as_str().unwrap().to_owned()
+        };
+        let rewritten = ["echo one", "echo two"].map(ask_gemini);
+        assert_eq!(gaps(&installed), [""; 0], "the agent may still ask its user");
+        age_notes(&installed);
+        let dropped =
+            "agent-snapshot-bash was not started: the agent dropped the rewritten command, or did not run it";
+        assert_eq!(
+            gaps(&installed),
+            [format!("Gemini CLI asked for 2 commands since TIME, none was recorded: {dropped}")]
+        );
+        let log: Value = serde_json::from_str(&installed.run(&["log", "--json"]).expect(0).stdout).unwrap();
+        assert_eq!((&log["gaps"][0]["agent"], &log["gaps"][0]["count"]), (&"gemini".into(), &2.into()));
+        let (status, _, _, checks) = state("gemini");
+        assert_eq!((status, &checks["unrecorded"]["verdict"]), (1, &"finding".into()), "{checks:?}");
+        // The shell is started, and can't record.
+        let seal = installed.place.executable(&crate::support::program("seal"));
+        let mut sealed = installed.place.program(&seal);
+        assert!(sealed.args(["sh", "-c", &rewritten[1]]).output().unwrap().status.success());
+        let [gap] = &gaps(&installed)[..] else { panic!("one gap") };
+        assert!(gap.starts_with("Gemini CLI asked for 2 commands since TIME, none was recorded: "), "{gap}");
+        assert!(gap.ends_with("; the command runs unrecorded") && !gap.contains(dropped), "{gap}");
+        // It works, and all is told of.
+        ask_gemini("echo two");
+        assert!(installed.place.program("sh").args(["-c", &rewritten[1]]).output().unwrap().status.success());
+        assert_eq!(gaps(&installed), [""; 0]);
+        let (status, verdict, found, _) = state("gemini");
+        assert_eq!((status, &verdict), (0, &"fine".into()), "{found}");
+        let id = found.rsplit(' ').next().unwrap();
+        assert!(installed.run(&["show", id]).expect(0).stdout.contains("echo two"), "{found}");
+    }
+}
+
+#[test]
+fn command_that_a_hook_leaves_as_it_is_is_told_unless_the_user_wants_that() {
+    let installed = Installed::of(User::Current);
+    let question =
+        |command: &str| json!({"tool_name": "Shell", "tool_input": {"command": command}}).to_string();
+    let config = installed.place.config.join("agent-snapshot/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(&config, "[shell]\nunrecorded = [\"sudo\"]\n").unwrap();
+    ask(&installed, &with_approval("cursor"), question("sudo make").as_bytes()).expect(0);
+    ask(&installed, &with_approval("cursor"), b"{}").expect(0);
+    assert_eq!(gaps(&installed), [""; 0]);
+    assert!(!installed.place.home.join(".local/state/agent-snapshot").exists(), "nothing was noted");
+    let hook = installed.bin.join("agent-snapshot").display().to_string();
+    let inside = installed.command(&["run", "--quiet", "--", &hook, "hook", "cursor"]);
+    answer_of(inside, question("make").as_bytes()).expect(0);
+    let notes = installed.place.home.join(".local/state/agent-snapshot/asked.jsonl");
+    assert!(!notes.exists(), "the outer recording has it");
+    ask(&installed, &["cursor"], question("make").as_bytes()).expect(0);
+    age_notes(&installed);
+    let why = "its hook was set up without --auto-approve";
+    assert_eq!(
+        gaps(&installed),
+        [format!("Cursor asked for 1 command since TIME, it was not recorded: {why}")]
+    );
+}
+
 #[test]
 fn doctor_finds_what_keeps_a_hook_from_being_used() {
     let installed = Installed::of(User::Current);

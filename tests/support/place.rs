@@ -153,6 +153,11 @@ impl Place {
             .env_remove("XDG_STATE_HOME")
             .env_remove("CLAUDE_CODE_SESSION_ID")
             .env_remove("CODEX_THREAD_ID")
+            .env_remove("CLAUDECODE")
+            .env_remove("OPENCODE")
+            .env_remove("GEMINI_CLI")
+            .env_remove("CURSOR_AGENT")
+            .env_remove("GOOSE_TERMINAL")
             .stdin(Stdio::null());
     }
 

@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{Check, Verdict};
 use crate::agents::hook::Protocol;
+use crate::commands::asked::DOCTOR_SESSION;
 use crate::library::{Entry, Library};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::{Snapshot, printable};
@@ -41,7 +42,7 @@ impl Way<'_> {
     }
 
     /// The process that runs a command in `directory`.
-    fn process(&self, line: &str, directory: &Path) -> anyhow::Result<Command> {
+    fn process(&self, line: &str, directory: &Path, session: &str) -> anyhow::Result<Command> {
         match self {
             Way::Program(program, arguments) => {
                 let mut command = Command::new(program);
@@ -49,7 +50,7 @@ impl Way<'_> {
                 Ok(command)
             }
             Way::Hook(hook, protocol) => {
-                let rewritten = ask(hook, protocol, line, directory)?;
+                let rewritten = ask(hook, protocol, line, directory, session)?;
                 let mut command = Command::new("/bin/sh");
                 command.args(["-c", &rewritten]);
                 Ok(command)
@@ -59,12 +60,18 @@ impl Way<'_> {
 }
 
 /// What a hook makes of a command.
-fn ask(hook: &str, protocol: &Protocol, line: &str, directory: &Path) -> anyhow::Result<String> {
+fn ask(
+    hook: &str,
+    protocol: &Protocol,
+    line: &str,
+    directory: &Path,
+    session: &str,
+) -> anyhow::Result<String> {
     let [question, answer, said] = ["question", "answer", "hook-said"].map(|name| directory.join(name));
     std::fs::write(&question, protocol.question(line, &directory.display().to_string()))
         .context("write a question for the hook")?;
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", hook]).current_dir(directory);
+    command.args(["-c", hook]).current_dir(directory).env("AGENT_SNAPSHOT_SESSION", session);
     command.stdin(File::open(&question)?).stdout(File::create(&answer)?).stderr(File::create(&said)?);
     let status = run(command).with_context(|| format!("run {hook}"))?;
     let said = lines(&std::fs::read(&said).unwrap_or_default());
@@ -111,8 +118,8 @@ fn probe(way: &Way) -> anyhow::Result<(Option<Entry>, String)> {
     // The kernel's name of it, as the recording has it.
     let directory = scratch.path().canonicalize().context("find a directory to try a command in")?;
     std::fs::write(directory.join("shell-snapshot.sh"), "").context("write a file to try a command with")?;
-    let session = format!("doctor-{}", random_id());
-    let mut command = way.process(&format!("echo recorded > {FILE}"), &directory)?;
+    let session = format!("{DOCTOR_SESSION}{}", random_id());
+    let mut command = way.process(&format!("echo recorded > {FILE}"), &directory, &session)?;
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.current_dir(&directory).env("AGENT_SNAPSHOT_SESSION", &session);
     // A file: whatever the shell's startup files leave in the background may hold a pipe open.

@@ -132,32 +132,40 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
     text
 }
 
-/// Says whether a session had no recording that failed before.
-pub type IsFirst = Box<dyn Fn() -> bool>;
+/// Takes the identifier of a recording that has begun, or why there is none.
+pub type NoteRecording = Box<dyn Fn(Result<&str, &str>)>;
+
+/// What a shell of ours does with what becomes of its recording.
+pub struct ShellNotes {
+    /// Says whether the session had no recording that failed before.
+    pub is_first: Box<dyn Fn() -> bool>,
+    /// Notes whether there is a recording.
+    pub note: NoteRecording,
+}
 
 /// What this process prints on stderr, as long as that takes it: its terminal may be gone.
 pub struct Messages {
     quiet: bool,
     /// How many more sentences are printed.
     left: Cell<u32>,
-    is_first: Option<IsFirst>,
+    shell: Option<ShellNotes>,
 }
 
 impl Messages {
     /// All messages, or with `quiet` only those of failures.
     pub fn new(quiet: bool) -> Messages {
-        Messages { quiet, left: Cell::new(u32::MAX), is_first: None }
+        Messages { quiet, left: Cell::new(u32::MAX), shell: None }
     }
 
     /// Those of a shell, which agents call several hundred times: at most one sentence, of a failure; that there
     /// is no recording, only if `is_first` says so.
-    pub fn of_shell(is_first: IsFirst) -> Messages {
-        Messages { quiet: true, left: Cell::new(1), is_first: Some(is_first) }
+    pub fn of_shell(shell: ShellNotes) -> Messages {
+        Messages { quiet: true, left: Cell::new(1), shell: Some(shell) }
     }
 
     /// Whether they are those of a shell.
     pub fn are_of_shell(&self) -> bool {
-        self.is_first.is_some()
+        self.shell.is_some()
     }
 
     /// Prints a sentence.
@@ -175,10 +183,20 @@ impl Messages {
         }
     }
 
-    /// Prints why there is no recording.
+    /// Notes that a recording has begun.
+    pub fn has_begun(&self, id: &str) {
+        if let Some(shell) = &self.shell {
+            (shell.note)(Ok(id));
+        }
+    }
+
+    /// Prints and notes why there is no recording.
     pub fn warn_unrecorded(&self, sentence: &str) {
+        if let Some(shell) = &self.shell {
+            (shell.note)(Err(sentence));
+        }
         // What can't be said now is left for the next command.
-        if self.left.get() > 0 && self.is_first.as_ref().is_none_or(|is_first| is_first()) {
+        if self.left.get() > 0 && self.shell.as_ref().is_none_or(|shell| (shell.is_first)()) {
             self.say(sentence);
         }
     }

@@ -35,19 +35,34 @@ fn places() -> Vec<PathBuf> {
     runtime.into_iter().chain([PathBuf::from(format!("/tmp/agent-snapshot-{uid}"))]).collect()
 }
 
+/// Those of the directories that are this user's alone; with `makes`, they are made.
+pub fn own_places(makes: bool) -> impl Iterator<Item = PathBuf> {
+    let is_own = move |place: &PathBuf| if makes { make_own(place) } else { check_own(place) }.is_ok();
+    places().into_iter().filter(is_own)
+}
+
 /// Leaves a mark in a directory that is this user's alone; whether it was not there yet.
 fn leave(directory: &Path, mark: &str) -> io::Result<bool> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let stat = fs::symlink_metadata(directory)?;
-    if !stat.is_dir() || stat.uid() != rustix::process::geteuid().as_raw() || stat.mode() & 0o077 != 0 {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
+    make_own(directory)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(mark)) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Makes a directory, and checks that it is this user's alone.
+fn make_own(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => check_own(directory),
+    }
+}
+
+fn check_own(directory: &Path) -> io::Result<()> {
+    let stat = fs::symlink_metadata(directory)?;
+    if !stat.is_dir() || stat.uid() != rustix::process::geteuid().as_raw() || stat.mode() & 0o077 != 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(())
 }
