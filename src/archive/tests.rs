@@ -56,6 +56,19 @@ fn read(bytes: &[u8]) -> Result<Vec<FileRecord>, Error> {
 }
 
 #[test]
+fn title_is_masked_as_the_command_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let snapshot = sample(&dir.path().join("it"));
+    let title = Some(b"deploy --token abc".to_vec());
+    let header = Header { title, ..snapshot.header().clone() };
+    let (secrets, contents) = (Secrets::default(), Contents::new(&snapshot));
+    let masked = Redaction::new(&[], Some(&secrets), &contents).header(&header);
+    assert_eq!(masked.title.as_deref(), Some(&b"deploy --token <REDACTED>"[..]));
+    assert!(masked.redacted);
+    assert_eq!(Redaction::new(&[], None, &contents).header(&header), header);
+}
+
+#[test]
 fn what_was_written_is_read_in_each_compression() {
     let dir = tempfile::tempdir().unwrap();
     let snapshot = sample(dir.path());
