@@ -9,7 +9,7 @@ const DEPTH: u32 = 8;
 /// The first word of the first command, behind assignments, redirections, `cd` and the like; agents wrap the line
 /// that matters in `eval`.
 pub fn first_program(line: &[u8]) -> Option<Vec<u8>> {
-    first_of(line, DEPTH)
+    first_of(in_subshell(line).unwrap_or(line), DEPTH)
 }
 
 fn first_of(line: &[u8], depth: u32) -> Option<Vec<u8>> {
@@ -25,8 +25,25 @@ fn first_of(line: &[u8], depth: u32) -> Option<Vec<u8>> {
     None
 }
 
-/// The line that an agent has wrapped in `eval`, between commands that only serve the agent itself.
+/// The line that an agent has wrapped in commands that only serve the agent itself.
 pub fn wrapped_line(line: &[u8]) -> Option<Vec<u8>> {
+    in_subshell(line).map(<[u8]>::to_vec).or_else(|| in_eval(line))
+}
+
+/// What Gemini CLI puts before a command and after it, to learn what the command leaves in the background.
+const SUBSHELL: (&[u8], &[u8]) =
+    (b"\n(\n  trap 'jobs -p > \"$_bgpids_file\"' EXIT\n", b"\n)\n__code=$?\nexit $__code");
+
+fn in_subshell(line: &[u8]) -> Option<&[u8]> {
+    let (before, after) = SUBSHELL;
+    let at = line.windows(before.len()).position(|window| window == before)?;
+    let is_its_own = |word: &[u8]| word.starts_with(b"_bgpids_file=") || word == b"shopt";
+    let first = line[..at].split(|byte| byte.is_ascii_whitespace()).next()?;
+    line[at + before.len()..].strip_suffix(after).filter(|_| is_its_own(first))
+}
+
+/// The line in an `eval`.
+fn in_eval(line: &[u8]) -> Option<Vec<u8>> {
     let mut wrapped = None;
     for mut words in commands(line) {
         match words.as_mut_slice() {
@@ -279,6 +296,18 @@ mod tests {
         ] {
             assert_eq!(wrapped_line(wrap(quoted).as_bytes()).as_deref(), Some(line.as_bytes()), "{quoted}");
         }
+        let gemini = |line: &str| {
+            format!(
+                "shopt -u promptvars nullglob; _bgpids_file=/tmp/gemini-shell-x/bgpids.tmp\n(\n  \
+                 trap 'jobs -p > \"$_bgpids_file\"' EXIT\n{line}\n)\n__code=$?\nexit $__code"
+            )
+        };
+        for line in ["ls", "cat <<'EOF'\na\nEOF", "(a\n)\n# )", "printf '%s\\n' \"it's\""] {
+            assert_eq!(wrapped_line(gemini(line).as_bytes()).as_deref(), Some(line.as_bytes()));
+        }
+        assert_eq!(first_program(gemini("cd a && sudo b").as_bytes()), Some(b"sudo".to_vec()));
+        assert_eq!(wrapped_line(format!("rm x; {}", gemini("ls")).as_bytes()), None);
+        assert_eq!(wrapped_line(gemini("ls").replace("exit", "true").as_bytes()), None);
         for line in
             ["", "ls", "eval 'a' && ls", "make && eval 'a'", "eval a b", "cd x && pwd", "eval 'a'; eval 'b'"]
         {
