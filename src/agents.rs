@@ -3,7 +3,7 @@
 //! Prints nothing. All that is particular to an agent is in its row of [`AGENTS`], and, if its commands are rewritten by
 //! a hook, in `hook.rs`.
 //!
-//! - [`slot`], with `json.rs` and `yaml.rs`: one setting in a text of which all else is kept.
+//! - [`slot`], with `json.rs`, `toml.rs` and `yaml.rs`: one setting in a text of which all else is kept.
 //! - `file.rs`: settings files, replaced whole or not at all.
 //! - [`setup`]: changes an agent's settings and takes that back, byte for byte by means of `receipt.rs`.
 //! - [`effective`]: which of several places the agent takes its shell or hook from.
@@ -21,6 +21,7 @@ pub mod recipe;
 pub mod setup;
 pub mod skill;
 pub mod slot;
+mod toml;
 mod yaml;
 
 use std::ffi::OsString;
@@ -52,18 +53,29 @@ pub struct Agent {
     pub means: Means,
     /// Whether it ignores a settings file with comments or trailing commas.
     is_strict: bool,
-    /// What doctor and init say besides.
-    pub remark: Option<&'static str>,
+    /// What doctor and init say besides; `{alias}` stands for the line that records each session as a whole.
+    remarks: &'static [&'static str],
     /// The settings file of the user.
     user_settings: fn(&Surroundings) -> Option<PathBuf>,
     /// The settings file for one project, if there is such a file.
     project_settings: fn(&Surroundings) -> Option<PathBuf>,
     /// Whether a project's settings file is usually committed, and so everybody's.
     is_project_shared: bool,
+    /// A second setting that its hook needs.
+    companion: Option<Companion>,
     /// Where it looks for its shell or hook, the place that counts most first.
     sources: fn(&Surroundings) -> Vec<ShellSource>,
     /// The arguments that it gives its shell to run a command, with a directory for files of its own.
     arguments: fn(&str, &Path) -> Vec<OsString>,
+}
+
+/// A second setting, in a file beside the first.
+#[derive(Debug, Clone, Copy)]
+pub struct Companion {
+    /// The name of the file.
+    file: &'static str,
+    /// The setting.
+    pub slot: Slot,
 }
 
 /// What an agent needs for its commands to be recorded.
@@ -75,8 +87,6 @@ pub enum Means {
     Hook(&'static HookSlot, &'static Protocol),
     /// A variable in its environment that names its shell.
     Variable,
-    /// To be recorded as a whole.
-    Whole,
 }
 
 /// A place where an agent looks for its shell or hook.
@@ -97,10 +107,11 @@ pub static AGENTS: [Agent; 8] = [
         title: "Claude Code",
         means: Means::Shell(Slot::Json(&["env", "CLAUDE_CODE_SHELL"])),
         is_strict: true,
-        remark: None,
+        remarks: &[],
         user_settings: |here| Some(claude_directory(here)?.join("settings.json")),
         project_settings: |here| Some(here.directory.join(".claude/settings.local.json")),
         is_project_shared: false,
+        companion: None,
         sources: |here| {
             let project = ["settings.local.json", "settings.json"];
             // Only where it is started, though that may be below the root of the working tree.
@@ -125,7 +136,7 @@ pub static AGENTS: [Agent; 8] = [
         title: "opencode",
         means: Means::Shell(Slot::Json(&["shell"])),
         is_strict: false,
-        remark: None,
+        remarks: &[],
         user_settings: |here| {
             let above = here.config_home.as_ref()?.join("opencode");
             let commented = above.join("opencode.jsonc");
@@ -133,6 +144,7 @@ pub static AGENTS: [Agent; 8] = [
         },
         project_settings: |_| None,
         is_project_shared: false,
+        companion: None,
         sources: |here| {
             let names = ["opencode.jsonc", "opencode.json"];
             let both = |above: PathBuf| names.map(|name| ShellSource::File(above.join(name)));
@@ -158,13 +170,14 @@ pub static AGENTS: [Agent; 8] = [
         title: "aider",
         means: Means::Shell(Slot::YamlAssignment { list: "set-env", name: "SHELL" }),
         is_strict: false,
-        remark: Some(
+        remarks: &[
             "without a terminal, and for its linters, aider takes /bin/sh whatever is set: record it as a whole then \
              (agent-snapshot run -- aider ...)",
-        ),
+        ],
         user_settings: |here| Some(here.home.as_ref()?.join(AIDER_SETTINGS)),
         project_settings: |_| None,
         is_project_shared: false,
+        companion: None,
         sources: |here| {
             let places = [Some(&here.directory), Some(&here.project), here.home.as_ref()];
             let mut files: Vec<_> = places
@@ -183,13 +196,14 @@ pub static AGENTS: [Agent; 8] = [
         title: "Gemini CLI",
         means: Means::Hook(&hook::GEMINI_SLOT, &hook::GEMINI),
         is_strict: false,
-        remark: None,
+        remarks: &[],
         user_settings: |here| {
             let home = here.variable("GEMINI_CLI_HOME").map(PathBuf::from);
             Some(home.or_else(|| here.home.clone())?.join(GEMINI_SETTINGS))
         },
         project_settings: |here| Some(here.directory.join(GEMINI_SETTINGS)),
         is_project_shared: true,
+        companion: None,
         // The administrator's count most, then the project's.
         sources: |here| files_of(here, "gemini", Path::new("/etc/gemini-cli/settings.json")),
         arguments: |command, _| dash_c(command),
@@ -199,10 +213,11 @@ pub static AGENTS: [Agent; 8] = [
         title: "Cursor",
         means: Means::Hook(&hook::CURSOR_SLOT, &hook::CURSOR),
         is_strict: false,
-        remark: None,
+        remarks: &[],
         user_settings: |here| Some(here.home.as_ref()?.join(CURSOR_HOOKS)),
         project_settings: |here| Some(here.project.join(CURSOR_HOOKS)),
         is_project_shared: true,
+        companion: None,
         sources: |here| files_of(here, "cursor", Path::new("/etc/cursor/hooks.json")),
         arguments: |command, _| dash_c(command),
     },
@@ -211,10 +226,10 @@ pub static AGENTS: [Agent; 8] = [
         title: "Copilot CLI",
         means: Means::Hook(&hook::COPILOT_SLOT, &hook::COPILOT),
         is_strict: true,
-        remark: Some(
+        remarks: &[
             "Copilot CLI compares its rules with the rewritten command, whose program is agent-snapshot-bash: one that \
              denies rm no longer finds it, and to approve agent-snapshot-bash for a session is to approve every command",
-        ),
+        ],
         user_settings: |here| {
             let home = here.variable("COPILOT_HOME").map(PathBuf::from);
             let home = home.or_else(|| Some(here.home.as_ref()?.join(".copilot")))?;
@@ -222,6 +237,7 @@ pub static AGENTS: [Agent; 8] = [
         },
         project_settings: |here| Some(here.project.join(".github/hooks/agent-snapshot.json")),
         is_project_shared: true,
+        companion: None,
         sources: |here| {
             files_of(here, "copilot", Path::new("/etc/github-copilot/policy.d/agent-snapshot.json"))
         },
@@ -232,29 +248,41 @@ pub static AGENTS: [Agent; 8] = [
         title: "goose",
         means: Means::Variable,
         is_strict: false,
-        remark: None,
+        remarks: &[],
         user_settings: |_| None,
         project_settings: |_| None,
         is_project_shared: false,
+        companion: None,
         sources: |_| vec![ShellSource::Path("GOOSE_SHELL")],
         arguments: |command, _| dash_c(command),
     },
     Agent {
         name: "codex",
         title: "Codex",
-        means: Means::Whole,
-        is_strict: false,
-        remark: None,
-        user_settings: |_| None,
-        project_settings: |_| None,
-        is_project_shared: false,
-        sources: |_| Vec::new(),
-        arguments: |command, _| ["run", "--", "/bin/sh", "-c", command].map(OsString::from).to_vec(),
+        means: Means::Hook(&hook::CODEX_SLOT, &hook::CODEX),
+        is_strict: true,
+        remarks: &[
+            "Codex runs the hook once you have trusted it: start codex and approve it under /hooks \
+             (--dangerously-bypass-hook-trust trusts each hook for one start)",
+            "Codex's sandbox (read-only, workspace-write) forbids tracing: a command runs there, unrecorded",
+            "or record each session as a whole, in its sandbox too, by a line in ~/.bashrc or the like: {alias}",
+        ],
+        user_settings: |here| Some(codex_directory(here)?.join(CODEX_HOOKS)),
+        project_settings: |here| Some(here.project.join(".codex").join(CODEX_HOOKS)),
+        is_project_shared: true,
+        companion: Some(Companion {
+            file: "config.toml",
+            slot: Slot::TomlTrue { table: "features", name: "hooks" },
+        }),
+        sources: |here| files_of(here, "codex", &Path::new("/etc/codex").join(CODEX_HOOKS)),
+        arguments: |command, _| dash_c(command),
     },
 ];
 
 const GEMINI_SETTINGS: &str = ".gemini/settings.json";
 const CURSOR_HOOKS: &str = ".cursor/hooks.json";
+
+const CODEX_HOOKS: &str = "hooks.json";
 
 const AIDER_SETTINGS: &str = ".aider.conf.yml";
 
@@ -262,6 +290,26 @@ const AIDER_SETTINGS: &str = ".aider.conf.yml";
 pub fn claude_directory(here: &Surroundings) -> Option<PathBuf> {
     let chosen = here.variable("CLAUDE_CONFIG_DIR").map(|path| here.directory.join(path));
     chosen.or_else(|| Some(here.home.as_ref()?.join(".claude")))
+}
+
+/// The directory in which Codex keeps the user's settings.
+fn codex_directory(here: &Surroundings) -> Option<PathBuf> {
+    let chosen = here.variable("CODEX_HOME").map(|path| here.directory.join(path));
+    chosen.or_else(|| Some(here.home.as_ref()?.join(".codex")))
+}
+
+/// Whether a rule of Codex may restrict a command, rather than allow it.
+pub fn has_restrictive_rules(here: &Surroundings) -> bool {
+    let project = here.directory.ancestors().map(|above| above.join(".codex"));
+    let directories = codex_directory(here).into_iter().chain([PathBuf::from("/etc/codex")]).chain(project);
+    let entries = directories.filter_map(|above| std::fs::read_dir(above.join("rules")).ok());
+    let files = entries.flatten().flatten().map(|entry| entry.path());
+    let mut texts = files.filter_map(|path| std::fs::read(path).ok());
+    // The names of the decisions, wherever they are.
+    texts.any(|text| {
+        let text = String::from_utf8_lossy(&text);
+        ["prompt", "forbidden"].iter().any(|decision| text.contains(decision))
+    })
 }
 
 /// The settings of the machine's administrator, whose additions count more than the main file.
@@ -302,8 +350,20 @@ impl Agent {
         match self.means {
             Means::Shell(slot) => Some(slot),
             Means::Hook(slot, _) => Some(Slot::Hook(slot)),
-            Means::Variable | Means::Whole => None,
+            Means::Variable => None,
         }
+    }
+
+    /// What doctor and init say besides, given the path of this program.
+    pub fn remarks(&self, program: &str) -> Vec<String> {
+        let run = format!("{} run -- {}", hook::word(program), self.name);
+        let alias = format!("alias {}={}", self.name, quoted(&run));
+        self.remarks.iter().map(|remark| remark.replace("{alias}", &alias)).collect()
+    }
+
+    /// The second setting that its hook needs, and where it is if the hook is in `settings`.
+    pub fn companion(&self, settings: &Path) -> Option<(Slot, PathBuf)> {
+        self.companion.map(|companion| (companion.slot, settings.with_file_name(companion.file)))
     }
 
     /// The settings file of the user; none where there is no home directory.

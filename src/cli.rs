@@ -1024,8 +1024,10 @@ pub enum InitTarget {
     Copilot,
     /// goose: only printed
     Goose,
-    /// Codex: only printed
+    /// Codex, by a hook
     Codex,
+    /// Qwen Code: only printed
+    Qwen,
     /// GitHub Actions: only printed
     GithubActions,
     /// make: only printed

@@ -76,6 +76,7 @@ impl Installed {
             "gemini" => self.place.home.join(".gemini/settings.json"),
             "cursor" => self.place.home.join(".cursor/hooks.json"),
             "copilot" => self.place.home.join(".copilot/hooks/agent-snapshot.json"),
+            "codex" => self.place.home.join(".codex/hooks.json"),
             _ => panic!("{agent}"),
         }
     }
@@ -119,12 +120,13 @@ impl Installed {
 const SHELL: &str = env!("CARGO_BIN_EXE_agent-snapshot-bash");
 
 /// What would have an agent look elsewhere.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 8] = [
     "CLAUDE_CONFIG_DIR",
     "CLAUDE_CODE_SHELL",
     "AGENT_SNAPSHOT",
     "OPENCODE_CONFIG_CONTENT",
     "GEMINI_CLI_HOME",
+    "CODEX_HOME",
     "COPILOT_HOME",
     "GOOSE_SHELL",
 ];
@@ -180,7 +182,7 @@ const HOOKS: [Option<&str>; 6] = [
 
 fn texts() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
     let of = |agent| JSON.into_iter().map(move |text| (agent, text));
-    let hooks = ["gemini", "cursor", "copilot"].into_iter();
+    let hooks = ["gemini", "cursor", "copilot", "codex"].into_iter();
     let hooks =
         hooks.flat_map(move |agent| of(agent).chain(HOOKS.into_iter().map(move |text| (agent, text))));
     let shells = of("claude-code").chain(of("opencode")).chain(YAML.into_iter().map(|text| ("aider", text)));

@@ -16,19 +16,23 @@ pub struct Effective {
     pub hidden_by: Option<ShellSource>,
 }
 
-/// The settings file that has the agent run no hook, if one does.
+/// The settings file that has the agent run no hook, and the setting there, if one does.
 ///
 /// # Errors
 /// One of its files can't be read, or has an error.
-pub fn switched_off(agent: &Agent, here: &Surroundings) -> Result<Option<PathBuf>, Error> {
+pub fn switched_off(agent: &Agent, here: &Surroundings) -> Result<Option<(PathBuf, String)>, Error> {
     let Some(Slot::Hook(slot)) = agent.slot() else { return Ok(None) };
+    if let Some((switch, path)) = agent.user_settings(here).and_then(|hooks| agent.companion(&hooks)) {
+        let found = in_file(agent, switch, &path)?;
+        return Ok((found == Setting::Value("false".to_owned())).then(|| (path, switch.label())));
+    }
     for source in agent.sources(here) {
         let ShellSource::File(path) = source else { continue };
         let file = SettingsFile::read(&path)?;
         let text = file.text.as_deref().unwrap_or_default();
         match json::switch(text, slot).map_err(|defect| defect.of_file(&file.path))? {
             Some(true) => break,
-            Some(false) => return Ok(Some(file.path)),
+            Some(false) => return Ok(Some((file.path, slot.switch.unwrap_or_default().join(".")))),
             None => {}
         }
     }
@@ -68,7 +72,8 @@ pub fn effective(agent: &Agent, here: &Surroundings) -> Result<Effective, Error>
 fn in_file(agent: &Agent, slot: Slot, path: &Path) -> Result<Setting, Error> {
     let file = SettingsFile::read(path)?;
     let text = file.text.as_deref().unwrap_or_default();
-    let found = slot.find(text).and_then(|found| agent.objection(text).map_or(Ok(found), Err));
+    let objection = || if slot.is_json() { agent.objection(text) } else { None };
+    let found = slot.find(text).and_then(|found| objection().map_or(Ok(found), Err));
     found.map_err(|defect| defect.of_file(&file.path))
 }
 

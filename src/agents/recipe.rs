@@ -27,14 +27,20 @@ pub static RECIPES: [Recipe; 6] = [
         ],
     },
     Recipe {
-        name: "codex",
+        name: "qwen",
         place: "the startup file of your shell, such as ~/.bashrc",
-        lines: |program, _| {
-            format!("alias codex={}\n", super::quoted(&format!("{} run -- codex", word(program))))
+        lines: |_, shell| {
+            let directory = "\"${XDG_DATA_HOME:-$HOME/.local/share}/agent-snapshot\"";
+            format!(
+                "mkdir -p {directory} && ln -sfn {} {directory}/bash\n\
+                 qwen() {{ PATH={directory}:\"$PATH\" command qwen \"$@\"; }}\n",
+                word(shell)
+            )
         },
         remarks: &[
-            "Codex is recorded as a whole, each session as one recording: it takes its shell from the passwd entry, \
-             and its sandbox forbids what it runs to be traced from inside",
+            "Qwen Code runs each command by the bash that is first in PATH, and its hooks can't rewrite a command",
+            "Gemini CLI can be started in the same way, with gemini for qwen: it then asks no hook, and tells its model \
+             nothing of a rewritten command",
         ],
     },
     Recipe {

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::error::{Defect, Error, shown};
 use super::file::SettingsFile;
 use super::receipt::{Receipt, ReceiptFile};
-use super::slot::{Setting, Slot};
+use super::slot::{ON, Setting, Slot};
 
 /// What is to be done to a settings file.
 #[derive(Debug)]
@@ -167,7 +167,10 @@ fn taken_back(slot: Slot, file: &SettingsFile, receipt: Option<&Receipt>) -> Res
         None => {}
     }
     let defect = |defect: Defect| defect.of_file(&file.path);
-    if !slot.find(text).map_err(defect)?.value().is_some_and(|value| slot.is_ours(&value)) {
+    // A switch is ours if we have turned it on, and it is on.
+    let is_switch = matches!(slot, Slot::TomlTrue { .. }) && receipt.is_some();
+    let is_ours = |value: String| slot.is_ours(&value) || is_switch && value == ON;
+    if !slot.find(text).map_err(defect)?.value().is_some_and(is_ours) {
         return Ok(SettingsChange::None);
     }
     let after = match receipt.and_then(|receipt| receipt.replaced.as_deref()) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use jsonc_parser::cst::CstInputValue;
 
 use super::error::Defect;
-use super::{PROGRAM, SHELL, json, yaml};
+use super::{PROGRAM, SHELL, json, toml, yaml};
 
 /// Which setting it is, and in which format.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,13 @@ pub enum Slot {
         /// The key of the list.
         list: &'static str,
         /// The name that the value is assigned to.
+        name: &'static str,
+    },
+    /// A switch in a table at the top of a TOML file, which is on: its value is `true`.
+    TomlTrue {
+        /// The name of the table.
+        table: &'static str,
+        /// The name of the switch.
         name: &'static str,
     },
     /// A hook in JSON, in an array beside those of others. Its value is the command that it runs.
@@ -62,6 +69,9 @@ impl HookSlot {
     }
 }
 
+/// The value of a switch in TOML that is on.
+pub const ON: &str = "true";
+
 /// What is behind the command of a hook that may approve.
 pub const AUTO_APPROVE: &str = " --auto-approve";
 
@@ -95,6 +105,7 @@ impl Slot {
         match self {
             Slot::Json(keys) => json::find(text, keys),
             Slot::YamlAssignment { list, name } => yaml::find(text, list, name),
+            Slot::TomlTrue { table, name } => toml::find(text, table, name),
             Slot::Hook(slot) => json::find_hook(text, slot),
             Slot::Text if text.is_empty() => Ok(Setting::Absent),
             Slot::Text => Ok(Setting::Value(text.to_owned())),
@@ -107,7 +118,7 @@ impl Slot {
             Slot::Json(_) | Slot::YamlAssignment { .. } => is_our_shell(value),
             Slot::Hook(slot) => slot.program(value).is_some(),
             // Only a receipt can tell.
-            Slot::Text => false,
+            Slot::Text | Slot::TomlTrue { .. } => false,
         }
     }
 
@@ -119,6 +130,7 @@ impl Slot {
         match self {
             Slot::Json(keys) => json::set(text, keys, value),
             Slot::YamlAssignment { list, name } => yaml::set(text, list, name, value),
+            Slot::TomlTrue { table, name } => toml::set(text, table, name, value),
             Slot::Hook(slot) => json::add_hook(text, slot, value),
             Slot::Text => Ok(value.to_owned()),
         }
@@ -132,6 +144,7 @@ impl Slot {
         match self {
             Slot::Json(keys) => json::remove(text, keys, with_parent),
             Slot::YamlAssignment { list, name } => yaml::remove(text, list, name, with_parent),
+            Slot::TomlTrue { table, name } => toml::remove(text, table, name, with_parent),
             Slot::Hook(slot) => json::remove_hook(text, slot, with_parent),
             Slot::Text => Ok(String::new()),
         }
@@ -140,6 +153,11 @@ impl Slot {
     /// Whether it is in a list, of which an agent takes the one of a single file.
     pub fn is_list(self) -> bool {
         matches!(self, Slot::YamlAssignment { .. })
+    }
+
+    /// Whether it is in JSON.
+    pub fn is_json(self) -> bool {
+        matches!(self, Slot::Json(_) | Slot::Hook(_))
     }
 
     /// Whether nothing at all is in a text.
@@ -151,7 +169,7 @@ impl Slot {
                 matches!(packed().as_str(), "" | "{}") || packed() == format!("{{\"{key}\":{value}}}")
             }
             Slot::Hook(_) => matches!(packed().as_str(), "" | "{}"),
-            Slot::YamlAssignment { .. } | Slot::Text => text.trim().is_empty(),
+            Slot::YamlAssignment { .. } | Slot::TomlTrue { .. } | Slot::Text => text.trim().is_empty(),
         }
     }
 
@@ -160,6 +178,7 @@ impl Slot {
         match self {
             Slot::Json(keys) => keys.join("."),
             Slot::YamlAssignment { list, name } => format!("{name} in {list}"),
+            Slot::TomlTrue { table, name } => format!("{table}.{name}"),
             Slot::Hook(slot) => slot.label(),
             Slot::Text => "the text".to_owned(),
         }

@@ -5,20 +5,17 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::symlink;
-use std::path::Path;
 
 use super::asked;
 use super::config::Config;
 use super::exit::{Exit, UsageError, VerbResult};
-use super::init::{our_shell, receipts, row};
+use super::init::{our_shell, row};
 use super::out::Console;
 use super::shell::{is_switched_off, leaves_out};
-use crate::agents::Means;
-use crate::agents::hook::{Permission, Protocol, word};
+use crate::agents::hook::{Permission, Protocol};
+use crate::agents::{Means, Surroundings, has_restrictive_rules};
 use crate::cli::Hook;
 use crate::library::notes::NoteEvent;
-use crate::library::{Library, Place};
 use crate::observe::policy::ignore::Environment;
 
 /// No question is longer, and whoever asks must not be able to exhaust our memory.
@@ -53,48 +50,84 @@ fn answer(agent: &str, protocol: &Protocol, may_approve: bool) -> anyhow::Result
     }
     let Some(question) = protocol.read(&input) else { return Ok(None) };
     let config = Config::load(&Environment::from_process(b"/")).unwrap_or_default();
-    if is_switched_off() || leaves_out(&config, question.command.as_bytes()) {
+    let hides = protocol.hides_from_rules(&question.command);
+    if hides && has_restrictive_rules(&Surroundings::of_this_process()?) {
+        return Ok(None);
+    }
+    let is_exempt = is_switched_off() || leaves_out(&config, question.command.as_bytes());
+    if is_exempt || protocol.leaves_alone(&question.command) {
         return Ok(None);
     }
     let command = question.command.clone();
-    let note = |why: Option<String>| {
+    let note = |why: Option<&str>| {
+        let why = why.map(str::to_owned);
         asked::note(command.as_bytes(), NoteEvent::Asked { agent: agent.to_owned(), why });
     };
-    let shell = our_shell().inspect_err(|error| note(Some(format!("{error:#}"))))?;
-    let link = protocol.sees_through_bash.then(|| link_called_bash(&shell).ok().flatten());
-    let permission = match &link {
-        _ if may_approve && protocol.objection.is_some() => Permission::Approve,
-        // The user's rules would not be applied to what is in the wrapper.
-        Some(None) => Permission::Ask,
+    let shell = our_shell().inspect_err(|error| note(Some(&format!("{error:#}"))))?;
+    let permission = match protocol.objection {
+        Some(_) if may_approve => Permission::Approve,
+        None if protocol.asks_about(&question.command) => match attendance(protocol) {
+            Attendance::Waived => Permission::None,
+            Attendance::Present => Permission::Ask,
+            // The agent refuses it, or has a rule of its user's for it.
+            Attendance::Absent => {
+                note(Some("without a terminal it can't ask about such a command"));
+                return Ok(None);
+            }
+        },
         _ => Permission::None,
     };
-    let shell = link.flatten().unwrap_or(shell);
     let answer = protocol.rewrite(question, &shell, permission);
     let needs_approval = protocol.objection.is_some() && permission != Permission::Approve;
     match &answer {
         Some(_) => note(None),
-        None if needs_approval => note(Some("its hook was set up without --auto-approve".to_owned())),
+        None if needs_approval => note(Some("its hook was set up without --auto-approve")),
         // It is rewritten already, or too long.
         None => {}
     }
     Ok(answer)
 }
 
-/// A symlink called `bash` to our shell, in the library; none if its path needs quotes.
-///
-/// An agent that applies its rules to the rewritten command applies them to what `bash -c` is given as well.
-fn link_called_bash(shell: &str) -> anyhow::Result<Option<String>> {
-    let place = Place::of_this_user();
-    let link = receipts(&place)?.join("bash");
-    let Some(shown) = link.to_str().filter(|link| word(link) == **link) else { return Ok(None) };
-    if fs::read_link(&link).is_ok_and(|target| target == Path::new(shell)) {
-        return Ok(Some(shown.to_owned()));
+/// Whether the agent can ask somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attendance {
+    /// It was started so that it asks about nothing.
+    Waived,
+    /// It has a terminal.
+    Present,
+    /// There is nobody to answer: it would wait for ever.
+    Absent,
+}
+
+/// Finds the agent among the nearest ancestors of this process, and how it was started.
+fn attendance(protocol: &Protocol) -> Attendance {
+    let mut process = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get());
+    let mut attendance = Attendance::Absent;
+    // A shell, the agent, and what has started that again with another limit of its memory.
+    for _ in 0..4 {
+        let Some(id) = process.filter(|id| *id > 1) else { break };
+        let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let arguments: Vec<&str> =
+            command.split(|byte| *byte == 0).map(|word| str::from_utf8(word).unwrap_or_default()).collect();
+        if arguments.iter().any(|word| word.contains(protocol.program)) {
+            if arguments.iter().any(|word| protocol.asks_nothing.contains(word)) {
+                return Attendance::Waived;
+            }
+            if arguments.iter().any(|word| protocol.asks_nobody.contains(word)) {
+                return Attendance::Absent;
+            }
+            let input = fs::read_link(format!("/proc/{id}/fd/0")).unwrap_or_default();
+            if ["/dev/pts", "/dev/tty", "/dev/console"].iter().any(|place| input.starts_with(place)) {
+                attendance = Attendance::Present;
+            }
+        }
+        process = parent_of(id);
     }
-    Library::create(&place)?;
-    let directory = link.parent().unwrap_or(&place.root);
-    fs::create_dir_all(directory)?;
-    // Of several hooks at once, each leaves a link that is right.
-    let new = tempfile::Builder::new().prefix(".bash-").make_in(directory, |path| symlink(shell, path))?;
-    new.into_temp_path().persist(&link)?;
-    Ok(Some(shown.to_owned()))
+    attendance
+}
+
+/// The parent of a process.
+fn parent_of(id: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

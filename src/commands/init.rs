@@ -15,7 +15,7 @@ use crate::agents::hook::word as shell_word;
 use crate::agents::recipe::Recipe;
 use crate::agents::setup::{SettingsChange, SetupPlan};
 use crate::agents::skill::{self, SKILL};
-use crate::agents::slot::{AUTO_APPROVE, Slot};
+use crate::agents::slot::{AUTO_APPROVE, ON, Slot};
 use crate::agents::{Agent, Means, PROGRAM, SHELL, Surroundings};
 use crate::cli::{AgentName, Init, word};
 use crate::library::{Library, Place, RECEIPTS};
@@ -31,27 +31,44 @@ pub fn run(args: &Init, console: &mut Console) -> VerbResult {
     let setup = TargetSetting::of(&name, args, &here)?;
     let place = Place::of_this_user();
     let receipts = receipts(&place)?;
-    let plan = if args.remove {
-        SetupPlan::take_back(&name, setup.slot, &setup.settings, &receipts)?
-    } else {
-        let value = setup.value.as_deref().unwrap_or_default();
-        SetupPlan::set(&name, setup.slot, &setup.settings, value, args.force, &receipts)?
+    let plan = |slot, settings: &Path, value: &str| match args.remove {
+        true => SetupPlan::take_back(&name, slot, settings, &receipts),
+        false => SetupPlan::set(&name, slot, settings, value, args.force, &receipts),
     };
-    let report = Report::of(&name, &setup, &plan, !args.print);
-    let (before, change) = (plan.before().to_owned(), plan.change().clone());
+    let main = plan(setup.slot, &setup.settings, setup.value.as_deref().unwrap_or_default())?;
+    let companion = setup.agent.and_then(|agent| agent.companion(&setup.settings));
+    let companion = match companion {
+        Some((slot, settings)) => Some((slot, plan(slot, &settings, ON)?)),
+        None => None,
+    };
+    let report = Report::of(&name, &setup, &main, companion.as_ref(), !args.print);
+    let plans: Vec<SetupPlan> = companion.map(|(_, plan)| plan).into_iter().chain([main]).collect();
+    let edits: Vec<Edit> = plans.iter().rev().map(Edit::of).collect();
     if !args.print {
-        plan.check()?;
-        if !args.remove && change != SettingsChange::None {
+        plans.iter().try_for_each(SetupPlan::check)?;
+        if !args.remove && edits.iter().any(|edit| edit.change != SettingsChange::None) {
             Library::create(&place)?;
         }
-        plan.apply()?;
+        plans.into_iter().try_for_each(SetupPlan::apply)?;
     }
     if args.json {
         console.json(&report)?;
         return Ok(Exit::Success);
     }
-    print(args, &setup, &report, &before, &change, console)?;
+    print(args, &setup, &report, &edits, console)?;
     Ok(Exit::Success)
+}
+
+/// What becomes of one settings file.
+struct Edit {
+    before: String,
+    change: SettingsChange,
+}
+
+impl Edit {
+    fn of(plan: &SetupPlan) -> Edit {
+        Edit { before: plan.before().to_owned(), change: plan.change().clone() }
+    }
 }
 
 /// Where the receipts are.
@@ -179,35 +196,58 @@ pub fn check_shell(shell: &Path) -> std::io::Result<()> {
 #[derive(Serialize)]
 struct Report {
     agent: String,
-    file: String,
-    setting: String,
+    #[serde(flatten)]
+    settings: SettingsReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     shell: Option<String>,
     /// The command of the hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     hook: Option<String>,
-    change: &'static str,
     done: bool,
+    /// The second setting that a hook needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    also: Option<SettingsReport>,
+}
+
+/// What becomes of one settings file.
+#[derive(Serialize)]
+struct SettingsReport {
+    file: String,
+    setting: String,
+    change: &'static str,
     /// The text of the file, unless it is removed or unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
 }
 
-impl Report {
-    fn of(name: &str, setup: &TargetSetting, plan: &SetupPlan, done: bool) -> Report {
+impl SettingsReport {
+    fn of(slot: Slot, plan: &SetupPlan) -> SettingsReport {
         let (change, text) = match plan.change() {
             SettingsChange::None => ("none", None),
             SettingsChange::Write(text) => ("write", Some(text.clone())),
             SettingsChange::Remove(_) => ("remove", None),
         };
         let file = printable(plan.path().as_os_str().as_encoded_bytes()).into_owned();
+        SettingsReport { file, setting: slot.label(), change, text }
+    }
+}
+
+impl Report {
+    fn of(
+        name: &str,
+        setup: &TargetSetting,
+        plan: &SetupPlan,
+        companion: Option<&(Slot, SetupPlan)>,
+        done: bool,
+    ) -> Report {
         let (shell, hook) = match setup.slot {
             Slot::Json(_) | Slot::YamlAssignment { .. } => (setup.value.clone(), None),
             Slot::Hook(_) => (None, setup.value.clone()),
-            Slot::Text => (None, None),
+            Slot::TomlTrue { .. } | Slot::Text => (None, None),
         };
-        let setting = setup.slot.label();
-        Report { agent: name.to_owned(), file, setting, shell, hook, change, done, text }
+        let settings = SettingsReport::of(setup.slot, plan);
+        let also = companion.map(|(slot, plan)| SettingsReport::of(*slot, plan));
+        Report { agent: name.to_owned(), settings, shell, hook, done, also }
     }
 }
 
@@ -215,50 +255,27 @@ fn print(
     args: &Init,
     setup: &TargetSetting,
     report: &Report,
-    before: &str,
-    change: &SettingsChange,
+    edits: &[Edit],
     console: &mut Console,
 ) -> anyhow::Result<()> {
-    let Report { agent: name, file, setting, .. } = report;
-    let done = |word: &'static str, past: &'static str| if args.print { word } else { past };
-    match change {
-        SettingsChange::None if args.remove => {
-            let whose = match setup.slot {
-                Slot::Hook(_) => "has no hook of ours",
-                Slot::Text => "is not as init left it",
-                Slot::Json(_) | Slot::YamlAssignment { .. } => &format!("is not set to {SHELL}"),
-            };
-            writeln!(console, "{file}: {setting} {whose}; nothing to take back")?
-        }
-        SettingsChange::None => writeln!(console, "{file}: {setting} is set already; nothing was changed")?,
-        SettingsChange::Write(_) => writeln!(console, "{} {file}:", done("would write", "wrote"))?,
-        SettingsChange::Remove(_) => writeln!(console, "{} {file}:", done("would remove", "removed"))?,
+    let Report { agent: name, settings: SettingsReport { file, .. }, .. } = report;
+    let slots = [Some(setup.slot), setup.agent.and_then(|agent| Some(agent.companion(&setup.settings)?.0))];
+    for ((edit, settings), slot) in
+        edits.iter().zip([Some(&report.settings), report.also.as_ref()]).zip(slots)
+    {
+        let (Some(settings), Some(slot)) = (settings, slot) else { continue };
+        print_edit(args, slot, settings, edit, console)?;
     }
-    let after = match change {
-        SettingsChange::None => before,
-        SettingsChange::Write(text) => text,
-        SettingsChange::Remove(_) => "",
+    let after = match &edits.first().map(|edit| (&edit.before, &edit.change)) {
+        Some((before, SettingsChange::None)) => before.as_str(),
+        Some((_, SettingsChange::Write(text))) => text,
+        Some((_, SettingsChange::Remove(_))) | None => "",
     };
-    let diff = TextDiff::from_lines(before, after);
-    for hunk in diff.unified_diff().context_radius(1).iter_hunks() {
-        for line in hunk.to_string().split_inclusive('\n').filter(|line| !line.starts_with("@@")) {
-            let style = match line.as_bytes().first() {
-                Some(b'+') => style::ADDED,
-                Some(b'-') => style::REMOVED,
-                _ => anstyle::Style::new(),
-            };
-            writeln!(
-                console,
-                "  {}",
-                console.format.paint(style, visible(line.trim_end_matches(['\r', '\n']).as_bytes()))
-            )?;
-        }
-    }
     let objection = setup.agent.filter(|_| !args.remove).and_then(|agent| agent.objection(after));
     if let Some(objection) = objection {
         console.say(format_args!("{}", objection.of_file(Path::new(file))));
     }
-    if *change == SettingsChange::None || args.print {
+    if edits.iter().all(|edit| edit.change == SettingsChange::None) || args.print {
         return Ok(());
     }
     let project = if args.project { " --project" } else { "" };
@@ -279,7 +296,7 @@ fn print(
         "{title} will record its commands, from its next start on; agent-snapshot log lists them"
     )?;
     writeln!(console, "Check it with: agent-snapshot doctor {name}\n{take_back}")?;
-    if let Some(remark) = agent.remark {
+    for remark in agent.remarks(&our_program()?) {
         console.say(format_args!("{remark}"));
     }
     if args.project && agent.is_project_shared() {
@@ -289,6 +306,50 @@ fn print(
     }
     if !rustix::process::geteuid().is_root() {
         console.say(format_args!("{PRIVILEGES}"));
+    }
+    Ok(())
+}
+
+/// Prints what becomes of one settings file.
+fn print_edit(
+    args: &Init,
+    slot: Slot,
+    settings: &SettingsReport,
+    edit: &Edit,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    let SettingsReport { file, setting, .. } = settings;
+    let Edit { before, change } = edit;
+    let done = |word: &'static str, past: &'static str| if args.print { word } else { past };
+    match change {
+        SettingsChange::None if args.remove => {
+            let whose = match slot {
+                Slot::Hook(_) => "has no hook of ours",
+                Slot::Text | Slot::TomlTrue { .. } => "is not as init left it",
+                Slot::Json(_) | Slot::YamlAssignment { .. } => &format!("is not set to {SHELL}"),
+            };
+            writeln!(console, "{file}: {setting} {whose}; nothing to take back")?
+        }
+        SettingsChange::None => writeln!(console, "{file}: {setting} is set already; nothing was changed")?,
+        SettingsChange::Write(_) => writeln!(console, "{} {file}:", done("would write", "wrote"))?,
+        SettingsChange::Remove(_) => writeln!(console, "{} {file}:", done("would remove", "removed"))?,
+    }
+    let after = match change {
+        SettingsChange::None => before,
+        SettingsChange::Write(text) => text,
+        SettingsChange::Remove(_) => "",
+    };
+    let diff = TextDiff::from_lines(before.as_str(), after);
+    for hunk in diff.unified_diff().context_radius(1).iter_hunks() {
+        for line in hunk.to_string().split_inclusive('\n').filter(|line| !line.starts_with("@@")) {
+            let style = match line.as_bytes().first() {
+                Some(b'+') => style::ADDED,
+                Some(b'-') => style::REMOVED,
+                _ => anstyle::Style::new(),
+            };
+            let line = visible(line.trim_end_matches(['\r', '\n']).as_bytes());
+            writeln!(console, "  {}", console.format.paint(style, line))?;
+        }
     }
     Ok(())
 }

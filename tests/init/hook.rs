@@ -11,15 +11,16 @@ use super::{Installed, doctor, needs_approval};
 use crate::support::{Random, Run, User, chmod};
 
 /// An agent, the keys of its question, the tool that runs commands, and where its answer has the command.
-const AGENTS: [(&str, &str, &str, &str, &str); 3] = [
+const AGENTS: [(&str, &str, &str, &str, &str); 4] = [
     ("gemini", "tool_name", "tool_input", "run_shell_command", "/hookSpecificOutput/tool_input"),
     ("cursor", "tool_name", "tool_input", "Shell", "/updated_input"),
     ("copilot", "toolName", "toolArgs", "bash", "/modifiedArgs"),
+    ("codex", "tool_name", "tool_input", "Bash", "/hookSpecificOutput/updatedInput"),
 ];
 
 /// What a hook that has nothing to say answers.
 fn pass(agent: &str) -> &'static str {
-    if agent == "copilot" { "" } else { "{}\n" }
+    if ["copilot", "codex"].contains(&agent) { "" } else { "{}\n" }
 }
 
 fn answer_of(mut hook: Command, question: &[u8]) -> Run {
@@ -65,7 +66,7 @@ fn rewritten_command_is_recorded_and_prints_what_it_prints_alone() {
             assert_eq!(again.stdout, pass(agent), "{agent}");
         }
         let log = installed.run(&["log"]).expect(0);
-        assert_eq!(log.stdout.lines().filter(|line| line.contains("echo made > made")).count(), 3, "{log:?}");
+        assert_eq!(log.stdout.lines().filter(|line| line.contains("echo made > made")).count(), 4, "{log:?}");
     }
 }
 
@@ -92,19 +93,41 @@ fn what_the_hook_decides_never_widens_a_permission() {
         let expected: &[Value] = if agent == "cursor" { &["allow".into()] } else { &[] };
         assert_eq!(decisions(&approved.stdout), expected, "{agent}");
     }
-    // Gemini looks through a wrapper called bash, and else has to ask.
-    let question = json!({"tool_name": "run_shell_command", "tool_input": {"command": "ls"}}).to_string();
-    let answer = ask(&installed, &["gemini"], question.as_bytes()).expect(0);
-    let command = serde_json::from_str::<Value>(&answer.stdout).unwrap();
-    let command = command.pointer("/hookSpecificOutput/tool_input/command").unwrap().clone();
-    let program =
-        command.as_str().unwrap().strip_suffix("/bash -c 'ls'").unwrap_or_else(|| panic!("{command}"));
-    assert_eq!(fs::read_link(format!("{program}/bash")).unwrap().display().to_string(), installed.shell());
-    let mut spaced = installed.command(&["hook", "gemini"]);
-    spaced.env("AGENT_SNAPSHOT_LIBRARY", installed.place.base().join("a library"));
-    let answer = answer_of(spaced, question.as_bytes()).expect(0);
-    assert_eq!(decisions(&answer.stdout), [Value::from("ask")]);
-    assert!(answer.stdout.contains("/agent-snapshot-bash -c 'ls'"), "{answer:?}");
+    // Their rules find each program of the command, which is there as it was, though never executed.
+    for (agent, name, arguments, tool, place) in AGENTS.into_iter().filter(|row| !needs_approval(row.0)) {
+        let line = "echo 'a' \"$b\" |\n wc # c";
+        let question = json!({name: tool, arguments: {"command": line}}).to_string();
+        let answer = ask(&installed, &[agent], question.as_bytes()).expect(0);
+        let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+        let command = answer.pointer(place).unwrap()["command"].as_str().unwrap().to_owned();
+        let start = format!("exec {} -c '", installed.shell());
+        assert!(command.starts_with(&start) && command.ends_with(&format!("';\n{line}")), "{command}");
+    }
+}
+
+/// A process called gemini, which asks the hook as Gemini CLI does.
+fn ask_as_gemini(installed: &Installed, arguments: &[&str], command: &str) -> Run {
+    let question = json!({"tool_name": "run_shell_command", "tool_input": {"command": command}}).to_string();
+    let script = installed.place.base().join("gemini");
+    fs::write(&script, "\"$AGENT_SNAPSHOT\" hook gemini\nexit\n").unwrap();
+    let mut gemini = installed.place.program("sh");
+    gemini.arg(&script).args(arguments).env("AGENT_SNAPSHOT", installed.bin.join("agent-snapshot"));
+    answer_of(gemini, question.as_bytes()).expect(0)
+}
+
+#[test]
+fn what_gemini_asks_about_by_itself_is_not_hidden_from_it() {
+    let installed = Installed::of(User::Current);
+    // Without a terminal it refuses such a command, and would wait for ever if the hook had it ask.
+    for command in ["rm -rf src", "find . -delete", "bash -c 'echo $(date)'"] {
+        assert_eq!(ask_as_gemini(&installed, &[], command).stdout, "{}\n", "{command}");
+        assert_eq!(ask_as_gemini(&installed, &["-p", "x"], command).stdout, "{}\n", "{command}");
+    }
+    assert_ne!(ask_as_gemini(&installed, &["-p", "x"], "rm -r src").stdout, "{}\n");
+    for arguments in [&["--yolo", "-p", "x"][..], &["-y"], &["--approval-mode", "yolo"]] {
+        let answer = ask_as_gemini(&installed, arguments, "rm -rf src").stdout;
+        assert!(answer.contains("-c 'rm -rf src'") && !answer.contains("decision"), "{answer}");
+    }
 }
 
 #[test]
@@ -205,7 +228,7 @@ fn hooks_that_were_edited_since_keep_what_is_not_ours() {
         installed.init(agent, &["--remove"]).expect(0);
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), after, "{agent} {before:?}");
     };
-    for agent in ["gemini", "cursor", "copilot"] {
+    for agent in ["gemini", "cursor", "copilot", "codex"] {
         check(agent, None, &|text| format!("{text}\n"), None);
     }
     let model = |text: String| text.replacen('{', "{\n  \"model\": \"x\", // new", 1);
@@ -226,7 +249,7 @@ fn hooks_that_were_edited_since_keep_what_is_not_ours() {
 #[test]
 fn hook_of_another_installation_is_brought_up_to_date() {
     let installed = Installed::of(User::Current);
-    for agent in ["gemini", "cursor", "copilot"] {
+    for agent in ["gemini", "cursor", "copilot", "codex"] {
         let path = installed.write(agent, Some("{\n  \"a\": 1\n}\n"));
         installed.init(agent, &[]).expect(0);
         let now = fs::read_to_string(&path).unwrap();
@@ -275,7 +298,7 @@ fn projects_have_files_of_their_own_which_are_shared() {
 fn doctor_asks_the_hook_and_runs_what_it_answers() {
     let installed = User::all().iter().map(|user| Installed::of(*user));
     for installed in installed.chain([Installed::in_odd_directory()]) {
-        for agent in ["gemini", "cursor", "copilot"] {
+        for agent in ["gemini", "cursor", "copilot", "codex"] {
             let (status, checks) = doctor(&installed, agent);
             assert_eq!((status, &checks[agent]["verdict"]), (1, &"finding".into()), "{checks:?}");
             assert!(
@@ -446,4 +469,90 @@ fn doctor_finds_what_keeps_a_hook_from_being_used() {
     let (status, checks) = doctor(&installed, "cursor");
     let said = "left the command as it is, so that it would run unrecorded: it did not say why";
     assert!(status == 1 && checks["recording"]["found"].as_str().unwrap().contains(said), "{checks:?}");
+}
+
+/// The feature that Codex's hooks need, in a file of its own.
+#[test]
+fn codex_is_set_up_in_two_files() {
+    let installed = Installed::of(User::Current);
+    let (hooks, config) = (installed.settings("codex"), installed.place.home.join(".codex/config.toml"));
+    let text = "model = \"x\" # why\n\n[features] # mine\nweb = true\n\n[z]\n";
+    for before in [None, Some(""), Some(text), Some("[features]\nhooks = true\n"), Some("# end")] {
+        installed.write("codex", None);
+        if let Some(before) = before {
+            fs::create_dir_all(config.parent().unwrap()).unwrap();
+            fs::write(&config, before).unwrap();
+        }
+        let everything = installed.everything();
+        let printed = installed.run(&["init", "codex", "--print", "--json"]).expect(0);
+        let printed: Value = serde_json::from_str(&printed.stdout).unwrap();
+        assert_eq!(installed.everything(), everything, "--print changed something");
+        let done = installed.run(&["init", "codex"]).expect(0);
+        let set = fs::read_to_string(&config).unwrap();
+        assert_eq!(printed["also"]["text"].as_str(), (before != Some(set.as_str())).then_some(set.as_str()));
+        assert_eq!(printed["text"], fs::read_to_string(&hooks).unwrap());
+        assert_eq!(set.matches("hooks = true").count(), 1, "{set}");
+        assert!(
+            before != Some(text) || set.contains("[features] # mine\nweb = true\nhooks = true\n"),
+            "{set}"
+        );
+        for said in ["approve it under /hooks", "forbids tracing", "alias codex='", " run -- codex'"] {
+            assert!(done.stderr.contains(said), "{done:?}");
+        }
+        let everything = installed.everything();
+        let again = installed.run(&["init", "codex"]).expect(0);
+        assert_eq!(again.stdout.matches("nothing was changed").count(), 2, "{again:?}");
+        assert_eq!(installed.everything(), everything);
+        installed.run(&["init", "codex", "--remove"]).expect(0);
+        assert_eq!(fs::read_to_string(&config).ok().as_deref(), before);
+        assert!(!hooks.exists());
+    }
+    // What Codex writes beside ours, such as that the hook is trusted, stays.
+    installed.write("codex", None);
+    installed.run(&["init", "codex"]).expect(0);
+    let trusted = "\n[hooks.state]\na = 1\n";
+    fs::write(&config, fs::read_to_string(&config).unwrap() + trusted).unwrap();
+    installed.run(&["init", "codex", "--remove"]).expect(0);
+    assert_eq!(fs::read_to_string(&config).unwrap(), trusted);
+    // One that is switched off is not switched on without a word.
+    fs::write(&config, "[features]\nhooks = false\n").unwrap();
+    let refused = installed.run(&["init", "codex"]).expect(1);
+    assert!(refused.stderr.contains("sets features.hooks to false: --force replaces it"), "{refused:?}");
+    assert!(!hooks.exists());
+    fs::write(&config, "features = 7\n").unwrap();
+    let refused = installed.run(&["init", "codex"]).expect(1);
+    assert!(refused.stderr.contains("config.toml: \"features\" is of the type integer"), "{refused:?}");
+    assert!(!hooks.exists());
+}
+
+#[test]
+fn doctor_asks_codexs_hook_and_sees_that_it_is_switched_off() {
+    let installed = Installed::of(User::Current);
+    installed.run(&["init", "codex"]).expect(0);
+    let (status, checks) = doctor(&installed, "codex");
+    assert_eq!(status, 0, "{checks:?}");
+    assert!(checks["recording"]["recording"].is_string(), "{checks:?}");
+    fs::write(installed.place.home.join(".codex/config.toml"), "[features]\nhooks = false\n").unwrap();
+    let (status, checks) = doctor(&installed, "codex");
+    assert_eq!(status, 1, "{checks:?}");
+    assert_eq!(checks["codex"]["advice"], "remove features.hooks there", "{checks:?}");
+}
+
+/// Codex's rules do not find the program of a here-document in a rewritten command: one that might be restricted is left
+/// to Codex.
+#[test]
+fn here_documents_are_left_to_codex_where_its_rules_restrict() {
+    let installed = Installed::of(User::Current);
+    let answer = |command: &str| {
+        let question = json!({"tool_name": "Bash", "tool_input": {"command": command}}).to_string();
+        ask(&installed, &["codex"], question.as_bytes()).expect(0).stdout
+    };
+    let document = "git push <<'EOF'\nx\nEOF";
+    let rules = installed.place.home.join(".codex/rules/default.rules");
+    fs::create_dir_all(rules.parent().unwrap()).unwrap();
+    for (decision, is_left) in [("allow", false), ("prompt", true), ("forbidden", true)] {
+        fs::write(&rules, format!("prefix_rule(pattern=[\"git\"], decision=\"{decision}\")\n")).unwrap();
+        assert_eq!(answer(document).is_empty(), is_left, "{decision}");
+        assert!(!answer("git push").is_empty());
+    }
 }

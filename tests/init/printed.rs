@@ -114,22 +114,19 @@ fn goose_takes_the_shell_from_its_environment() {
 }
 
 #[test]
-fn codex_is_recorded_as_a_whole() {
+fn qwen_takes_the_bash_of_path() {
     for installed in [Installed::of(User::Current), Installed::in_odd_directory()] {
-        let line = printed(&installed, "codex");
-        // A program of that name, which starts what it likes.
-        let codex = installed.bin.join("codex");
-        fs::write(&codex, "#!/bin/sh\necho built > out\n").unwrap();
-        fs::set_permissions(&codex, fs::Permissions::from_mode(0o755)).unwrap();
+        let lines = printed(&installed, "qwen");
+        // A program of that name, which runs a command as Qwen Code does.
+        let qwen = installed.bin.join("qwen");
+        fs::write(&qwen, "#!/bin/sh\nbash -c \"$1\"\n").unwrap();
+        fs::set_permissions(&qwen, fs::Permissions::from_mode(0o755)).unwrap();
+        let startup = installed.place.base().join("startup");
+        fs::write(&startup, format!("{lines}{lines}qwen 'echo built > out'\n")).unwrap();
         let mut shell = installed.place.program("sh");
         let path = format!("{}:{}", installed.bin.display(), std::env::var("PATH").unwrap());
-        let startup = installed.place.base().join("startup");
-        fs::write(&startup, format!("{line}codex\n")).unwrap();
-        shell.arg(&startup).env("PATH", path);
-        expect_recorded(&installed, shell, "  codex");
-        let (status, checks) = doctor(&installed, "codex");
-        assert_eq!((status, &checks["codex"]["verdict"]), (0, &"note".into()), "{checks:?}");
-        assert!(checks["recording"]["recording"].is_string(), "{checks:?}");
+        shell.arg(&startup).env("PATH", path).env_remove("XDG_DATA_HOME");
+        expect_recorded(&installed, shell, "  echo built > out");
     }
 }
 
@@ -137,7 +134,7 @@ fn codex_is_recorded_as_a_whole() {
 fn what_is_only_printed_is_neither_written_nor_taken_back() {
     let installed = Installed::of(User::Current);
     let before = installed.everything();
-    for name in ["goose", "codex", "github-actions", "make", "just", "npm"] {
+    for name in ["goose", "qwen", "github-actions", "make", "just", "npm"] {
         assert_eq!(installed.run(&["init", name, "--print"]).expect(0).stdout, printed(&installed, name));
         let json = installed.run(&["init", name, "--json"]).expect(0);
         let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();

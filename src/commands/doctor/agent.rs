@@ -18,10 +18,6 @@ pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check,
         }
         _ => format!("agent-snapshot init {}", agent.name),
     };
-    if let Means::Whole = agent.means {
-        let note = Check::note(agent.name, "has no setting for single commands: it is recorded as a whole");
-        return (note.advise(init), our_program().ok());
-    }
     let label = agent.slot().map(Slot::label).unwrap_or_default();
     let Effective { shell, hidden_by } = match effective(agent, here) {
         Ok(effective) => effective,
@@ -36,14 +32,15 @@ pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check,
     match (shell, hidden_by) {
         (Some((Some(program), shell, source)), _) => {
             let found = said(&source, &label, &shell);
-            if let Ok(Some(file)) = switched_off(agent, here) {
+            if let Ok(Some((file, setting))) = switched_off(agent, here) {
                 let file = printable(file.as_os_str().as_encoded_bytes()).into_owned();
                 let found = format!("{found}, but {file} has hooks switched off");
-                return (Check::finding(agent.name, found, "remove hooksConfig.enabled there"), None);
+                return (Check::finding(agent.name, found, format!("remove {setting} there")), None);
             }
             match check_shell(&program) {
                 Ok(()) => {
-                    let advice = agent.remark.map(str::to_owned);
+                    let remarks = agent.remarks(&our_program().unwrap_or_default());
+                    let advice = (!remarks.is_empty()).then(|| remarks.join("; "));
                     (Check { advice, ..Check::fine(agent.name, found) }, Some(shell))
                 }
                 Err(error) => {
@@ -59,9 +56,7 @@ pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check,
         }
         (None, None) => not_set_up(match agent.means {
             Means::Hook(..) => format!("not set up: {label} has no hook of ours"),
-            Means::Shell(_) | Means::Variable | Means::Whole => {
-                "not set up: nothing names a shell".to_owned()
-            }
+            Means::Shell(_) | Means::Variable => "not set up: nothing names a shell".to_owned(),
         }),
         (Some((None, shell, source @ ShellSource::Path(_))), None) => {
             not_set_up(format!("not set up: {}", said(&source, &label, &shell)))
@@ -80,7 +75,7 @@ pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check,
 fn our_program_in(agent: &Agent, value: &str) -> Option<PathBuf> {
     match agent.means {
         Means::Hook(slot, _) => slot.program(value),
-        Means::Shell(_) | Means::Variable | Means::Whole => is_our_shell(value).then(|| PathBuf::from(value)),
+        Means::Shell(_) | Means::Variable => is_our_shell(value).then(|| PathBuf::from(value)),
     }
 }
 

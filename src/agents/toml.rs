@@ -1,0 +1,159 @@
+//! One switch in a table at the top of a TOML text, with comments and layout kept.
+
+use toml_edit::{DocumentMut, Item, TableLike, value};
+
+use super::error::Defect;
+use super::slot::Setting;
+
+/// What `text` says of the switch `name` in `table`, as TOML writes it.
+pub fn find(text: &str, table: &str, name: &str) -> Result<Setting, Defect> {
+    let document = parse(text)?;
+    let Some(switches) = switches(&document, table)? else { return Ok(Setting::Absent) };
+    match switches.get(name) {
+        None => Ok(Setting::Without),
+        Some(item) => match item.as_bool() {
+            Some(is_on) => Ok(Setting::Value(is_on.to_string())),
+            None => Err(Defect::of_all(format!(
+                "\"{table}.{name}\" is of the type {}, not a boolean",
+                item.type_name()
+            ))),
+        },
+    }
+}
+
+/// The text in which the switch `name` in `table` has this value, `true` or `false`.
+pub fn set(text: &str, table: &str, name: &str, switch: &str) -> Result<String, Defect> {
+    let mut document = parse(text)?;
+    if switches(&document, table)?.is_none() {
+        // A comment at the end belongs to no table: the new one comes after it.
+        let gap = match text {
+            "" => "",
+            _ if text.ends_with('\n') => "\n",
+            _ => "\n\n",
+        };
+        let after = format!("{text}{gap}[{table}]\n{name} = {switch}\n");
+        return checked(text, after, table, name, Some(switch));
+    }
+    let switches = document.get_mut(table).and_then(Item::as_table_like_mut);
+    let switches = switches.ok_or_else(|| unchangeable(table, name))?;
+    let is_on = value(switch == "true");
+    match switches.get_mut(name).and_then(Item::as_value_mut) {
+        Some(present) => {
+            let decor = present.decor().clone();
+            *present = is_on.into_value().map_err(|_| unchangeable(table, name))?;
+            *present.decor_mut() = decor;
+        }
+        None => drop(switches.insert(name, is_on)),
+    }
+    checked(text, document.to_string(), table, name, Some(switch))
+}
+
+/// The text without the switch, and without the table if it is empty then and `with_parent`.
+pub fn remove(text: &str, table: &str, name: &str, with_parent: bool) -> Result<String, Defect> {
+    let mut document = parse(text)?;
+    let Some(switches) = document.get_mut(table).and_then(Item::as_table_like_mut) else {
+        return Ok(text.to_owned());
+    };
+    switches.remove(name);
+    if with_parent && switches.is_empty() {
+        document.remove(table);
+    }
+    checked(text, document.to_string(), table, name, None)
+}
+
+fn parse(text: &str) -> Result<DocumentMut, Defect> {
+    text.parse::<DocumentMut>().map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let what = error.message().lines().next().unwrap_or("it is no TOML").to_owned();
+        Defect { at: Some((before.matches('\n').count() + 1, column)), what }
+    })
+}
+
+fn switches<'a>(document: &'a DocumentMut, table: &str) -> Result<Option<&'a dyn TableLike>, Defect> {
+    let Some(item) = document.get(table) else { return Ok(None) };
+    let type_name = item.type_name();
+    let is_no_table = || Defect::of_all(format!("\"{table}\" is of the type {type_name}, not a table"));
+    item.as_table_like().map(Some).ok_or_else(is_no_table)
+}
+
+/// Makes sure of a text that was edited, and gives it the ends of lines that it had.
+fn checked(
+    before: &str,
+    after: String,
+    table: &str,
+    name: &str,
+    switch: Option<&str>,
+) -> Result<String, Defect> {
+    let after = match before.contains("\r\n") {
+        true => after.replace("\r\n", "\n").replace('\n', "\r\n"),
+        false => after,
+    };
+    match find(&after, table, name)?.value().as_deref() == switch {
+        true => Ok(after),
+        false => Err(unchangeable(table, name)),
+    }
+}
+
+fn unchangeable(table: &str, name: &str) -> Defect {
+    Defect::of_all(format!("{table}.{name} can't be changed here by a program"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(text: &str) -> String {
+        set(text, "features", "hooks", "true").unwrap()
+    }
+
+    #[test]
+    fn switch_is_added_in_the_style_of_the_text_and_goes_alone() {
+        for (before, after) in [
+            ("", "[features]\nhooks = true\n"),
+            ("# only a comment", "# only a comment\n\n[features]\nhooks = true\n"),
+            (
+                "model = \"x\" # why\n\n[a.b]\nc = 1\n",
+                "model = \"x\" # why\n\n[a.b]\nc = 1\n\n[features]\nhooks = true\n",
+            ),
+            (
+                "[features] # mine\nweb = false # no\n\n[z]\n",
+                "[features] # mine\nweb = false # no\nhooks = true\n\n[z]\n",
+            ),
+            ("features = { web = false }\n", "features = { web = false , hooks = true }\n"),
+            ("features.web = false\n[z]\n", "features.web = false\nfeatures.hooks = true\n[z]\n"),
+            ("[features]\r\nweb = 1\r\n", "[features]\r\nweb = 1\r\nhooks = true\r\n"),
+            ("[features]\nhooks = false # for now\n", "[features]\nhooks = true # for now\n"),
+        ] {
+            assert_eq!(on(before), after, "{before:?}");
+            assert_eq!(find(&on(before), "features", "hooks").unwrap(), Setting::Value("true".to_owned()));
+        }
+        for (before, with_parent, after) in [
+            ("a = 1\n\n[features]\nhooks = true\n", true, "a = 1\n"),
+            ("[features]\nhooks = true\n", false, "[features]\n"),
+            ("[features]\nweb = 1 # one\nhooks = true\n# end\n", true, "[features]\nweb = 1 # one\n# end\n"),
+            ("a = 1\n", true, "a = 1\n"),
+        ] {
+            assert_eq!(remove(before, "features", "hooks", with_parent).unwrap(), after, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn errors_and_other_types_are_named() {
+        for (text, at, what) in [
+            ("a = 1\nb = = 2\n", Some((2, 5)), ""),
+            ("features = 7\n", None, "\"features\" is of the type integer, not a table"),
+            ("[[features]]\na = 1\n", None, "\"features\" is of the type array of tables, not a table"),
+            (
+                "[features]\nhooks = \"yes\"\n",
+                None,
+                "\"features.hooks\" is of the type string, not a boolean",
+            ),
+        ] {
+            let defect = find(text, "features", "hooks").unwrap_err();
+            assert_eq!(defect.at, at, "{text}: {defect:?}");
+            assert!(defect.what.starts_with(what) && !defect.what.is_empty(), "{text}: {defect:?}");
+        }
+        assert!(set("features = 7\n", "features", "hooks", "true").is_err());
+    }
+}
