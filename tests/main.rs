@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod agents;
 mod archive;
 mod attest;
 mod check;

@@ -1,0 +1,337 @@
+//! Real coding agents, driven by a model server of ours: what the model is given, and what is recorded.
+//!
+//! The clients come from their registries, in the versions of `testdata/agents/clients.json`, into a cache below the
+//! target directory; `AGENTS_NEWEST=1` takes the newest. Each runs the commands of `testdata/agents/commands.json`, in a
+//! fresh repository and home directory, as an ordinary user.
+
+mod lab;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::Value;
+
+use self::lab::{Lab, Mode, clients, commands};
+use crate::support::assert_same;
+
+/// A client, and how it is started.
+#[derive(Debug, Clone, Copy)]
+struct Client {
+    /// What `init` calls it.
+    name: &'static str,
+    /// Its program and arguments.
+    command: &'static [&'static str],
+    /// What it needs in its environment; `{port}` is the port of the model server.
+    environment: &'static [(&'static str, &'static str)],
+    /// The settings that it starts with, below its home directory.
+    settings: &'static [(&'static str, &'static str)],
+    /// The settings that `init` edits.
+    edited: &'static [&'static str],
+    /// How `init` is called; none if it prints lines for a startup file.
+    init: Option<&'static [&'static str]>,
+    /// The lines of a result that the agent itself adds or leaves out when a hook has rewritten a command.
+    differs_by: &'static [&'static str],
+}
+
+const CLAUDE: Client = Client {
+    name: "claude-code",
+    command: &["claude", "-p", "--dangerously-skip-permissions", "do the steps"],
+    environment: &[
+        ("ANTHROPIC_BASE_URL", "http://127.0.0.1:{port}"),
+        ("ANTHROPIC_API_KEY", "dummy"),
+        ("DISABLE_AUTOUPDATER", "1"),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    ],
+    settings: &[],
+    edited: &[".claude/settings.json"],
+    init: Some(&["claude-code"]),
+    differs_by: &[],
+};
+
+const CLAUDE_SANDBOX: Client = Client {
+    settings: &[(
+        ".claude/settings.json",
+        "{\"sandbox\": {\"enabled\": true, \"autoAllowBashIfSandboxed\": true}}\n",
+    )],
+    ..CLAUDE
+};
+
+const CODEX_CONFIG: &str = "model = \"mock\" # of the tests\nmodel_provider = \"mock\"\n\n[model_providers.mock]\n\
+                            name = \"mock\"\nbase_url = \"http://127.0.0.1:{port}/v1\"\nenv_key = \"OPENAI_API_KEY\"\n\
+                            wire_api = \"responses\"\n";
+
+const CODEX: Client = Client {
+    name: "codex",
+    command: &[
+        "codex",
+        "exec",
+        "--dangerously-bypass-approvals-and-sandbox",
+        "--dangerously-bypass-hook-trust",
+        "do the steps",
+    ],
+    environment: &[("OPENAI_API_KEY", "dummy")],
+    settings: &[(".codex/config.toml", CODEX_CONFIG)],
+    edited: &[".codex/config.toml", ".codex/hooks.json"],
+    init: Some(&["codex"]),
+    differs_by: &[],
+};
+
+const CODEX_SANDBOX: Client = Client {
+    command: &[
+        "codex",
+        "exec",
+        "--sandbox",
+        "workspace-write",
+        "--dangerously-bypass-hook-trust",
+        "do the steps",
+    ],
+    // Once a session.
+    differs_by: &["agent-snapshot: "],
+    ..CODEX
+};
+
+const GEMINI_SETTINGS: (&str, &str) =
+    (".gemini/settings.json", "{\"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}}}\n");
+
+const GEMINI: Client = Client {
+    name: "gemini",
+    command: &["gemini", "--yolo", "--skip-trust", "-p", "do the steps"],
+    environment: &[("GEMINI_API_KEY", "dummy"), ("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:{port}")],
+    settings: &[GEMINI_SETTINGS],
+    edited: &[".gemini/settings.json"],
+    init: Some(&["gemini"]),
+    differs_by: &["[System] Tool input parameters were modified by a hook", "Background PIDs: "],
+};
+
+const GEMINI_BY_PATH: Client = Client { init: None, differs_by: &[], edited: &[], ..GEMINI };
+
+const QWEN: Client = Client {
+    name: "qwen",
+    command: &["qwen", "--yolo", "-p", "do the steps"],
+    environment: &[
+        ("OPENAI_API_KEY", "dummy"),
+        ("OPENAI_BASE_URL", "http://127.0.0.1:{port}/v1"),
+        ("OPENAI_MODEL", "mock"),
+    ],
+    settings: &[(".qwen/settings.json", "{\"security\": {\"auth\": {\"selectedType\": \"openai\"}}}\n")],
+    edited: &[],
+    init: None,
+    differs_by: &[],
+};
+
+const OPENCODE: Client = Client {
+    name: "opencode",
+    command: &["opencode", "run", "do the steps"],
+    environment: &[("OPENCODE_DISABLE_AUTOUPDATE", "1")],
+    settings: &[(
+        ".config/opencode/opencode.json",
+        "{\"provider\": {\"mock\": {\"npm\": \"@ai-sdk/openai-compatible\", \"options\": \
+         {\"baseURL\": \"http://127.0.0.1:{port}/v1\", \"apiKey\": \"dummy\"}, \"models\": {\"mock\": {}}}}, \
+         \"model\": \"mock/mock\", \"permission\": \"allow\"}\n",
+    )],
+    edited: &[".config/opencode/opencode.json"],
+    init: Some(&["opencode"]),
+    differs_by: &[],
+};
+
+const COPILOT: Client = Client {
+    name: "copilot",
+    command: &["copilot", "-p", "do the steps", "--allow-all-tools", "--allow-all-paths", "--no-auto-update"],
+    environment: &[
+        ("COPILOT_OFFLINE", "true"),
+        ("COPILOT_MODEL", "mock"),
+        ("COPILOT_PROVIDER_BASE_URL", "http://127.0.0.1:{port}/v1"),
+        ("COPILOT_PROVIDER_API_KEY", "dummy"),
+    ],
+    settings: &[],
+    edited: &[".copilot/hooks/agent-snapshot.json"],
+    init: Some(&["copilot", "--auto-approve"]),
+    differs_by: &[],
+};
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_claude_code() {
+    is_recorded_as_it_runs_alone(&CLAUDE);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_claude_code_in_its_sandbox() {
+    is_recorded_as_it_runs_alone(&CLAUDE_SANDBOX);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_codex() {
+    is_recorded_as_it_runs_alone(&CODEX);
+}
+
+/// Its sandbox forbids tracing: the commands run as they do alone, and nothing is recorded.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_codex_in_its_sandbox() {
+    let Some((lab, given)) = runs_as_alone(&CODEX_SANDBOX) else { return };
+    assert_eq!(given.len(), commands().len());
+    assert_eq!(lab.log(), [] as [Value; 0]);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_codex_in_its_sandbox_as_a_whole() {
+    let client = Client { init: Some(&[]), edited: &[], ..CODEX_SANDBOX };
+    let Some(alone) = Lab::run(&client, Mode::Bare) else { return };
+    let Some(whole) = Lab::run(&client, Mode::Whole) else { return };
+    assert_eq!(whole.given(), alone.given());
+    let log = whole.log();
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert_complete(&log[0]);
+    whole.assert_no_machinery(&log[0]);
+    whole.undo(&log[0]);
+    assert_same(&whole.state(), &whole.before, "undone");
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_gemini() {
+    is_recorded_as_it_runs_alone(&GEMINI);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_gemini_by_the_bash_in_path() {
+    is_recorded_as_it_runs_alone(&GEMINI_BY_PATH);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_qwen() {
+    is_recorded_as_it_runs_alone(&QWEN);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_opencode() {
+    is_recorded_as_it_runs_alone(&OPENCODE);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_copilot() {
+    is_recorded_as_it_runs_alone(&COPILOT);
+}
+
+/// Codex refuses what it refuses without us, and a rule of the user's finds the programs of a rewritten command.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_codex_keeps_its_rules() {
+    let rules = "prefix_rule(pattern=[\"git\", \"push\"], decision=\"forbidden\")\n";
+    let client = Client {
+        settings: &[(".codex/config.toml", CODEX_CONFIG), (".codex/rules/default.rules", "{rules}")],
+        ..CODEX
+    };
+    let refused = ["rm -rf sub", "git push origin main", "echo 'it is' && git push 'origin' main"];
+    let Some(given) = both(&client, &refused, rules) else { return };
+    for result in &given {
+        assert!(result.contains("Rejected: "), "{result}");
+    }
+}
+
+/// Codex asks about a rewritten command as about any other, though nobody is there to be asked: `allow` in the answer of
+/// a hook approves nothing.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_codex_asks_all_the_same() {
+    const COMMAND: &[&str] = &[
+        "codex",
+        "exec",
+        "-c",
+        "approval_policy=\"on-request\"",
+        "--sandbox",
+        "danger-full-access",
+        "--dangerously-bypass-hook-trust",
+        "do the steps",
+    ];
+    let rules = "prefix_rule(pattern=[\"touch\"], decision=\"prompt\")\n";
+    let settings = &[(".codex/config.toml", CODEX_CONFIG), (".codex/rules/default.rules", "{rules}")];
+    let client = Client { command: COMMAND, settings, ..CODEX };
+    let Some(given) = both(&client, &["touch made"], rules) else { return };
+    assert!(given[0].contains("rejected") || given[0].contains("approval"), "{given:?}");
+}
+
+/// The rules that Gemini CLI has by itself, and those of its user, find the programs of a rewritten command.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_gemini_keeps_its_rules() {
+    let rules = "[[rule]]\ntoolName = \"run_shell_command\"\ndecision = \"allow\"\npriority = 10\n\n\
+                 [[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"rm\"\ndecision = \"deny\"\npriority = 100\n";
+    let client = Client {
+        command: &["gemini", "--skip-trust", "-p", "do the steps"],
+        settings: &[GEMINI_SETTINGS, (".gemini/policies/rules.toml", "{rules}")],
+        ..GEMINI
+    };
+    let refused = [
+        "true && rm src/a.c",
+        "echo a; echo $(date)",
+        "bash -c 'echo $(date)'",
+        "ln -s src/a.c link",
+        "find . -name k -delete",
+    ];
+    let Some(given) = both(&client, &refused, rules) else { return };
+    for result in &given {
+        let words = ["denied by policy", "Command injection detected", "requires user confirmation"];
+        assert!(words.iter().any(|word| result.contains(word)), "{result}");
+    }
+}
+
+/// What the model is given for commands that are refused, the same with and without us.
+fn both(client: &Client, commands: &[&str], rules: &str) -> Option<Vec<String>> {
+    let alone = Lab::run_commands(client, Mode::Bare, commands, rules)?;
+    let wired = Lab::run_commands(client, Mode::Wired, commands, rules)?;
+    assert_eq!(wired.given(), alone.given());
+    assert_same(&wired.state(), &wired.before, client.name);
+    Some(alone.given())
+}
+
+/// Runs a client alone and as `init` sets it up: the model is given the same. The second run, and what was given.
+fn runs_as_alone(client: &Client) -> Option<(Lab, Vec<String>)> {
+    clients()?;
+    let alone = Lab::run(client, Mode::Bare)?;
+    let wired = Lab::run(client, Mode::Wired)?;
+    let (expected, given) = (alone.given(), wired.given());
+    assert_eq!(given, expected, "{}", client.name);
+    Some((wired, given))
+}
+
+/// Runs a client alone and as `init` sets it up: the model is given the same, and each command is a recording that is
+/// titled by it, complete, without anything of the agent's own, and undone.
+fn is_recorded_as_it_runs_alone(client: &Client) {
+    let Some((lab, given)) = runs_as_alone(client) else { return };
+    assert_eq!(given.len(), commands().len(), "{given:?}");
+    let log = lab.log();
+    let titles: Vec<&str> = log.iter().map(|entry| entry["command"][2].as_str().unwrap_or("?")).collect();
+    let titles: Vec<String> = titles.into_iter().map(lab::asked_for).collect();
+    assert_eq!(titles, commands());
+    for entry in &log {
+        assert_complete(entry);
+        lab.assert_no_machinery(entry);
+    }
+    assert_ne!(lab.state(), lab.before);
+    // Each one, the last first, and then all of them again at once.
+    for entry in log.iter().rev() {
+        lab.undo(entry);
+    }
+    assert_same(&lab.state(), &lab.before, "each undone");
+    lab.redo_and_undo_all(&log);
+    assert_same(&lab.state(), &lab.before, "all undone");
+    lab.take_back();
+    let settings: BTreeMap<&str, Option<Vec<u8>>> =
+        client.edited.iter().map(|name| (*name, fs::read(lab.home.join(name)).ok())).collect();
+    assert_eq!(settings, lab.settings_before, "{}", client.name);
+}
+
+#[track_caller]
+fn assert_complete(entry: &Value) {
+    assert!(entry.get("incomplete").is_none_or(|incomplete| incomplete == false), "{entry}");
+    assert_eq!(entry["state"], "ended", "{entry}");
+}

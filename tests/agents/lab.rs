@@ -1,0 +1,396 @@
+//! A repository and a home directory of its own, in which a client runs against the model server.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+
+use agent_snapshot::snapshot::Snapshot;
+use nix::fcntl::{Flock, FlockArg};
+use regex::Regex;
+use serde_json::Value;
+
+use super::Client;
+use crate::support::{
+    BINARY, NOBODY, PATIENCE, Run, SHELL, describe_recorded, give_away, has, is_root, json, scan_without,
+};
+
+const TESTDATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/agents");
+
+/// How long a client may take for all of its commands, in seconds.
+const LIMIT: &str = "120";
+
+/// How a client runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// As if we did not exist.
+    Bare,
+    /// As `init` sets it up.
+    Wired,
+    /// Recorded as a whole.
+    Whole,
+}
+
+/// What is in the repository and what Git says of it.
+pub type State = Vec<String>;
+
+/// The commands that the model asks for.
+pub fn commands() -> Vec<String> {
+    serde_json::from_value(json(&Path::new(TESTDATA).join("commands.json"))).unwrap()
+}
+
+/// The directory of the clients' programs, installed on the first call; if that fails, the reason of a skip is printed.
+pub fn clients() -> Option<&'static Path> {
+    static CLIENTS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    CLIENTS.get_or_init(install).as_deref()
+}
+
+fn install() -> Option<PathBuf> {
+    if !["npm", "node", "git", "python3", "setpriv"].iter().all(|program| has(program)) {
+        return None;
+    }
+    let pinned = json(&Path::new(TESTDATA).join("clients.json"));
+    let is_newest = std::env::var_os("AGENTS_NEWEST").is_some_and(|value| value == "1");
+    let target = Path::new(BINARY).ancestors().nth(2).unwrap();
+    let cache = target.join(if is_newest { "agents-newest" } else { "agents" });
+    fs::create_dir_all(&cache).unwrap();
+    // Several runs of the tests share it.
+    let lock = File::create(cache.join("lock")).unwrap();
+    let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| error).unwrap();
+    let (stamp, wanted) = (cache.join("installed.json"), pinned.to_string());
+    if is_newest || fs::read_to_string(&stamp).ok().as_ref() != Some(&wanted) {
+        let packages = pinned["npm"].as_object().unwrap().iter().map(|(name, version)| {
+            format!("{name}@{}", if is_newest { "latest" } else { version.as_str().unwrap() })
+        });
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--prefix"]).arg(&cache).args(packages);
+        let output = npm.stdin(Stdio::null()).output().unwrap();
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned();
+            println!("skipped: the clients can't be installed: {said}");
+            return None;
+        }
+        // npm may leave out the scripts that put the program of this machine in place.
+        for script in ["@anthropic-ai/claude-code/install.cjs", "opencode-ai/postinstall.mjs"] {
+            let script = cache.join("node_modules").join(script);
+            let mut node = Command::new("node");
+            let output = node.current_dir(script.parent().unwrap()).arg(&script).output().unwrap();
+            assert!(output.status.success(), "{}: {output:?}", script.display());
+        }
+        fs::write(&stamp, wanted).unwrap();
+    }
+    Some(cache.join("node_modules/.bin"))
+}
+
+/// What an agent was asked for, in the command line that it gave its shell.
+pub fn asked_for(line: &str) -> String {
+    // Claude Code, and Gemini CLI and Qwen Code.
+    let around = [
+        r"(?s)&& eval '(.*)' (?:\\?< /dev/null )?&& pwd -P >\|",
+        r"(?s)_bgpids_file.*' EXIT\n(.*)\n\)\n__code=",
+    ];
+    let found =
+        around.iter().find_map(|pattern| Some(Regex::new(pattern).unwrap().captures(line)?[1].to_owned()));
+    found.map_or_else(|| line.to_owned(), |line| line.replace(r"'\''", "'").replace("'\"'\"'", "'"))
+}
+
+/// A client that has run.
+pub struct Lab {
+    root: tempfile::TempDir,
+    client: Client,
+    /// Its home directory.
+    pub home: PathBuf,
+    /// The repository that it ran in.
+    pub repository: PathBuf,
+    /// The state of the repository before.
+    pub before: State,
+    /// The settings that `init` edits, before it did.
+    pub settings_before: BTreeMap<&'static str, Option<Vec<u8>>>,
+}
+
+impl Lab {
+    /// Runs a client with the commands of all.
+    pub fn run(client: &Client, mode: Mode) -> Option<Lab> {
+        let commands = commands();
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        Lab::run_commands(client, mode, &commands, "")
+    }
+
+    /// Runs a client with some commands, and rules of its user's in the settings that name them.
+    pub fn run_commands(client: &Client, mode: Mode, commands: &[&str], rules: &str) -> Option<Lab> {
+        clients()?;
+        // Codex keeps its helper programs out of the temporary directory.
+        let root = tempfile::Builder::new().prefix("agents-").tempdir_in("/var/tmp").unwrap();
+        let [home, repository, bin] = ["home", "repo", "bin"].map(|name| root.path().join(name));
+        for directory in [&home, &repository, &bin] {
+            fs::create_dir(directory).unwrap();
+        }
+        let mut copy = Command::new("cp");
+        assert!(copy.args([BINARY, SHELL]).arg(&bin).status().unwrap().success());
+        let mut lab = Lab {
+            client: *client,
+            before: State::new(),
+            settings_before: BTreeMap::new(),
+            home,
+            repository,
+            root,
+        };
+        lab.own();
+        lab.shell(
+            "git init -q -b main && git config user.name u && git config user.email u@example.org && mkdir src sub \
+             && echo a > src/a.c && echo keep > sub/k && git add -A && git commit -qm one && echo b > src/b.c \
+             && git add -A && git commit -qm two && echo 'call Ada' > notes.txt && mkfifo ../go",
+        );
+        fs::write(lab.at("commands.json"), serde_json::to_string(commands).unwrap()).unwrap();
+        let server = ModelServer::start(&lab.at("commands.json"), &lab.at("given.jsonl"));
+        for (name, text) in client.settings {
+            let path = lab.home.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let text = text.replace("{port}", &server.port.to_string()).replace("{rules}", rules);
+            fs::write(path, text).unwrap();
+        }
+        lab.own();
+        lab.settings_before =
+            client.edited.iter().map(|name| (*name, fs::read(lab.home.join(name)).ok())).collect();
+        let startup = match (mode, client.init) {
+            (Mode::Wired, Some(arguments)) => {
+                lab.own_program(&[&["init"], arguments].concat()).expect(0);
+                String::new()
+            }
+            // The lines for Qwen Code are those for each agent that takes the bash of PATH.
+            (Mode::Wired, None) => {
+                lab.own_program(&["init", "qwen"]).expect(0).stdout.replace("qwen", client.command[0])
+            }
+            (Mode::Bare | Mode::Whole, _) => String::new(),
+        };
+        lab.before = lab.state();
+        // Open as long as the client runs: what waits for a line in the background can be woken afterwards.
+        let mut go = File::options().read(true).write(true).open(lab.at("go")).unwrap();
+        let words: Vec<String> = client.command.iter().map(|word| quoted(word)).collect();
+        let whole = if mode == Mode::Whole { "agent-snapshot run -- " } else { "" };
+        let script = format!("{startup}\n{whole}{}\n", words.join(" "));
+        let mut run = lab.as_user("timeout", &[LIMIT, "bash", "-c", &script]);
+        run.envs(
+            client
+                .environment
+                .iter()
+                .map(|(name, value)| (*name, value.replace("{port}", &server.port.to_string()))),
+        );
+        let output = run.output().unwrap();
+        fs::write(lab.at("output"), [output.stdout.as_slice(), &output.stderr].concat()).unwrap();
+        assert!(output.status.success(), "{}: {}", output.status, lab.output());
+        go.write_all(b"go\n").unwrap();
+        lab.wait_for_recordings();
+        Some(lab)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// What the client printed.
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.at("output")).unwrap_or_default()).into_owned()
+    }
+
+    /// Gives all of it to the ordinary user.
+    fn own(&self) {
+        if is_root() {
+            give_away(self.root.path());
+        }
+    }
+
+    /// A program in the repository as the ordinary user, with an environment of its own.
+    fn as_user(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = match is_root() {
+            true => {
+                let id = NOBODY.to_string();
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", &id, "--regid", &id, "--clear-groups", program]);
+                command
+            }
+            false => Command::new(program),
+        };
+        let clients = clients().unwrap().display().to_string();
+        let system = std::env::var("PATH").unwrap();
+        command
+            .args(arguments)
+            .current_dir(&self.repository)
+            .env_clear()
+            .env("PATH", format!("{}:{clients}:{system}", self.at("bin").display()))
+            .env("HOME", &self.home)
+            .env("LANG", "C.UTF-8")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn shell(&self, script: &str) -> String {
+        let run: Run = self.as_user("sh", &["-c", script]).output().unwrap().into();
+        run.expect(0).stdout
+    }
+
+    fn own_program(&self, arguments: &[&str]) -> Run {
+        self.as_user("agent-snapshot", arguments).output().unwrap().into()
+    }
+
+    /// The results that the model was given, without what differs from run to run.
+    pub fn given(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.at("given.jsonl")).unwrap_or_default();
+        let patterns = [
+            (r"(Process Group PGID|PID|PGID|session ID|Chunk ID|shellId|Wall time): ?[0-9a-f.]+", "$1: N"),
+            (r"Background PIDs: [0-9, ]+", "Background PIDs: N"),
+            (r"\b[0-9.]+ seconds", "N seconds"),
+            (r"Original token count: [0-9]+", "Original token count: N"),
+            // Qwen Code may see the hangup of its terminal, or not.
+            (r"Signal: [0-9]+", "Signal: N"),
+            // Codex names the command as it was rewritten.
+            (r#"(?s)Rejected\(.*?` rejected: "#, "Rejected: "),
+            (r"pid-?[0-9]+|exec-[0-9a-f-]+", "ID"),
+        ];
+        let patterns = patterns.map(|(pattern, with)| (Regex::new(pattern).unwrap(), with));
+        text.lines()
+            .map(|line| {
+                let result: Value = serde_json::from_str(line).unwrap();
+                let mut text = texts(&result).replace(&self.root.path().display().to_string(), "LAB");
+                for (pattern, with) in &patterns {
+                    text = pattern.replace_all(&text, *with).into_owned();
+                }
+                let is_left_out =
+                    |line: &str| self.client.differs_by.iter().any(|start| line.starts_with(start));
+                text.trim_end().lines().filter(|line| !is_left_out(line)).collect::<Vec<_>>().join("\n")
+            })
+            .map(|text| text.trim_end().to_owned())
+            .collect()
+    }
+
+    /// The recordings, the oldest first.
+    pub fn log(&self) -> Vec<Value> {
+        let run = self.own_program(&["log", "--json", "--reads", "--all"]).expect(0);
+        let log: Value = serde_json::from_str(&run.stdout).unwrap();
+        let mut entries = log["recordings"].as_array().unwrap().clone();
+        entries.reverse();
+        entries
+    }
+
+    /// Waits until no recording goes on.
+    fn wait_for_recordings(&self) {
+        let snapshots = self.home.join(".local/state/agent-snapshot/snapshots");
+        for entry in fs::read_dir(snapshots).into_iter().flatten() {
+            let directory = File::open(entry.unwrap().path()).unwrap();
+            let (sender, locked) = mpsc::channel();
+            // `flock` has no timeout.
+            thread::spawn(move || sender.send(Flock::lock(directory, FlockArg::LockExclusive).map(drop)));
+            locked.recv_timeout(PATIENCE).expect("a recording does not end").unwrap();
+        }
+    }
+
+    /// Asserts that only what the commands are about is recorded as changed.
+    pub fn assert_no_machinery(&self, entry: &Value) {
+        let id = entry["id"].as_str().unwrap();
+        let found = self.own_program(&["show", id, "--json"]).expect(0);
+        let id = serde_json::from_str::<Value>(&found.stdout).unwrap()["id"].as_str().unwrap().to_owned();
+        let snapshots = self.home.join(".local/state/agent-snapshot/snapshots");
+        let directories = fs::read_dir(snapshots).unwrap().map(|entry| entry.unwrap().path());
+        let directory = directories
+            .filter(|path| path.file_name().is_some_and(|name| id.starts_with(&*name.to_string_lossy())))
+            .min()
+            .unwrap_or_else(|| panic!("there is no {id}"));
+        let snapshot = Snapshot::open(&directory).unwrap();
+        let names = ["src", "notes.txt", "new.txt", "late.txt", ".git"];
+        for file in snapshot.files().iter().filter(|file| file.before != file.after) {
+            let path = String::from_utf8_lossy(&file.path).into_owned();
+            let name = Path::new(&path).strip_prefix(&self.repository).ok();
+            let first = name.map(|name| name.iter().next().unwrap_or_default());
+            // Of a directory that something was added to, its time.
+            let is_known = |first: &OsStr| first.is_empty() || names.iter().any(|name| first == *name);
+            assert!(first.is_some_and(is_known), "{path} in {entry}");
+        }
+    }
+
+    /// Undoes a recording, if it has changed something.
+    pub fn undo(&self, entry: &Value) {
+        if self.changes(entry) {
+            self.own_program(&["undo", entry["id"].as_str().unwrap()]).expect(0);
+        }
+    }
+
+    /// Redoes all recordings, and undoes them at once.
+    pub fn redo_and_undo_all(&self, log: &[Value]) {
+        let ids: Vec<&str> = log
+            .iter()
+            .filter(|entry| self.changes(entry))
+            .map(|entry| entry["id"].as_str().unwrap())
+            .collect();
+        for id in &ids {
+            self.own_program(&["redo", id]).expect(0);
+        }
+        self.own_program(&[&["undo"], ids.as_slice()].concat()).expect(0);
+    }
+
+    fn changes(&self, entry: &Value) -> bool {
+        ["created", "changed", "deleted"].iter().any(|kind| entry[kind] != 0) || entry.get("git").is_some()
+    }
+
+    /// Takes back what `init` has set up.
+    pub fn take_back(&self) {
+        if let Some([name, ..]) = self.client.init {
+            self.own_program(&["init", name, "--remove"]).expect(0);
+        }
+    }
+
+    /// What is in the repository, and what Git says of it.
+    pub fn state(&self) -> State {
+        let git = self.repository.join(".git");
+        let mut state = describe_recorded(&scan_without(&self.repository, |path| path == git));
+        let said = self.shell(
+            "git log --all --format='%H %d %s' && git status --porcelain=v2 --branch && git stash list",
+        );
+        state.extend(said.lines().map(str::to_owned));
+        state
+    }
+}
+
+/// All texts of a result, in order.
+fn texts(result: &Value) -> String {
+    match result {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(texts).collect::<Vec<_>>().join("\n"),
+        Value::Object(fields) => {
+            let known = fields.iter().filter(|(name, _)| *name != "type");
+            known.map(|(_, value)| texts(value)).collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The model server, which ends with the test.
+struct ModelServer {
+    process: Child,
+    port: u16,
+}
+
+impl ModelServer {
+    fn start(commands: &Path, log: &Path) -> ModelServer {
+        let mut server = Command::new("python3");
+        server.arg(Path::new(TESTDATA).join("model_server.py")).args([commands, log]);
+        let mut process = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        ModelServer { process, port: line.trim().parse().expect("the port of the model server") }
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
