@@ -457,7 +457,7 @@ fn report_where_the_content_is(snapshot: &Snapshot, outcome: &RestoreOutcome, co
 fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
     let suppressed = &snapshot.header().suppressed;
     // What is the agent's own is not missed.
-    for rule in suppressed.iter().filter(|rule| rule.rule != SCRATCH) {
+    for rule in suppressed.iter().filter(|rule| !SCRATCH.contains(&rule.rule.as_str())) {
         for path in &rule.changed {
             console.say(format_args!(
                 "{} was changed by the command and not recorded ({}): it is not brought back",

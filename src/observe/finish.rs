@@ -24,6 +24,8 @@ pub(super) use self::records::{git_status, present_before, put};
 use super::ledger::ChangesSinceInterim;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
+use super::policy::Exclusion;
+use super::policy::ignore::RuleId;
 use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::git::{HeadBranch, ObservedRepository};
@@ -95,7 +97,12 @@ impl Recording {
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
         self.leave_out_unchanged_git_state(&mut afters);
         self.omit_what_is_gone(&afters);
-        for directory in self.resolver.changed_outside() {
+        let is_left_out = |path: &[u8]| {
+            // Of a repository's own directory, the state is recorded all the same.
+            matches!(self.policy.exclusion(path, None), Some(Exclusion::Rule(rule, _)) if rule != RuleId::GIT)
+        };
+        let changed = self.resolver.changed_outside();
+        for directory in changed.into_iter().filter(|directory| !is_left_out(directory)) {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
                     "{} was replaced from outside: paths below it may be recorded under a wrong name",

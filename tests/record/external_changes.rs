@@ -39,6 +39,27 @@ fn directory_replaced_by_a_symlink_is_reported() {
     assert!(detail.contains(directory.to_str().unwrap()), "{detail}");
 }
 
+/// An agent removes its scratch directory while what a command has left in the background is still recorded.
+#[test]
+fn directory_that_a_rule_leaves_out_may_be_replaced() {
+    let place = Place::new();
+    for (name, expected) in [("gemini-shell-x", vec![]), ("other", vec![WarningKind::ExternalChange])] {
+        let directory = place.at(name);
+        fs::create_dir(&directory).unwrap();
+        let script = format!("test -e {name}/x; echo; read line; echo new > {name}/new");
+        let mut command = place.recording();
+        command.env("TMPDIR", &place.work).args(["sh", "-c", &script]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        fs::rename(&directory, place.at(format!("{name}-moved"))).unwrap();
+        symlink(format!("{name}-moved"), &directory).unwrap();
+        drop(child.stdin.take());
+        assert!(child.wait_with_output().unwrap().status.success());
+        assert_eq!(lost(&place.snapshot()), expected, "{name}");
+        fs::remove_dir_all(&place.out).unwrap();
+    }
+}
+
 #[test]
 fn directories_moved_and_recreated_by_the_command_are_no_external_change() {
     let place = Place::new();

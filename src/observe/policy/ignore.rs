@@ -38,8 +38,9 @@ pub const DEFAULT_LIST: [&str; 10] = [
 /// The start of an entry that leaves out what is only looked at.
 const OF_READS: &[u8] = b"reads:";
 
-/// What an agent keeps in the directory for temporary files: the shell of Claude Code leaves its directory there.
-pub const SCRATCH: &str = "claude-*-cwd";
+/// What agents keep in the directory for temporary files: the shell of Claude Code leaves its directory there, that of
+/// Gemini CLI the process IDs of what it leaves in the background.
+pub const SCRATCH: [&str; 2] = ["claude-*-cwd", "gemini-shell-*"];
 
 /// The ignore file as an entry, and the name of the rule that always covers it.
 const IGNORE_FILE: &str = "$XDG_CONFIG_HOME/agent-snapshot/ignore.json";
@@ -251,8 +252,10 @@ impl Ignore {
         }
         ignore.add(environment, additions, &mut seen)?;
         ignore.add_entry(environment, IGNORE_FILE.as_bytes(), &mut seen);
-        let scratch = join(&environment.temporary, SCRATCH.as_bytes());
-        ignore.add_rule(SCRATCH.as_bytes(), &scratch, RuleKind::Pattern, &mut seen);
+        for name in SCRATCH {
+            let scratch = join(&environment.temporary, name.as_bytes());
+            ignore.add_rule(name.as_bytes(), &scratch, RuleKind::Pattern, &mut seen);
+        }
         Ok(ignore)
     }
 
