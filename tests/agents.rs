@@ -29,6 +29,8 @@ struct Client {
     edited: &'static [&'static str],
     /// How `init` is called; none if it prints lines for a startup file.
     init: Option<&'static [&'static str]>,
+    /// What it runs in its shell for itself: it changes nothing that is recorded.
+    own: &'static [&'static str],
     /// The lines of a result that the agent itself adds or leaves out when a hook has rewritten a command.
     differs_by: &'static [&'static str],
 }
@@ -45,6 +47,8 @@ const CLAUDE: Client = Client {
     settings: &[],
     edited: &[".claude/settings.json"],
     init: Some(&["claude-code"]),
+    // It saves the functions and options of a login shell.
+    own: &["env", "-l"],
     differs_by: &[],
 };
 
@@ -73,6 +77,7 @@ const CODEX: Client = Client {
     settings: &[(".codex/config.toml", CODEX_CONFIG)],
     edited: &[".codex/config.toml", ".codex/hooks.json"],
     init: Some(&["codex"]),
+    own: &[],
     differs_by: &[],
 };
 
@@ -100,6 +105,7 @@ const GEMINI: Client = Client {
     settings: &[GEMINI_SETTINGS],
     edited: &[".gemini/settings.json"],
     init: Some(&["gemini"]),
+    own: &[],
     differs_by: &["[System] Tool input parameters were modified by a hook", "Background PIDs: "],
 };
 
@@ -116,6 +122,7 @@ const QWEN: Client = Client {
     settings: &[(".qwen/settings.json", "{\"security\": {\"auth\": {\"selectedType\": \"openai\"}}}\n")],
     edited: &[],
     init: None,
+    own: &[],
     differs_by: &[],
 };
 
@@ -125,12 +132,14 @@ const OPENCODE: Client = Client {
     environment: &[("OPENCODE_DISABLE_AUTOUPDATE", "1")],
     settings: &[(
         ".config/opencode/opencode.json",
-        "{\"provider\": {\"mock\": {\"npm\": \"@ai-sdk/openai-compatible\", \"options\": \
-         {\"baseURL\": \"http://127.0.0.1:{port}/v1\", \"apiKey\": \"dummy\"}, \"models\": {\"mock\": {}}}}, \
+        // opencode adds the first one itself.
+        "{\"$schema\": \"https://opencode.ai/config.json\", \"provider\": {\"mock\": \
+         {\"npm\": \"@ai-sdk/openai-compatible\", \"options\": {\"baseURL\": \"http://127.0.0.1:{port}/v1\", \"apiKey\": \"dummy\"}, \"models\": {\"mock\": {}}}}, \
          \"model\": \"mock/mock\", \"permission\": \"allow\"}\n",
     )],
     edited: &[".config/opencode/opencode.json"],
     init: Some(&["opencode"]),
+    own: &[],
     differs_by: &[],
 };
 
@@ -146,6 +155,7 @@ const COPILOT: Client = Client {
     settings: &[],
     edited: &[".copilot/hooks/agent-snapshot.json"],
     init: Some(&["copilot", "--auto-approve"]),
+    own: &[],
     differs_by: &[],
 };
 
@@ -308,7 +318,9 @@ fn runs_as_alone(client: &Client) -> Option<(Lab, Vec<String>)> {
 fn is_recorded_as_it_runs_alone(client: &Client) {
     let Some((lab, given)) = runs_as_alone(client) else { return };
     assert_eq!(given.len(), commands().len(), "{given:?}");
-    let log = lab.log();
+    let (own, log): (Vec<Value>, Vec<Value>) =
+        lab.log().into_iter().partition(|entry| lab::is_own_of(client, entry));
+    assert!(own.iter().all(|entry| !lab::changes(entry)), "{own:?}");
     let titles: Vec<&str> = log.iter().map(|entry| entry["command"][2].as_str().unwrap_or("?")).collect();
     let titles: Vec<String> = titles.into_iter().map(lab::asked_for).collect();
     assert_eq!(titles, commands());

@@ -224,6 +224,13 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    def handle(self):
+        """Ends in silence with a client that does not close its connection."""
+        try:
+            super().handle()
+        except ConnectionError:
+            pass
+
     def log_message(self, *_):
         """Says nothing of requests on standard error."""
 

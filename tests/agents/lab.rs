@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 
-use agent_snapshot::snapshot::Snapshot;
+use agent_snapshot::snapshot::change::PathEffect;
+use agent_snapshot::snapshot::{FileRecord, Snapshot};
 use nix::fcntl::{Flock, FlockArg};
 use regex::Regex;
 use serde_json::Value;
@@ -96,6 +97,16 @@ pub fn asked_for(line: &str) -> String {
     let found =
         around.iter().find_map(|pattern| Some(Regex::new(pattern).unwrap().captures(line)?[1].to_owned()));
     found.map_or_else(|| line.to_owned(), |line| line.replace(r"'\''", "'").replace("'\"'\"'", "'"))
+}
+
+/// Whether a recording is one of what the client runs for itself.
+pub fn is_own_of(client: &Client, entry: &Value) -> bool {
+    entry["command"][2].as_str().is_some_and(|title| client.own.contains(&title))
+}
+
+/// Whether a recording has changed something.
+pub fn changes(entry: &Value) -> bool {
+    ["created", "changed", "deleted"].iter().any(|kind| entry[kind] != 0) || entry.get("git").is_some()
 }
 
 /// A client that has run.
@@ -301,7 +312,8 @@ impl Lab {
             .unwrap_or_else(|| panic!("there is no {id}"));
         let snapshot = Snapshot::open(&directory).unwrap();
         let names = ["src", "notes.txt", "new.txt", "late.txt", ".git"];
-        for file in snapshot.files().iter().filter(|file| file.before != file.after) {
+        let is_change = |file: &&FileRecord| PathEffect::of(file).lasts() && !file.is_inherited_alone();
+        for file in snapshot.files().iter().filter(is_change) {
             let path = String::from_utf8_lossy(&file.path).into_owned();
             let name = Path::new(&path).strip_prefix(&self.repository).ok();
             let first = name.map(|name| name.iter().next().unwrap_or_default());
@@ -313,26 +325,19 @@ impl Lab {
 
     /// Undoes a recording, if it has changed something.
     pub fn undo(&self, entry: &Value) {
-        if self.changes(entry) {
+        if changes(entry) {
             self.own_program(&["undo", entry["id"].as_str().unwrap()]).expect(0);
         }
     }
 
     /// Redoes all recordings, and undoes them at once.
     pub fn redo_and_undo_all(&self, log: &[Value]) {
-        let ids: Vec<&str> = log
-            .iter()
-            .filter(|entry| self.changes(entry))
-            .map(|entry| entry["id"].as_str().unwrap())
-            .collect();
+        let ids: Vec<&str> =
+            log.iter().filter(|entry| changes(entry)).map(|entry| entry["id"].as_str().unwrap()).collect();
         for id in &ids {
             self.own_program(&["redo", id]).expect(0);
         }
         self.own_program(&[&["undo"], ids.as_slice()].concat()).expect(0);
-    }
-
-    fn changes(&self, entry: &Value) -> bool {
-        ["created", "changed", "deleted"].iter().any(|kind| entry[kind] != 0) || entry.get("git").is_some()
     }
 
     /// Takes back what `init` has set up.
