@@ -157,7 +157,9 @@ fn whatever_is_asked_the_agent_goes_on() {
         for input in inputs {
             let label = String::from_utf8_lossy(&input[..input.len().min(200)]).into_owned();
             let answer = ask(&installed, &[agent], &input).expect(0);
-            assert!(!answer.stdout.contains("allow"), "{agent}: {label}: {answer:?}");
+            // Codex takes a rewritten command only together with that word, which approves nothing.
+            let approves = agent != "codex" && answer.stdout.contains("allow");
+            assert!(!approves, "{agent}: {label}: {answer:?}");
             let is_json = serde_json::from_str::<Value>(&answer.stdout).is_ok();
             assert!(is_json || answer.stdout == pass(agent), "{agent}: {label}: {answer:?}");
             assert_eq!(answer.stderr, "", "{agent}: {label}");
