@@ -128,7 +128,7 @@ fn resolve(criterion: &mut Criterion) {
         ("through three links", "absolute/up/again/seven/eight/file".to_owned()),
     ];
     let process = std::process::id().cast_signed();
-    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), process, thread: process };
+    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process, thread: process };
     let base = root.as_os_str().as_bytes();
     let mut group = criterion.benchmark_group("resolve");
     for (name, path) in &paths {

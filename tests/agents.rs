@@ -303,6 +303,11 @@ fn both(client: &Client, commands: &[&str], rules: &str) -> Option<Vec<String>> 
     Some(alone.given())
 }
 
+/// The command line that the shell of a recording was given.
+fn line_of(entry: &Value) -> &str {
+    entry["command"][2].as_str().unwrap_or("?")
+}
+
 /// Runs a client alone and as `init` sets it up: the model is given the same. The second run, and what was given.
 fn runs_as_alone(client: &Client) -> Option<(Lab, Vec<String>)> {
     clients()?;
@@ -321,8 +326,9 @@ fn is_recorded_as_it_runs_alone(client: &Client) {
     let (own, log): (Vec<Value>, Vec<Value>) =
         lab.log().into_iter().partition(|entry| lab::is_own_of(client, entry));
     assert!(own.iter().all(|entry| !lab::changes(entry)), "{own:?}");
-    let titles: Vec<&str> = log.iter().map(|entry| entry["command"][2].as_str().unwrap_or("?")).collect();
-    let titles: Vec<String> = titles.into_iter().map(lab::asked_for).collect();
+    let title =
+        |entry: &Value| entry["title"].as_str().map_or_else(|| lab::asked_for(line_of(entry)), str::to_owned);
+    let titles: Vec<String> = log.iter().map(title).collect();
     assert_eq!(titles, commands());
     for entry in &log {
         assert_complete(entry);

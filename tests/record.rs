@@ -32,6 +32,7 @@ pub mod syscalls;
 mod system_directories;
 mod terminal;
 mod transparency;
+mod views;
 
 use agent_snapshot::snapshot::Snapshot;
 

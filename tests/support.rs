@@ -1,6 +1,7 @@
 //! The helpers of all tests: a directory for each test, programs to run in it, trees to compare.
 
 mod bundle;
+mod namespace;
 mod place;
 mod process;
 mod tree;
@@ -16,6 +17,7 @@ use std::sync::OnceLock;
 use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 
 pub use bundle::{States, commit, file_record, header, make_bundle, records};
+pub use namespace::Namespace;
 pub use place::{Place, Run, SmallFilesystem};
 pub use process::{
     PATIENCE, command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by,

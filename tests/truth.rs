@@ -12,12 +12,32 @@ mod strace;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use agent_snapshot::snapshot::{
     Digest, FileRecord, FileType, Operation, Operations, Present, Snapshot, State,
 };
 
-use crate::support::{Entry, Tree};
+use crate::support::{Entry, Place, Tree, assert_same, describe_recorded, lines, scan, shown};
+
+/// Runs a recording and compares it with the tree of `place` before and after. It must lose nothing, and its undo, its
+/// redo and another undo must each give that tree back.
+#[track_caller]
+pub fn record_exactly(place: &Place, recording: &mut Command) -> (Output, Snapshot) {
+    let before = scan(&place.work);
+    let output = recording.output().unwrap();
+    let after = scan(&place.work);
+    let snapshot = Snapshot::open(&place.out).unwrap_or_else(|error| panic!("{error}: {}", shown(&output)));
+    let wrong = [gaps(&snapshot), compare(&place.work, &before, &after, &snapshot)].concat();
+    assert!(wrong.is_empty(), "{}\n{}", lines(&wrong), shown(&output));
+    for (what, flags, wanted) in
+        [("undo", &["--before"][..], &before), ("redo", &[], &after), ("second undo", &["--before"], &before)]
+    {
+        place.verb("restore", flags).expect(0);
+        assert_same(&describe_recorded(&scan(&place.work)), &describe_recorded(wanted), what);
+    }
+    (output, snapshot)
+}
 
 /// What is wrong in `snapshot` about the tree below `root`, a sentence each.
 pub fn compare(root: &Path, before: &Tree, after: &Tree, snapshot: &Snapshot) -> Vec<String> {
@@ -170,7 +190,7 @@ impl Comparison<'_> {
         compare("owner", &|at| format!("{:?}", (at.uid, at.gid)));
         compare("inode", &|at| format!("{:?}", (at.dev, at.ino)));
         compare("rdev", &|at| format!("{:?}", at.rdev));
-        compare("target", &|at| shown(at.target.as_deref()));
+        compare("target", &|at| escaped(at.target.as_deref()));
         if real.file_type != FileType::Directory || wanted.directory_times {
             compare("mtime", &|at| format!("{:?}", (at.mtime, at.mtime_nsec)));
             compare("size", &|at| at.size.to_string());
@@ -217,7 +237,7 @@ struct Wanted {
     directory_times: bool,
 }
 
-fn shown(bytes: Option<&[u8]>) -> String {
+fn escaped(bytes: Option<&[u8]>) -> String {
     bytes.map_or("nothing".to_owned(), |bytes| bytes.escape_ascii().to_string())
 }
 

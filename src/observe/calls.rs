@@ -5,6 +5,7 @@
 //!   place that one names is a [`part::Part`]; `effects.rs` says what each effect means for it.
 //! - `rename.rs`, `exec.rs` (with [`program`], which reads the files that the kernel opens),
 //!   `descriptors.rs`: what those calls need beyond it.
+//! - `overlay.rs`: changes through an overlay that the tree has mounted.
 //! - `sockets.rs`: the socket addresses of calls.
 //! - `journal.rs`: what the journal is told of a call.
 //! - `own_program.rs`: calls of our own program, which are not recorded.
@@ -17,6 +18,7 @@ mod effects;
 mod exec;
 pub mod inherited;
 mod journal;
+mod overlay;
 pub mod own_program;
 pub mod part;
 pub mod program;

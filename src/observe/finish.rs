@@ -28,9 +28,11 @@ use super::policy::Exclusion;
 use super::policy::ignore::RuleId;
 use super::recorder::Recorder;
 use super::recording::Recording;
+use super::resolve;
 use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{
-    BlobOmitted, GitRepository, NetworkUse, RecordedProcess, Suppressed, Unrepeatable, Warning, WarningKind,
+    BlobOmitted, GitRepository, NetworkUse, PrivateMount, RecordedProcess, Suppressed, Unrepeatable, Warning,
+    WarningKind,
 };
 
 /// What a recording has come to.
@@ -41,6 +43,8 @@ pub struct Recorded<'a> {
     pub warnings: Vec<Warning>,
     /// What the rules left out.
     pub suppressed: Vec<Suppressed>,
+    /// The mounts of the tree's own namespaces whose content is gone with those.
+    pub private_mounts: Vec<PrivateMount>,
     /// The repositories that were observed.
     pub repositories: Vec<GitRepository>,
     /// The socket addresses that were used.
@@ -96,13 +100,29 @@ impl Recording {
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
         self.leave_out_unchanged_git_state(&mut afters);
+        self.forget_what_came_and_went(&afters);
+        self.warn_private_mounts_that_stay();
         self.omit_what_is_gone(&afters);
         let is_left_out = |path: &[u8]| {
             // Of a repository's own directory, the state is recorded all the same.
             matches!(self.policy.exclusion(path, None), Some(Exclusion::Rule(rule, _)) if rule != RuleId::GIT)
         };
         let changed = self.resolver.changed_outside();
-        for directory in changed.into_iter().filter(|directory| !is_left_out(directory)) {
+        // A wrong name matters only to what has a record that says anything of it.
+        let has_inputs = self.byte_store.keep.has_inputs();
+        let has_records = |directory: &[u8]| {
+            let is_told = |(name, after): &(NameId, After)| {
+                let path = self.ledger.names.path(*name);
+                let came_and_went = self.ledger.before(*name).is_none() && matches!(after, After::Absent(_));
+                path != directory && resolve::is_below(path, directory) && !came_and_went
+            };
+            has_inputs || afters.iter().any(is_told)
+        };
+        let changed: Vec<_> = changed
+            .into_iter()
+            .filter(|directory| !is_left_out(directory) && has_records(directory))
+            .collect();
+        for directory in changed {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
                     "{} was replaced from outside: paths below it may be recorded under a wrong name",
@@ -170,6 +190,7 @@ impl Recording {
             existence_only,
             warnings: warnings.into_vec(),
             suppressed: self.policy.suppressed(),
+            private_mounts: self.mounts.private(),
             repositories,
             network: self.network.uses(),
             unrepeatable: self.unrepeatable.clone(),
@@ -189,6 +210,36 @@ impl Recording {
             self.goes_on_from(Interim { afters, open });
         }
         committed
+    }
+
+    /// What is on a private mount lasts as long as somebody outside of the tree holds its namespace.
+    fn warn_private_mounts_that_stay(&mut self) {
+        let is_of_tree = |process| self.processes.living_id(process).is_some();
+        if let Some(process) = self.mounts.outside_holder(is_of_tree) {
+            self.warnings.note(WarningKind::MountNamespace, None, || {
+                format!(
+                    "process {process}, which is not of the command, is in its mount namespace: what was changed on \
+                     private mounts there may last"
+                )
+            });
+        }
+    }
+
+    /// A path that was absent at its first use and is absent now has not been there as far as an undo is concerned,
+    /// nor has anything beneath it: somebody else has made it meanwhile, and the tree has removed it.
+    fn forget_what_came_and_went(&mut self, afters: &[(NameId, After)]) {
+        let mut gone: Option<Vec<u8>> = None;
+        for (name, _) in afters.iter().filter(|(_, after)| matches!(after, After::Absent(_))) {
+            let path = self.ledger.names.path(*name);
+            let is_beneath = gone.as_ref().is_some_and(|gone| resolve::is_below(path, gone));
+            let appeared = self.ledger.names.get(*name).appeared;
+            if appeared && !is_beneath {
+                gone = Some(path.to_vec());
+            }
+            if appeared || is_beneath {
+                self.ledger.names.get_mut(*name).before = None;
+            }
+        }
     }
 
     /// An object that the tree has added to a repository, if what it sees is noted.

@@ -4,8 +4,8 @@
 //! The whole cache is invalidated by a traced call that moves, makes or removes a symlink or moves a
 //! directory, since any path may lead through it; and by one that removes a directory, if a path with `..` is
 //! cached. An entry is invalidated by a traced change of its name (the name's `changes` differ) and, if
-//! the path was absent when it was opened, by its presence now. Threads with another root, other mounts or
-//! other rights never use the cache.
+//! the path was absent when it was opened, by its presence now. Threads with other rights never use the cache, and those
+//! with another root or other mounts have entries of their own.
 
 use std::collections::HashMap;
 
@@ -40,6 +40,8 @@ struct KnownPath {
 /// Where an access starts and of which kind it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Start {
+    /// The root and mounts that the path is looked up from; zero for ours.
+    view: u32,
     base: u32,
     kind: u8,
 }
@@ -68,14 +70,16 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// The place of an access, if it is one that can be known; `base` is the directory that a relative path starts
-    /// at.
+    /// The place of an access from the view of this number, if it is one that can be known; `base` is the directory
+    /// that a relative path starts at.
     pub fn place<'a>(
         &mut self,
         access: &'a Access,
+        view: u32,
         base: impl FnOnce(Dirfd) -> Option<Vec<u8>>,
     ) -> Option<LookupPlace<'a>> {
         let FileRef::Path { dirfd, path } = &access.file else { return None };
+        // In another view, procfs may be mounted anywhere; what leads there is not learnt.
         if access.resolve != Resolve::default() || is_of_the_caller(path) {
             return None;
         }
@@ -89,7 +93,7 @@ impl Lookups {
         };
         let kind = kind + 2 * u8::from(access.follow);
         let (number, base) = if path.starts_with(b"/") { (0, None) } else { self.base(base(*dirfd)?)? };
-        Some(LookupPlace { start: Start { base: number, kind }, path, opens, base })
+        Some(LookupPlace { start: Start { view, base: number, kind }, path, opens, base })
     }
 
     /// The number of a base directory, and its name.

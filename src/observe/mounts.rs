@@ -1,89 +1,168 @@
-//! The mounts that names lead through: whether names can still be trusted, which mounts the tree has made,
-//! and which filesystems it serves itself.
+//! The mounts that names lead through: what a path of a thread is called in the recorder's own root and mount
+//! namespace, which mounts the tree has made, and which filesystems it serves itself.
 //!
-//! Once anything was mounted, moved or unmounted here, or where a process started from a directory whose
-//! name is not its own, every name is checked. What is served by a program of the tree (FUSE, 9P, NFS) must
-//! not be touched at all while a call of the tree is stopped: the answer would come from a program whose
-//! next call waits for us. Each call that mounts is traced, so that the table of its namespace is read again
-//! before anyone can use what it has made; while it is under way its mount point counts as served.
+//! Each call that mounts is traced. Once anything was mounted, moved or unmounted here, or where a process has, or
+//! may have, a root or mount namespace of its own, what its paths are called is computed from two mount tables,
+//! that of its namespace and ours (`names.rs`). A namespace's table is read when it is first asked for, and again
+//! after each call that may have changed it.
 //!
-//! Neighbours: `view.rs` checks the names, `resolve.rs` stops at what is served.
+//! What is served by a program of the tree (FUSE, 9P, NFS) must not be touched at all while a call of the tree is
+//! stopped: the answer would come from a program whose next call waits for us. While a call that mounts is under
+//! way its mount point counts as served.
+//!
+//! Neighbours: `view.rs` says where a thread's paths start, `resolve.rs` walks them.
+
+mod names;
+mod overlay;
+mod private;
+mod table;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 
+pub use self::names::{Layers, OverlayDirectories, Place};
+use self::names::{Namespace, Naming, OwnMounts};
+pub use self::private::PrivateId;
+use self::table::{Device, Mount, MountId, MountTable};
 use super::ledger::ids::NameId;
-use super::resolve;
+use super::resolve::{self, inside};
+use crate::snapshot::PrivateMount;
+use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
 
 /// A table of mounts is read up to this size; the kernel allows 100,000 mounts (fs.mount-max).
 const LIMIT: u64 = 64 << 20;
 
+/// How many namespaces are remembered that no process is in any more: something in them may still be open.
+const NAMESPACE_LIMIT: usize = 100;
+
+/// How many mounts are remembered that are gone.
+const DETACHED_LIMIT: usize = 10_000;
+
+/// The number of a mount namespace.
+type NamespaceId = u64;
+
 /// What is known of the mounts that names lead through.
 #[derive(Debug, Default)]
-pub(super) struct Mounts {
+pub struct Mounts {
     /// It is ready once the mounts of this namespace have changed (proc_pid_mounts(5)).
-    table: Option<File>,
+    changes: Option<File>,
     moved: bool,
-    /// The mounts of our own namespace, when the table was read last.
-    now: Vec<Mount>,
-    /// Devices of served filesystems that were mounted before the launch.
-    outside: Vec<Device>,
-    /// The mount points of what is served, by mount namespace; of our own, too.
-    served: HashMap<u64, Vec<Vec<u8>>>,
-    /// Where the tree mounted (1) or unmounted (-1) something, in order, each with the first name after it.
-    events: Vec<(Vec<u8>, NameId, i32)>,
-    /// The mount points of calls under way, and whether they are of our own namespace.
-    pending: Vec<(Vec<u8>, bool)>,
+    /// Our own mounts, when the table was read last, and what else mounts are named by.
+    naming: Naming,
+    own_namespace: Option<NamespaceId>,
+    /// The namespaces of the tree, our own one, once mounts have moved, among them.
+    namespaces: HashMap<NamespaceId, Namespace>,
+    /// Mounts that were in a table of the tree's and are in none now: something on them may still be open.
+    detached: HashMap<MountId, Mount>,
+    /// Those whose tables must be read again before they are used.
+    stale: Vec<NamespaceId>,
+    /// The numbers of the views that there have been.
+    numbers: HashMap<View, ViewNumber, foldhash::fast::RandomState>,
+    /// From where each thread sees names, by process.
+    views: HashMap<Tid, Vec<(Tid, Arc<View>)>, foldhash::fast::RandomState>,
+    /// Counts the tables that were read.
+    tables_read: u64,
+    /// What the tree mounted and unmounted in our own namespace, in order.
+    events: Vec<Event>,
+    /// The mount points of calls under way, each with its namespace.
+    pending: Vec<(Vec<u8>, Option<NamespaceId>)>,
 }
 
-/// Major and minor number.
-type Device = (u32, u32);
+/// The root and the mount namespace of a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct View {
+    pub namespace: NamespaceId,
+    /// The path of its root in that, empty for the namespace's own.
+    pub root: Vec<u8>,
+}
 
-/// A mount of a table, as proc_pid_mountinfo(5) has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mount {
-    id: u64,
+/// The number of a view, by which what was looked up from it is found again.
+pub type ViewNumber = u32;
+
+/// An overlay, with the directories that its mount options name, as whoever mounted it has written them.
+#[derive(Debug)]
+pub struct NewOverlay {
     device: Device,
-    point: Vec<u8>,
-    served: bool,
-    /// Whether what is written there goes to a directory that has a name of its own.
-    overlay: bool,
+    /// None if it can't be changed.
+    pub upper: Option<Vec<u8>>,
+    pub lower: Vec<Vec<u8>>,
 }
 
 /// The mount points of our namespace that are others than before.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
+pub struct Changed {
     /// Where something was mounted.
-    pub came: Vec<Vec<u8>>,
+    pub came: Vec<MountPoint>,
     /// Where something was unmounted.
-    pub went: Vec<Vec<u8>>,
-    /// Those of `came` where an overlay was mounted.
-    pub overlays: Vec<Vec<u8>>,
+    pub went: Vec<MountPoint>,
+}
+
+/// Where something was mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPoint {
+    /// The path.
+    pub point: Vec<u8>,
+    /// The private mount that it becomes once it is unmounted, if it stores nothing.
+    private: Option<PrivateId>,
+}
+
+/// The tree has mounted (1) or unmounted (-1) something.
+#[derive(Debug)]
+struct Event {
+    mount: MountPoint,
+    /// The first name after it.
+    next: NameId,
+    step: i32,
+}
+
+/// What has become of what was first seen at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Displacement {
+    /// It can be seen there, or its name tells what has become of it.
+    None,
+    /// A mount that came later hides it.
+    Hidden,
+    /// It was on a mount that is gone.
+    Gone,
+    /// It was on a mount that is gone, and stored nothing.
+    Private(PrivateId),
 }
 
 impl Mounts {
     /// Begins to watch.
     pub fn watch() -> Mounts {
-        let mut table = File::open("/proc/self/mountinfo").ok();
-        let now = table.as_mut().map(read_table).unwrap_or_default();
-        let outside = now.iter().filter(|mount| mount.served).map(|mount| mount.device).collect();
-        Mounts { table, now, outside, ..Mounts::default() }
+        let mut changes = File::open("/proc/self/mountinfo").ok();
+        let table = changes.as_mut().map(read_table).unwrap_or_default();
+        let served = table.mounts().iter().filter(|mount| mount.is_served());
+        let outside = served.map(|mount| mount.device).collect();
+        let at_launch = table.mounts().iter().map(|mount| mount.id).collect();
+        let naming = Naming { ours: OwnMounts { table, at_launch }, outside, ..Naming::default() };
+        Mounts { changes, naming, own_namespace: namespace("self"), ..Mounts::default() }
     }
 
     /// Whether a name may mean something else than the directory it was read from.
     pub fn moved(&self) -> bool {
-        self.moved || self.pending.iter().any(|(_, here)| *here)
+        self.moved || self.pending.iter().any(|(_, namespace)| *namespace == self.own_namespace)
     }
 
-    /// Notes that a call begins which mounts something at `point`, or unmounts it, in our own namespace if
-    /// `here`.
-    pub fn begins(&mut self, point: &[u8], here: bool) {
-        self.pending.push((point.to_vec(), here));
+    /// Notes that a call begins which mounts something at `point`, or unmounts it, in our own namespace unless
+    /// its thread has another view.
+    pub fn begins(&mut self, point: &[u8], view: Option<&View>) {
+        let namespace = view.map_or(self.own_namespace, |view| Some(view.namespace));
+        self.pending.push((point.to_vec(), namespace));
+    }
+
+    /// Whether a call mounts something at, or unmounts it from, a path of the namespace of `view`.
+    pub fn is_changing(&self, view: &View, path: &[u8]) -> bool {
+        let here = self.pending.iter().filter(|(_, namespace)| *namespace == Some(view.namespace));
+        here.into_iter().any(|(point, _)| inside(path, point).is_some())
     }
 
     /// Notes that such a call is over. [`update`](Mounts::update) comes first.
@@ -93,79 +172,299 @@ impl Mounts {
         }
     }
 
-    /// Finds out what a call of `caller` has changed in the mounts of its own namespace or of ours.
-    pub fn update(&mut self, caller: Tid) -> Changed {
-        let changed = self.read_own_table();
-        let (ours, theirs) = (namespace("self"), namespace(&caller.to_string()));
-        let points = |table: &[Mount], outside: &[Device]| {
-            let served = table.iter().filter(|mount| mount.served && !outside.contains(&mount.device));
-            served.map(|mount| mount.point.clone()).collect::<Vec<_>>()
-        };
-        if let Some(ours) = ours {
-            self.served.insert(ours, points(&self.now, &self.outside));
-        }
-        if let Some(theirs) = theirs.filter(|_| theirs != ours)
-            && let Ok(mut table) = File::open(format!("/proc/{caller}/mountinfo"))
-        {
-            self.served.insert(theirs, points(&read_table(&mut table), &self.outside));
-        }
-        self.served.retain(|_, points| !points.is_empty());
-        changed
+    /// Notes that a call may have changed the mounts, root or namespace of any thread, and finds out what it has
+    /// changed in our own namespace.
+    pub fn update(&mut self) -> Changed {
+        self.distrust();
+        self.read_own_table()
+    }
+
+    /// Notes that what the tables say may have changed: a mount, or the name of a directory that one shows.
+    pub fn distrust(&mut self) {
+        self.views.clear();
+        self.stale = self.namespaces.keys().copied().collect();
+    }
+
+    /// Whether the tree has any namespace of its own, or has changed the mounts of ours.
+    pub fn has_namespaces(&self) -> bool {
+        !self.namespaces.is_empty()
+    }
+
+    /// Forgets a process that has ended.
+    pub fn process_ended(&mut self, process: Tid) {
+        self.views.remove(&process);
     }
 
     fn read_own_table(&mut self) -> Changed {
-        let Some(table) = &mut self.table else { return Changed::default() };
-        let mut fds = [PollFd::new(table, PollFlags::PRI)];
+        let Some(changes) = &mut self.changes else { return Changed::default() };
+        let mut fds = [PollFd::new(changes, PollFlags::PRI)];
         if !poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
             return Changed::default();
         }
         self.moved = true;
-        let before = std::mem::replace(&mut self.now, read_table(table));
-        // A device number is used again by the next filesystem that has none of its own.
-        self.outside.retain(|device| self.now.iter().any(|mount| mount.device == *device));
-        let came: Vec<Mount> = self.now.iter().filter(|mount| !before.contains(mount)).cloned().collect();
-        let overlays = came.iter().filter(|mount| mount.overlay).map(|mount| mount.point.clone()).collect();
-        let came = came.into_iter().map(|mount| mount.point).collect();
-        let went = before.into_iter().filter(|mount| !self.now.contains(mount));
-        Changed { came, went: went.map(|mount| mount.point).collect(), overlays }
+        let Naming { ours, outside, private, .. } = &mut self.naming;
+        let before = std::mem::replace(&mut ours.table, read_table(changes));
+        let now = &ours.table;
+        // Device numbers and mount ids are used again.
+        outside.retain(|device| now.mounts().iter().any(|mount| mount.device == *device));
+        ours.at_launch.retain(|id| now.get(*id).is_some());
+        let differs = |one: &Mount, table: &MountTable| table.get(one.id) != Some(one);
+        let came = now.mounts().iter().filter(|mount| differs(mount, &before));
+        let went = before.mounts().iter().filter(|mount| differs(mount, now));
+        let points = |mounts: Vec<&Mount>| {
+            let point = |mount: &Mount| MountPoint {
+                point: mount.point.clone(),
+                private: mount.is_without_storage().then(|| private.borrow_mut().id_of(mount)),
+            };
+            mounts.into_iter().map(point).collect::<Vec<_>>()
+        };
+        Changed { came: points(came.collect()), went: points(went.collect()) }
     }
 
-    /// Keeps what a call has changed, for [`is_displaced`](Mounts::is_displaced); `next` is the name that
-    /// the table gets next.
+    /// From where a thread sees names; none if that is where we see them from, nothing has been mounted, and no
+    /// descriptor can come from elsewhere.
+    pub fn view_of(&mut self, caller: Caller, living: &dyn Fn() -> Vec<Tid>) -> Option<Arc<View>> {
+        let known = self.views.get(&caller.tgid).and_then(|threads| {
+            threads.iter().find(|(thread, _)| *thread == caller.tid).map(|(_, view)| Arc::clone(view))
+        });
+        let view = match known {
+            Some(view) => view,
+            None => {
+                let view = Arc::new(View::of(caller.tid, self.own_namespace));
+                self.views.entry(caller.tgid).or_default().push((caller.tid, Arc::clone(&view)));
+                view
+            }
+        };
+        let is_ours = Some(view.namespace) == self.own_namespace;
+        if is_ours && view.root.is_empty() && !self.moved() && !self.has_namespaces() {
+            return None;
+        }
+        if !self.namespaces.contains_key(&view.namespace) || self.stale.contains(&view.namespace) {
+            self.read_namespace(caller.tid, &view, is_ours, living);
+        }
+        Some(view)
+    }
+
+    fn read_namespace(&mut self, caller: Tid, view: &View, is_ours: bool, living: &dyn Fn() -> Vec<Tid>) {
+        let read = |process: Tid| {
+            let mut table = File::open(format!("/proc/{process}/mountinfo")).ok()?;
+            Some(read_text(&mut table))
+        };
+        let table = if is_ours {
+            MountTable::of(self.naming.ours.table.mounts().to_vec())
+        } else if view.root.is_empty() {
+            read(caller).map(|text| MountTable::parse(&text)).unwrap_or_default()
+        } else {
+            // The kernel tells only of the mounts below a process's root, by their names from there.
+            let whole = View { root: Vec::new(), ..view.clone() };
+            let other = living().into_iter().find(|other| View::of(*other, None) == whole);
+            match other.and_then(read) {
+                Some(text) => MountTable::parse(&text),
+                None => {
+                    let below = read(caller).map(|text| MountTable::parse(&text)).unwrap_or_default();
+                    let known = self.namespaces.get(&view.namespace).map(|known| &known.table);
+                    below.below_root(&view.root, known)
+                }
+            }
+        };
+        self.naming.private.borrow_mut().find_again(table.mounts());
+        let former = self.namespaces.remove(&view.namespace);
+        let former = former.iter().flat_map(|namespace| namespace.table.mounts());
+        self.detached.retain(|id, _| table.get(*id).is_none());
+        for mount in former.filter(|mount| !is_ours && table.get(mount.id).is_none()) {
+            if self.detached.len() < DETACHED_LIMIT {
+                self.detached.insert(mount.id, mount.clone());
+            }
+        }
+        if self.namespaces.len() >= NAMESPACE_LIMIT {
+            let in_use =
+                |id: &NamespaceId| self.views.values().flatten().any(|(_, view)| view.namespace == *id);
+            self.namespaces.retain(|id, _| in_use(id));
+        }
+        self.namespaces.insert(view.namespace, Namespace::new(table));
+        self.stale.retain(|stale| *stale != view.namespace);
+        self.tables_read += 1;
+    }
+
+    /// How often a table of the tree's namespaces was read: what is served may have changed since.
+    pub fn tables_read(&self) -> u64 {
+        self.tables_read
+    }
+
+    /// The number of a view; it begins at one.
+    pub fn number_of(&mut self, view: &View) -> ViewNumber {
+        if let Some(number) = self.numbers.get(view) {
+            return *number;
+        }
+        let next = ViewNumber::try_from(self.numbers.len() + 1).expect("fewer views than four billion");
+        self.numbers.insert(view.clone(), next);
+        next
+    }
+
+    /// What a path of a namespace, which is no symlink and leads through none, is for us.
+    pub fn place(&self, view: &View, path: &[u8]) -> Place {
+        match self.namespaces.get(&view.namespace) {
+            Some(namespace) => namespace.place(&self.naming, path),
+            None => Place::Unnamed,
+        }
+    }
+
+    /// What an object that is open is for us: `path` is the text of its magic link, and `mount` the mount that it
+    /// was opened on, which may be of any namespace and may be hidden by now. None if nobody knows that mount.
+    pub fn place_on_mount(&self, mount: MountId, path: &[u8]) -> Option<Place> {
+        let mut namespaces = self.namespaces.values();
+        let of_theirs = namespaces.find_map(|namespace| namespace.place_on_mount(&self.naming, mount, path));
+        let ours = &self.naming.ours.table;
+        let of_ours = || {
+            ours.get(mount)?;
+            let is_visible = ours.at(path).is_some_and(|found| found.id == mount);
+            Some(if is_visible { Place::Named(path.to_vec()) } else { Place::Unnamed })
+        };
+        let of_detached = || Some(self.naming.place_on_detached(self.detached.get(&mount)?, path));
+        of_theirs.or_else(of_ours).or_else(of_detached)
+    }
+
+    /// Whether something is mounted at `path` of this namespace itself.
+    pub fn is_mounted_over(&self, view: &View, path: &[u8]) -> bool {
+        let namespace = self.namespaces.get(&view.namespace);
+        namespace.and_then(|namespace| namespace.table.at(path)).is_some_and(|found| found.point == path)
+    }
+
+    /// Whether `path` of this namespace is on the mount of this number.
+    pub fn is_on(&self, view: &View, path: &[u8], mount: MountId) -> bool {
+        let namespace = self.namespaces.get(&view.namespace);
+        namespace.and_then(|namespace| namespace.table.at(path)).is_some_and(|found| found.id == mount)
+    }
+
+    /// The overlays that the tree has mounted in this namespace and whose directories are not known yet: the device of
+    /// each, with the options that name its directory for changes and the others.
+    pub fn new_overlays(&self, view: &View) -> Vec<NewOverlay> {
+        let Some(namespace) = self.namespaces.get(&view.namespace) else { return Vec::new() };
+        let Naming { ours, overlays, .. } = &self.naming;
+        let is_new = |mount: &&Mount| {
+            let is_of_launch =
+                |ours_too: &Mount| ours_too.device == mount.device && ours.at_launch.contains(&ours_too.id);
+            mount.kind == b"overlay"
+                && !overlays.contains_key(&mount.device)
+                && !ours.table.mounts().iter().any(is_of_launch)
+        };
+        let new = namespace.table.mounts().iter().filter(is_new).map(|mount| NewOverlay {
+            device: mount.device,
+            upper: mount.option("upperdir"),
+            lower: mount.option("lowerdir").map(|list| overlay::lower_directories(&list)).unwrap_or_default(),
+        });
+        new.collect()
+    }
+
+    /// Notes what an overlay was mounted from.
+    pub fn note_overlay(&mut self, overlay: &NewOverlay, directories: OverlayDirectories) {
+        self.naming.overlays.insert(overlay.device, directories);
+        self.distrust();
+    }
+
+    /// Whether a call that mounts is under way.
+    pub fn is_mounting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The mount that a path of our own namespace is on, if the tree has mounted it and it stores nothing.
+    pub fn new_private_at(&self, path: &[u8]) -> Option<PrivateId> {
+        let Naming { ours, private, .. } = &self.naming;
+        let is_new = |mount: &&Mount| !ours.at_launch.contains(&mount.id) && mount.is_without_storage();
+        ours.table.at(path).filter(is_new).map(|mount| private.borrow_mut().id_of(mount))
+    }
+
+    /// A process outside of the tree that is in one of the tree's namespaces, where private mounts were changed.
+    pub fn outside_holder(&self, is_of_tree: impl Fn(Tid) -> bool) -> Option<Tid> {
+        if self.private().iter().all(|mount| mount.changes == 0) {
+            return None;
+        }
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_inside = |process: &Tid| {
+            let namespace = namespace(&process.to_string()).filter(|id| Some(*id) != self.own_namespace);
+            namespace.is_some_and(|id| self.namespaces.contains_key(&id))
+        };
+        numbers.map(Tid).filter(|process| !is_of_tree(*process)).find(is_inside)
+    }
+
+    /// Counts the use of a private mount.
+    pub fn private_used(&mut self, id: PrivateId) {
+        self.naming.private.borrow_mut().used(id);
+    }
+
+    /// Counts a change on a private mount.
+    pub fn private_changed(&mut self, id: PrivateId) {
+        self.naming.private.borrow_mut().changed(id);
+    }
+
+    /// The private mounts that were used.
+    pub fn private(&self) -> Vec<PrivateMount> {
+        self.naming.private.borrow().list()
+    }
+
+    /// Keeps what a call has changed, for [`displacement`](Mounts::displacement); `next` is the name that the table
+    /// gets next.
     pub fn note(&mut self, changed: &Changed, next: NameId) {
-        let events = |points: &[Vec<u8>], step| {
-            points.iter().map(|point| (point.clone(), next, step)).collect::<Vec<_>>()
+        let events = |mounts: &[MountPoint], step| {
+            mounts.iter().map(|mount| Event { mount: mount.clone(), next, step }).collect::<Vec<_>>()
         };
         self.events.extend(events(&changed.went, -1));
         self.events.extend(events(&changed.came, 1));
     }
 
-    /// Whether what was first seen at `path`, which is that of `name`, is not what can be seen there now:
-    /// it was on a mount that is gone, or is hidden by one that came later.
-    pub fn is_displaced(&self, name: NameId, path: &[u8]) -> bool {
+    /// Whether what was first seen at `path`, which is that of `name`, is not what can be seen there now.
+    pub fn displacement(&self, name: NameId, path: &[u8]) -> Displacement {
         let above = |point: &[u8]| resolve::inside(path, point.strip_suffix(b"/").unwrap_or(point)).is_some();
-        let later: Vec<_> =
-            self.events.iter().filter(|(point, next, _)| name < *next && above(point)).collect();
-        let differs = |at: &Vec<u8>| {
+        let (later, earlier): (Vec<&Event>, Vec<&Event>) =
+            self.events.iter().filter(|event| above(&event.mount.point)).partition(|event| name < event.next);
+        let of = |point: &[u8]| {
             // How many mounts there are at the point, less those that there were at first sight.
             let mut depth = 0;
-            let of_point = later.iter().filter(|(point, ..)| point == at);
-            let uncovered = of_point.map(|(.., step)| {
-                depth += step;
+            let of_point = later.iter().filter(|event| event.mount.point == point);
+            let uncovered = of_point.map(|event| {
+                depth += event.step;
                 depth
             });
             let lowest = uncovered.min().unwrap_or(0);
-            lowest < 0 || depth != 0
+            if lowest < 0 {
+                // The last one to come before the first sight was there then.
+                let was_on = earlier.iter().rfind(|event| event.mount.point == point && event.step > 0);
+                match was_on {
+                    Some(Event { mount: MountPoint { private: Some(id), .. }, .. }) => {
+                        Displacement::Private(*id)
+                    }
+                    _ => Displacement::Gone,
+                }
+            } else if depth != 0 {
+                Displacement::Hidden
+            } else {
+                Displacement::None
+            }
         };
-        later.iter().any(|(point, ..)| differs(point))
+        // What is on a mount that lies on a private one is private, too.
+        later.iter().map(|event| of(&event.mount.point)).max().unwrap_or(Displacement::None)
     }
 
-    /// The mount points of filesystems that the tree serves, in whatever namespace, and those of calls in
-    /// flight: nothing at or below them may be accessed.
+    /// The mount points of filesystems in our own namespace that the tree serves, and those of calls in flight:
+    /// nothing at or below them may be accessed.
     pub fn served(&self) -> Vec<Vec<u8>> {
-        let pending = self.pending.iter().map(|(point, _)| point);
+        let pending = self.pending.iter().filter(|(_, namespace)| *namespace == self.own_namespace);
+        let points = self.served_in(&self.naming.ours.table).chain(pending.map(|(point, _)| point));
         // Nothing that is served takes the place of everything.
-        self.served.values().flatten().chain(pending).filter(|point| *point != b"/").cloned().collect()
+        points.filter(|point| *point != b"/").cloned().collect()
+    }
+
+    /// The mount points of what the tree serves in its own namespaces.
+    pub fn served_elsewhere(&self) -> Vec<Vec<u8>> {
+        let points = self.namespaces.values().flat_map(|namespace| self.served_in(&namespace.table));
+        points.filter(|point| *point != b"/").cloned().collect()
+    }
+
+    fn served_in<'m>(&'m self, table: &'m MountTable) -> impl Iterator<Item = &'m Vec<u8>> {
+        let outside = &self.naming.outside;
+        let served = |mount: &&Mount| mount.is_served() && !outside.contains(&mount.device);
+        table.mounts().iter().filter(served).map(|mount| &mount.point)
     }
 
     /// Finds out whether `process` starts from directories whose names lead somewhere else: in another
@@ -177,52 +476,44 @@ impl Mounts {
     }
 }
 
+impl View {
+    /// That of a thread; what can't be found out is taken to be as it is here.
+    fn of(thread: Tid, ours: Option<NamespaceId>) -> View {
+        let namespace = namespace(&thread.to_string()).or(ours).unwrap_or_default();
+        let root = resolve::read_magic_link(format!("/proc/{thread}/root").as_bytes()).unwrap_or_default();
+        View { namespace, root: table::trim_root(&root).to_vec() }
+    }
+
+    /// The path that a thread with this root calls `path` of the namespace; none if it is outside of the root.
+    pub fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        inside(path, &self.root)
+    }
+}
+
 /// The number of a process's mount namespace.
-fn namespace(process: &str) -> Option<u64> {
+fn namespace(process: &str) -> Option<NamespaceId> {
     Some(std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok()?.ino())
 }
 
-fn read_table(table: &mut File) -> Vec<Mount> {
+/// The mount that a path, or the object of a magic link, is on, with its device and inode (statx(2), Linux 5.8).
+pub fn mount_of(link: &[u8]) -> Option<(MountId, (u64, u64))> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(CWD, link, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
+    let has_id = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
+    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+    has_id.then_some((found.stx_mnt_id, (device, found.stx_ino)))
+}
+
+fn read_text(table: &mut File) -> Vec<u8> {
     let mut text = Vec::new();
     let _ = table.rewind();
     // Asking does not wait for anyone who serves a filesystem.
     let _ = table.take(LIMIT).read_to_end(&mut text);
-    text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect()
+    text
 }
 
-impl Mount {
-    /// A line such as `36 35 98:0 /root /point rw - ext3 /dev/sda1 rw`, with optional fields before the dash.
-    fn parse(line: &[u8]) -> Option<Mount> {
-        let mut words = line.split(|byte| *byte == b' ');
-        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok();
-        let id = number(words.next()?)?;
-        let device = std::str::from_utf8(words.nth(1)?).ok()?;
-        let (major, minor) = device.split_once(':')?;
-        let point = unescaped(words.nth(1)?);
-        words.find(|word| *word == b"-")?;
-        let kind = words.next()?;
-        let (served, overlay) = (is_served(kind), kind == b"overlay");
-        Some(Mount { id, device: (major.parse().ok()?, minor.parse().ok()?), point, served, overlay })
-    }
-}
-
-/// Whether a program, or another machine, answers for filesystems of this type.
-fn is_served(kind: &[u8]) -> bool {
-    const KINDS: [&[u8]; 9] = [b"9p", b"afs", b"autofs", b"ceph", b"cifs", b"coda", b"nfs", b"nfs4", b"smb3"];
-    kind.starts_with(b"fuse") || KINDS.contains(&kind)
-}
-
-/// Blanks, line ends and backslashes are written as three octal digits.
-fn unescaped(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| *first == b'\\');
-        let value = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(value.unwrap_or(*first));
-        rest = if value.is_some() { &after[3..] } else { after };
-    }
-    bytes
+fn read_table(table: &mut File) -> MountTable {
+    MountTable::parse(&read_text(table))
 }
 
 /// Whether a magic link stands for a directory whose name means another one in our mount namespace.
@@ -237,40 +528,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_table_is_read_as_the_kernel_writes_it() {
-        let plain =
-            Mount::parse(b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw").unwrap();
-        assert_eq!(
-            plain,
-            Mount { id: 36, device: (98, 0), point: b"/mnt2".to_vec(), served: false, overlay: false }
-        );
-        let odd = Mount::parse(b"1 2 0:41 / /a\\040b\\134\\011c rw - fuse.bindfs /src rw").unwrap();
-        assert_eq!(
-            odd,
-            Mount { id: 1, device: (0, 41), point: b"/a b\\\tc".to_vec(), served: true, overlay: false }
-        );
-        assert_eq!(Mount::parse(b""), None);
-        assert_eq!(Mount::parse(b"1 2 0:41 / /a rw"), None);
-        assert_eq!(unescaped(b"a\\04"), b"a\\04");
-        assert_eq!(unescaped(b"\\999"), b"\\999");
-    }
-
-    #[test]
     fn a_mount_point_is_served_while_a_call_is_under_way() {
         let mut mounts = Mounts::watch();
-        assert!(!mounts.now.is_empty() && !mounts.moved());
+        assert!(!mounts.naming.ours.table.mounts().is_empty() && !mounts.moved());
         assert_eq!(mounts.served(), [b""; 0]);
-        mounts.begins(b"/a", true);
-        mounts.begins(b"/a", true);
+        mounts.begins(b"/a", None);
+        mounts.begins(b"/a", None);
         mounts.ended(b"/a");
         assert_eq!(mounts.served(), [b"/a"]);
         assert!(mounts.moved(), "names are doubtful meanwhile");
         mounts.ended(b"/a");
         assert_eq!(mounts.served(), [b""; 0]);
         assert!(!mounts.moved(), "nothing was mounted");
-        mounts.begins(b"/", false);
+        let view = View { namespace: 1, root: Vec::new() };
+        mounts.begins(b"/a", Some(&view));
         assert_eq!(mounts.served(), [b""; 0]);
         assert!(!mounts.moved(), "another namespace is of no matter to names out here");
+        assert!(mounts.is_changing(&view, b"/a/f") && !mounts.is_changing(&view, b"/ab"));
     }
 
     #[test]
@@ -278,33 +552,47 @@ mod tests {
         let mut names = Names::default();
         let mut add = |path: &str| names.add(path.into(), Name::default());
         let mut mounts = Mounts::default();
-        let points = |points: &[&str]| points.iter().map(|point| point.as_bytes().to_vec()).collect();
+        let private = mounts.naming.private.borrow_mut().id_of(&Mount {
+            id: 1,
+            parent: 0,
+            device: (0, 40),
+            root: b"/".to_vec(),
+            point: b"/d".to_vec(),
+            kind: b"tmpfs".to_vec(),
+            options: Vec::new(),
+        });
+        let change = |came: &[Option<PrivateId>], went: &[Option<PrivateId>]| {
+            let points = |privates: &[Option<PrivateId>]| {
+                let point =
+                    |private: &Option<PrivateId>| MountPoint { point: b"/d".to_vec(), private: *private };
+                privates.iter().map(point).collect()
+            };
+            Changed { came: points(came), went: points(went) }
+        };
+        use Displacement::{Gone, Hidden, None as Stays, Private};
         let before = add("/d/before");
         let first = add("/d/first");
-        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new(), ..Changed::default() }, first);
-        assert!(mounts.is_displaced(before, b"/d/before"), "hidden");
-        assert!(!mounts.is_displaced(first, b"/d/first") && !mounts.is_displaced(before, b"/dx"));
+        mounts.note(&change(&[None], &[]), first);
+        assert_eq!(mounts.displacement(before, b"/d/before"), Hidden);
+        assert_eq!(mounts.displacement(first, b"/d/first"), Stays);
+        assert_eq!(mounts.displacement(before, b"/dx"), Stays);
         let later = add("/d/later");
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, later);
-        assert!(!mounts.is_displaced(before, b"/d/before"), "uncovered again");
-        assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(first, b"/d"));
-        assert!(!mounts.is_displaced(later, b"/d/later"));
+        mounts.note(&change(&[], &[None]), later);
+        assert_eq!(mounts.displacement(before, b"/d/before"), Stays, "uncovered again");
+        assert_eq!(mounts.displacement(first, b"/d/first"), Gone);
+        assert_eq!(mounts.displacement(first, b"/d"), Gone);
+        assert_eq!(mounts.displacement(later, b"/d/later"), Stays);
         // Another mount in the place of the one before.
         let last = add("/d/last");
-        mounts.note(&Changed { came: points(&["/d"]), went: Vec::new(), ..Changed::default() }, last);
-        assert!(mounts.is_displaced(first, b"/d/first") && mounts.is_displaced(before, b"/d/before"));
-        assert!(!mounts.is_displaced(last, b"/d/last"));
+        mounts.note(&change(&[Some(private)], &[]), last);
+        assert_eq!(mounts.displacement(first, b"/d/first"), Gone);
+        assert_eq!(mounts.displacement(before, b"/d/before"), Hidden);
+        assert_eq!(mounts.displacement(last, b"/d/last"), Stays);
+        mounts.note(&change(&[], &[Some(private)]), add("/x"));
+        assert_eq!(mounts.displacement(last, b"/d/last"), Private(private));
+        assert_eq!(mounts.displacement(before, b"/d/before"), Stays);
         // One that was there before the launch.
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, add("/x"));
-        mounts.note(&Changed { came: Vec::new(), went: points(&["/d"]), ..Changed::default() }, add("/y"));
-        assert!(mounts.is_displaced(before, b"/d/before"));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_line_at_all_panics(line: Vec<u8>) {
-            Mount::parse(&line);
-            unescaped(&line);
-        }
+        mounts.note(&change(&[], &[None]), add("/y"));
+        assert_eq!(mounts.displacement(before, b"/d/before"), Gone);
     }
 }

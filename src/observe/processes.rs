@@ -62,13 +62,25 @@ pub enum OwnProgram {
     Changes,
 }
 
+/// What a process may do with files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rights {
+    /// What we may.
+    #[default]
+    Ours,
+    /// That, and perhaps more: our users and groups, with capabilities that count in a user namespace of its own.
+    MoreThanOurs,
+    /// Something else, now or once: other credentials, or a Landlock domain.
+    Others,
+}
+
 /// What a living process means for name resolution, rights and the manifest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessTraits {
     /// Its root or mount namespace may not be ours.
     pub in_foreign_mount_namespace: bool,
-    /// Its rights on files are not ours, or were not once: other credentials, or a Landlock domain.
-    pub other_rights: bool,
+    /// Its rights on files.
+    pub rights: Rights,
     /// Another thread may rewrite the path of a call between our reading of it and the kernel's.
     pub shares_memory: bool,
     /// Another process may change its working directory.
@@ -112,7 +124,7 @@ impl ProcessTable {
         if let Some(living) = self.living.get_mut(&pid) {
             let id = living.id;
             living.traits.in_foreign_mount_namespace |= traits.in_foreign_mount_namespace;
-            living.traits.other_rights |= traits.other_rights;
+            living.traits.rights = living.traits.rights.max(traits.rights);
             if !self.all[index(id)].executed {
                 living.traits.own_program = traits.own_program;
             }

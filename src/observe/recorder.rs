@@ -21,7 +21,7 @@ use super::mounts::Mounts;
 use super::network::Network;
 use super::policy::ignore::Ignore;
 use super::policy::{OwnDirectories, Policy};
-use super::processes::ProcessTable;
+use super::processes::{ProcessTable, Rights};
 use super::random::RandomBytes;
 use super::recording::Recording;
 use super::resolve::Resolver;
@@ -233,6 +233,7 @@ impl Observer for Recorder {
             state.core_dump_is_over(process, end);
             let id = state.processes.living_id(process);
             state.processes.end(process, end);
+            state.mounts.process_ended(process);
             if let (Some(id), Some(journal)) = (id, &mut state.byte_store.journal) {
                 journal.ended(id, end.exit_status());
             }
@@ -319,7 +320,7 @@ impl Recording {
                 // No result tells what rights a process has that is created in another namespace.
                 if matches!(call.name, "clone" | "clone3") {
                     if let Some(traits) = self.processes.traits_mut(caller.tgid) {
-                        traits.other_rights = true;
+                        traits.rights = Rights::Others;
                     }
                     return Some(Decision::Continue);
                 }
@@ -328,7 +329,7 @@ impl Recording {
             Special::Untraced { .. } => return Some(Decision::Continue),
             Special::Landlock => {
                 if let Some(traits) = self.processes.traits_mut(caller.tgid) {
-                    traits.other_rights = true;
+                    traits.rights = Rights::Others;
                 }
                 return Some(Decision::Continue);
             }

@@ -4,6 +4,7 @@
 //! keeps what is known of names and inodes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::calls::own_program::ProgramIdentity;
 use super::finish::after::Interim;
@@ -14,15 +15,15 @@ use super::ledger::ids::{NameId, ProcessId};
 use super::ledger::names::Name;
 use super::ledger::protect::{ByteStore, Protected, Protector};
 use super::lookups::{Known, Lookups};
-use super::mounts::Mounts;
+use super::mounts::{Displacement, Mounts, View};
 use super::network::Network;
 use super::policy::ignore::RuleId;
 use super::policy::{Exclusion, Policy};
-use super::processes::ProcessTable;
+use super::processes::{ProcessTable, Rights};
 use super::random::RandomBytes;
 use super::resolve::credentials::Credentials;
 use super::resolve::view::{self, Unseen};
-use super::resolve::{self, Crossed, Resolved, Resolver, Unresolved};
+use super::resolve::{self, Crossed, PrivatePlace, Resolved, Resolver, Unresolved};
 use super::warnings::Warnings;
 use crate::fs::{self, FileStat};
 use crate::git::Repositories;
@@ -124,16 +125,61 @@ impl Recording {
         let Some(traits) = self.processes.traits_mut(caller.tgid) else { return };
         let ours = &self.credentials;
         // It stays so: another thread may have others still.
-        traits.other_rights = traits.other_rights || ours.is_none() || Credentials::of(caller.tid) != *ours;
+        let rights = match (ours, Credentials::of(caller.tid)) {
+            (Some(ours), Some(theirs)) => ours.compare(&theirs),
+            (None, _) | (_, None) => Rights::Others,
+        };
+        traits.rights = traits.rights.max(rights);
     }
 
     /// Resolves what an access names, from the caller's own point of view.
     pub fn locate(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
-        if self.sees_other_names(caller) {
-            view::locate_in_foreign_mount_namespace(&mut self.resolver, caller, access)
-        } else {
-            view::locate(&mut self.resolver, caller, access)
+        let Some(view) = self.view_of(caller) else {
+            return view::locate(&mut self.resolver, caller, access);
+        };
+        let resolved = view::locate_among(&mut self.resolver, &self.mounts, &view, caller, access)?;
+        // What a mount that stores nothing hides has a record: that on the mount can have none.
+        if let Some(mount) = self.mounts.new_private_at(&resolved.path)
+            && let Some(name) = self.ledger.names.find(&resolved.path)
+            && self.mounts.displacement(name, &resolved.path) == Displacement::Hidden
+        {
+            let Resolved { path, stat, .. } = resolved;
+            return Err(Unseen::Private(Box::new(PrivatePlace { mount, path, stat })));
         }
+        Ok(resolved)
+    }
+
+    /// From where a thread sees names; none if each path means to it what it means to us.
+    pub fn view_of(&mut self, caller: Caller) -> Option<Arc<View>> {
+        if !self.sees_other_names(caller) {
+            return None;
+        }
+        let (tables_read, processes) = (self.mounts.tables_read(), &self.processes);
+        let view = self.mounts.view_of(caller, &|| processes.living().collect());
+        if self.mounts.tables_read() != tables_read {
+            self.set_served();
+        }
+        view
+    }
+
+    /// Learns which filesystems the tree serves now.
+    pub fn set_served(&mut self) {
+        self.resolver.set_served(self.mounts.served(), self.mounts.served_elsewhere());
+    }
+
+    /// What a descriptor of the caller stands for, by its name here.
+    pub fn object_of_descriptor(&mut self, caller: Caller, fd: i32) -> Result<Resolved, Unseen> {
+        self.object_of_link(caller, view::descriptor_link(caller, fd).as_bytes())
+    }
+
+    /// What a magic link of the caller stands for, by its name here.
+    pub fn object_of_link(&mut self, caller: Caller, link: &[u8]) -> Result<Resolved, Unseen> {
+        // A descriptor may come from a process that sees other names.
+        if self.view_of(caller).is_some() || self.mounts.has_namespaces() {
+            return view::object_among(&self.resolver, &self.mounts, link);
+        }
+        let (path, stat) = self.resolver.named_object(link)?;
+        Ok(Resolved::object(path, stat))
     }
 
     /// Whether a name may mean something else to a process than it does in our root and mount namespace.
@@ -152,6 +198,7 @@ impl Recording {
                     )
                 });
             }
+            Unseen::Private(place) => self.mounts.private_used(place.mount),
             Unseen::Unresolved(Unresolved::Loop(crossed)) => {
                 self.cross(process, &crossed);
             }
@@ -195,7 +242,8 @@ impl Recording {
                 Unresolved::NotADirectory(_)
                 | Unresolved::TooLong
                 | Unresolved::Nameless
-                | Unresolved::Outside(_),
+                | Unresolved::Unnamed(_)
+                | Unresolved::Private(..),
             ) => {}
         }
     }
@@ -255,6 +303,11 @@ impl Recording {
         if self.watched.contains(&(descriptor, target)) {
             self.unrepeatable.used_descriptor.get_or_insert(descriptor);
         }
+    }
+
+    /// Whether a path is in the directory of a process of the tree in procfs.
+    pub fn is_procfs_of_the_tree(&self, path: &[u8]) -> bool {
+        path.starts_with(b"/proc/") && self.own_procfs_name(path).starts_with(b"/proc/self/")
     }
 
     /// The path that a process of the tree itself would name by `/proc/self`.
@@ -410,7 +463,9 @@ impl Recording {
                 let file = rustix::fs::stat(view::descriptor_link(caller, *fd));
                 file.is_ok_and(|file| self.ledger.inodes.of(&file).is_some())
             }
-            (Unseen::Unresolved(_) | Unseen::InForeignMountNamespace(_), _) => false,
+            // A call may be mounting there, and what it mounts need not be served.
+            (Unseen::Unresolved(Unresolved::Served(_)), _) => self.mounts.is_mounting(),
+            (Unseen::Unresolved(_) | Unseen::InForeignMountNamespace(_) | Unseen::Private(..), _) => false,
         }
     }
 

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use crate::fs::{self, FileStat, parent_of};
 use crate::trace::memory::PATH_MAX;
 
+use super::mounts::{self, Layers, Mounts, Place, PrivateId, View};
 use known::KnownDirectories;
 
 /// The kernel's limit of symlinks in one path (path_resolution(7)).
@@ -25,12 +26,14 @@ const MAX_SYMLINKS: u32 = 40;
 const NAME_MAX: usize = 255;
 
 /// The process from whose root and mount namespace a walk starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Viewpoint {
+#[derive(Debug, Clone)]
+pub struct Viewpoint<'m> {
     /// What is put before a path to reach it from here: empty, or `/proc/TID/root`.
     pub prefix: Vec<u8>,
-    /// What the text of a magic link, which is a name of ours, has before it is a name of theirs.
+    /// What the text of a magic link, which is a path of the mount namespace, has before it is one of this root.
     pub root: Vec<u8>,
+    /// What paths of the namespace are called here, if their names may differ.
+    pub mounts: Option<(&'m Mounts, &'m View)>,
     /// The process that `/proc/self` means.
     pub process: i32,
     /// The thread that `/proc/thread-self` means.
@@ -38,7 +41,7 @@ pub struct Viewpoint {
 }
 
 /// A path that was resolved.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Resolved {
     /// Its real name: no `.`, no `..`, no symlink but perhaps the last component.
     pub path: Vec<u8>,
@@ -51,12 +54,25 @@ pub struct Resolved {
     /// Whether the path as named, or the target of the symlink that it names, ended in a slash, so that it
     /// must be a directory.
     pub must_be_directory: bool,
+    /// Its path in the thread's own mount namespace, if that need not be the same.
+    pub inner: Option<Vec<u8>>,
+    /// The directories of the overlay that shows it, if the tree has mounted that.
+    pub overlay: Option<Layers>,
 }
 
 impl Resolved {
     /// An object by its name, which no path led to.
     pub fn object(path: Vec<u8>, stat: FileStat) -> Resolved {
-        Resolved { path, stat: Some(stat), crossed: Vec::new(), left: Vec::new(), must_be_directory: false }
+        let (crossed, left) = (Vec::new(), Vec::new());
+        Resolved {
+            path,
+            stat: Some(stat),
+            crossed,
+            left,
+            must_be_directory: false,
+            inner: None,
+            overlay: None,
+        }
     }
 }
 
@@ -67,6 +83,17 @@ pub struct Crossed {
     pub path: Vec<u8>,
     /// What lstat says of it.
     pub stat: FileStat,
+}
+
+/// A place on a mount whose content is gone when its mount namespace is.
+#[derive(Debug)]
+pub struct PrivatePlace {
+    /// The mount.
+    pub mount: PrivateId,
+    /// The path, as the thread calls it.
+    pub path: Vec<u8>,
+    /// What is there, not followed.
+    pub stat: Option<FileStat>,
 }
 
 /// Why a path has no name to record.
@@ -82,8 +109,10 @@ pub enum Unresolved {
     Denied(Vec<u8>, Vec<Crossed>),
     /// Something without a name: a pipe, a deleted file, an object behind a magic link.
     Nameless,
-    /// A magic link to what has no name in the root of the walk.
-    Outside(Vec<u8>),
+    /// It leads to what has no name in our root and mount namespace, or none in the root of the walk.
+    Unnamed(Vec<u8>),
+    /// It leads to a private mount.
+    Private(Box<PrivatePlace>),
     /// A name that the kernel reaches step by step, and that is too long to be named at once.
     TooDeep,
     /// The kernel does not tell us where the path starts.
@@ -107,7 +136,8 @@ impl Unresolved {
             }
             Unresolved::TooLong
             | Unresolved::Nameless
-            | Unresolved::Outside(_)
+            | Unresolved::Unnamed(_)
+            | Unresolved::Private(..)
             | Unresolved::TooDeep
             | Unresolved::UnknownStart
             | Unresolved::Served(_) => Vec::new(),
@@ -123,12 +153,22 @@ pub struct Resolver {
     paused: bool,
     /// The mount points of served filesystems: nothing at or below one may be accessed.
     served: Vec<Vec<u8>>,
+    /// Those in other namespaces, which the text of a magic link may name.
+    served_elsewhere: Vec<Vec<u8>>,
 }
 
 impl Resolver {
-    /// Sets the mount points of served filesystems, at and below which nothing may be accessed.
-    pub fn set_served(&mut self, places: Vec<Vec<u8>>) {
-        self.served = places;
+    /// Sets the mount points of served filesystems, at and below which nothing may be accessed, in our namespace and
+    /// in others.
+    pub fn set_served(&mut self, here: Vec<Vec<u8>>, elsewhere: Vec<Vec<u8>>) {
+        self.served = here;
+        self.served_elsewhere = elsewhere;
+    }
+
+    /// Whether the text of a magic link may name what is on a served filesystem of some namespace.
+    pub fn may_be_served(&self, text: &[u8]) -> bool {
+        let elsewhere = || self.served_elsewhere.iter().any(|place| inside(text, trim_root(place)).is_some());
+        self.is_served(text) || elsewhere()
     }
 
     /// Whether `path` is on a served filesystem, which must not be accessed.
@@ -138,9 +178,9 @@ impl Resolver {
 
     /// Like the function [`named_object`], but accesses no served filesystem.
     pub fn named_object(&self, link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
-        if !self.served.is_empty() {
+        if !self.served.is_empty() || !self.served_elsewhere.is_empty() {
             let path = read_magic_link(link)?;
-            if self.is_served(&path) {
+            if self.may_be_served(&path) {
                 return Err(Unresolved::Served(path));
             }
         }
@@ -192,7 +232,7 @@ impl Resolver {
     /// Resolves `path` from the real directory `base`, the last component's symlink only if `follow`.
     pub fn resolve(
         &mut self,
-        names: &Viewpoint,
+        names: &Viewpoint<'_>,
         base: &[u8],
         path: &[u8],
         follow: bool,
@@ -200,8 +240,8 @@ impl Resolver {
         if path.len() >= PATH_MAX {
             return Err(Unresolved::TooLong);
         }
-        if names.prefix.is_empty() && !self.paused {
-            if let Some(resolved) = self.resolve_in_known(base, path, follow) {
+        if (names.prefix.is_empty() || names.mounts.is_some()) && !self.paused {
+            if let Some(resolved) = self.resolve_in_known(names, base, path, follow) {
                 return Ok(resolved);
             }
             // An error is judged by what is there now.
@@ -213,7 +253,13 @@ impl Resolver {
     }
 
     /// The short way: no dots, and a parent that is known to be a real directory.
-    fn resolve_in_known(&mut self, base: &[u8], path: &[u8], follow: bool) -> Option<Resolved> {
+    fn resolve_in_known(
+        &mut self,
+        names: &Viewpoint<'_>,
+        base: &[u8],
+        path: &[u8],
+        follow: bool,
+    ) -> Option<Resolved> {
         if path.ends_with(b"/") {
             return None;
         }
@@ -230,8 +276,19 @@ impl Resolver {
                 }
             }
         }
-        let parent = parent_of(&name)?;
-        if !self.known.contains(parent) || self.is_served(&name) {
+        // What is mounted on the way to another mount is mounted on a real directory.
+        let (name, parent) = match names.place(&name) {
+            None => {
+                let parent = parent_of(&name)?.to_vec();
+                (name, parent)
+            }
+            Some(Place::Named(ours)) => match names.place(parent_of(&name)?)? {
+                Place::Named(parent) => (ours, parent),
+                _ => return None,
+            },
+            Some(_) => return None,
+        };
+        if !self.known.contains(&parent) || self.is_served(&name) {
             return None;
         }
         // ENOTDIR: what was a directory is none any more, which the walk will see.
@@ -246,7 +303,16 @@ impl Resolver {
         if let Some(stat) = stat.as_ref().filter(|stat| is_directory(stat)) {
             self.learn(&name, stat);
         }
-        Some(Resolved { path: name, stat, crossed: Vec::new(), left: Vec::new(), must_be_directory: false })
+        let (crossed, left) = (Vec::new(), Vec::new());
+        Some(Resolved {
+            path: name,
+            stat,
+            crossed,
+            left,
+            must_be_directory: false,
+            inner: None,
+            overlay: None,
+        })
     }
 
     /// Remembers a real directory of our own names.
@@ -259,7 +325,7 @@ impl Resolver {
 
 struct Walk<'a> {
     resolver: &'a mut Resolver,
-    names: &'a Viewpoint,
+    names: &'a Viewpoint<'a>,
     /// Whether a directory that is known to be a real one is not asked for again.
     trusting: bool,
     crossed: Vec<Crossed>,
@@ -268,7 +334,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(resolver: &'a mut Resolver, names: &'a Viewpoint, trusting: bool) -> Self {
+    fn new(resolver: &'a mut Resolver, names: &'a Viewpoint<'a>, trusting: bool) -> Self {
         Walk { resolver, names, trusting, crossed: Vec::new(), left: Vec::new(), symlinks: 0 }
     }
 
@@ -283,13 +349,7 @@ impl<'a> Walk<'a> {
             let Some(component) = todo.pop() else {
                 let path = if real.is_empty() { b"/".to_vec() } else { real };
                 let stat = self.lstat(&path)?;
-                return Ok(Resolved {
-                    path,
-                    stat,
-                    crossed: self.crossed,
-                    left: self.left,
-                    must_be_directory,
-                });
+                return self.arrived(path, stat, must_be_directory);
             };
             match component.as_slice() {
                 b"." => continue,
@@ -305,7 +365,7 @@ impl<'a> Walk<'a> {
             real.push(b'/');
             real.extend_from_slice(&component);
             let last = todo.is_empty();
-            if self.trusting && !last && self.resolver.known.contains(real.as_slice()) {
+            if self.trusting && !last && self.is_known(&real) {
                 continue;
             }
             let Some(stat) = self.lstat(&real)? else {
@@ -320,22 +380,33 @@ impl<'a> Walk<'a> {
                         }
                     }
                 }
-                return Ok(Resolved {
-                    path: real,
-                    stat: None,
-                    crossed: self.crossed,
-                    left: self.left,
-                    must_be_directory,
-                });
+                return self.arrived(real, None, must_be_directory);
             };
             if is_symlink(&stat) && (!last || follow) {
                 self.symlinks += 1;
                 if self.symlinks > MAX_SYMLINKS {
-                    return Err(Unresolved::Loop(self.crossed));
+                    return Err(Unresolved::Loop(self.crossed_by_name()?));
+                }
+                if let Some(object) = self.object_of_other_mounts(&real, &stat) {
+                    self.crossed.push(Crossed { path: real, stat });
+                    return self.run_from_object(object?, todo, follow);
                 }
                 let target = match self.read_symlink(&real, &stat) {
                     Err(Unresolved::Nameless) if self.names.prefix.is_empty() => {
-                        above_unnamed(&self.outside(&real), || todo.pop()).ok_or(Unresolved::Nameless)?
+                        let found = above_unnamed(&self.outside(&real), || todo.pop(), name_of_object);
+                        found.ok_or(Unresolved::Nameless)?
+                    }
+                    Err(Unresolved::Nameless) if let Some((mounts, _)) = self.names.mounts => {
+                        // A removed directory, whose `..` has a name here.
+                        let name = |link: &[u8]| {
+                            let text = read_magic_link(link).ok()?;
+                            Some(object_behind(mounts, link, &text).ok()?.path)
+                        };
+                        let found = above_unnamed(&self.outside(&real), || todo.pop(), name);
+                        let found = found.ok_or(Unresolved::Nameless)?;
+                        let stat_of_found = fs::lstat(&found).ok().flatten().ok_or(Unresolved::Nameless)?;
+                        self.crossed.push(Crossed { path: real, stat });
+                        return self.run_from_object(Resolved::object(found, stat_of_found), todo, follow);
                     }
                     target => target?,
                 };
@@ -348,54 +419,170 @@ impl<'a> Walk<'a> {
                 must_be_directory |= last && target.ends_with(b"/");
                 push_components(&mut todo, &target);
             } else if is_directory(&stat) {
-                if self.names.prefix.is_empty() {
-                    self.resolver.learn(&real, &stat);
+                match self.names.place(&real) {
+                    None if self.names.prefix.is_empty() => self.resolver.learn(&real, &stat),
+                    Some(Place::Named(ours)) => self.resolver.learn(&ours, &stat),
+                    _ => {}
                 }
                 if last {
-                    return Ok(Resolved {
-                        path: real,
-                        stat: Some(stat),
-                        crossed: self.crossed,
-                        left: self.left,
-                        must_be_directory,
-                    });
+                    return self.arrived(real, Some(stat), must_be_directory);
                 }
             } else if last {
-                return Ok(Resolved {
-                    path: real,
-                    stat: Some(stat),
-                    crossed: self.crossed,
-                    left: self.left,
-                    must_be_directory,
-                });
+                return self.arrived(real, Some(stat), must_be_directory);
             } else {
-                return Err(Unresolved::NotADirectory(real));
+                return Err(self.not_a_directory(&real));
             }
         }
     }
 
+    /// Goes on from an object that is known by its name here.
+    fn run_from_object(
+        mut self,
+        object: Resolved,
+        mut todo: Vec<Vec<u8>>,
+        follow: bool,
+    ) -> Result<Resolved, Unresolved> {
+        let mut crossed = self.crossed_by_name()?;
+        if todo.is_empty() {
+            return Ok(Resolved { crossed, ..object });
+        }
+        todo.reverse();
+        let Viewpoint { process, thread, .. } = *self.names;
+        let ours = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process, thread };
+        let walk = Walk::new(self.resolver, &ours, false);
+        let mut found = walk.run(&object.path, &todo.join(&b'/'), follow)?;
+        crossed.append(&mut found.crossed);
+        Ok(Resolved { crossed, ..found })
+    }
+
+    /// What the walk has come to, by its name here.
+    fn arrived(
+        mut self,
+        path: Vec<u8>,
+        stat: Option<FileStat>,
+        must_be_directory: bool,
+    ) -> Result<Resolved, Unresolved> {
+        let crossed = self.crossed_by_name()?;
+        let left = std::mem::take(&mut self.left);
+        let (mut overlay, mut inner) = (None, None);
+        let (path, left) = match self.names.place(&path) {
+            None => ([self.names.root.as_slice(), trim_root(&path)].concat(), left),
+            Some(place) => {
+                let left = left.iter().filter_map(|path| match self.names.place(or_root(path))? {
+                    Place::Named(ours) => Some(ours),
+                    _ => None,
+                });
+                inner = Some([self.names.root.as_slice(), trim_root(&path)].concat());
+                if let Place::Overlay(layers) = &place {
+                    overlay = Some(layers.clone());
+                }
+                (named(place, &path, stat)?, left.collect())
+            }
+        };
+        let path = if path.is_empty() { b"/".to_vec() } else { path };
+        Ok(Resolved { path, stat, crossed, left, must_be_directory, inner, overlay })
+    }
+
+    /// The symlinks on the way by their names here; those on private mounts have none.
+    fn crossed_by_name(&mut self) -> Result<Vec<Crossed>, Unresolved> {
+        let mut crossed = Vec::new();
+        for Crossed { path, stat } in std::mem::take(&mut self.crossed) {
+            let path = match self.names.place(&path) {
+                None => [self.names.root.as_slice(), &path].concat(),
+                Some(Place::Private(_)) => continue,
+                Some(place) => named(place, &path, Some(stat))?,
+            };
+            crossed.push(Crossed { path, stat });
+        }
+        Ok(crossed)
+    }
+
+    fn not_a_directory(&self, path: &[u8]) -> Unresolved {
+        match self.names.place(path) {
+            None => Unresolved::NotADirectory([self.names.root.as_slice(), path].concat()),
+            Some(Place::Named(ours)) => Unresolved::NotADirectory(ours),
+            // It is refused, and nothing can be said of it.
+            Some(_) => Unresolved::Loop(Vec::new()),
+        }
+    }
+
+    /// The error for a directory that may not be searched.
+    fn denied(&mut self, directory: &[u8]) -> Unresolved {
+        let crossed = match self.crossed_by_name() {
+            Ok(crossed) => crossed,
+            Err(unresolved) => return unresolved,
+        };
+        match self.names.place(directory) {
+            None => {
+                let directory = [self.names.root.as_slice(), trim_root(directory)].concat();
+                Unresolved::Denied(if directory.is_empty() { b"/".to_vec() } else { directory }, crossed)
+            }
+            Some(place) => match named(place, directory, None) {
+                Ok(ours) => Unresolved::Denied(ours, crossed),
+                Err(unresolved) => unresolved,
+            },
+        }
+    }
+
+    /// Whether a directory is known to be a real one.
+    fn is_known(&self, path: &[u8]) -> bool {
+        match self.names.place(path) {
+            None => self.resolver.known.contains(path),
+            Some(Place::Named(ours)) => self.resolver.known.contains(&ours),
+            Some(_) => false,
+        }
+    }
+
+    /// What a magic link stands for that was opened on a mount which is not, or no longer, at that path of the
+    /// namespace; none if it stands for what is there.
+    fn object_of_other_mounts(&self, path: &[u8], stat: &FileStat) -> Option<Result<Resolved, Unresolved>> {
+        let (mounts, view) = self.names.mounts?;
+        if !self.is_on_procfs(path, stat) {
+            return None;
+        }
+        let link = self.outside(path);
+        let text = read_magic_link(&link).ok().filter(|text| text.starts_with(b"/"))?;
+        if self.resolver.may_be_served(&text) {
+            return None;
+        }
+        let (mount, _) = mounts::mount_of(&link)?;
+        if mounts.is_on(view, &text, mount) && inside(&text, &self.names.root).is_some() {
+            return None;
+        }
+        Some(object_behind(mounts, &link, &text))
+    }
+
+    /// A path by which what is at `path` can be reached from here.
     fn outside(&self, path: &[u8]) -> Vec<u8> {
-        [self.names.prefix.as_slice(), path].concat()
+        match self.names.place(path) {
+            Some(Place::Named(ours)) => ours,
+            Some(Place::Overlay(layers)) => layers.path(),
+            _ => [self.names.prefix.as_slice(), path].concat(),
+        }
     }
 
     fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Unresolved> {
-        if !self.resolver.served.is_empty() {
-            let name = [self.names.root.as_slice(), path].concat();
-            if self.resolver.is_served(&name) {
-                return Err(Unresolved::Served(name));
+        let whole = [self.names.root.as_slice(), path].concat();
+        match self.names.place(path) {
+            Some(Place::Overlay(layers)) => return Ok(layers.lstat()),
+            Some(Place::Served) => return Err(Unresolved::Served(whole)),
+            Some(Place::Private(_)) if self.names.is_changing(&whole) => {
+                return Err(Unresolved::Served(whole));
             }
+            Some(Place::Named(ours)) if self.resolver.is_served(&ours) => {
+                return Err(Unresolved::Served(ours));
+            }
+            None if self.resolver.is_served(&whole) => return Err(Unresolved::Served(whole)),
+            _ => {}
         }
         match rustix::fs::lstat(self.outside(path).as_slice()) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             // A descriptor that a path starts from need be no directory.
-            Err(Errno::NOTDIR) => Err(Unresolved::NotADirectory(path.to_vec())),
+            Err(Errno::NOTDIR) => Err(self.not_a_directory(path)),
             Err(Errno::NAMETOOLONG) if self.outside(path).len() >= PATH_MAX => Err(Unresolved::TooDeep),
             Err(Errno::NAMETOOLONG) => Err(Unresolved::TooLong),
-            Err(_) => {
-                let parent = parent_of(path).unwrap_or(b"/");
-                Err(Unresolved::Denied(parent.to_vec(), std::mem::take(&mut self.crossed)))
-            }
+            Err(_) => Err(self.denied(parent_of(path).unwrap_or(b"/"))),
         }
     }
 
@@ -403,7 +590,7 @@ impl<'a> Walk<'a> {
     fn read_symlink(&mut self, path: &[u8], stat: &FileStat) -> Result<Vec<u8>, Unresolved> {
         let outside = self.outside(path);
         let Ok(target) = rustix::fs::readlinkat(CWD, outside.as_slice(), Vec::new()) else {
-            return Err(Unresolved::Denied(path.to_vec(), std::mem::take(&mut self.crossed)));
+            return Err(self.denied(path));
         };
         let target = target.into_bytes();
         if !self.is_on_procfs(path, stat) {
@@ -422,18 +609,36 @@ impl<'a> Walk<'a> {
         if !target.starts_with(b"/") {
             return Err(Unresolved::Nameless);
         }
-        if self.resolver.is_served(&target) {
+        if self.resolver.may_be_served(&target) {
             return Err(Unresolved::Served(target));
         }
-        let object = rustix::fs::statat(CWD, outside.as_slice(), AtFlags::empty());
-        let named = rustix::fs::statat(CWD, target.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-        let is_named = matches!((object, named), (Ok(object), Ok(named))
-            if (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino));
+        let is_named = self.is_named(&outside, &target);
         match inside(&target, &self.names.root) {
             Some(inside) if is_named => Ok(inside.to_vec()),
-            _ if self.names.prefix.is_empty() => Err(Unresolved::Nameless),
-            _ => Err(Unresolved::Outside(target)),
+            Some(_) => Err(Unresolved::Nameless),
+            None if self.names.prefix.is_empty() => Err(Unresolved::Nameless),
+            None => Err(Unresolved::Unnamed(target)),
         }
+    }
+
+    /// Whether the text of a magic link names its object.
+    fn is_named(&self, link: &[u8], text: &[u8]) -> bool {
+        let named = match self.names.mounts {
+            None => text.to_vec(),
+            Some((mounts, view)) => match mounts.place(view, text) {
+                Place::Named(ours) => ours,
+                Place::Overlay(layers) => layers.path(),
+                // By the whole namespace's root, which may be above the process's own.
+                _ => match view.inside(text) {
+                    Some(inside) => [self.names.prefix.as_slice(), inside].concat(),
+                    None => return false,
+                },
+            },
+        };
+        let object = rustix::fs::statat(CWD, link, AtFlags::empty());
+        let named = rustix::fs::statat(CWD, named.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        matches!((object, named), (Ok(object), Ok(named))
+            if (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino))
     }
 
     /// Whether a symlink is one of procfs; another process-id namespace has a procfs of its own.
@@ -445,6 +650,55 @@ impl<'a> Walk<'a> {
                     .is_ok_and(|found| found.f_type == libc::PROC_SUPER_MAGIC)
             }
     }
+}
+
+impl Viewpoint<'_> {
+    /// What a path is called here; none where all paths have the same names as here.
+    fn place(&self, path: &[u8]) -> Option<Place> {
+        let (mounts, view) = self.mounts?;
+        let whole = [self.root.as_slice(), trim_root(path)].concat();
+        Some(mounts.place(view, or_root(&whole)))
+    }
+
+    /// Whether something is being mounted at a path of the namespace, or above it.
+    fn is_changing(&self, path: &[u8]) -> bool {
+        self.mounts.is_some_and(|(mounts, view)| mounts.is_changing(view, path))
+    }
+}
+
+/// The name here of what a walk has found at `path`.
+fn named(place: Place, path: &[u8], stat: Option<FileStat>) -> Result<Vec<u8>, Unresolved> {
+    match place {
+        Place::Named(ours) => Ok(ours),
+        Place::Overlay(layers) => Ok(layers.path()),
+        Place::Private(mount) => {
+            Err(Unresolved::Private(Box::new(PrivatePlace { mount, path: path.to_vec(), stat })))
+        }
+        Place::Served => Err(Unresolved::Served(path.to_vec())),
+        Place::Unnamed => Err(Unresolved::Unnamed(path.to_vec())),
+    }
+}
+
+/// What a magic link with this text stands for, by its name here.
+pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolved, Unresolved> {
+    let Some((mount, identity)) = mounts::mount_of(link) else { return Err(Unresolved::Nameless) };
+    let Some(place) = mounts.place_on_mount(mount, text) else {
+        return match named_object(link) {
+            Ok((path, stat)) => Ok(Resolved::object(path, stat)),
+            Err(_) => Err(Unresolved::Unnamed(text.to_vec())),
+        };
+    };
+    let stat = rustix::fs::stat(link).ok();
+    let path = named(place, text, stat)?;
+    match fs::lstat(&path) {
+        Ok(Some(stat)) if (stat.st_dev, stat.st_ino) == identity => Ok(Resolved::object(path, stat)),
+        // It was removed, or its name is another file's by now.
+        _ => Err(Unresolved::Nameless),
+    }
+}
+
+fn or_root(path: &[u8]) -> &[u8] {
+    if path.is_empty() { b"/" } else { path }
 }
 
 /// What of `path` is below `root`, as an absolute path.
@@ -487,6 +741,11 @@ pub fn named_object(link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
     }
 }
 
+/// The name of the object that a magic link stands for.
+pub fn name_of_object(link: &[u8]) -> Option<Vec<u8>> {
+    named_object(link).ok().map(|(name, _)| name)
+}
+
 /// The text of a magic link.
 pub fn read_magic_link(link: &[u8]) -> Result<Vec<u8>, Unresolved> {
     match rustix::fs::readlink(link, Vec::new()) {
@@ -500,8 +759,13 @@ pub fn read_magic_link(link: &[u8]) -> Result<Vec<u8>, Unresolved> {
 
 /// Where a path leads from a directory that was removed, which a magic link stands for.
 ///
-/// It has no name, but its `..` is where it was. `next` takes the components up to that.
-pub fn above_unnamed(link: &[u8], mut next: impl FnMut() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+/// It has no name, but its `..` is where it was. `next` takes the components up to that, and `name` tells the name of the
+/// object of a magic link.
+pub fn above_unnamed(
+    link: &[u8],
+    mut next: impl FnMut() -> Option<Vec<u8>>,
+    name: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
     let mut start = link.to_vec();
     loop {
         match next()?.as_slice() {
@@ -511,7 +775,7 @@ pub fn above_unnamed(link: &[u8], mut next: impl FnMut() -> Option<Vec<u8>>) -> 
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let directory = rustix::fs::open(start.as_slice(), flags, Mode::empty()).ok()?;
                 let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-                if let Ok((name, _)) = named_object(link.as_bytes()) {
+                if let Some(name) = name(link.as_bytes()) {
                     return Some(name);
                 }
             }

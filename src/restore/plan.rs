@@ -297,6 +297,8 @@ impl<'a> Planner<'a> {
                 match (kept, wanted.file_type) {
                     (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
                     (None, FileType::File) => Some(self.file(index, wanted, inspection)),
+                    // An overlay's whiteout is a device that stands for nothing, which everybody may make (Linux 5.8).
+                    (None, FileType::CharDevice) if wanted.rdev == Some(0) => Some(Action::Node),
                     (None, FileType::CharDevice | FileType::BlockDevice)
                         if !self.input.policy.user.is_root() || !self.input.policy.privileges =>
                     {

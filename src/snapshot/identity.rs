@@ -52,6 +52,7 @@ impl Header {
             complete: true,
             warnings: Vec::new(),
             suppressed: Vec::new(),
+            private_mounts: Vec::new(),
             git_repositories: Vec::new(),
             network: Vec::new(),
             processes: Vec::new(),

@@ -100,6 +100,13 @@ pub struct UnreadableXattrs {
     source: Errno,
 }
 
+impl UnreadableXattrs {
+    /// Whether nothing is at the path any more.
+    pub fn is_gone(&self) -> bool {
+        self.source == Errno::NOENT
+    }
+}
+
 impl From<UnreadableXattrs> for io::Error {
     fn from(error: UnreadableXattrs) -> io::Error {
         error.source.into()

@@ -75,6 +75,8 @@ pub struct Header {
     pub warnings: Vec<Warning>,
     /// What the rules left out.
     pub suppressed: Vec<Suppressed>,
+    /// Where mounts of the command's own hid what happened, and nothing of it lasts; sorted by mount point.
+    pub private_mounts: Vec<PrivateMount>,
     /// The repositories that were observed.
     pub git_repositories: Vec<GitRepository>,
     /// Which socket addresses the processes used, sorted by process, operation and address.
@@ -92,6 +94,19 @@ pub struct Recallable {
     pub refused: Vec<String>,
     /// Files of the kernel's own (procfs, sysfs) that it used, and whose content lasts.
     pub kernel_files: Vec<Vec<u8>>,
+}
+
+/// A mount that the command made in a mount namespace of its own, and whose content is gone with that namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrivateMount {
+    /// The type of the filesystem.
+    pub fstype: String,
+    /// Where it was mounted, by a path of its namespace.
+    pub mount_point: Vec<u8>,
+    /// How often a path on it was used.
+    pub uses: u64,
+    /// How many of these uses changed something.
+    pub changes: u64,
 }
 
 /// A whole manifest in memory.

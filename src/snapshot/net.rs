@@ -57,6 +57,7 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let (oldest, newest) = (parts.first().ok_or_else(none)?, parts.last().ok_or_else(none)?);
     let mut header = newest.header().clone();
     header.started_at.clone_from(&oldest.header().started_at);
+    header.private_mounts = parts.iter().flat_map(|part| part.header().private_mounts.clone()).collect();
     header.suppressed = parts.iter().flat_map(|part| part.header().suppressed.clone()).collect();
     header.complete = parts.iter().all(|part| part.header().complete);
     let path = newest.path().to_owned();

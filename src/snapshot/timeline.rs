@@ -275,6 +275,7 @@ pub fn compose(parts: Vec<Snapshot>, versions: Vec<Version>) -> Option<Snapshot>
     let path = newest.path().to_owned();
     let mut header = newest.header().clone();
     header.suppressed = Vec::new();
+    header.private_mounts = Vec::new();
     let files = versions.into_iter().map(|version| version.record).collect();
     Some(Snapshot::of_parts(path, header, files, parts))
 }

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use agent_snapshot::snapshot::{FileRecord, Operation, Operations, Snapshot, State};
 
 use super::{Load, mechanism, mechanisms, number, set_up};
-use crate::support::{Place, Tree, program, scan, shown};
+use crate::support::{Namespace, Place, Tree, program, scan, shown};
 
 /// How many tries one recording holds.
 const BATCH: usize = 200;
@@ -21,23 +21,26 @@ const SHOWN: usize = 12;
 
 /// Runs a race `tries` times with each of the mechanisms, and fails with the number of tries that were
 /// recorded or undone wrongly.
-fn race(name: &str, tries: usize, mechanisms: &[String]) {
+fn race(name: &str, tries: usize, mechanisms: &[String], namespace: Namespace) {
     let tries = number("RACES_TRIES").unwrap_or(tries);
     let _load = Load::new(false);
     let mut failures = Vec::new();
     for mechanism in mechanisms {
         let (mut bad, mut sentences) = (0, Vec::new());
         for start in (0..tries).step_by(BATCH) {
-            let wrong = record(name, BATCH.min(tries - start), mechanism);
+            let wrong = record(name, BATCH.min(tries - start), mechanism, namespace);
             // What names no try, such as a warning, is one more.
             let numbers: BTreeSet<_> = wrong.iter().map(|sentence| try_of(sentence)).collect();
             bad += numbers.len();
             sentences.extend(wrong);
         }
-        println!("{name}: {bad} of {tries} wrong ({mechanism})");
+        println!("{name}: {bad} of {tries} wrong ({mechanism}, {namespace:?})");
         let shown: Vec<&str> = sentences.iter().take(SHOWN).map(String::as_str).collect();
         if bad > 0 {
-            failures.push(format!("{name}: {bad} of {tries} wrong ({mechanism}):\n{}", shown.join("\n")));
+            failures.push(format!(
+                "{name}: {bad} of {tries} wrong ({mechanism}, {namespace:?}):\n{}",
+                shown.join("\n")
+            ));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -50,10 +53,10 @@ fn try_of(sentence: &str) -> Option<usize> {
 }
 
 /// Makes one recording; what is wrong in it.
-fn record(name: &str, tries: usize, mechanism: &str) -> Vec<String> {
+fn record(name: &str, tries: usize, mechanism: &str, namespace: Namespace) -> Vec<String> {
     let (place, before) = set_up(&[name, &tries.to_string()]);
     let mut command = place.recorder(mechanism);
-    command.arg(program("races")).args([name, &tries.to_string()]);
+    command.args(namespace.words(&place)).arg(program("races")).args([name, &tries.to_string()]);
     let served = name == "served_rename";
     let reads = served || name == "renamed_working_directory";
     let output = if served {
@@ -202,16 +205,39 @@ macro_rules! races {
         $(
             #[test]
             fn $name() {
-                race(stringify!($name), $few, &[mechanism()]);
+                race(stringify!($name), $few, &[mechanism()], Namespace::Shared);
             }
         )*
+
+        mod in_a_namespace {
+            $(
+                #[test]
+                fn $name() {
+                    if super::Namespace::Bound.is_possible() {
+                        super::race(stringify!($name), $few / 2, &[super::mechanism()], super::Namespace::Bound);
+                    }
+                }
+            )*
+        }
+
+        mod slow_in_a_namespace {
+            $(
+                #[test]
+                #[ignore = "slow: a thousand tries"]
+                fn $name() {
+                    if super::Namespace::Bound.is_possible() {
+                        super::race(stringify!($name), 1000, &super::mechanisms(), super::Namespace::Bound);
+                    }
+                }
+            )*
+        }
 
         mod slow {
             $(
                 #[test]
                 #[ignore = "slow: a thousand tries"]
                 fn $name() {
-                    super::race(stringify!($name), 1000, &super::mechanisms());
+                    super::race(stringify!($name), 1000, &super::mechanisms(), super::Namespace::Shared);
                 }
             )*
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use agent_snapshot::snapshot::{Operations, Snapshot, WarningKind};
 
 use super::{Load, mechanism, mechanisms, number, set_up, wrong};
-use crate::support::{Place, lines, program, scan, shown};
+use crate::support::{Namespace, Place, lines, program, scan, shown};
 use crate::truth::compare;
 
 /// The components that paths below the tree have.
@@ -21,11 +21,12 @@ const COMPONENTS: [&str; 12] = ["a", "b", "c", "d", "e", "n", "repo", "v", "w", 
 const MAPPED: &[u8] = b"write to a mapping";
 
 /// Records the program of a seed, undoes and redoes it; what is wrong.
-fn check(seed: usize, mechanism: &str) -> Result<(), String> {
+fn check(seed: usize, mechanism: &str, namespace: Namespace) -> Result<(), String> {
     let seed = seed.to_string();
     let (place, before) = set_up(&["fuzz", &seed]);
     let mut command = place.recorder(mechanism);
-    let output = command.arg(program("races")).args(["fuzz", &seed]).output().unwrap();
+    let output =
+        command.args(namespace.words(&place)).arg(program("races")).args(["fuzz", &seed]).output().unwrap();
     let after = scan(&place.work);
     let failed = |what: String| format!("{what}\n{}", shown(&output));
     if !output.status.success() {
@@ -67,7 +68,7 @@ fn impossible(place: &Place, snapshot: &Snapshot) -> Vec<String> {
 }
 
 /// Goes through seeds, two at once, until the time is up; what is wrong with those that failed.
-fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<String> {
+fn check_all(from: usize, count: usize, mechanism: &str, load: bool, namespace: Namespace) -> Vec<String> {
     let (from, count) = (number("RACES_FROM").unwrap_or(from), number("RACES_SEEDS").unwrap_or(count));
     let repeat = number("RACES_REPEAT").unwrap_or(1);
     let (started, most) = (Instant::now(), number("RACES_SECONDS").unwrap_or(usize::MAX) as u64);
@@ -80,7 +81,7 @@ fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<Stri
                 return turn;
             }
             let seed = from + turn / repeat;
-            if let Err(how) = check(seed, mechanism) {
+            if let Err(how) = check(seed, mechanism, namespace) {
                 let wrong: Vec<String> = how
                     .lines()
                     .take_while(|line| !line.starts_with("exit status"))
@@ -101,27 +102,43 @@ fn check_all(from: usize, count: usize, mechanism: &str, load: bool) -> Vec<Stri
     failures
 }
 
-fn check_each(from: usize, load: bool) {
+fn check_each(from: usize, load: bool, namespace: Namespace) {
     let mechanisms = mechanisms();
     let failures: Vec<_> =
-        mechanisms.iter().flat_map(|mechanism| check_all(from, 500, mechanism, load)).collect();
+        mechanisms.iter().flat_map(|mechanism| check_all(from, 500, mechanism, load, namespace)).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
 fn random_races_are_recorded_correctly() {
-    let failures = check_all(0, 20, &mechanism(), false);
+    let failures = check_all(0, 20, &mechanism(), false, Namespace::Shared);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn random_races_in_a_namespace_are_recorded_correctly() {
+    if Namespace::Bound.is_possible() {
+        let failures = check_all(0, 20, &mechanism(), false, Namespace::Bound);
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }
 }
 
 #[test]
 #[ignore = "slow: hundreds of programs"]
 fn slow_random_races_are_recorded_correctly() {
-    check_each(1000, false);
+    check_each(1000, false, Namespace::Shared);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_races_in_a_namespace_are_recorded_correctly() {
+    if Namespace::Bound.is_possible() {
+        check_each(3000, false, Namespace::Bound);
+    }
 }
 
 #[test]
 #[ignore = "slow: hundreds of programs"]
 fn slow_random_races_under_load_are_recorded_correctly() {
-    check_each(2000, true);
+    check_each(2000, true, Namespace::Shared);
 }

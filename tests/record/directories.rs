@@ -13,8 +13,10 @@ use crate::support::{Place, lost};
 fn parent_of_a_removed_directory_keeps_its_name() {
     let place = Place::new();
     fs::create_dir(place.at("d")).unwrap();
-    let snapshot = place.record("cd d && rmdir ../d && echo 1 > ../one && echo 2 > /proc/self/cwd/../two");
-    for name in ["one", "two"] {
+    let script =
+        "cd d && rmdir ../d && echo 1 > ../one && echo 2 > /proc/self/cwd/../two && echo 3 > ..//three";
+    let snapshot = place.record(script);
+    for name in ["one", "two", "three"] {
         assert!(place.file(&snapshot, name).after.present().is_some());
     }
     assert_eq!(lost(&snapshot), []);

@@ -55,6 +55,11 @@ impl Place {
         place
     }
 
+    /// Whether the one who runs the tests runs the commands.
+    pub fn is_of_current_user(&self) -> bool {
+        self.user == User::Current
+    }
+
     /// The directory that holds all of it.
     pub fn base(&self) -> &Path {
         &self.base
@@ -178,7 +183,9 @@ impl Place {
     pub fn recorder(&self, mechanism: &str) -> Command {
         let mut command = self.command();
         // What hangs is a failure, not the end of the tests.
-        let options = ["--quiet", "--timeout", "300s", "--mechanism", mechanism, "--"];
+        // mount(8) of the tests beside this one writes to /run/mount.
+        let options =
+            ["--ignore", "/run/mount", "--quiet", "--timeout", "300s", "--mechanism", mechanism, "--"];
         command.arg("--snapshot-dir").arg(&self.out).args(options);
         command
     }

@@ -17,7 +17,7 @@ use agent_snapshot::snapshot::{FileRecord, Operations, Snapshot, State};
 
 use super::cases::{CASES, Case, isolate, possible, prepare};
 use super::{Inodes, compare_inodes, gaps};
-use crate::support::{Place, Tree, lines, needs_root, program, scan, shown};
+use crate::support::{Namespace, Place, Tree, lines, needs_root, program, scan, shown};
 
 /// How an overlay is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn claims_change(record: &FileRecord) -> bool {
 }
 
 /// Records one command inside an overlay; what is wrong, a sentence each.
-fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, String> {
+fn check(case: &Case, layers: Layers, mechanism: &str, namespace: Namespace) -> Result<Vec<String>, String> {
     let place = Place::new();
     prepare(&place, case);
     let overlay = Overlay::over(&place.work, layers)?;
@@ -178,6 +178,7 @@ fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, St
     let mut before = scan(&place.work);
     let mut command = place.recorder(mechanism);
     isolate(&place, &mut command);
+    command.args(namespace.words(&place));
     let output = command.args(["bash", "-c", case.script]).output().unwrap();
     if !output.status.success() {
         return Ok(vec![format!("it fails: {}", shown(&output))]);
@@ -232,7 +233,11 @@ fn check(case: &Case, layers: Layers, mechanism: &str) -> Result<Vec<String>, St
             ));
         }
     }
-    println!("{} by {mechanism}, {layers:?}: {} changes, {claimed} recorded", case.name, whole.len());
+    println!(
+        "{} by {mechanism}, {layers:?}, {namespace:?}: {} changes, {claimed} recorded",
+        case.name,
+        whole.len()
+    );
     wrong.extend(compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes()));
     Ok(wrong)
 }
@@ -263,20 +268,22 @@ fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>
     Ok(wrong)
 }
 
-fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str)]) {
+fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str, Namespace)]) {
     if !needs_root("an overlay") {
         return;
     }
     let only = std::env::var("TRUTH_CASE").ok();
     let mut wrong = Vec::new();
     for case in possible(cases.filter(|case| only.as_ref().is_none_or(|only| only == case.name))) {
-        for (layers, mechanism) in ways {
-            match check(case, *layers, mechanism) {
+        for (layers, mechanism, namespace) in ways {
+            match check(case, *layers, mechanism, *namespace) {
                 Err(reason) => return println!("skipped: {reason}"),
                 Ok(found) if found.is_empty() => {}
-                Ok(found) => {
-                    wrong.push(format!("{} by {mechanism}, {layers:?}:{}", case.name, lines(&found)))
-                }
+                Ok(found) => wrong.push(format!(
+                    "{} by {mechanism}, {layers:?}, {namespace:?}:{}",
+                    case.name,
+                    lines(&found)
+                )),
             }
         }
     }
@@ -285,17 +292,25 @@ fn check_all(cases: impl Iterator<Item = &'static Case>, ways: &[(Layers, &str)]
 
 #[test]
 fn upper_directory_of_quick_commands_matches_the_recording() {
-    check_all(CASES.iter().filter(|case| case.quick), &[(Layers::Plain, "auto")]);
+    check_all(CASES.iter().filter(|case| case.quick), &[(Layers::Plain, "auto", Namespace::Shared)]);
+}
+
+#[test]
+fn upper_directory_of_quick_commands_in_a_namespace_matches_the_recording() {
+    if Namespace::Bound.is_possible() {
+        check_all(CASES.iter().filter(|case| case.quick), &[(Layers::Plain, "auto", Namespace::Bound)]);
+    }
 }
 
 #[test]
 #[ignore = "slow: compilers and package managers"]
 fn slow_upper_directory_of_real_commands_matches_the_recording() {
     let ways = [
-        (Layers::Indexed, "auto"),
-        (Layers::Indexed, "every-call"),
-        (Layers::Plain, "auto"),
-        (Layers::Apart, "auto"),
+        (Layers::Indexed, "auto", Namespace::Shared),
+        (Layers::Indexed, "every-call", Namespace::Shared),
+        (Layers::Plain, "auto", Namespace::Shared),
+        (Layers::Apart, "auto", Namespace::Shared),
+        (Layers::Indexed, "auto", Namespace::Bound),
     ];
     check_all(CASES.iter(), &ways);
 }

@@ -16,7 +16,7 @@ use agent_snapshot::snapshot::{Operations, Snapshot};
 
 use super::cases::{CASES, Case, find, isolate, possible, prepare};
 use super::gaps;
-use crate::support::{Place, lines, shown};
+use crate::support::{Namespace, Place, lines, shown};
 
 type Bytes = Vec<u8>;
 
@@ -435,8 +435,33 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
+/// What strace printed of the command itself, by the names of outside.
+fn outside(trace: String, place: &Place, namespace: Namespace) -> String {
+    if namespace == Namespace::Shared {
+        return trace;
+    }
+    let hex = |path: PathBuf| -> String {
+        path.as_os_str().as_bytes().iter().map(|byte| format!("\\x{byte:02x}")).collect()
+    };
+    let view = hex(namespace.directory(place));
+    let enters = format!("chdir(\"{view}\")");
+    let calls: Vec<&str> = trace.lines().skip_while(|line| !line.contains(&enters)).collect();
+    assert!(!calls.is_empty(), "the namespace was never entered");
+    calls.join("\n").replace(&view, &hex(place.work.clone()))
+}
+
+/// The names that are used before the command runs in its namespace.
+fn used_to_enter(place: &Place, namespace: Namespace) -> BTreeSet<Bytes> {
+    let mut command = place.recorder("auto");
+    isolate(place, &mut command);
+    let output = command.args(namespace.words(place)).args(["bash", "-c", ":"]).output().unwrap();
+    assert!(output.status.success(), "{}", shown(&output));
+    let snapshot = Snapshot::open(&place.out).unwrap();
+    snapshot.files().iter().map(|file| file.path.clone()).collect()
+}
+
 /// Compares one command; what is wrong, a sentence each.
-fn check(case: &Case) -> Vec<String> {
+fn check(case: &Case, namespace: Namespace) -> Vec<String> {
     let place = Place::new();
     let base = place.work.parent().unwrap();
     let trace = base.join("trace");
@@ -447,12 +472,14 @@ fn check(case: &Case) -> Vec<String> {
     isolate(&place, &mut command);
     let class = "trace=%file,fchdir,clone,clone3,fork,vfork,connect,bind";
     command.args(["-f", "-y", "-xx", "-s", "65535", "-e", class, "-o"]).arg(&trace);
+    command.args(namespace.words(&place));
     let traced = command.args(["bash", "-c", case.script]).output().unwrap();
     if !traced.status.success() {
         return vec![format!("it fails under strace: {}", shown(&traced))];
     }
     symlinks_below(&place.work, &mut links);
-    let expected = expect(&fs::read_to_string(&trace).unwrap(), &place.work, &links);
+    let traced_calls = outside(fs::read_to_string(&trace).unwrap(), &place, namespace);
+    let expected = expect(&traced_calls, &place.work, &links);
     let rules = Rules::new(&place);
     let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeMap<Bytes, String> = BTreeMap::new();
@@ -463,9 +490,11 @@ fn check(case: &Case) -> Vec<String> {
         }
     }
 
+    let entering = used_to_enter(&place, namespace);
     prepare(&place, case);
     let mut command = place.recorder("auto");
     isolate(&place, &mut command);
+    command.args(namespace.words(&place));
     let recorded = command.args(["bash", "-c", case.script]).output().unwrap();
     if !recorded.status.success() || recorded.stdout != traced.stdout && case.varying.is_empty() {
         return vec![format!("it differs recorded: {}\nunder strace: {}", shown(&recorded), shown(&traced))];
@@ -494,7 +523,7 @@ fn check(case: &Case) -> Vec<String> {
         let name = pattern_of(&file.path, base, case.varying);
         let moved = renamed.iter().any(|renamed| below(&name, renamed))
             && file.operations.intersects(Operations::CHANGES);
-        let interpreter = expected.interpreters.contains(&file.path);
+        let interpreter = expected.interpreters.contains(&file.path) || entering.contains(&file.path);
         if !names.contains_key(&name) && !moved && !interpreter && !sometimes(&name) {
             wrong.push(format!("{} has a record, but strace saw no such name", name.escape_ascii()));
         }
@@ -516,14 +545,14 @@ pub fn can_trace() -> bool {
     can
 }
 
-fn check_all(cases: impl Iterator<Item = &'static Case>) {
+fn check_all(cases: impl Iterator<Item = &'static Case>, namespace: Namespace) {
     if !can_trace() {
         return;
     }
     let only = std::env::var("TRUTH_CASE").ok();
     let mut wrong = Vec::new();
     for case in possible(cases.filter(|case| only.as_ref().is_none_or(|only| only == case.name))) {
-        let found = check(case);
+        let found = check(case, namespace);
         if !found.is_empty() {
             wrong.push(format!("{}:{}", case.name, lines(&found)));
         }
@@ -533,11 +562,26 @@ fn check_all(cases: impl Iterator<Item = &'static Case>) {
 
 #[test]
 fn strace_names_of_quick_commands_are_recorded() {
-    check_all(CASES.iter().filter(|case| case.quick));
+    check_all(CASES.iter().filter(|case| case.quick), Namespace::Shared);
+}
+
+#[test]
+fn strace_names_of_quick_commands_in_a_namespace_are_recorded() {
+    if Namespace::Bound.is_possible() {
+        check_all(CASES.iter().filter(|case| case.quick), Namespace::Bound);
+    }
 }
 
 #[test]
 #[ignore = "slow: compilers and package managers"]
 fn slow_strace_names_of_real_commands_are_recorded() {
-    check_all(CASES.iter().filter(|case| !case.quick));
+    check_all(CASES.iter().filter(|case| !case.quick), Namespace::Shared);
+}
+
+#[test]
+#[ignore = "slow: compilers and package managers"]
+fn slow_strace_names_of_real_commands_in_a_namespace_are_recorded() {
+    if Namespace::Bound.is_possible() {
+        check_all(CASES.iter().filter(|case| !case.quick), Namespace::Bound);
+    }
 }

@@ -169,6 +169,7 @@ impl BundleWriter {
             complete: !recorded.warnings.iter().any(|warning| warning.lost),
             warnings: recorded.warnings,
             suppressed: recorded.suppressed,
+            private_mounts: recorded.private_mounts,
             git_repositories: recorded.repositories,
             network: recorded.network,
             title: inner_line(&self.header.command, &recorded.processes),

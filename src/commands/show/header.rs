@@ -191,6 +191,21 @@ pub fn left_out(header: &Header, in_full: bool) -> Vec<(bool, String)> {
         (true, text + &why)
     });
     let mut lines: Vec<_> = changed.collect();
+    if !header.private_mounts.is_empty() {
+        let mut mounts: Vec<_> = header
+            .private_mounts
+            .iter()
+            .take(named)
+            .map(|mount| format!("{} {}", visible(mount.fstype.as_bytes()), quoted(&mount.mount_point)))
+            .collect();
+        if header.private_mounts.len() > mounts.len() {
+            mounts.push(format!("{} more", header.private_mounts.len() - mounts.len()));
+        }
+        let uses = header.private_mounts.iter().fold(0, |sum: u64, mount| sum.saturating_add(mount.uses));
+        let times = if uses == 1 { "use" } else { "uses" };
+        let text = format!("{} {times} of private mounts: {}", HumanCount(uses), mounts.join(", "));
+        lines.push((false, text));
+    }
     let uses: u64 = header.suppressed.iter().map(|rule| rule.reads.saturating_add(rule.writes)).sum();
     if uses > 0 {
         let mut rules: Vec<_> =

@@ -16,6 +16,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::ledger::in_flight::{CallId, Footprint};
 use crate::observe::ledger::inodes::{Content, Stat};
 use crate::observe::ledger::protect::Filesystems;
+use crate::observe::mounts::PrivateId;
 use crate::observe::network;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
@@ -29,6 +30,8 @@ use crate::trace::syscalls::{Access, DecodedSyscall, Effect, SocketOperation, Sp
 #[derive(Debug)]
 pub struct Pending {
     pub parts: SmallVec<[Part; 2]>,
+    /// The private mounts that it changes, and whether paths may lead elsewhere after that.
+    private: SmallVec<[(PrivateId, bool); 2]>,
     exec: Option<Box<PendingExec>>,
     special: Option<Special>,
     /// The call's name, for messages.
@@ -66,9 +69,9 @@ impl Pending {
     }
 
     fn without_paths(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
-        let parts = SmallVec::new();
+        let (parts, private) = (SmallVec::new(), SmallVec::new());
         let (exec, own, mount_point, bound) = (None, None, None, None);
-        Pending { parts, exec, special, name, opens: false, own, call, mount_point, bound }
+        Pending { parts, private, exec, special, name, opens: false, own, call, mount_point, bound }
     }
 }
 
@@ -134,6 +137,7 @@ impl Recording {
         let on_loss = self.byte_store.capture.on_loss();
         let mut parts = SmallVec::<[Part; 2]>::new();
         let (mut unnamed, mut loss) = (None, None);
+        let mut private = SmallVec::new();
         // Of the places that such a call names the last is where it mounts.
         let is_mount = |(access, _): &&(&Access, _)| access.effect == Effect::MountPoint;
         let mount_point = match call.decoded.special {
@@ -143,10 +147,22 @@ impl Recording {
         for (access, resolved) in located {
             match resolved {
                 Ok(resolved) => {
+                    let strict = access.resolve.strict;
+                    if let Some(layers) = self.changed_layers(process, access.effect, &resolved) {
+                        self.prepare_copy_up(&mut parts, access.effect, resolved, &layers, on_loss);
+                        continue;
+                    }
                     let part = self.prepare_part(access.effect, resolved, on_loss);
-                    parts.push(Part { strict: access.resolve.strict, ..part });
+                    parts.push(Part { strict, ..part });
                 }
+                // What it only reads is counted where read-only calls are judged.
+                Err(Unseen::Private(..)) if call.decoded.is_read_only() => {}
                 Err(unseen) => {
+                    if let Unseen::Private(place) = &unseen
+                        && changes_private(access.effect, place.stat.as_ref())
+                    {
+                        private.push((place.mount, meaning(access.effect, place.stat.as_ref()).moves));
+                    }
                     loss = loss.or(self.threaten_nameless(caller, process, access, &unseen).err());
                     unnamed = self.unseen_program(caller, access, &unseen);
                     self.unseen(process, unseen);
@@ -180,6 +196,7 @@ impl Recording {
             || parts.iter().any(|part| part.meaning().moves);
         let wanted = moves
             || !parts.is_empty()
+            || !private.is_empty()
             || !footprint.walked.is_empty()
             || exec.is_some()
             || bound.is_some()
@@ -188,8 +205,9 @@ impl Recording {
             return Decision::Continue;
         }
         if let Some(point) = &mount_point {
-            self.mounts.begins(point, !self.processes.traits(caller.tgid).in_foreign_mount_namespace);
-            self.resolver.set_served(self.mounts.served());
+            let view = self.view_of(caller);
+            self.mounts.begins(point, view.as_deref());
+            self.set_served();
         }
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
@@ -200,7 +218,18 @@ impl Recording {
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
         let (name, own, call) = (call.name, None, id);
-        Decision::AwaitResult(Pending { parts, exec, special, name, opens, own, call, mount_point, bound })
+        Decision::AwaitResult(Pending {
+            parts,
+            private,
+            exec,
+            special,
+            name,
+            opens,
+            own,
+            call,
+            mount_point,
+            bound,
+        })
     }
 
     /// The path in the library that a call would change, or that of a directory above it that it would move.
@@ -277,7 +306,7 @@ impl Recording {
                     announcement.doubtful |= self.is_doubtful(caller, access, unseen);
                     let names = match unseen {
                         Unseen::Unresolved(unresolved) => unresolved.names(),
-                        Unseen::InForeignMountNamespace(_) => Vec::new(),
+                        Unseen::InForeignMountNamespace(_) | Unseen::Private(..) => Vec::new(),
                     };
                     // It fails for as long as nobody changes these.
                     if !names.is_empty() {
@@ -339,7 +368,8 @@ impl Recording {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn conclude(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, exec, special, name, opens, own, call, mount_point, bound } = pending;
+        let Pending { mut parts, private, exec, special, name, opens, own, call, mount_point, bound } =
+            pending;
         if let Some(address) = bound {
             let error = result.filter(|result| *result < 0).and_then(|result| i32::try_from(-result).ok());
             self.note_socket_use(process, SocketOperation::Bind, address, error);
@@ -348,7 +378,7 @@ impl Recording {
             self.conclude_own_call(&own, result.is_some_and(|result| result >= 0));
         }
         if special == Some(Special::Namespace) {
-            self.mounts_changed(caller, mount_point.as_deref());
+            self.mounts_changed(caller, name, mount_point.as_deref());
         }
         self.not_decoded(caller, process, special, name, result);
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
@@ -371,6 +401,12 @@ impl Recording {
             Judgement::Done => {
                 for part in &parts {
                     self.cross(process, &part.crossed);
+                }
+                for (mount, moves) in private {
+                    self.mounts.private_changed(mount);
+                    if moves {
+                        self.lookups.forget();
+                    }
                 }
                 self.descriptor_came(caller, process, special, result);
                 match parts.as_mut_slice() {
@@ -454,25 +490,18 @@ impl Recording {
     }
 
     /// Learns what a call has mounted or unmounted.
-    pub fn mounts_changed(&mut self, caller: Caller, point: Option<&[u8]>) {
-        let changed = self.mounts.update(caller.tid);
+    pub fn mounts_changed(&mut self, caller: Caller, name: &str, point: Option<&[u8]>) {
+        let changed = self.mounts.update();
         self.mounts.note(&changed, self.ledger.names.next());
         if let Some(point) = point {
             self.mounts.ended(point);
         }
-        self.resolver.set_served(self.mounts.served());
-        // What others mount meanwhile is their own.
-        for point in changed.overlays.iter().filter(|mounted| point == Some(mounted.as_slice())) {
-            self.warnings.lost(WarningKind::MountNamespace, None, || {
-                format!(
-                    "the command mounted an overlay at {}: what it writes there is not recorded by the names \
-                     that it has in the upper directory",
-                    String::from_utf8_lossy(point)
-                )
-            });
+        if matches!(name, "mount" | "move_mount") {
+            self.note_overlays(caller);
         }
+        self.set_served();
         for point in changed.came.iter().chain(&changed.went) {
-            self.resolver.mounts_changed(point);
+            self.resolver.mounts_changed(&point.point);
             // A device number is used again by the next filesystem that has none of its own.
             self.byte_store.filesystems = Filesystems::default();
         }
@@ -508,7 +537,7 @@ impl Recording {
             for part in &parts {
                 self.cross(process, &part.crossed);
                 if let Some(stat) = &part.stat {
-                    self.note_set_id(process, &part.path, stat);
+                    self.note_set_id(caller, &part.path, stat);
                 }
                 self.executed_file(process, &part.classification, &part.path, part.stat.as_ref());
             }
@@ -526,13 +555,20 @@ impl Recording {
     }
 }
 
+/// Whether a call changes what is on a private mount, by what it does to a place.
+fn changes_private(effect: Effect, stat: Option<&FileStat>) -> bool {
+    let meaning = meaning(effect, stat);
+    meaning.changes || meaning.changes_name && effect != Effect::MountPoint
+}
+
 /// The name of a place that may have no name of ours.
 pub fn name_of(place: &Result<Resolved, Unseen>) -> Option<Vec<u8>> {
     match place {
-        Ok(resolved) => Some(resolved.path.clone()),
+        Ok(resolved) => Some(resolved.inner.as_ref().unwrap_or(&resolved.path).clone()),
         Err(Unseen::InForeignMountNamespace(path) | Unseen::Unresolved(Unresolved::Served(path))) => {
             Some(path.clone())
         }
+        Err(Unseen::Private(place)) => Some(place.path.clone()),
         Err(Unseen::Unresolved(_)) => None,
     }
 }

@@ -15,7 +15,7 @@ use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, Unresolved};
 
 use crate::fs;
-use crate::observe::resolve::view;
+use crate::observe::resolve::view::{self, Unseen};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::{Memory, RemoteAddr};
 use crate::trace::observer::Caller;
@@ -52,6 +52,11 @@ impl Recording {
                 }
             }
             Some(Special::Received { messages, many }) => {
+                if self.mounts.has_namespaces()
+                    && let Some(traits) = self.processes.traits_mut(caller.tgid)
+                {
+                    traits.in_foreign_mount_namespace = true;
+                }
                 let count = if many { result.min(MESSAGES_MAX) } else { 1 };
                 for at in 0..count {
                     let message = RemoteAddr(messages.0.wrapping_add(at * MESSAGE_OF_MANY));
@@ -99,8 +104,10 @@ impl Recording {
 
     /// Checks whether the file that an open for reading returned was recorded, or left out, at its entry.
     pub fn check_opened_for_reading(&mut self, caller: Caller, process: ProcessId, fd: i32) {
-        let Ok(opened) = view::path_of_descriptor(&self.resolver, caller, fd) else {
-            return self.hidden_file(caller, process, fd);
+        let opened = match self.object_of_descriptor(caller, fd) {
+            Ok(opened) => opened,
+            Err(Unseen::Private(..)) => return,
+            Err(_) => return self.hidden_file(caller, process, fd),
         };
         let seen = match self.ledger.names.find(&opened.path) {
             Some(record) => {
@@ -138,10 +145,10 @@ impl Recording {
         write: bool,
         late: bool,
     ) {
-        let resolved = match view::path_of_descriptor(&self.resolver, caller, fd) {
+        let resolved = match self.object_of_descriptor(caller, fd) {
             Ok(resolved) => resolved,
-            Err(Unresolved::Nameless) => return self.hidden_file(caller, process, fd),
-            Err(unresolved) => return self.unseen(process, unresolved.into()),
+            Err(Unseen::Unresolved(Unresolved::Nameless)) => return self.hidden_file(caller, process, fd),
+            Err(unseen) => return self.unseen(process, unseen),
         };
         let new = self.ledger.names.find(&resolved.path).is_none();
         let open = OpenFlags { read, write, ..OpenFlags::default() };
@@ -169,7 +176,7 @@ impl Recording {
     fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
         let link = view::descriptor_link(caller, fd);
         if let Ok(path) = resolve::read_magic_link(link.as_bytes())
-            && self.resolver.is_served(&path)
+            && self.resolver.may_be_served(&path)
         {
             return self.unseen(process, Unresolved::Served(path).into());
         }
@@ -177,7 +184,7 @@ impl Recording {
             stat.st_nlink > 0 && (resolve::is_regular(&stat) || resolve::is_directory(&stat))
         });
         if named && let Ok(path) = rustix::fs::readlink(link, Vec::new()) {
-            self.unseen(process, view::Unseen::InForeignMountNamespace(path.into_bytes()));
+            self.unseen(process, Unseen::InForeignMountNamespace(path.into_bytes()));
         }
     }
 

@@ -81,7 +81,7 @@ impl Recording {
             return;
         }
         // Of another mount namespace it may be the same file by another name, or one that has none here.
-        let Ok((path, stat)) = self.resolver.named_object(&link) else { return };
+        let Ok(Resolved { path, stat: Some(stat), .. }) = self.object_of_link(caller, &link) else { return };
         let identity = |stat: &FileStat| (stat.st_dev, stat.st_ino);
         let expected = fs::lstat(exec.runs()).ok().flatten();
         if expected.as_ref().map(identity) == Some(identity(&stat)) {
@@ -114,8 +114,22 @@ impl Recording {
             Unseen::Unresolved(Unresolved::Served(path)) => {
                 (access.effect == Effect::Execute).then(|| (path.clone(), None))
             }
-            _ => self.unnamed_program(caller, access),
+            Unseen::Private(place) => self.program_in_view(caller, access, &place.path),
+            Unseen::InForeignMountNamespace(path) => self.program_in_view(caller, access, path),
+            Unseen::Unresolved(_) => self.unnamed_program(caller, access),
         }
+    }
+
+    /// A program that is executed by a path of the caller's namespace alone.
+    fn program_in_view(
+        &self,
+        caller: Caller,
+        access: &Access,
+        path: &[u8],
+    ) -> Option<(Vec<u8>, Option<File>)> {
+        let reached = [format!("/proc/{}/root", caller.tid).as_bytes(), path].concat();
+        let file = || fs::open_regular(&reached).ok();
+        (access.effect == Effect::Execute).then(|| (path.to_vec(), file()))
     }
 
     /// A program that is executed without having a name, by a descriptor or a magic link: the symlink's text,
@@ -178,15 +192,28 @@ impl Recording {
     }
 
     /// Under no_new_privs, which our filter needs without privilege, a set-ID bit has no effect.
-    pub fn note_set_id(&mut self, process: ProcessId, path: &[u8], stat: &FileStat) {
+    pub fn note_set_id(&mut self, caller: Caller, path: &[u8], stat: &FileStat) {
+        let process = self.processes.id(caller.tgid);
         let set_user = stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != self.policy.uid;
         let group = rustix::process::getegid().as_raw();
         let set_group = stat.st_mode & libc::S_ISGID != 0 && stat.st_gid != group;
-        if self.policy.drops_set_id && (set_user || set_group) {
+        if self.policy.drops_set_id && (set_user || set_group) && has_names_of(caller, stat) {
             self.byte_store.capture.losses().privilege(path);
             self.warnings.note(WarningKind::Setuid, Some(process), || {
                 format!("{} ran without the privilege of its set-ID bit", String::from_utf8_lossy(path))
             });
         }
     }
+}
+
+/// Whether the owner of a program exists in the user namespace of the thread that executes it: otherwise a set-ID bit
+/// has no effect there (user_namespaces(7)).
+fn has_names_of(caller: Caller, stat: &FileStat) -> bool {
+    let Ok(map) = std::fs::read_to_string(format!("/proc/{}/uid_map", caller.tid)) else { return true };
+    let is_mapped = |line: &str| {
+        let mut numbers = line.split_ascii_whitespace().map(|number| number.parse::<u64>().ok());
+        let (Some(Some(first)), Some(Some(count))) = (numbers.nth(1), numbers.next()) else { return true };
+        (first..first.saturating_add(count)).contains(&u64::from(stat.st_uid))
+    };
+    map.lines().any(is_mapped)
 }

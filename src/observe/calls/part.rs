@@ -29,6 +29,8 @@ pub struct Part {
     pub crossed: Vec<Crossed>,
     /// openat2 may stop at a symlink or a mount before it comes to the path.
     pub strict: bool,
+    /// It is in the upper directory of an overlay, through which the call changes it.
+    pub is_copied_up: bool,
     /// Bytes that the call may destroy.
     pub protected: Option<Protected>,
     /// Why they can't be kept: then the call must be refused.
@@ -166,6 +168,7 @@ impl Recording {
             stat,
             crossed,
             strict: false,
+            is_copied_up: false,
             protected,
             loss,
             sets_times,
@@ -202,6 +205,10 @@ impl Recording {
         self.forget_if_led_on(part);
         let name = match &part.classification {
             Classification::Recorded(name) => Some(*name),
+            // What a process writes to its own directory of procfs is gone with it.
+            Classification::Suppressed(rule, _) if self.is_procfs_of_the_tree(&part.path) => {
+                return self.policy.suppressed.read(*rule);
+            }
             Classification::Suppressed(rule, topmost)
                 if kind != Kind::Used || writes_device(operations, part.stat.as_ref()) =>
             {
@@ -221,6 +228,7 @@ impl Recording {
             }
             if let Effect::Open(open) = part.effect {
                 if (open.write || open.truncate || open.create)
+                    && !part.is_copied_up
                     && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
                 {
                     self.check_opened(caller, process, part, open, fd);

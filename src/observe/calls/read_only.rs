@@ -3,17 +3,21 @@
 //! Neighbours: `lookups.rs` remembers what a path came to, `changes.rs` judges by the result where it is
 //! wanted.
 
-use rustix::fs::{Access as Rights, AtFlags, CWD};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD};
 
 use super::changes::Pending;
 use super::effects::meaning;
 use crate::fs::FileStat;
 use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::{Footprint, PathChanges};
-use crate::observe::lookups::Known;
+use crate::observe::lookups::{Known, LookupPlace};
+use crate::observe::mounts::View;
+use crate::observe::processes::Rights;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve::view::{self};
-use crate::observe::resolve::{self, Resolved};
+use crate::observe::resolve::view::{self, Unseen};
+use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::snapshot::{Look, Operation, Operations};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
 use crate::trace::syscalls::{Access, Effect, FileRef};
@@ -66,7 +70,12 @@ impl Recording {
         let traits = self.processes.traits(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
         let reads = call.decoded.accesses.iter().any(reads);
-        if reads && traits.other_rights && !self.reads_may_wait(caller, call) {
+        let is_known_by_result = match traits.rights {
+            Rights::Ours => false,
+            Rights::MoreThanOurs => reads && self.may_be_denied(caller, call),
+            Rights::Others => reads,
+        };
+        if is_known_by_result && !self.reads_may_wait(caller, call) {
             match self.prepare(caller, call) {
                 Decision::Continue => {}
                 decision => return decision,
@@ -94,6 +103,48 @@ impl Recording {
         }
     }
 
+    /// Whether a thread with our own rights may be denied what an open for reading asks for.
+    fn may_be_denied(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+        let view = self.view_of(caller);
+        call.decoded.accesses.iter().any(|access| {
+            let place = self.lookup_place(caller, view.as_ref(), access, None);
+            let known = place.and_then(|place| self.lookups.find(&place, &self.ledger)?.last());
+            // What was only there was denied to somebody, or absent.
+            let existence = Operations::from(Operation::Existence);
+            match known {
+                Some(Known::Recorded(_, operations)) if *operations == existence => {}
+                Some(Known::Recorded(..) | Known::Suppressed(_)) => return false,
+                None => {}
+            }
+            match self.locate(caller, access) {
+                Ok(Resolved { path, stat: Some(stat), .. }) => !self.may_read(&path, &stat),
+                Ok(_) => false,
+                Err(Unseen::Unresolved(Unresolved::Denied(..))) => true,
+                Err(_) => false,
+            }
+        })
+    }
+
+    /// The place of an access in the cache of lookups; none if what is there need not be what it was.
+    fn lookup_place<'a>(
+        &mut self,
+        caller: Caller,
+        view: Option<&Arc<View>>,
+        access: &'a Access,
+        start: Option<StartDirectory>,
+    ) -> Option<LookupPlace<'a>> {
+        // While a name is changing, the cache is not used.
+        let changes = self.ledger.in_flight.path_changes().at_rest()?;
+        let start = start.filter(|start| start.changes == changes && view.is_none());
+        let number = view.map_or(0, |view| self.mounts.number_of(view));
+        let mounts = &self.mounts;
+        self.lookups.place(access, number, |dirfd| match (start, view) {
+            (Some(start), _) => Some(start.path),
+            (None, None) => view::plain_base_of(caller, dirfd),
+            (None, Some(view)) => view::base_in_view(mounts, view, caller, dirfd),
+        })
+    }
+
     /// Whether a read-only call may wait for something outside, as far as its paths tell.
     fn reads_may_wait(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         call.decoded.accesses.iter().any(|access| match self.locate(caller, access) {
@@ -115,16 +166,11 @@ impl Recording {
         footprint: &mut Footprint,
     ) -> Use {
         let traits = self.processes.traits(caller.tgid);
-        let plain = !self.sees_other_names(caller) && !traits.other_rights;
-        // While a name is changing, the cache is not used.
-        let at_rest = self.ledger.in_flight.path_changes().at_rest().filter(|_| plain);
-        let place = at_rest.and_then(|changes| {
-            let start = start.filter(|start| start.changes == changes);
-            self.lookups.place(access, |dirfd| match start {
-                Some(start) => Some(start.path),
-                None => view::plain_base_of(caller, dirfd),
-            })
-        });
+        let view = self.view_of(caller);
+        let place = match traits.rights {
+            Rights::Ours | Rights::MoreThanOurs => self.lookup_place(caller, view.as_ref(), access, start),
+            Rights::Others => None,
+        };
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.ledger)
         {
@@ -145,19 +191,19 @@ impl Recording {
             return Use::Judged;
         }
         let located = match &place {
-            Some(place) => {
+            Some(place) if view.is_none() => {
                 let base = place.base.as_deref().unwrap_or(b"/");
                 view::locate_from(&mut self.resolver, caller, base, place.path, access.follow)
             }
-            None => self.locate(caller, access),
+            _ => self.locate(caller, access),
         };
         let resolved = match located {
             Ok(resolved) => resolved,
             Err(unseen) if !overdue && self.is_doubtful(caller, access, &unseen) => return Use::Conflicts,
             Err(unseen) => {
-                let refused = unseen.is_refused();
+                let is_quick = unseen.is_refused() || is_quick(&unseen);
                 self.unseen(process, unseen);
-                return if refused { Use::Judged } else { Use::MayWait };
+                return if is_quick { Use::Judged } else { Use::MayWait };
             }
         };
         if traits.shares_paths() || self.ledger.in_flight.changes() {
@@ -189,6 +235,7 @@ impl Recording {
         }
         if let Some(place) = place
             && !may_wait
+            && resolved.overlay.is_none()
             && !resolved.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat))
         {
             self.lookups.learn(place, &self.ledger, known.into(), resolved.stat.is_none());
@@ -230,7 +277,7 @@ impl Recording {
     fn may_read(&self, path: &[u8], stat: &FileStat) -> bool {
         // Root may; an owner's own bit decides for an owner; all else is the kernel's to say.
         (stat.st_uid == self.policy.uid && stat.st_mode & 0o400 != 0)
-            || rustix::fs::accessat(CWD, path, Rights::READ_OK, AtFlags::EACCESS).is_ok()
+            || rustix::fs::accessat(CWD, path, rustix::fs::Access::READ_OK, AtFlags::EACCESS).is_ok()
     }
 
     /// Takes the entries of a directory that was opened for listing, if the level of the recording asks for them.
@@ -258,4 +305,15 @@ impl Recording {
             _ => {}
         }
     }
+}
+
+/// Whether a place on a private mount is none that an open may wait at: no FIFO, device or the like.
+fn is_quick(unseen: &Unseen) -> bool {
+    let stat = match unseen {
+        Unseen::Private(place) => place.stat.as_ref(),
+        Unseen::Unresolved(_) | Unseen::InForeignMountNamespace(_) => return false,
+    };
+    stat.is_none_or(|stat| {
+        resolve::is_regular(stat) || resolve::is_directory(stat) || resolve::is_symlink(stat)
+    })
 }

@@ -182,6 +182,7 @@ impl Recording {
         let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_symlink(stat);
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
             self.resolver.renamed(&from.path, &to.path, exchange);
+            self.mounts.distrust();
             self.forget_names();
         }
     }

@@ -17,6 +17,7 @@ use crate::observe::ledger::found::RareStateFacts;
 use crate::observe::ledger::ids::{InodeId, NameId};
 use crate::observe::ledger::inodes::{Attributes, Content, Stat};
 use crate::observe::ledger::names::Name;
+use crate::observe::mounts::Displacement;
 use crate::observe::recording::Recording;
 use crate::observe::resolve;
 use crate::snapshot::blobs::{Side, blob_key};
@@ -254,11 +255,18 @@ impl<'a> Examiner<'a> {
     /// What is at a name; none where nothing is known of it.
     fn examine(&mut self, name: NameId) -> Option<After> {
         if let Some(after) = self.known.remove(&name) {
-            Some(after)
-        } else if self.recording.mounts.is_displaced(name, self.recording.ledger.names.path(name)) {
-            self.displaced(name)
-        } else {
-            self.after(name)
+            return Some(after);
+        }
+        match self.recording.mounts.displacement(name, self.recording.ledger.names.path(name)) {
+            Displacement::None => self.after(name),
+            Displacement::Hidden | Displacement::Gone => self.displaced(name),
+            Displacement::Private(id) => {
+                self.recording.mounts.private_used(id);
+                if self.is_changed(name) {
+                    self.recording.mounts.private_changed(id);
+                }
+                None
+            }
         }
     }
 

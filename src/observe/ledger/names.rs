@@ -173,6 +173,9 @@ pub struct Name {
     pub left_out: bool,
     /// It is in a git directory.
     pub is_git_state: bool,
+    /// Nothing was there at first sight, and somebody outside of the tree has made what is taken for its
+    /// before-state.
+    pub appeared: bool,
     /// Whether Git was asked for the blob that has the bytes before.
     pub pin_asked: bool,
     /// Whether the journal has it.

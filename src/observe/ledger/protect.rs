@@ -554,7 +554,9 @@ impl Protector<'_> {
         }
         let id = self.ledger.inodes.meet(now);
         self.ledger.inodes.get_mut(id).name.get_or_insert(name);
-        self.ledger.names.get_mut(name).before = Some(id);
+        let known = self.ledger.names.get_mut(name);
+        known.appeared |= known.before.is_none();
+        known.before = Some(id);
         let path = self.ledger.names.path(name);
         self.warnings.lost(WarningKind::LateBeforeState, None, || {
             format!("{} was replaced from outside after its first sight", String::from_utf8_lossy(path))
@@ -577,6 +579,9 @@ impl Protector<'_> {
     /// The attributes of what is at `path`; those that can't be read are reported as a gap.
     pub fn attributes(&mut self, path: &[u8]) -> Attributes {
         let xattrs = live::xattrs(path).unwrap_or_else(|error| {
+            if error.is_gone() {
+                return error.readable;
+            }
             self.warnings.lost(WarningKind::ContentOmitted, None, || {
                 format!(
                     "the extended attributes of {} are not stored: {error}",

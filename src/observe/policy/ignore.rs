@@ -38,9 +38,9 @@ pub const DEFAULT_LIST: [&str; 10] = [
 /// The start of an entry that leaves out what is only looked at.
 const OF_READS: &[u8] = b"reads:";
 
-/// What agents keep in the directory for temporary files: the shell of Claude Code leaves its directory there, that of
-/// Gemini CLI the process IDs of what it leaves in the background.
-pub const SCRATCH: [&str; 2] = ["claude-*-cwd", "gemini-shell-*"];
+/// What agents keep in the directory for temporary files: the shell of Claude Code leaves its directory there, in a
+/// sandbox below a directory of the user, and that of Gemini CLI the process IDs of what it leaves in the background.
+pub const SCRATCH: [&str; 3] = ["claude-*-cwd", "/tmp/claude-UID/cwd-*", "gemini-shell-*"];
 
 /// The ignore file as an entry, and the name of the rule that always covers it.
 const IGNORE_FILE: &str = "$XDG_CONFIG_HOME/agent-snapshot/ignore.json";
@@ -253,7 +253,10 @@ impl Ignore {
         ignore.add(environment, additions, &mut seen)?;
         ignore.add_entry(environment, IGNORE_FILE.as_bytes(), &mut seen);
         for name in SCRATCH {
-            let scratch = join(&environment.temporary, name.as_bytes());
+            let below = name.replace("UID", &rustix::process::getuid().as_raw().to_string());
+            let is_absolute = below.starts_with('/');
+            let scratch =
+                if is_absolute { below.into_bytes() } else { join(&environment.temporary, below.as_bytes()) };
             ignore.add_rule(name.as_bytes(), &scratch, RuleKind::Pattern, &mut seen);
         }
         Ok(ignore)

@@ -7,16 +7,20 @@
 use rustix::process::Pid;
 use rustix::thread::{CapabilitySets, capabilities};
 
+use crate::observe::processes::Rights;
 use crate::trace::sys::Tid;
 
-/// The lines of /proc/TID/status that tell of credentials, but for what capget(2) tells (proc_pid_status(5)).
-const LINES: [&[u8]; 5] = [b"Uid:", b"Gid:", b"Groups:", b"CapBnd:", b"CapAmb:"];
+/// The lines of /proc/TID/status that tell of credentials, but for what capget(2) tells (proc_pid_status(5)): those
+/// of users and groups, and those of capabilities.
+const LINES: [&[&[u8]]; 2] = [&[b"Uid:", b"Gid:", b"Groups:"], &[b"CapBnd:", b"CapAmb:"]];
 
 /// Credentials, to be compared with those of another thread.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The lines of its status, and the name of its user namespace.
-    status: Vec<u8>,
+    /// The lines of its status that tell its users and groups, in our user namespace.
+    users: Vec<u8>,
+    /// Those that tell of capabilities, and the name of its user namespace.
+    others: Vec<u8>,
     /// Effective, permitted and inheritable ones.
     capabilities: CapabilitySets,
 }
@@ -27,10 +31,25 @@ impl Credentials {
         let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
         // What they are worth outside of it, only the first namespace tells (user_namespaces(7)).
         let namespace = rustix::fs::readlink(format!("/proc/{tid}/ns/user"), Vec::new()).ok()?;
-        let lines = status.split_inclusive(|byte| *byte == b'\n');
-        let lines = lines.filter(|line| LINES.iter().any(|name| line.starts_with(name)));
-        let status = lines.chain([namespace.to_bytes()]).flatten().copied().collect();
-        Some(Credentials { status, capabilities: capabilities(Pid::from_raw(tid.0)).ok()? })
+        let [users, mut others] = LINES.map(|names| {
+            let lines = status.split_inclusive(|byte| *byte == b'\n');
+            lines.filter(|line| names.iter().any(|name| line.starts_with(name))).collect::<Vec<_>>().concat()
+        });
+        others.extend_from_slice(namespace.to_bytes());
+        Some(Credentials { users, others, capabilities: capabilities(Pid::from_raw(tid.0)).ok()? })
+    }
+
+    /// What a thread with the credentials of `other` may do with files, where these are ours.
+    ///
+    /// Without a capability of ours, theirs can only add to what users and groups allow.
+    pub fn compare(&self, other: &Credentials) -> Rights {
+        if self == other {
+            Rights::Ours
+        } else if self.users == other.users && self.capabilities.effective.is_empty() {
+            Rights::MoreThanOurs
+        } else {
+            Rights::Others
+        }
     }
 
     /// Whether a thread that had these still has them after it has executed files without set-ID bits.

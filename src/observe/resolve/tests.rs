@@ -87,7 +87,7 @@ fn check(
     if !base.is_dir() {
         return Ok(());
     }
-    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), process: 1, thread: 1 };
+    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process: 1, thread: 1 };
     let found = resolver.resolve(&names, base.as_os_str().as_bytes(), path.as_bytes(), follow);
     match (kernel(&base, path, follow), found) {
         (Ok(expected), Ok(found)) => {
@@ -132,7 +132,7 @@ fn a_walk_stops_at_what_is_served_by_whatever_way_it_comes_there() {
     std::os::unix::fs::symlink("mnt/d", root.join("link")).unwrap();
     let open = fs::File::open(root.join("mnt/d")).unwrap();
     let magic = format!("/proc/{}/fd/{}", std::process::id(), open.as_raw_fd());
-    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), process: 1, thread: 1 };
+    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process: 1, thread: 1 };
     let base = root.as_os_str().as_bytes();
     let mut resolver = Resolver::default();
     // Once while it can be met, and known, and once when it is served.
@@ -149,7 +149,7 @@ fn a_walk_stops_at_what_is_served_by_whatever_way_it_comes_there() {
             assert!(resolver.resolve(&names, base, path.as_bytes(), false).is_ok(), "{path}");
         }
         assert_eq!(resolver.named_object(magic.as_bytes()).is_ok(), !served);
-        resolver.set_served(vec![root.join("mnt").into_os_string().into_encoded_bytes()]);
+        resolver.set_served(vec![root.join("mnt").into_os_string().into_encoded_bytes()], Vec::new());
     }
 }
 
@@ -164,7 +164,7 @@ fn having_met(root: &Path, directories: &[&str]) -> Resolver {
 }
 
 fn meet(resolver: &mut Resolver, root: &Path, path: &str) {
-    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), process: 1, thread: 1 };
+    let names = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process: 1, thread: 1 };
     resolver.resolve(&names, root.as_os_str().as_bytes(), path.as_bytes(), true).unwrap();
 }
 

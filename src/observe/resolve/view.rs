@@ -5,8 +5,9 @@
 
 use rustix::fs::{AtFlags, CWD};
 
-use crate::fs::{self, FileStat};
-use crate::observe::resolve::{self, Crossed, Resolved, Resolver, Unresolved, Viewpoint};
+use crate::fs::FileStat;
+use crate::observe::mounts::{self, Mounts, View};
+use crate::observe::resolve::{self, PrivatePlace, Resolved, Resolver, Unresolved, Viewpoint};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 
@@ -15,8 +16,10 @@ use crate::trace::syscalls::{Access, Dirfd, FileRef};
 pub enum Unseen {
     /// The walk found none.
     Unresolved(Unresolved),
-    /// The thread has another root or mount namespace, and in ours the name means another file, or none.
+    /// The thread has another root or mount namespace, and in ours what it names has no name.
     InForeignMountNamespace(Vec<u8>),
+    /// It is on a private mount.
+    Private(Box<PrivatePlace>),
 }
 
 impl Unseen {
@@ -31,7 +34,11 @@ impl Unseen {
 
 impl From<Unresolved> for Unseen {
     fn from(unresolved: Unresolved) -> Self {
-        Unseen::Unresolved(unresolved)
+        match unresolved {
+            Unresolved::Unnamed(path) => Unseen::InForeignMountNamespace(path),
+            Unresolved::Private(place) => Unseen::Private(place),
+            unresolved => Unseen::Unresolved(unresolved),
+        }
     }
 }
 
@@ -82,6 +89,14 @@ pub fn plain_base_of(caller: Caller, dirfd: Dirfd) -> Option<Vec<u8>> {
     (base.starts_with(b"/") && !base.ends_with(b" (deleted)")).then_some(base)
 }
 
+/// The same in another view; none if the directory is not what its name leads to there.
+pub fn base_in_view(mounts: &Mounts, view: &View, caller: Caller, dirfd: Dirfd) -> Option<Vec<u8>> {
+    let base = plain_base_of(caller, dirfd)?;
+    let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd));
+    let (mount, _) = mounts::mount_of(link.as_bytes())?;
+    mounts.is_on(view, &base, mount).then_some(base)
+}
+
 /// Where `path` starts, and what of it is left from there.
 ///
 /// A directory that was removed has no name, but its `..` is where it was.
@@ -96,22 +111,33 @@ fn start_of<'p>(
         Err(Unresolved::Nameless) => Unresolved::Nameless,
         Err(other) => return Err(other),
     };
-    let mut rest = path;
     let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd));
     let text = resolve::read_magic_link(link.as_bytes())?;
-    if resolver.is_served(&text) {
+    if resolver.may_be_served(&text) {
         return Err(Unresolved::Served(text));
     }
-    let base = resolve::above_unnamed(link.as_bytes(), || {
-        let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
-        let (name, left) = rest.split_at(end);
-        rest = left.strip_prefix(b"/").unwrap_or(left);
-        (end > 0 || !left.is_empty()).then(|| name.to_vec())
-    });
-    let base = base.ok_or(unnamed)?;
-    Ok((base, if rest.is_empty() { b"." } else { rest }))
+    let (base, rest) = above_unnamed(link.as_bytes(), path, resolve::name_of_object).ok_or(unnamed)?;
+    Ok((base, rest))
 }
 
+/// Where a path leads from a directory that was removed: the first name on its way, and what is left from there.
+fn above_unnamed<'p>(
+    link: &[u8],
+    path: &'p [u8],
+    name: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Option<(Vec<u8>, &'p [u8])> {
+    let mut rest = path;
+    let next = || {
+        let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+        let (name, left) = rest.split_at(end);
+        // What is left is relative, however many slashes there are.
+        let slashes = left.iter().take_while(|byte| **byte == b'/').count();
+        rest = &left[slashes..];
+        (end > 0 || !left.is_empty()).then(|| name.to_vec())
+    };
+    let base = resolve::above_unnamed(link, next, name)?;
+    Some((base, if rest.is_empty() { b"." } else { rest }))
+}
 /// The path of a descriptor, if it has one.
 pub fn path_of_descriptor(resolver: &Resolver, caller: Caller, fd: i32) -> Result<Resolved, Unresolved> {
     let (path, stat) = named_object(resolver, caller, &format!("fd/{fd}"))?;
@@ -129,8 +155,9 @@ pub fn locate_from(
     Ok(resolver.resolve(&names_of(caller), base, path, follow)?)
 }
 
-fn names_of(caller: Caller) -> Viewpoint {
-    Viewpoint { prefix: Vec::new(), root: Vec::new(), process: caller.tgid.0, thread: caller.tid.0 }
+fn names_of<'m>(caller: Caller) -> Viewpoint<'m> {
+    let (prefix, root) = (Vec::new(), Vec::new());
+    Viewpoint { prefix, root, mounts: None, process: caller.tgid.0, thread: caller.tid.0 }
 }
 
 /// Resolves what `access` names for a thread whose root and mounts are ours.
@@ -150,24 +177,9 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
         // The directory is the root of this one path: a walk among its names.
         names.prefix = base_of(resolver, caller, dirfd)?;
         names.root.clone_from(&names.prefix);
-        let resolved = resolver.resolve(&names, b"/", path, access.follow);
-        return match resolved {
-            Ok(mut resolved) => {
-                name(&mut resolved.path, &names.root);
-                name_all(&mut resolved.crossed, &names.root);
-                Ok(resolved)
-            }
-            Err(Unresolved::Loop(mut crossed)) => {
-                name_all(&mut crossed, &names.root);
-                Err(Unresolved::Loop(crossed).into())
-            }
-            Err(Unresolved::Denied(mut directory, mut crossed)) => {
-                name(&mut directory, &names.root);
-                name_all(&mut crossed, &names.root);
-                Err(Unresolved::Denied(directory, crossed).into())
-            }
-            Err(Unresolved::Outside(_)) => Err(Unresolved::Nameless.into()),
-            Err(other) => Err(other.into()),
+        return match resolver.resolve(&names, b"/", path, access.follow) {
+            Err(Unresolved::Unnamed(_)) => Err(Unresolved::Nameless.into()),
+            other => Ok(other?),
         };
     }
     let (base, path) = if path.starts_with(b"/") {
@@ -178,128 +190,109 @@ pub fn locate(resolver: &mut Resolver, caller: Caller, access: &Access) -> Resul
     Ok(resolver.resolve(&names, &base, path, access.follow)?)
 }
 
-/// Resolves what `access` names for a thread whose root or mounts may not be ours.
-///
-/// The walk goes through /proc/TID/root; a name that it finds counts only if it means, out here, the
-/// same object by device and inode: that of the result, and those of the symlinks on the way.
-pub fn locate_in_foreign_mount_namespace(
+/// Resolves what `access` names for a thread whose root or mounts are not ours.
+pub fn locate_among(
     resolver: &mut Resolver,
+    mounts: &Mounts,
+    view: &View,
     caller: Caller,
     access: &Access,
 ) -> Result<Resolved, Unseen> {
     let (dirfd, path) = match &access.file {
-        FileRef::Path { dirfd, path } => (*dirfd, path),
-        FileRef::Descriptor(_) | FileRef::WorkingDirectory => {
-            return match locate(resolver, caller, access) {
-                Err(Unseen::Unresolved(Unresolved::Nameless)) => {
-                    Err(Unseen::InForeignMountNamespace(b"a descriptor".to_vec()))
-                }
-                other => other,
-            };
+        FileRef::Path { dirfd, path } => (*dirfd, path.as_slice()),
+        FileRef::Descriptor(fd) => {
+            let link = descriptor_link(caller, *fd).into_bytes();
+            return object_among(resolver, mounts, &link);
+        }
+        FileRef::WorkingDirectory => {
+            let link = format!("/proc/{}/cwd", caller.tid).into_bytes();
+            let object = object_among(resolver, mounts, &link)?;
+            return Ok(Resolved { must_be_directory: true, ..object });
         }
     };
-    let root = proc_link(caller, "root")?;
     let mut names = names_of(caller);
     names.prefix = format!("/proc/{}/root", caller.tid).into_bytes();
-    names.root = if root == b"/" { Vec::new() } else { root };
-    let (base, path) = if path.starts_with(b"/") && !access.resolve.in_root {
-        (b"/".to_vec(), path.as_slice())
-    } else {
-        let (base, rest) = start_of(resolver, caller, dirfd, path)?;
-        if resolver.is_served(&base) {
-            return Err(Unresolved::Served(base).into());
-        }
-        let Some(inside) = resolve::inside(&base, &names.root) else {
-            return Err(Unseen::InForeignMountNamespace(base));
-        };
-        // Something may have been mounted over the directory since it was opened.
-        let link = link_of(dirfd);
-        let named = proc_link(caller, &link).is_ok_and(|text| text == base);
-        let link = format!("/proc/{}/{link}", caller.tid).into_bytes();
-        let reached = [names.prefix.as_slice(), inside].concat();
-        if named && identity(&link) != identity(&reached) || identity(&reached).is_none() {
-            return Err(Unseen::InForeignMountNamespace(base));
-        }
-        (inside.to_vec(), rest)
+    names.root.clone_from(&view.root);
+    names.mounts = Some((mounts, view));
+    if path.starts_with(b"/") && !access.resolve.in_root {
+        return Ok(resolver.resolve(&names, b"/", path, access.follow)?);
+    }
+    let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd)).into_bytes();
+    let text = resolve::read_magic_link(&link)?;
+    if resolver.may_be_served(&text) {
+        return Err(Unresolved::Served(text).into());
+    }
+    let mount = mounts::mount_of(&link).filter(|(mount, _)| mounts.is_on(view, &text, *mount));
+    let start = mount.and(view.inside(&text)).filter(|_| {
+        // The text of a directory that was removed, or renamed meanwhile, is no name of it.
+        !text.ends_with(b" (deleted)")
+    });
+    // Its `..` leads to where its name was, also if something is mounted over it.
+    let above = || {
+        let rest = path.strip_prefix(b"../")?;
+        let above = crate::fs::parent_of(&text).filter(|_| mounts.is_mounted_over(view, &text))?;
+        view.inside(above).map(|above| (above, rest))
     };
-    let base = if access.resolve.in_root {
-        let inside = if base == b"/" { b"".as_slice() } else { &base };
+    let start = start.map(|inside| (inside, path)).or_else(above);
+    let Some((inside, path)) = start else {
+        return locate_from_object(resolver, mounts, caller, &link, path, access);
+    };
+    if access.resolve.in_root {
+        let inside = if inside == b"/" { b"".as_slice() } else { inside };
         names.prefix.extend_from_slice(inside);
         names.root.extend_from_slice(inside);
-        b"/".to_vec()
-    } else {
-        base
+        return Ok(resolver.resolve(&names, b"/", path, access.follow)?);
+    }
+    Ok(resolver.resolve(&names, inside, path, access.follow)?)
+}
+
+/// What a magic link stands for, whatever mount it was opened on.
+pub fn object_among(resolver: &Resolver, mounts: &Mounts, link: &[u8]) -> Result<Resolved, Unseen> {
+    let text = resolve::read_magic_link(link)?;
+    if resolver.may_be_served(&text) {
+        return Err(Unresolved::Served(text).into());
+    }
+    if !text.starts_with(b"/") {
+        return Err(Unresolved::Nameless.into());
+    }
+    Ok(resolve::object_behind(mounts, link, &text)?)
+}
+
+/// Resolves a path that starts at a directory which has no path of the thread's own: one that was opened in another
+/// mount namespace or before something was mounted over it, or that was removed.
+///
+/// The walk goes from the directory's name here; what it finds counts only if it is what the thread reaches.
+fn locate_from_object(
+    resolver: &mut Resolver,
+    mounts: &Mounts,
+    caller: Caller,
+    link: &[u8],
+    path: &[u8],
+    access: &Access,
+) -> Result<Resolved, Unseen> {
+    let (base, rest) = match object_among(resolver, mounts, link) {
+        Ok(base) => (base.path, path.to_vec()),
+        Err(Unseen::Unresolved(Unresolved::Nameless)) => {
+            let name = |link: &[u8]| Some(object_among(resolver, mounts, link).ok()?.path);
+            let Some((above, rest)) = above_unnamed(link, path, name) else {
+                return Err(Unresolved::Nameless.into());
+            };
+            (above, rest.to_vec())
+        }
+        Err(unseen) => return Err(unseen),
     };
-    match resolver.resolve(&names, &base, path, access.follow) {
-        Ok(mut resolved) => {
-            if !names.is_ours(&resolved.path, resolved.stat.as_ref()) {
-                return Err(Unseen::InForeignMountNamespace(resolved.path));
-            }
-            check_symlinks(&names, &mut resolved.crossed)?;
-            name(&mut resolved.path, &names.root);
-            Ok(resolved)
-        }
-        Err(Unresolved::Loop(mut crossed)) => {
-            check_symlinks(&names, &mut crossed)?;
-            Err(Unresolved::Loop(crossed).into())
-        }
-        Err(Unresolved::Denied(mut directory, mut crossed)) => {
-            check_symlinks(&names, &mut crossed)?;
-            let outside = [names.prefix.as_slice(), &directory].concat();
-            if !names.is_ours(&directory, fs::lstat(&outside).ok().flatten().as_ref()) {
-                return Err(Unseen::InForeignMountNamespace(directory));
-            }
-            name(&mut directory, &names.root);
-            Err(Unresolved::Denied(directory, crossed).into())
-        }
-        Err(Unresolved::Outside(path)) => Err(Unseen::InForeignMountNamespace(path)),
-        Err(other) => Err(other.into()),
+    let resolved = resolver.resolve(&names_of(caller), &base, &rest, access.follow)?;
+    // Without symlinks and `..`, what is below the directory is below it for whoever starts there; and on procfs the
+    // same path is another one to each process.
+    let is_plain = resolved.crossed.is_empty() && resolved.left.is_empty();
+    if is_plain || resolved.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat)) {
+        return Ok(resolved);
     }
-}
-
-impl Viewpoint {
-    /// Whether `path`, where they see `stat` or nothing, means the same in our mount namespace.
-    fn is_ours(&self, path: &[u8], stat: Option<&FileStat>) -> bool {
-        let ours = fs::lstat(&[self.root.as_slice(), path].concat()).ok().flatten();
-        if ours.map(|ours| (ours.st_dev, ours.st_ino)) != stat.map(|stat| (stat.st_dev, stat.st_ino)) {
-            return false;
-        }
-        // The directory that it is in, or that it would be made in, is the same one, too.
-        let mut directory = fs::parent_of(path).unwrap_or(b"/");
-        loop {
-            let theirs = identity(&[self.prefix.as_slice(), directory].concat());
-            let ours = identity(&[self.root.as_slice(), directory].concat());
-            match (theirs, ours, fs::parent_of(directory)) {
-                (None, None, Some(parent)) => directory = parent,
-                (theirs, ours, _) => return theirs.is_some() && theirs == ours,
-            }
-        }
+    let reached = [link, b"/", path].concat();
+    let flags = if access.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let theirs = rustix::fs::statat(CWD, reached, flags).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    if resolved.stat.as_ref().map(|stat| (stat.st_dev, stat.st_ino)) != theirs {
+        return Err(Unseen::InForeignMountNamespace(resolved.path));
     }
-}
-
-/// Device and inode of what a path, or a magic link, leads to.
-fn identity(path: &[u8]) -> Option<(u64, u64)> {
-    let found = rustix::fs::statat(CWD, path, AtFlags::empty()).ok()?;
-    Some((found.st_dev, found.st_ino))
-}
-
-/// Gives the symlinks on a way their names below our root; all must have one.
-fn check_symlinks(names: &Viewpoint, crossed: &mut [Crossed]) -> Result<(), Unseen> {
-    if let Some(hidden) = crossed.iter().find(|link| !names.is_ours(&link.path, Some(&link.stat))) {
-        return Err(Unseen::InForeignMountNamespace(hidden.path.clone()));
-    }
-    name_all(crossed, &names.root);
-    Ok(())
-}
-
-fn name_all(crossed: &mut [Crossed], root: &[u8]) {
-    crossed.iter_mut().for_each(|link| name(&mut link.path, root));
-}
-
-/// Gives a name below another root its name below ours.
-fn name(path: &mut Vec<u8>, root: &[u8]) {
-    if path == b"/" && !root.is_empty() {
-        path.clear();
-    }
-    path.splice(0..0, root.iter().copied());
+    Ok(resolved)
 }

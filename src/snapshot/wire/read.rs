@@ -60,6 +60,7 @@ through!(Manifest, ManifestWire);
 through!(Warning, WarningWire);
 through!(Suppressed, SuppressedWire);
 through!(LeftOutChange, LeftOutWire);
+through!(PrivateMount, PrivateMountWire);
 through!(GitRepository, GitRepositoryWire);
 through!(NetworkUse, NetworkUseWire);
 through!(Exec, ExecWire);
@@ -130,6 +131,8 @@ struct ManifestWire {
     complete: bool,
     warnings: Vec<Warning>,
     suppressed: Vec<Suppressed>,
+    #[serde(default)]
+    private_mounts: Vec<PrivateMount>,
     git_repositories: Vec<GitRepository>,
     #[serde(default)]
     network: Vec<NetworkUse>,
@@ -182,6 +185,7 @@ impl ManifestWire {
             complete: self.complete,
             warnings: self.warnings,
             suppressed: self.suppressed,
+            private_mounts: self.private_mounts,
             git_repositories: self.git_repositories,
             network: self.network,
             processes: self.processes,
@@ -274,6 +278,23 @@ impl LeftOutWire {
         let path = bytes("path", self.path, self.path_bytes)?;
         let LeftOutWire { beneath, operations, process, .. } = self;
         Ok(LeftOutChange { path, beneath, operations, process })
+    }
+}
+
+#[derive(Deserialize)]
+struct PrivateMountWire {
+    fstype: String,
+    mount_point: String,
+    mount_point_bytes: Option<Exact>,
+    uses: u64,
+    changes: u64,
+}
+
+impl PrivateMountWire {
+    fn checked(self) -> Result<PrivateMount, String> {
+        let mount_point = bytes("mount_point", self.mount_point, self.mount_point_bytes)?;
+        let PrivateMountWire { fstype, uses, changes, .. } = self;
+        Ok(PrivateMount { fstype, mount_point, uses, changes })
     }
 }
 

@@ -83,6 +83,12 @@ fn everything() -> Manifest {
             }]),
             changes_cut: true,
         }],
+        private_mounts: vec![PrivateMount {
+            fstype: "tmpfs".to_owned(),
+            mount_point: odd.clone(),
+            uses: 2,
+            changes: 1,
+        }],
         git_repositories: vec![GitRepository {
             branch: Some("main".to_owned()),
             branch_after: Some(String::new()),
@@ -332,7 +338,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "title", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
-    ("", &["git_files", "network", "recall"]),
+    ("", &["git_files", "network", "recall", "private_mounts"]),
     ("", &["working_tree", "home", "temporary_directory", "imported"]),
     ("suppressed", &["changes", "changes_cut"]),
     ("changes", &["beneath"]),

@@ -192,6 +192,7 @@ object!(Host, host);
 object!(Warning, warning);
 object!(Suppressed, suppressed);
 object!(LeftOutChange, left_out_change);
+object!(PrivateMount, private_mount);
 object!(GitRepository, repository);
 object!(NetworkUse, network_use);
 object!(Exec, exec);
@@ -231,6 +232,9 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("complete", &header.complete)?;
     object.put("warnings", &header.warnings)?;
     object.put("suppressed", &header.suppressed)?;
+    if !header.private_mounts.is_empty() {
+        object.put("private_mounts", &header.private_mounts)?;
+    }
     object.put("git_repositories", &header.git_repositories)?;
     object.put("network", &header.network)?;
     object.put_some("recall", &header.recall)?;
@@ -278,6 +282,13 @@ fn left_out_change<M: SerializeMap>(
     object.put_true("beneath", change.beneath)?;
     object.put("operations", &change.operations)?;
     object.put("process", &change.process)
+}
+
+fn private_mount<M: SerializeMap>(object: &mut JsonObject<M>, mount: &PrivateMount) -> Result<(), M::Error> {
+    object.put("fstype", &mount.fstype)?;
+    object.text("mount_point", &mount.mount_point)?;
+    object.put("uses", &mount.uses)?;
+    object.put("changes", &mount.changes)
 }
 
 fn repository<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitRepository) -> Result<(), M::Error> {

@@ -348,7 +348,7 @@ fn arguments_add_to_the_list() {
     assert_eq!(ignore.name(id), b"by\xfftes");
     assert_eq!(rule(&ignore, "/listed"), Some("/listed"));
     let names: Vec<&[u8]> = ignore.rules().map(|id| ignore.name(id)).collect();
-    let expected: [&[u8]; 11] = [
+    let expected: [&[u8]; 12] = [
         b".git",
         b"foreign owner",
         b"/listed",
@@ -360,6 +360,7 @@ fn arguments_add_to_the_list() {
         IGNORE_FILE.as_bytes(),
         SCRATCH[0].as_bytes(),
         SCRATCH[1].as_bytes(),
+        SCRATCH[2].as_bytes(),
     ];
     assert_eq!(names, expected, "a rule that is there already gets no second number");
 }
@@ -442,6 +443,9 @@ fn scratch_files_of_an_agent_are_left_out() {
     }
     assert_eq!(rule(&ignore, "/tmp/claude-a1b2-cwd"), Some("claude-*-cwd"));
     assert_eq!(rule(&ignore, "/tmp/claude-a1b2-cwd/below"), Some("claude-*-cwd"));
+    let below = format!("/tmp/claude-{}", rustix::process::getuid().as_raw());
+    assert_eq!(rule(&ignore, &format!("{below}/cwd-a1b2")), Some("/tmp/claude-UID/cwd-*"));
+    assert_eq!(rule(&ignore, &format!("{below}/other")), None);
     assert_eq!(rule(&ignore, "/tmp/gemini-shell-Gfjl0O/bgpids.tmp"), Some("gemini-shell-*"));
     for other in
         ["/tmp/claude-notes.txt", "/tmp/claude-cwd", "/tmp/claude-1-cwd2", "/tmp/my-claude-1-cwd", "/x/ab"]

@@ -1,0 +1,51 @@
+//! The mount namespace of a recorded command, in which the directory of its place may have another name.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use super::{Place, is_root, works};
+
+/// Where a recorded command runs. The recording has to be the same everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Namespace {
+    /// In the mount namespace of the recorder.
+    Shared,
+    /// In one of its own, with the directory of the place bound to another one.
+    Bound,
+    /// The same in a root that bubblewrap makes.
+    Bubblewrap,
+}
+
+impl Namespace {
+    /// Whether a command can run there; if not, the reason of a skip is printed.
+    pub fn is_possible(self) -> bool {
+        let place = Place::new();
+        let words = self.words(&place);
+        words.is_empty() || works(place.program(&words[0]).args(&words[1..]).arg("true"))
+    }
+
+    /// What comes before the words of a command that is to run there, in the directory of the place.
+    pub fn words(self, place: &Place) -> Vec<OsString> {
+        let is_ordinary = !(is_root() && place.is_of_current_user());
+        let unshare = if is_ordinary { "-rm" } else { "-m" };
+        // A program that is root there has rights that the recorder has not.
+        let drop = if is_ordinary { "unshare --map-user=65534 --map-group=65534" } else { "" };
+        let bind = format!(r#"mount --bind "$1" "$2"; cd "$2"; shift 2; exec {drop} "$@""#);
+        let [work, view] = [place.work.clone(), self.directory(place)].map(PathBuf::into_os_string);
+        let words: Vec<OsString> = match self {
+            Namespace::Shared => return Vec::new(),
+            Namespace::Bound => ["unshare", unshare, "sh", "-euc", &bind, "sh"].map(OsString::from).into(),
+            Namespace::Bubblewrap => ["bwrap", "--dev-bind", "/", "/", "--bind"].map(OsString::from).into(),
+        };
+        fs::create_dir_all(&view).unwrap();
+        let chdir = ["--chdir".into(), view.clone()];
+        let chdir = if self == Namespace::Bubblewrap { &chdir[..] } else { &[] };
+        [&words, &[work, view][..], chdir].concat()
+    }
+
+    /// The name of the directory of the place there.
+    pub fn directory(self, place: &Place) -> PathBuf {
+        if self == Namespace::Shared { place.work.clone() } else { place.base().join("view") }
+    }
+}
