@@ -18,6 +18,7 @@ mod readme;
 mod recall;
 mod record;
 mod recover;
+mod sandboxes;
 mod shell;
 mod show;
 mod sparse;
