@@ -3,6 +3,10 @@
 //! `undo` to the hybrid floor, and our peak memory.
 //!
 //!     cargo bench --bench compare -- [ROUNDS] [WORKLOAD...]
+//!     cargo bench --bench compare -- namespace [ROUNDS] [WORKLOAD...]
+//!
+//! With `namespace`, each workload is run bare and recorded at `--keep undo`, in the mount namespace of the recorder and
+//! in one of its own, where its directory is bound to another: what a recording adds in each, and the ratio of the two.
 //!
 //! Needs cc; strace, git, python3 and tar where they are there. Inputs are made below the temporary
 //! directory and removed at the end.
@@ -70,20 +74,36 @@ const WORKLOADS: [Workload; 18] = [
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let is_apart = arguments.first().is_some_and(|word| word == "namespace");
+    let arguments = &arguments[usize::from(is_apart)..];
     let rounds: usize = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
     let wanted: Vec<&String> = arguments.iter().filter(|word| word.parse::<usize>().is_err()).collect();
     let base = tempfile::tempdir().unwrap();
     make_inputs(base.path());
     let strace = has("strace");
-    println!("{rounds} rounds, medians; in parentheses the ratio to the bare command");
-    println!(
-        "| workload | bare | stops floor | hybrid floor | strace | undo | all | undo/hybrid | peak memory |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    if is_apart {
+        println!("{rounds} rounds, medians");
+        println!(
+            "| workload | bare | recorded | added | bare in a namespace | recorded in it | added | ratio |"
+        );
+        println!("|---|---|---|---|---|---|---|---|");
+    } else {
+        println!("{rounds} rounds, medians; in parentheses the ratio to the bare command");
+    }
+    if !is_apart {
+        println!(
+            "| workload | bare | stops floor | hybrid floor | strace | undo | all | undo/hybrid | peak memory |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|");
+    }
     for workload in &WORKLOADS {
         let named = wanted.is_empty() || wanted.iter().any(|name| workload.name.contains(name.as_str()));
         if named && has(workload.needs) {
-            measure(workload, base.path(), rounds, strace);
+            if is_apart {
+                measure_apart(workload, base.path(), rounds);
+            } else {
+                measure(workload, base.path(), rounds, strace);
+            }
         }
     }
 }
@@ -129,6 +149,41 @@ fn measure(workload: &Workload, here: &Path, rounds: usize, strace: bool) {
         undo.as_secs_f64() / hybrid.as_secs_f64(),
         peaks[4] >> 10,
         peaks[5] >> 10,
+    );
+}
+
+/// Measures what a recording adds in the recorder's mount namespace and in one of the command's own.
+fn measure_apart(workload: &Workload, here: &Path, rounds: usize) {
+    let out = tempfile::tempdir().unwrap();
+    let view = tempfile::tempdir().unwrap();
+    let [directory, bundle, view] = [here.to_owned(), out.path().join("out"), view.path().to_owned()]
+        .map(|path| path.display().to_string());
+    let binary = env!("CARGO_BIN_EXE_agent-snapshot");
+    let recorded = [binary, "--quiet", "--snapshot-dir", &bundle, "--max-read-bytes", "2G", "--keep", "undo"];
+    let unshare = if nix::unistd::geteuid().is_root() { "-m" } else { "-rm" };
+    let enter = r#"mount --bind "$1" "$2"; cd "$2"; shift 2; exec "$@""#;
+    let apart = ["unshare", unshare, "sh", "-euc", enter, "sh", &directory, &view];
+    let both = [&recorded[..], &apart].concat();
+    let wrappers: [&[&str]; 4] = [&[], &recorded, &apart, &both];
+    let mut times = [const { Vec::new() }; 4];
+    // The first round warms the caches.
+    for round in 0..=rounds {
+        for (number, wrapper) in wrappers.iter().enumerate() {
+            shell(here, &format!("rm -rf '{bundle}'"));
+            shell(here, workload.reset);
+            let (time, _) = run(here, wrapper, workload.script, false);
+            if round > 0 {
+                times[number].push(time);
+            }
+        }
+    }
+    let [bare, recorded, bare_apart, recorded_apart] = times.map(|times| median(times).as_secs_f64());
+    let (added, added_apart) = (recorded - bare, recorded_apart - bare_apart);
+    println!(
+        "| {} | {bare:.4} s | {recorded:.4} s | {added:.4} s | {bare_apart:.4} s | {recorded_apart:.4} s | \
+         {added_apart:.4} s | {:.2} |",
+        workload.name,
+        added_apart / added,
     );
 }
 
