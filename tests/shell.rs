@@ -357,8 +357,9 @@ fn recording_is_titled_by_the_line_that_a_sandbox_was_to_run() {
         for sandbox in sandboxes(&place) {
             place.write("src/f", "content\n");
             // Only what the sandbox binds writable can be removed.
-            let sandbox = sandbox
-                .replace("--unshare-all", &format!("--bind {0} {0} --unshare-all", place.work.display()));
+            let bind = format!("--bind {0} {0}", place.work.display());
+            let last = if sandbox.contains("--clearenv") { "--clearenv" } else { "--unshare-all" };
+            let sandbox = sandbox.replace(last, &format!("{bind} {last}"));
             let line = format!("{sandbox} {ours} -c \"{eval}\"");
             assert_eq!(status(&run(&place, &line)), 0, "{line}");
             assert!(!place.at("src").exists());
