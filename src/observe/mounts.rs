@@ -57,7 +57,7 @@ pub struct Mounts {
     /// Our own mounts, when the table was read last, and what else mounts are named by.
     naming: Naming,
     own_namespace: Option<NamespaceId>,
-    /// The namespaces of the tree, our own one, once mounts have moved, among them.
+    /// The namespaces that the tree sees names from, as far as their tables were needed; ours may be among them.
     namespaces: HashMap<NamespaceId, Namespace>,
     /// Mounts that were in a table of the tree's and are in none now: something on them may still be open.
     detached: HashMap<MountId, Mount>,

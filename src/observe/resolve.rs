@@ -391,22 +391,23 @@ impl<'a> Walk<'a> {
                     self.crossed.push(Crossed { path: real, stat });
                     return self.run_from_object(object?, todo, follow);
                 }
-                let target = match self.read_symlink(&real, &stat) {
+                let target = self.read_symlink(&real, &stat);
+                if let (Err(Unresolved::Nameless), Some((mounts, _))) = (&target, self.names.mounts) {
+                    // A removed directory, whose `..` has a name here.
+                    let name = |link: &[u8]| {
+                        let text = read_magic_link(link).ok()?;
+                        Some(object_behind(mounts, link, &text).ok()?.path)
+                    };
+                    let found = above_unnamed(&self.outside(&real), || todo.pop(), name);
+                    let found = found.ok_or(Unresolved::Nameless)?;
+                    let directory = fs::lstat(&found).ok().flatten().ok_or(Unresolved::Nameless)?;
+                    self.crossed.push(Crossed { path: real, stat });
+                    return self.run_from_object(Resolved::object(found, directory), todo, follow);
+                }
+                let target = match target {
                     Err(Unresolved::Nameless) if self.names.prefix.is_empty() => {
                         let found = above_unnamed(&self.outside(&real), || todo.pop(), name_of_object);
                         found.ok_or(Unresolved::Nameless)?
-                    }
-                    Err(Unresolved::Nameless) if let Some((mounts, _)) = self.names.mounts => {
-                        // A removed directory, whose `..` has a name here.
-                        let name = |link: &[u8]| {
-                            let text = read_magic_link(link).ok()?;
-                            Some(object_behind(mounts, link, &text).ok()?.path)
-                        };
-                        let found = above_unnamed(&self.outside(&real), || todo.pop(), name);
-                        let found = found.ok_or(Unresolved::Nameless)?;
-                        let stat_of_found = fs::lstat(&found).ok().flatten().ok_or(Unresolved::Nameless)?;
-                        self.crossed.push(Crossed { path: real, stat });
-                        return self.run_from_object(Resolved::object(found, stat_of_found), todo, follow);
                     }
                     target => target?,
                 };
@@ -554,7 +555,12 @@ impl<'a> Walk<'a> {
 
     /// A path by which what is at `path` can be reached from here.
     fn outside(&self, path: &[u8]) -> Vec<u8> {
-        match self.names.place(path) {
+        self.outside_of(self.names.place(path), path)
+    }
+
+    /// The same where it is known what the path is called here.
+    fn outside_of(&self, place: Option<Place>, path: &[u8]) -> Vec<u8> {
+        match place {
             Some(Place::Named(ours)) => ours,
             Some(Place::Overlay(layers)) => layers.path(),
             _ => [self.names.prefix.as_slice(), path].concat(),
@@ -562,25 +568,27 @@ impl<'a> Walk<'a> {
     }
 
     fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Unresolved> {
-        let whole = [self.names.root.as_slice(), path].concat();
-        match self.names.place(path) {
+        let place = self.names.place(path);
+        let whole = || [self.names.root.as_slice(), path].concat();
+        let served = match &place {
             Some(Place::Overlay(layers)) => return Ok(layers.lstat()),
-            Some(Place::Served) => return Err(Unresolved::Served(whole)),
-            Some(Place::Private(_)) if self.names.is_changing(&whole) => {
-                return Err(Unresolved::Served(whole));
-            }
-            Some(Place::Named(ours)) if self.resolver.is_served(&ours) => {
-                return Err(Unresolved::Served(ours));
-            }
-            None if self.resolver.is_served(&whole) => return Err(Unresolved::Served(whole)),
-            _ => {}
+            Some(Place::Served) => Some(whole()),
+            Some(Place::Private(_)) => Some(whole()).filter(|whole| self.names.is_changing(whole)),
+            Some(Place::Named(ours)) => self.resolver.is_served(ours).then(|| ours.clone()),
+            Some(Place::Unnamed) => None,
+            None if self.resolver.served.is_empty() => None,
+            None => Some(whole()).filter(|whole| self.resolver.is_served(whole)),
+        };
+        if let Some(served) = served {
+            return Err(Unresolved::Served(served));
         }
-        match rustix::fs::lstat(self.outside(path).as_slice()) {
+        let outside = self.outside_of(place, path);
+        match rustix::fs::lstat(outside.as_slice()) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             // A descriptor that a path starts from need be no directory.
             Err(Errno::NOTDIR) => Err(self.not_a_directory(path)),
-            Err(Errno::NAMETOOLONG) if self.outside(path).len() >= PATH_MAX => Err(Unresolved::TooDeep),
+            Err(Errno::NAMETOOLONG) if outside.len() >= PATH_MAX => Err(Unresolved::TooDeep),
             Err(Errno::NAMETOOLONG) => Err(Unresolved::TooLong),
             Err(_) => Err(self.denied(parent_of(path).unwrap_or(b"/"))),
         }
@@ -681,6 +689,9 @@ fn named(place: Place, path: &[u8], stat: Option<FileStat>) -> Result<Vec<u8>, U
 
 /// What a magic link with this text stands for, by its name here.
 pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolved, Unresolved> {
+    if !text.starts_with(b"/") {
+        return Err(Unresolved::Nameless);
+    }
     let Some((mount, identity)) = mounts::mount_of(link) else { return Err(Unresolved::Nameless) };
     let Some(place) = mounts.place_on_mount(mount, text) else {
         return match named_object(link) {

@@ -201,9 +201,9 @@ impl Recording {
             Ok(resolved) => resolved,
             Err(unseen) if !overdue && self.is_doubtful(caller, access, &unseen) => return Use::Conflicts,
             Err(unseen) => {
-                let is_quick = unseen.is_refused() || is_quick(&unseen);
+                let never_waits = unseen.is_refused() || is_ordinary_and_private(&unseen);
                 self.unseen(process, unseen);
-                return if is_quick { Use::Judged } else { Use::MayWait };
+                return if never_waits { Use::Judged } else { Use::MayWait };
             }
         };
         if traits.shares_paths() || self.ledger.in_flight.changes() {
@@ -308,7 +308,7 @@ impl Recording {
 }
 
 /// Whether a place on a private mount is none that an open may wait at: no FIFO, device or the like.
-fn is_quick(unseen: &Unseen) -> bool {
+fn is_ordinary_and_private(unseen: &Unseen) -> bool {
     let stat = match unseen {
         Unseen::Private(place) => place.stat.as_ref(),
         Unseen::Unresolved(_) | Unseen::InForeignMountNamespace(_) => return false,

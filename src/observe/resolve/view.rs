@@ -116,8 +116,7 @@ fn start_of<'p>(
     if resolver.may_be_served(&text) {
         return Err(Unresolved::Served(text));
     }
-    let (base, rest) = above_unnamed(link.as_bytes(), path, resolve::name_of_object).ok_or(unnamed)?;
-    Ok((base, rest))
+    above_unnamed(link.as_bytes(), path, resolve::name_of_object).ok_or(unnamed)
 }
 
 /// Where a path leads from a directory that was removed: the first name on its way, and what is left from there.
@@ -138,6 +137,7 @@ fn above_unnamed<'p>(
     let base = resolve::above_unnamed(link, next, name)?;
     Some((base, if rest.is_empty() { b"." } else { rest }))
 }
+
 /// The path of a descriptor, if it has one.
 pub fn path_of_descriptor(resolver: &Resolver, caller: Caller, fd: i32) -> Result<Resolved, Unresolved> {
     let (path, stat) = named_object(resolver, caller, &format!("fd/{fd}"))?;
@@ -252,9 +252,6 @@ pub fn object_among(resolver: &Resolver, mounts: &Mounts, link: &[u8]) -> Result
     if resolver.may_be_served(&text) {
         return Err(Unresolved::Served(text).into());
     }
-    if !text.starts_with(b"/") {
-        return Err(Unresolved::Nameless.into());
-    }
     Ok(resolve::object_behind(mounts, link, &text)?)
 }
 
@@ -271,17 +268,17 @@ fn locate_from_object(
     access: &Access,
 ) -> Result<Resolved, Unseen> {
     let (base, rest) = match object_among(resolver, mounts, link) {
-        Ok(base) => (base.path, path.to_vec()),
+        Ok(base) => (base.path, path),
         Err(Unseen::Unresolved(Unresolved::Nameless)) => {
             let name = |link: &[u8]| Some(object_among(resolver, mounts, link).ok()?.path);
             let Some((above, rest)) = above_unnamed(link, path, name) else {
                 return Err(Unresolved::Nameless.into());
             };
-            (above, rest.to_vec())
+            (above, rest)
         }
         Err(unseen) => return Err(unseen),
     };
-    let resolved = resolver.resolve(&names_of(caller), &base, &rest, access.follow)?;
+    let resolved = resolver.resolve(&names_of(caller), &base, rest, access.follow)?;
     // Without symlinks and `..`, what is below the directory is below it for whoever starts there; and on procfs the
     // same path is another one to each process.
     let is_plain = resolved.crossed.is_empty() && resolved.left.is_empty();
