@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 
 pub use bundle::{States, commit, file_record, header, make_bundle, records};
-pub use namespace::Namespace;
+pub use namespace::{Namespace, unshare_mounts};
 pub use place::{Place, Run, SmallFilesystem};
 pub use process::{
     PATIENCE, command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by,

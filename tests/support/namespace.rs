@@ -4,7 +4,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
 use super::{Place, is_root, works};
+
+/// Moves the current thread into a mount namespace of its own: no test beside it sees what the thread and its children
+/// mount from then on, and all of it ends with them.
+pub fn unshare_mounts() -> nix::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+}
 
 /// Where a recorded command runs. The recording has to be the same everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::thread;
 use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{BINARY, NOBODY, PATIENCE, User, give_away, needs_root, works};
+use super::{BINARY, NOBODY, PATIENCE, User, give_away, needs_root, unshare_mounts, works};
 
 /// A directory to work in, with a home, a configuration and a snapshot directory beside it.
 pub struct Place {
@@ -307,7 +307,7 @@ impl Run {
     }
 }
 
-/// A small filesystem at a directory, which is unmounted in the end.
+/// A small filesystem at a directory, which the thread and its children alone see, and which is unmounted in the end.
 pub struct SmallFilesystem(PathBuf);
 
 impl SmallFilesystem {
@@ -319,7 +319,7 @@ impl SmallFilesystem {
         fs::create_dir_all(path).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path);
-        if !mount.status().is_ok_and(|status| status.success()) {
+        if unshare_mounts().is_err() || !mount.status().is_ok_and(|status| status.success()) {
             println!("skipped: mount is not allowed here");
             return None;
         }

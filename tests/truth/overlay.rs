@@ -17,7 +17,7 @@ use agent_snapshot::snapshot::{FileRecord, Operations, Snapshot, State};
 
 use super::cases::{CASES, Case, isolate, possible, prepare};
 use super::{Inodes, compare_inodes, gaps};
-use crate::support::{Namespace, Place, Tree, lines, needs_root, program, scan, shown};
+use crate::support::{Namespace, Place, Tree, lines, needs_root, program, scan, shown, unshare_mounts};
 
 /// How an overlay is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,7 @@ struct Overlay {
 impl Overlay {
     /// Makes what is in `work` the lower directory, and lays an empty upper one over it.
     fn over(work: &Path, layers: Layers) -> Result<Overlay, String> {
+        unshare_mounts().map_err(|error| format!("unshare the mounts: {error}"))?;
         let base = work.parent().unwrap();
         let [lower, upper, internal] = ["lower", "upper", "internal"].map(|name| base.join(name));
         let mut mounted = None;
