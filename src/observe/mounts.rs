@@ -495,13 +495,24 @@ fn namespace(process: &str) -> Option<NamespaceId> {
     Some(std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok()?.ino())
 }
 
-/// The mount that a path, or the object of a magic link, is on, with its device and inode (statx(2), Linux 5.8).
-pub fn mount_of(link: &[u8]) -> Option<(MountId, (u64, u64))> {
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(CWD, link, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
-    let has_id = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
-    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-    has_id.then_some((found.stx_mnt_id, (device, found.stx_ino)))
+/// An object, and the mount that it was reached by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ObjectId {
+    /// The mount.
+    pub mount: MountId,
+    /// The device and the inode number.
+    pub inode: (u64, u64),
+}
+
+impl ObjectId {
+    /// What is at a path, or what a magic link stands for (statx(2), Linux 5.8).
+    pub fn of(path: &[u8]) -> Option<ObjectId> {
+        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(CWD, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
+        let has_mount = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
+        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        has_mount.then_some(ObjectId { mount: found.stx_mnt_id, inode: (device, found.stx_ino) })
+    }
 }
 
 fn read_text(table: &mut File) -> Vec<u8> {

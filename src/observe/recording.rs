@@ -14,7 +14,7 @@ use super::ledger::apply::Change;
 use super::ledger::ids::{NameId, ProcessId};
 use super::ledger::names::Name;
 use super::ledger::protect::{ByteStore, Protected, Protector};
-use super::lookups::{Known, Lookups};
+use super::lookups::{Known, LookupPlace, Lookups};
 use super::mounts::{Displacement, Mounts, View};
 use super::network::Network;
 use super::policy::ignore::RuleId;
@@ -138,6 +138,29 @@ impl Recording {
             return view::locate(&mut self.resolver, caller, access);
         };
         let resolved = view::locate_among(&mut self.resolver, &self.mounts, &view, caller, access)?;
+        self.unless_hidden(resolved)
+    }
+
+    /// The same for a place whose start is known.
+    pub fn locate_from(
+        &mut self,
+        caller: Caller,
+        view: Option<&View>,
+        place: &LookupPlace<'_>,
+        follow: bool,
+    ) -> Result<Resolved, Unseen> {
+        let resolver = &mut self.resolver;
+        match (view, place.base.as_deref()) {
+            (None, base) => view::locate_from(resolver, caller, base.unwrap_or(b"/"), place.path, follow),
+            (Some(view), base) => {
+                let names = (&self.mounts, view);
+                let resolved = view::locate_from_in_view(resolver, names, caller, base, place.path, follow)?;
+                self.unless_hidden(resolved)
+            }
+        }
+    }
+
+    fn unless_hidden(&self, resolved: Resolved) -> Result<Resolved, Unseen> {
         // What a mount that stores nothing hides has a record: that on the mount can have none.
         if let Some(mount) = self.mounts.new_private_at(&resolved.path)
             && let Some(name) = self.ledger.names.find(&resolved.path)
@@ -158,6 +181,9 @@ impl Recording {
         let view = self.mounts.view_of(caller, &|| processes.living().collect());
         if self.mounts.tables_read() != tables_read {
             self.set_served();
+        }
+        if view.is_some() {
+            self.ledger.in_flight.path_changes().note_other_view();
         }
         view
     }

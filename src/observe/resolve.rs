@@ -9,6 +9,7 @@ pub mod credentials;
 mod known;
 pub mod view;
 
+use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -17,13 +18,15 @@ use rustix::io::Errno;
 use crate::fs::{self, FileStat, parent_of};
 use crate::trace::memory::PATH_MAX;
 
-use super::mounts::{self, Layers, Mounts, Place, PrivateId, View};
+use super::mounts::{Layers, Mounts, ObjectId, Place, PrivateId, View};
 use known::KnownDirectories;
 
 /// The kernel's limit of symlinks in one path (path_resolution(7)).
 const MAX_SYMLINKS: u32 = 40;
 /// NAME_MAX of every local filesystem.
 const NAME_MAX: usize = 255;
+/// How many directories that paths started at are remembered at most.
+const MAX_STARTS: usize = 10_000;
 
 /// The process from whose root and mount namespace a walk starts.
 #[derive(Debug, Clone)]
@@ -155,6 +158,17 @@ pub struct Resolver {
     served: Vec<Vec<u8>>,
     /// Those in other namespaces, which the text of a magic link may name.
     served_elsewhere: Vec<Vec<u8>>,
+    /// Directories that paths started at.
+    starts: HashMap<ObjectId, StartNames, foldhash::fast::RandomState>,
+}
+
+/// What a directory is called.
+#[derive(Debug)]
+struct StartNames {
+    /// In its mount namespace, as the text of a magic link to it.
+    text: Box<[u8]>,
+    /// Here.
+    ours: Box<[u8]>,
 }
 
 impl Resolver {
@@ -163,6 +177,8 @@ impl Resolver {
     pub fn set_served(&mut self, here: Vec<Vec<u8>>, elsewhere: Vec<Vec<u8>>) {
         self.served = here;
         self.served_elsewhere = elsewhere;
+        // Names of directories may lead there now.
+        self.starts.clear();
     }
 
     /// Whether the text of a magic link may name what is on a served filesystem of some namespace.
@@ -190,6 +206,26 @@ impl Resolver {
     /// Suspends or resumes the cache of directories: while suspended it is neither used nor filled.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
+    }
+
+    /// The text of a magic link to this directory, if it is noted and the directory has the name that it had then: the
+    /// lstat(2) costs less than reading the link.
+    pub fn text_of(&self, directory: ObjectId) -> Option<&[u8]> {
+        let names = self.starts.get(&directory)?;
+        let stat = fs::lstat(&names.ours).ok()??;
+        ((stat.st_dev, stat.st_ino) == directory.inode).then_some(&names.text)
+    }
+
+    /// Notes the text of a magic link to a directory that has a name here.
+    pub fn note_text(&mut self, mounts: &Mounts, directory: ObjectId, text: &[u8]) {
+        let Some(Place::Named(name)) = mounts.place_on_mount(directory.mount, text) else { return };
+        if self.is_served(&name) {
+            return;
+        }
+        if self.starts.len() >= MAX_STARTS {
+            self.starts.clear();
+        }
+        self.starts.insert(directory, StartNames { text: text.into(), ours: name.into() });
     }
 
     /// Trusts nothing that is known of directories until it is seen again: a rename, a symlink or a mount may
@@ -546,7 +582,7 @@ impl<'a> Walk<'a> {
         if self.resolver.may_be_served(&text) {
             return None;
         }
-        let (mount, _) = mounts::mount_of(&link)?;
+        let mount = ObjectId::of(&link)?.mount;
         if mounts.is_on(view, &text, mount) && inside(&text, &self.names.root).is_some() {
             return None;
         }
@@ -692,8 +728,8 @@ pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolv
     if !text.starts_with(b"/") {
         return Err(Unresolved::Nameless);
     }
-    let Some((mount, identity)) = mounts::mount_of(link) else { return Err(Unresolved::Nameless) };
-    let Some(place) = mounts.place_on_mount(mount, text) else {
+    let Some(object) = ObjectId::of(link) else { return Err(Unresolved::Nameless) };
+    let Some(place) = mounts.place_on_mount(object.mount, text) else {
         return match named_object(link) {
             Ok((path, stat)) => Ok(Resolved::object(path, stat)),
             Err(_) => Err(Unresolved::Unnamed(text.to_vec())),
@@ -702,7 +738,7 @@ pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolv
     let stat = rustix::fs::stat(link).ok();
     let path = named(place, text, stat)?;
     match fs::lstat(&path) {
-        Ok(Some(stat)) if (stat.st_dev, stat.st_ino) == identity => Ok(Resolved::object(path, stat)),
+        Ok(Some(stat)) if (stat.st_dev, stat.st_ino) == object.inode => Ok(Resolved::object(path, stat)),
         // It was removed, or its name is another file's by now.
         _ => Err(Unresolved::Nameless),
     }

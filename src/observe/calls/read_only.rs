@@ -13,7 +13,7 @@ use crate::fs::FileStat;
 use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::{Footprint, PathChanges};
 use crate::observe::lookups::{Known, LookupPlace};
-use crate::observe::mounts::View;
+use crate::observe::mounts::{ObjectId, View};
 use crate::observe::processes::Rights;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::{self, Unseen};
@@ -37,9 +37,17 @@ enum Use {
 /// known, reading it takes most of the time.
 #[derive(Debug)]
 pub struct StartDirectory {
-    path: Vec<u8>,
-    /// What [`PathChanges::at_rest`] said before: the path is valid as long as it says the same.
+    start: Start,
+    /// What [`PathChanges::at_rest`] said before: the start is valid as long as it says the same.
     changes: u64,
+}
+
+#[derive(Debug)]
+enum Start {
+    /// Its path, as long as paths mean the same to all threads.
+    Path(Vec<u8>),
+    /// Itself, once they may not.
+    Object(ObjectId),
 }
 
 impl StartDirectory {
@@ -50,7 +58,12 @@ impl StartDirectory {
             return None;
         }
         let changes = path_changes.at_rest()?;
-        Some(StartDirectory { path: view::plain_base_of(caller, *dirfd)?, changes })
+        let start = if path_changes.views_differ() {
+            Start::Object(view::start_object_of(caller, *dirfd)?)
+        } else {
+            Start::Path(view::plain_base_of(caller, *dirfd)?)
+        };
+        Some(StartDirectory { start, changes })
     }
 }
 
@@ -135,13 +148,19 @@ impl Recording {
     ) -> Option<LookupPlace<'a>> {
         // While a name is changing, the cache is not used.
         let changes = self.ledger.in_flight.path_changes().at_rest()?;
-        let start = start.filter(|start| start.changes == changes && view.is_none());
+        let start = start.filter(|start| start.changes == changes).map(|known| known.start);
         let number = view.map_or(0, |view| self.mounts.number_of(view));
-        let mounts = &self.mounts;
-        self.lookups.place(access, number, |dirfd| match (start, view) {
-            (Some(start), _) => Some(start.path),
-            (None, None) => view::plain_base_of(caller, dirfd),
-            (None, Some(view)) => view::base_in_view(mounts, view, caller, dirfd),
+        let (resolver, mounts) = (&mut self.resolver, &self.mounts);
+        self.lookups.place(access, number, |dirfd| match (view, start) {
+            (None, Some(Start::Path(path))) => Some(path),
+            (None, _) => view::plain_base_of(caller, dirfd),
+            (Some(view), start) => {
+                let object = match start {
+                    Some(Start::Object(object)) => object,
+                    _ => view::start_object_of(caller, dirfd)?,
+                };
+                view::base_in_view(resolver, mounts, view, caller, dirfd, object)
+            }
         })
     }
 
@@ -191,11 +210,8 @@ impl Recording {
             return Use::Judged;
         }
         let located = match &place {
-            Some(place) if view.is_none() => {
-                let base = place.base.as_deref().unwrap_or(b"/");
-                view::locate_from(&mut self.resolver, caller, base, place.path, access.follow)
-            }
-            _ => self.locate(caller, access),
+            Some(place) => self.locate_from(caller, view.as_deref(), place, access.follow),
+            None => self.locate(caller, access),
         };
         let resolved = match located {
             Ok(resolved) => resolved,

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
@@ -54,11 +54,13 @@ struct Call {
     moves: bool,
 }
 
-/// Counts the calls that may change names, or what paths lead to; may be read without the lock on the recording.
+/// Counts the calls that may change names, or what paths lead to, and tells whether those are the same to all threads;
+/// may be read without the lock on the recording.
 #[derive(Debug, Default)]
 pub struct PathChanges {
     begun: AtomicU64,
     ended: AtomicU64,
+    views_differ: AtomicBool,
 }
 
 impl PathChanges {
@@ -67,6 +69,16 @@ impl PathChanges {
     pub fn at_rest(&self) -> Option<u64> {
         let begun = self.begun.load(Ordering::SeqCst);
         (self.ended.load(Ordering::SeqCst) == begun).then_some(begun)
+    }
+
+    /// Whether a thread was seen to which paths may mean something else than to us.
+    pub fn views_differ(&self) -> bool {
+        self.views_differ.load(Ordering::Relaxed)
+    }
+
+    /// Notes that there is one.
+    pub fn note_other_view(&self) {
+        self.views_differ.store(true, Ordering::Relaxed);
     }
 }
 

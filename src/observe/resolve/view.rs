@@ -6,7 +6,7 @@
 use rustix::fs::{AtFlags, CWD};
 
 use crate::fs::FileStat;
-use crate::observe::mounts::{self, Mounts, View};
+use crate::observe::mounts::{Mounts, ObjectId, View};
 use crate::observe::resolve::{self, PrivatePlace, Resolved, Resolver, Unresolved, Viewpoint};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
@@ -89,12 +89,28 @@ pub fn plain_base_of(caller: Caller, dirfd: Dirfd) -> Option<Vec<u8>> {
     (base.starts_with(b"/") && !base.ends_with(b" (deleted)")).then_some(base)
 }
 
-/// The same in another view; none if the directory is not what its name leads to there.
-pub fn base_in_view(mounts: &Mounts, view: &View, caller: Caller, dirfd: Dirfd) -> Option<Vec<u8>> {
-    let base = plain_base_of(caller, dirfd)?;
-    let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd));
-    let (mount, _) = mounts::mount_of(link.as_bytes())?;
-    mounts.is_on(view, &base, mount).then_some(base)
+/// The directory that relative paths of `dirfd` start at.
+pub fn start_object_of(caller: Caller, dirfd: Dirfd) -> Option<ObjectId> {
+    ObjectId::of(format!("/proc/{}/{}", caller.tid, link_of(dirfd)).as_bytes())
+}
+
+/// The path of the directory `start`, which relative paths of `dirfd` start at, in the namespace of the view; none if
+/// that leads to something else there, or is outside of the root.
+pub fn base_in_view(
+    resolver: &mut Resolver,
+    mounts: &Mounts,
+    view: &View,
+    caller: Caller,
+    dirfd: Dirfd,
+    start: ObjectId,
+) -> Option<Vec<u8>> {
+    let known = resolver.text_of(start).map(<[u8]>::to_vec);
+    let base = known.or_else(|| {
+        let base = plain_base_of(caller, dirfd)?;
+        resolver.note_text(mounts, start, &base);
+        Some(base)
+    })?;
+    (mounts.is_on(view, &base, start.mount) && view.inside(&base).is_some()).then_some(base)
 }
 
 /// Where `path` starts, and what of it is left from there.
@@ -155,9 +171,30 @@ pub fn locate_from(
     Ok(resolver.resolve(&names_of(caller), base, path, follow)?)
 }
 
+/// The same for a thread with this view: it starts at a path of the view's namespace, or at its root.
+pub fn locate_from_in_view(
+    resolver: &mut Resolver,
+    (mounts, view): (&Mounts, &View),
+    caller: Caller,
+    base: Option<&[u8]>,
+    path: &[u8],
+    follow: bool,
+) -> Result<Resolved, Unseen> {
+    let inside = match base {
+        Some(base) => view.inside(base).ok_or_else(|| Unresolved::Unnamed(base.to_vec()))?,
+        None => b"/",
+    };
+    Ok(resolver.resolve(&names_in_view(caller, mounts, view), inside, path, follow)?)
+}
+
 fn names_of<'m>(caller: Caller) -> Viewpoint<'m> {
     let (prefix, root) = (Vec::new(), Vec::new());
     Viewpoint { prefix, root, mounts: None, process: caller.tgid.0, thread: caller.tid.0 }
+}
+
+fn names_in_view<'m>(caller: Caller, mounts: &'m Mounts, view: &'m View) -> Viewpoint<'m> {
+    let prefix = format!("/proc/{}/root", caller.tid).into_bytes();
+    Viewpoint { prefix, root: view.root.clone(), mounts: Some((mounts, view)), ..names_of(caller) }
 }
 
 /// Resolves what `access` names for a thread whose root and mounts are ours.
@@ -210,23 +247,18 @@ pub fn locate_among(
             return Ok(Resolved { must_be_directory: true, ..object });
         }
     };
-    let mut names = names_of(caller);
-    names.prefix = format!("/proc/{}/root", caller.tid).into_bytes();
-    names.root.clone_from(&view.root);
-    names.mounts = Some((mounts, view));
+    let mut names = names_in_view(caller, mounts, view);
     if path.starts_with(b"/") && !access.resolve.in_root {
         return Ok(resolver.resolve(&names, b"/", path, access.follow)?);
     }
     let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd)).into_bytes();
-    let text = resolve::read_magic_link(&link)?;
+    let start = ObjectId::of(&link);
+    let base = start.and_then(|start| base_in_view(resolver, mounts, view, caller, dirfd, start));
+    let text = base.clone().map_or_else(|| resolve::read_magic_link(&link), Ok)?;
     if resolver.may_be_served(&text) {
         return Err(Unresolved::Served(text).into());
     }
-    let mount = mounts::mount_of(&link).filter(|(mount, _)| mounts.is_on(view, &text, *mount));
-    let start = mount.and(view.inside(&text)).filter(|_| {
-        // The text of a directory that was removed, or renamed meanwhile, is no name of it.
-        !text.ends_with(b" (deleted)")
-    });
+    let start = base.as_deref().and_then(|base| view.inside(base));
     // Its `..` leads to where its name was, also if something is mounted over it.
     let above = || {
         let rest = path.strip_prefix(b"../")?;
