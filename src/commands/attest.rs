@@ -114,7 +114,7 @@ fn subjects<'s>(
     }
     let is_changed = |record: &&FileRecord| {
         let changes = record.operations.intersects(Operations::CHANGES);
-        changes && !record.is_git_state && !record.is_inherited_alone()
+        changes && !record.is_git_state && !record.mount_point && !record.is_inherited_alone()
     };
     let changed: Vec<_> = snapshot.files().iter().filter(is_changed).filter_map(left).collect();
     if !changed.is_empty() {

@@ -45,7 +45,8 @@ pub struct ChangedPaths {
 impl ChangedPaths {
     /// Adds what a recording changed, as far as an undo changes it.
     pub fn add(&mut self, snapshot: &Snapshot) {
-        for record in snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone()) {
+        let counts = |effect: PathEffect| effect.is_undone() && effect != PathEffect::MountPoint;
+        for record in snapshot.files().iter().filter(|record| counts(PathEffect::of(record))) {
             if is_made_directory(record) {
                 self.made_directories.insert(record.path.clone());
             }

@@ -214,7 +214,9 @@ impl Changes {
             PathEffect::Created => self.counts.created += 1,
             PathEffect::Changed => self.counts.changed += 1,
             PathEffect::Deleted => self.counts.deleted += 1,
-            PathEffect::Temporary | PathEffect::Unaltered | PathEffect::None => return,
+            PathEffect::MountPoint | PathEffect::Temporary | PathEffect::Unaltered | PathEffect::None => {
+                return;
+            }
         }
         let git_dir = record.is_git_state.then(|| git::git_dir_of(&record.path)).flatten();
         let parent = git_dir.unwrap_or_else(|| directory_above(&record.path));

@@ -20,6 +20,7 @@ use self::after::{After, AfterContent, Interim};
 use self::examine::{Examined, Examiner};
 use self::open_files::OpenFiles;
 pub use self::records::Files;
+use self::records::mere_mount_points;
 pub(super) use self::records::{git_status, present_before, put};
 use super::ledger::ChangesSinceInterim;
 use super::ledger::ids::NameId;
@@ -202,6 +203,7 @@ impl Recording {
                 capture,
                 processes: &self.processes,
                 afters: &afters,
+                mount_points: mere_mount_points(ledger, &afters),
                 extracted: &self.git_state.extracted,
             },
         });

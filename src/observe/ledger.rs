@@ -23,8 +23,8 @@ use self::ids::{InodeId, NameId, ProcessId};
 use self::in_flight::InFlight;
 use self::inodes::{Inode, Inodes};
 use self::names::{Names, User};
-use crate::fs::FileStat;
-use crate::snapshot::{Operations, Seen};
+use crate::fs::{FileStat, parent_of};
+use crate::snapshot::{Operation, Operations, Seen};
 
 /// The names and inodes of a recording.
 #[derive(Debug, Default)]
@@ -43,6 +43,9 @@ pub struct Ledger {
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
     /// The names to which our own program has put something else, called by a process of the tree.
     pub(super) put_by_us: HashSet<NameId, foldhash::fast::RandomState>,
+    /// The names on which the process that had made them mounted something, and those of directories that it made
+    /// above them.
+    pub mount_points: HashSet<NameId, foldhash::fast::RandomState>,
     /// Whether it is noted what is learnt of each name before it is changed.
     pub notes_seen: bool,
     /// The states that were found at the end, or meanwhile, of what is not as before.
@@ -64,6 +67,18 @@ impl Ledger {
     /// An empty ledger, which notes what is learnt of each name before it is changed, if `notes_seen`.
     pub fn new(notes_seen: bool) -> Ledger {
         Ledger { notes_seen, ..Ledger::default() }
+    }
+
+    /// Notes that `process` has mounted something on a path.
+    pub fn mounted_on(&mut self, path: &[u8], process: ProcessId) {
+        let mut above = std::iter::successors(Some(path), |path| parent_of(path));
+        while let Some(id) = above.next().and_then(|path| self.names.find(path))
+            && let name = self.names.get(id)
+            && name.before.is_none()
+            && name.uses.of(process).contains(Operation::Write)
+        {
+            self.mount_points.insert(id);
+        }
     }
 
     /// Notes that `process` used a name.

@@ -18,6 +18,8 @@ pub enum PathEffect {
     Created,
     /// It does not exist any more.
     Deleted,
+    /// It was created only for something to be mounted there, and is still there.
+    MountPoint,
     /// It was created and removed again.
     Temporary,
     /// It was written or touched, and is as before.
@@ -34,13 +36,14 @@ impl PathEffect {
 
     /// Whether an undo puts back something of the path, if only its times.
     pub fn is_undone(self) -> bool {
-        self.lasts() || self == PathEffect::Unaltered
+        self.lasts() || matches!(self, PathEffect::Unaltered | PathEffect::MountPoint)
     }
 
     /// What became of the path of `record`.
     pub fn of(record: &FileRecord) -> PathEffect {
         let acted = record.operations.intersects(Operations::CHANGES);
         match (&record.before, &record.after) {
+            (State::Absent { .. }, State::Present(_)) if record.mount_point => PathEffect::MountPoint,
             (State::Absent { .. }, State::Present(_)) => PathEffect::Created,
             (State::Present(_), State::Absent { .. }) => PathEffect::Deleted,
             (State::Present(before), State::Present(after))

@@ -504,6 +504,9 @@ pub struct FileRecord {
     pub inherited: bool,
     /// Whether an inherited file was changed by its name, too.
     pub changed_by_name: bool,
+    /// Whether a process made it only to mount something there: it is an empty file, or a directory in which
+    /// nothing else was made.
+    pub mount_point: bool,
     /// The path that was renamed to this one.
     pub renamed_from: Option<Vec<u8>>,
     /// The path that this one was renamed to.
@@ -531,6 +534,7 @@ impl FileRecord {
             process_count: None,
             inherited: false,
             changed_by_name: false,
+            mount_point: false,
             renamed_from: None,
             renamed_to: None,
             before,

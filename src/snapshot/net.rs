@@ -212,6 +212,7 @@ impl Link {
         record.processes.clear();
         record.uses.clear();
         (record.after, record.git_after) = (later.after, later.git_after);
+        record.mount_point = later.mount_point;
     }
 }
 

@@ -311,6 +311,7 @@ fn effect(effect: PathEffect) -> Option<&'static str> {
         PathEffect::Changed => "changed",
         PathEffect::Created => "created",
         PathEffect::Deleted => "deleted",
+        PathEffect::MountPoint => "mount_point",
         PathEffect::Temporary => "temporary",
         PathEffect::Unaltered => "unaltered",
         PathEffect::None => return None,

@@ -9,7 +9,8 @@ use std::process::Output;
 use agent_snapshot::snapshot::{Operations, Snapshot, State, WarningKind};
 
 use crate::support::{
-    BINARY, Place, User, bytes, can_mount, describe_recorded, has, json, lines, lost, scan, shown, stderr,
+    BINARY, Place, User, assert_same, bytes, can_mount, describe_recorded, has, json, lines, lost, scan,
+    shown, stderr,
 };
 use crate::truth::{gaps, record_exactly};
 
@@ -439,6 +440,36 @@ fn mount_points_that_a_sandbox_made_and_removed_are_not_undone() {
         "mkdir view; unshare -rm sh -euc 'mount --bind project view; test ! -e view/.agents; mkdir view/.agents'
          rmdir project/.agents view",
     );
+}
+
+#[test]
+fn mount_points_that_a_sandbox_leaves_are_no_changes() {
+    let sandbox = "bwrap --bind / / --dev /dev --ro-bind /dev/null $PWD/.profile --ro-bind d $PWD/new/point";
+    let place = Place::new();
+    if !place.can_run(&["bwrap", "--bind", "/", "/", "true"]) {
+        return;
+    }
+    place.prepare("mkdir d");
+    let before = scan(&place.work);
+    let counts = |script: &str| {
+        place.record(script);
+        let shown = place.verb("show", &["--json"]).expect(0).stdout;
+        let counts = serde_json::from_str::<serde_json::Value>(&shown).unwrap()["counts"].clone();
+        [counts["created"].as_u64().unwrap(), counts["mount_point"].as_u64().unwrap()]
+    };
+    assert_eq!(counts(&format!("{sandbox} true")), [0, 3]);
+    // Still there: an undo removes them.
+    place.verb("restore", &["--before"]).expect(0);
+    assert_same(&describe_recorded(&scan(&place.work)), &describe_recorded(&before), "undone");
+    // Somebody has removed them.
+    assert_eq!(counts(&format!("{sandbox} sh -c 'echo > f'")), [1, 3]);
+    place.prepare("rm .profile; rm -r new");
+    place.verb("restore", &["--before"]).expect(0);
+    assert_same(&describe_recorded(&scan(&place.work)), &describe_recorded(&before), "removed and undone");
+    // What serves for more than that, or was made by another process, is a change.
+    assert_eq!(counts(&format!("{sandbox} true; echo x > .profile; echo x > new/f")), [3, 1]);
+    place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(counts(&format!(": > .profile; mkdir -p new/point; {sandbox} true")), [3, 0]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl RecordCounts {
         }
         self.paths += 1;
         let count = match effect {
-            PathEffect::Temporary | PathEffect::None => None,
+            PathEffect::MountPoint | PathEffect::Temporary | PathEffect::None => None,
             // A log that the shell redirects to is not a change that the command made.
             _ if file.is_inherited_alone() => Some(&mut self.inherited),
             PathEffect::Created => Some(&mut self.created),

@@ -326,7 +326,8 @@ fn program(exe: &[u8]) -> String {
 fn has_diff(group: PathGroup) -> bool {
     match group {
         PathGroup::Changed | PathGroup::Renamed | PathGroup::Created | PathGroup::Deleted => true,
-        PathGroup::Temporary
+        PathGroup::MountPoint
+        | PathGroup::Temporary
         | PathGroup::Unaltered
         | PathGroup::Inherited
         | PathGroup::GitState
@@ -341,6 +342,7 @@ fn word(group: PathGroup) -> &'static str {
         PathGroup::Renamed => "renamed",
         PathGroup::Created => "created",
         PathGroup::Deleted => "deleted",
+        PathGroup::MountPoint => "mount_point",
         PathGroup::Temporary => "temporary",
         PathGroup::Unaltered => "unaltered",
         PathGroup::Inherited => "inherited",

@@ -7,7 +7,8 @@ const UNFOLDED = 80; // rows that are unfolded at first
 const FOUND = 250; // the same with a filter
 const STATUSES = { created: "+", changed: "~", renamed: "→", deleted: "−" };
 const WORDS = {
-  created: "created", changed: "changed", renamed: "renamed", deleted: "deleted", temporary: "temporary",
+  created: "created", changed: "changed", renamed: "renamed", deleted: "deleted",
+  mount_point: "mount point", temporary: "temporary",
   unaltered: "unaltered", inherited: "inherited", git: "Git's state", read: "read",
 };
 

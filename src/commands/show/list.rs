@@ -19,6 +19,8 @@ pub enum ShownStatus {
     Created,
     /// It does not exist any more.
     Deleted,
+    /// It was created only for something to be mounted there.
+    MountPoint,
     /// It was created and removed again.
     Temporary,
     /// It was written or touched, and is as before.
@@ -31,10 +33,11 @@ pub enum ShownStatus {
 
 impl ShownStatus {
     /// All of them.
-    pub const ALL: [ShownStatus; 7] = [
+    pub const ALL: [ShownStatus; 8] = [
         ShownStatus::Changed,
         ShownStatus::Created,
         ShownStatus::Deleted,
+        ShownStatus::MountPoint,
         ShownStatus::Temporary,
         ShownStatus::Unaltered,
         ShownStatus::Read,
@@ -47,6 +50,7 @@ impl ShownStatus {
             PathEffect::Changed => ShownStatus::Changed,
             PathEffect::Created => ShownStatus::Created,
             PathEffect::Deleted => ShownStatus::Deleted,
+            PathEffect::MountPoint => ShownStatus::MountPoint,
             PathEffect::Temporary => ShownStatus::Temporary,
             PathEffect::Unaltered => ShownStatus::Unaltered,
             PathEffect::None if is_input(record) => ShownStatus::Read,
@@ -60,6 +64,7 @@ impl ShownStatus {
             ShownStatus::Changed => "changed",
             ShownStatus::Created => "created",
             ShownStatus::Deleted => "deleted",
+            ShownStatus::MountPoint => "mount_point",
             ShownStatus::Temporary => "temporary",
             ShownStatus::Unaltered => "unaltered",
             ShownStatus::Read => "read",
@@ -115,7 +120,7 @@ impl<'a> Filter<'a> {
     pub fn selects(&self, record: &FileRecord) -> bool {
         let by_status = |status| match status {
             ShownStatus::Changed => self.args.changed,
-            ShownStatus::Created => self.args.created,
+            ShownStatus::Created | ShownStatus::MountPoint => self.args.created,
             ShownStatus::Deleted => self.args.deleted,
             ShownStatus::Existence => self.args.existence,
             ShownStatus::Temporary | ShownStatus::Unaltered | ShownStatus::Read => false,
@@ -136,6 +141,7 @@ pub enum PathGroup {
     Renamed,
     Created,
     Deleted,
+    MountPoint,
     Temporary,
     Unaltered,
     Inherited,
@@ -216,6 +222,7 @@ fn group(record: &FileRecord, selection: &Selection) -> PathGroup {
         ShownStatus::Changed => PathGroup::Changed,
         ShownStatus::Created => PathGroup::Created,
         ShownStatus::Deleted => PathGroup::Deleted,
+        ShownStatus::MountPoint => PathGroup::MountPoint,
         ShownStatus::Temporary => PathGroup::Temporary,
         ShownStatus::Unaltered => PathGroup::Unaltered,
         ShownStatus::Read => PathGroup::Read,

@@ -192,6 +192,7 @@ fn title(group: PathGroup) -> (&'static str, Style) {
         PathGroup::Renamed => ("Renamed", style::CHANGED),
         PathGroup::Created => ("Created", style::ADDED),
         PathGroup::Deleted => ("Deleted", style::REMOVED),
+        PathGroup::MountPoint => ("Made only as mount points", Style::new()),
         PathGroup::Temporary => ("Made and removed again", Style::new()),
         PathGroup::Unaltered => ("Written or touched, but unchanged", Style::new()),
         PathGroup::Inherited => ("Written through an inherited descriptor", Style::new()),
@@ -266,7 +267,11 @@ fn lost(group: PathGroup, record: &FileRecord, side: Side) -> Option<&'static st
         | PathGroup::Created
         | PathGroup::Inherited
         | PathGroup::GitState => true,
-        PathGroup::Temporary | PathGroup::Unaltered | PathGroup::Read | PathGroup::Existence => false,
+        PathGroup::MountPoint
+        | PathGroup::Temporary
+        | PathGroup::Unaltered
+        | PathGroup::Read
+        | PathGroup::Existence => false,
     };
     state(record, side).present().filter(|_| is_needed)?;
     match locate(record, side) {

@@ -158,7 +158,7 @@ fn the_json_is_the_manifest_and_what_became_of_each_path() {
     assert_eq!(json["seconds"], 1.0);
     assert_eq!(
         json["counts"],
-        serde_json::json!({"changed": 2, "created": 4, "deleted": 3, "temporary": 2, "unaltered": 1, "read": 1, "existence": 1})
+        serde_json::json!({"changed": 2, "created": 4, "deleted": 3, "mount_point": 0, "temporary": 2, "unaltered": 1, "read": 1, "existence": 1})
     );
     let files = json["files"].as_array().unwrap();
     let mode = files.iter().find(|file| file["path"] == "/nowhere/work/mode").unwrap();

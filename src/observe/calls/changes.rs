@@ -423,6 +423,9 @@ impl Recording {
                     self.check_opened_for_reading(caller, process, fd);
                 }
                 if special == Some(Special::Namespace) {
+                    if let Some(point) = &mount_point {
+                        self.ledger.mounted_on(point, process);
+                    }
                     self.root_changed();
                     self.forget_names();
                 }

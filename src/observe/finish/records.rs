@@ -2,9 +2,10 @@
 //!
 //! Neighbours: `after.rs` has what was found, `capture.rs` what became of the bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::after::{After, AfterContent};
+use crate::fs::parent_of;
 use crate::git::{self, GitFacts, Repositories};
 use crate::observe::capture::{Capture, Outcome};
 use crate::observe::git_state::ExtractedObject;
@@ -23,8 +24,30 @@ pub struct Files<'a> {
     pub(super) capture: &'a Capture,
     pub(super) processes: &'a ProcessTable,
     pub(super) afters: &'a [(NameId, After)],
+    /// The names that serve only as mount points.
+    pub(super) mount_points: HashSet<NameId>,
     /// Objects that were taken out of removed packs.
     pub(super) extracted: &'a BTreeMap<Vec<u8>, ExtractedObject>,
+}
+
+/// The names that serve as mount points at the end, and as nothing else.
+pub(super) fn mere_mount_points(ledger: &Ledger, afters: &[(NameId, After)]) -> HashSet<NameId> {
+    if ledger.mount_points.is_empty() {
+        return HashSet::new();
+    }
+    let made = afters.iter().filter(|(id, _)| ledger.names.get(*id).before.is_none());
+    let made = made.filter_map(|(id, after)| Some((*id, after.stat(*id, ledger)?)));
+    let (points, others): (Vec<_>, Vec<_>) = made.partition(|(id, stat)| {
+        ledger.mount_points.contains(id) && (stat.is_directory() || stat.is_regular() && stat.size == 0)
+    });
+    let mut points: HashSet<NameId> = points.into_iter().map(|(id, _)| id).collect();
+    for (id, _) in others {
+        let above = std::iter::successors(parent_of(ledger.names.path(id)), |path| parent_of(path));
+        for directory in above.filter_map(|path| ledger.names.find(path)) {
+            points.remove(&directory);
+        }
+    }
+    points
 }
 
 impl Files<'_> {
@@ -61,6 +84,7 @@ impl Files<'_> {
             process_count: count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             inherited: name.inherited,
             changed_by_name: name.inherited && name.changed_by_name,
+            mount_point: self.mount_points.contains(&id),
             renamed_from: path_of(names.renamed_from(id)),
             renamed_to: path_of(names.renamed_to(id)),
             before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },

@@ -115,6 +115,13 @@ impl Uses {
         first.into_iter().chain(more).map(|known| (known.user(), known.operations))
     }
 
+    /// How one of the first processes used it.
+    pub fn of(&self, process: ProcessId) -> Operations {
+        let number = User::new(process, 0).process;
+        let of_process = self.named().filter(|(user, _)| user.process == number);
+        of_process.fold(Operations::NONE, |all, (_, operations)| all.union(operations))
+    }
+
     /// The first processes, in order of use.
     pub fn processes(&self) -> Vec<u32> {
         let mut processes = Vec::new();

@@ -442,6 +442,8 @@ struct FileWire {
     inherited: bool,
     #[serde(default)]
     changed_by_name: bool,
+    #[serde(default)]
+    mount_point: bool,
     renamed_from: Option<String>,
     renamed_from_bytes: Option<Exact>,
     renamed_to: Option<String>,
@@ -470,6 +472,7 @@ impl FileWire {
             process_count: self.process_count,
             inherited: self.inherited,
             changed_by_name: self.changed_by_name,
+            mount_point: self.mount_point,
             renamed_from: bytes_some("renamed_from", self.renamed_from, self.renamed_from_bytes)?,
             renamed_to: bytes_some("renamed_to", self.renamed_to, self.renamed_to_bytes)?,
             before,

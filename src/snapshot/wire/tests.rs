@@ -329,6 +329,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
     "process_count",
     "inherited",
     "changed_by_name",
+    "mount_point",
     "renamed_to",
     "git",
     "git_after",
@@ -538,7 +539,7 @@ prop_compose! {
         path in path_bytes(),
         operations in prop::collection::vec(prop::sample::select(&Operation::ALL[..]), 0..4),
         uses in prop::collection::vec((any::<u32>(), prop::sample::select(&Operation::ALL[..]), maybe(path_bytes())), 0..3),
-        processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name) in any::<(bool, bool)>(),
+        processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name, mount_point) in any::<(bool, bool, bool)>(),
         looks in prop::collection::vec(prop::sample::select(&Look::ALL[..]), 0..3),
         (renamed_from, renamed_to) in (maybe(path_bytes()), maybe(path_bytes())),
         (before, after) in (any_state().boxed(), any_state().boxed()),
@@ -548,7 +549,7 @@ prop_compose! {
         let seen = looks.into_iter().fold(Seen::NOTHING, Seen::with);
         let uses = uses.into_iter();
         let uses = uses.map(|(process, operation, exe)| PathUse { process, operations: operation.into(), exe }).collect();
-        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, renamed_from, renamed_to,
+        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, mount_point, renamed_from, renamed_to,
                      before, after, git, git_after }
     }
 }

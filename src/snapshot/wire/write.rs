@@ -349,6 +349,7 @@ fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Resul
     object.put_some("process_count", &file.process_count)?;
     object.put_true("inherited", file.inherited)?;
     object.put_true("changed_by_name", file.changed_by_name)?;
+    object.put_true("mount_point", file.mount_point)?;
     object.text_some("renamed_from", &file.renamed_from)?;
     object.text_some("renamed_to", &file.renamed_to)?;
     if !file.is_without_states() {
