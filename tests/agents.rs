@@ -2,7 +2,7 @@
 //!
 //! The clients come from their registries, in the versions of `testdata/agents/clients.json`, into a cache below the
 //! target directory; `AGENTS_NEWEST=1` takes the newest. Each runs the commands of `testdata/agents/commands.json`, in a
-//! fresh repository and home directory, as an ordinary user.
+//! fresh repository and home directory, as an ordinary user; with `AGENTS_AS_ROOT=1` as root, if that runs the tests.
 
 mod lab;
 
@@ -11,7 +11,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use self::lab::{Lab, Mode, clients, commands};
+use self::lab::{Lab, Mode, commands, commands_of};
 use crate::support::assert_same;
 
 /// A client, and how it is started.
@@ -43,6 +43,8 @@ const CLAUDE: Client = Client {
         ("ANTHROPIC_API_KEY", "dummy"),
         ("DISABLE_AUTOUPDATER", "1"),
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        // Without it root may not skip permissions.
+        ("IS_SANDBOX", "1"),
     ],
     settings: &[],
     edited: &[".claude/settings.json"],
@@ -143,6 +145,30 @@ const OPENCODE: Client = Client {
     differs_by: &[],
 };
 
+/// On a terminal, where it takes its user's shell: the commands are what the user runs in the chat.
+const AIDER: Client = Client {
+    name: "aider",
+    command: &["script", "-qec", "/usr/bin/python3 -m aider --load ../steps --message done", "/dev/null"],
+    environment: &[
+        ("GIT_PAGER", "cat"),
+        ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+        ("OPENAI_API_BASE", "http://127.0.0.1:{port}/v1"),
+        ("OPENAI_API_KEY", "dummy"),
+        ("PYTHONPATH", "{python}"),
+        ("SHELL", "/bin/bash"),
+    ],
+    settings: &[(
+        ".aider.conf.yml",
+        "model: openai/mock # of the tests\nyes-always: true\ngitignore: false\nauto-commits: false\n\
+         check-update: false\nshow-model-warnings: false\nshow-release-notes: false\nanalytics-disable: true\n\
+         map-tokens: 0\nchat-history-file: ../chat.md\ninput-history-file: ../input\n",
+    )],
+    edited: &[".aider.conf.yml"],
+    init: Some(&["aider"]),
+    own: &[],
+    differs_by: &[],
+};
+
 const COPILOT: Client = Client {
     name: "copilot",
     command: &["copilot", "-p", "do the steps", "--allow-all-tools", "--allow-all-paths", "--no-auto-update"],
@@ -227,6 +253,12 @@ fn slow_agents_opencode() {
 
 #[test]
 #[ignore = "slow: installs and runs a real client"]
+fn slow_agents_aider() {
+    is_recorded_as_it_runs_alone(&AIDER);
+}
+
+#[test]
+#[ignore = "slow: installs and runs a real client"]
 fn slow_agents_copilot() {
     is_recorded_as_it_runs_alone(&COPILOT);
 }
@@ -305,16 +337,25 @@ fn both(client: &Client, commands: &[&str], rules: &str) -> Option<Vec<String>> 
 
 /// The command line that the shell of a recording was given.
 fn line_of(entry: &Value) -> &str {
-    entry["command"][2].as_str().unwrap_or("?")
+    let words = entry["command"].as_array().unwrap();
+    let line = words.iter().skip_while(|word| *word != "-c").nth(1);
+    line.and_then(Value::as_str).unwrap_or("?")
 }
 
 /// Runs a client alone and as `init` sets it up: the model is given the same. The second run, and what was given.
 fn runs_as_alone(client: &Client) -> Option<(Lab, Vec<String>)> {
-    clients()?;
     let alone = Lab::run(client, Mode::Bare)?;
     let wired = Lab::run(client, Mode::Wired)?;
     let (expected, given) = (alone.given(), wired.given());
-    assert_eq!(given, expected, "{}", client.name);
+    // aider may lose the output of a command that ends before it was read, with us and without.
+    let may_end_early = |pair: (&String, &String)| {
+        client.name == "aider" && (pair.0.starts_with(pair.1) || pair.1.starts_with(pair.0))
+    };
+    let is_same = given.len() == expected.len()
+        && given.iter().zip(&expected).all(|pair| pair.0 == pair.1 || may_end_early(pair));
+    if !is_same {
+        assert_eq!(given, expected, "{}", client.name);
+    }
     Some((wired, given))
 }
 
@@ -322,14 +363,14 @@ fn runs_as_alone(client: &Client) -> Option<(Lab, Vec<String>)> {
 /// titled by it, complete, without anything of the agent's own, and undone.
 fn is_recorded_as_it_runs_alone(client: &Client) {
     let Some((lab, given)) = runs_as_alone(client) else { return };
-    assert_eq!(given.len(), commands().len(), "{given:?}");
+    assert_eq!(given.len(), commands_of(client).len(), "{given:?}");
     let (own, log): (Vec<Value>, Vec<Value>) =
         lab.log().into_iter().partition(|entry| lab::is_own_of(client, entry));
     assert!(own.iter().all(|entry| !lab::changes(entry)), "{own:?}");
     let title =
         |entry: &Value| entry["title"].as_str().map_or_else(|| lab::asked_for(line_of(entry)), str::to_owned);
     let titles: Vec<String> = log.iter().map(title).collect();
-    assert_eq!(titles, commands());
+    assert_eq!(titles, commands_of(client));
     for entry in &log {
         assert_complete(entry);
         lab.assert_no_machinery(entry);

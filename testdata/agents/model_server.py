@@ -22,12 +22,12 @@ TOOLS = ["exec_command", "shell_command", "run_shell_command", "Bash", "bash", "
 logged = 0
 
 
-def log_result(count, result):
-    """Writes the last of so many results down, unless it was written down before."""
+def log_results(results):
+    """Writes down those of all results so far that are new."""
     global logged
-    if count > logged:
-        logged = count
+    for result in results[logged:]:
         LOG.write(json.dumps(result) + "\n")
+    logged = max(logged, len(results))
 
 
 def next_call(names, done):
@@ -51,8 +51,7 @@ def anthropic_messages(request):
     blocks = [block for content in contents for block in content]
     results = [block for block in blocks if block.get("type") == "tool_result"]
     done = len(results)
-    if done:
-        log_result(done, results[-1].get("content"))
+    log_results([block.get("content") for block in results])
     names = [tool["name"] for tool in request.get("tools", []) if "name" in tool]
     call = next_call(names, done)
     message = {
@@ -97,8 +96,7 @@ def openai_responses(request):
     items = [item for item in request.get("input", []) if isinstance(item, dict)]
     results = [item for item in items if item.get("type", "").endswith("_call_output")]
     done = len(results)
-    if done:
-        log_result(done, results[-1].get("output"))
+    log_results([item.get("output") for item in results])
     names = [tool.get("name", tool.get("type")) for tool in request.get("tools", [])]
     call = next_call(names, done)
     if call:
@@ -169,12 +167,17 @@ def openai_responses(request):
     ]
 
 
+def is_result(message):
+    """Whether a message has the result of a tool, or of a command that the user of aider has run."""
+    ran = message["role"] == "user" and str(message["content"]).startswith("I ran this command:")
+    return message["role"] == "tool" or ran
+
+
 def openai_chat(request):
     """The chunks of an answer to OpenAI Chat Completions."""
-    results = [message for message in request["messages"] if message["role"] == "tool"]
+    results = [message for message in request["messages"] if is_result(message)]
     done = len(results)
-    if done:
-        log_result(done, results[-1].get("content"))
+    log_results([message.get("content") for message in results])
     names = [tool["function"]["name"] for tool in request.get("tools", []) if "function" in tool]
     call = next_call(names, done)
     if call:
@@ -201,8 +204,7 @@ def gemini(request, streams):
     parts = [part for content in request.get("contents", []) for part in content.get("parts", [])]
     results = [part["functionResponse"] for part in parts if "functionResponse" in part]
     done = len(results)
-    if done:
-        log_result(done, results[-1].get("response"))
+    log_results([part.get("response") for part in results])
     tools = request.get("tools", [])
     names = [f["name"] for tool in tools for f in tool.get("functionDeclarations", [])]
     call = next_call(names, done)

@@ -10,7 +10,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 use agent_snapshot::snapshot::change::PathEffect;
-use agent_snapshot::snapshot::{FileRecord, FileType, Snapshot};
+use agent_snapshot::snapshot::{FileRecord, Snapshot};
 use nix::fcntl::{Flock, FlockArg};
 use regex::Regex;
 use serde_json::Value;
@@ -44,47 +44,64 @@ pub fn commands() -> Vec<String> {
     serde_json::from_value(json(&Path::new(TESTDATA).join("commands.json"))).unwrap()
 }
 
-/// The directory of the clients' programs, installed on the first call; if that fails, the reason of a skip is printed.
-pub fn clients() -> Option<&'static Path> {
-    static CLIENTS: OnceLock<Option<PathBuf>> = OnceLock::new();
-    CLIENTS.get_or_init(install).as_deref()
+/// Those that the user of a client runs: aider has a line for each.
+pub fn commands_of(client: &Client) -> Vec<String> {
+    let is_possible = |command: &String| client.name != "aider" || !command.contains('\n');
+    commands().into_iter().filter(is_possible).collect()
 }
 
-fn install() -> Option<PathBuf> {
+/// Where a registry's clients are, installed on the first call; if that fails, the reason of a skip is printed.
+fn installed(registry: &'static str) -> Option<&'static Path> {
+    static NPM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    static PYPI: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let place = if registry == "npm" { &NPM } else { &PYPI };
+    place.get_or_init(|| install(registry)).as_deref()
+}
+
+fn install(registry: &str) -> Option<PathBuf> {
     if !["npm", "node", "git", "python3", "setpriv"].iter().all(|program| has(program)) {
         return None;
     }
-    let pinned = json(&Path::new(TESTDATA).join("clients.json"));
+    let pinned = json(&Path::new(TESTDATA).join("clients.json"))[registry].clone();
     let is_newest = std::env::var_os("AGENTS_NEWEST").is_some_and(|value| value == "1");
     let target = Path::new(BINARY).ancestors().nth(2).unwrap();
-    let cache = target.join(if is_newest { "agents-newest" } else { "agents" });
+    let cache = target.join(if is_newest { "agents-newest" } else { "agents" }).join(registry);
     fs::create_dir_all(&cache).unwrap();
     // Several runs of the tests share it.
     let lock = File::create(cache.join("lock")).unwrap();
     let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| error).unwrap();
     let (stamp, wanted) = (cache.join("installed.json"), pinned.to_string());
     if is_newest || fs::read_to_string(&stamp).ok().as_ref() != Some(&wanted) {
-        let packages = pinned["npm"].as_object().unwrap().iter().map(|(name, version)| {
-            format!("{name}@{}", if is_newest { "latest" } else { version.as_str().unwrap() })
-        });
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--prefix"]).arg(&cache).args(packages);
-        let output = npm.stdin(Stdio::null()).output().unwrap();
+        let (words, joint): (&[&str], _) = match registry {
+            "npm" => (&["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix"], "@"),
+            _ => (&["/usr/bin/python3", "-m", "pip", "install", "--quiet", "--upgrade", "--target"], "=="),
+        };
+        let packages =
+            pinned.as_object().unwrap().iter().map(|(name, version)| match (is_newest, registry) {
+                (false, _) => format!("{name}{joint}{}", version.as_str().unwrap()),
+                (true, "npm") => format!("{name}@latest"),
+                (true, _) => name.clone(),
+            });
+        let mut installer = Command::new(words[0]);
+        installer.args(&words[1..]).arg(&cache).args(packages);
+        let output = installer.stdin(Stdio::null()).output().unwrap();
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned();
-            println!("skipped: the clients can't be installed: {said}");
+            println!("skipped: the clients of {registry} can't be installed: {said}");
             return None;
         }
         // npm may leave out the scripts that put the program of this machine in place.
         for script in ["@anthropic-ai/claude-code/install.cjs", "opencode-ai/postinstall.mjs"] {
             let script = cache.join("node_modules").join(script);
-            let mut node = Command::new("node");
-            let output = node.current_dir(script.parent().unwrap()).arg(&script).output().unwrap();
-            assert!(output.status.success(), "{}: {output:?}", script.display());
+            if registry == "npm" {
+                let mut node = Command::new("node");
+                let output = node.current_dir(script.parent().unwrap()).arg(&script).output().unwrap();
+                assert!(output.status.success(), "{}: {output:?}", script.display());
+            }
         }
         fs::write(&stamp, wanted).unwrap();
     }
-    Some(cache.join("node_modules/.bin"))
+    Some(cache)
 }
 
 /// What an agent was asked for, in the command line that it gave its shell.
@@ -112,6 +129,8 @@ pub fn changes(entry: &Value) -> bool {
 /// A client that has run.
 pub struct Lab {
     root: tempfile::TempDir,
+    /// Where the client is installed.
+    place: &'static Path,
     client: Client,
     /// Its home directory.
     pub home: PathBuf,
@@ -126,14 +145,14 @@ pub struct Lab {
 impl Lab {
     /// Runs a client with the commands of all.
     pub fn run(client: &Client, mode: Mode) -> Option<Lab> {
-        let commands = commands();
+        let commands = commands_of(client);
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         Lab::run_commands(client, mode, &commands, "")
     }
 
     /// Runs a client with some commands, and rules of its user's in the settings that name them.
     pub fn run_commands(client: &Client, mode: Mode, commands: &[&str], rules: &str) -> Option<Lab> {
-        clients()?;
+        let place = installed(if client.name == "aider" { "pypi" } else { "npm" })?;
         // Codex keeps its helper programs out of the temporary directory.
         let root = tempfile::Builder::new().prefix("agents-").tempdir_in("/var/tmp").unwrap();
         let [home, repository, bin] = ["home", "repo", "bin"].map(|name| root.path().join(name));
@@ -148,6 +167,7 @@ impl Lab {
             settings_before: BTreeMap::new(),
             home,
             repository,
+            place,
             root,
         };
         lab.own();
@@ -157,6 +177,8 @@ impl Lab {
              && git add -A && git commit -qm two && echo 'call Ada' > notes.txt && mkfifo ../go",
         );
         fs::write(lab.at("commands.json"), serde_json::to_string(commands).unwrap()).unwrap();
+        fs::write(lab.at("steps"), commands.iter().map(|line| format!("/run {line}\n")).collect::<String>())
+            .unwrap();
         let server = ModelServer::start(&lab.at("commands.json"), &lab.at("given.jsonl"));
         for (name, text) in client.settings {
             let path = lab.home.join(name);
@@ -185,11 +207,12 @@ impl Lab {
         let whole = if mode == Mode::Whole { "agent-snapshot run -- " } else { "" };
         let script = format!("{startup}\n{whole}{}\n", words.join(" "));
         let mut run = lab.as_user("timeout", &[LIMIT, "bash", "-c", &script]);
+        let (port, python) = (server.port.to_string(), place.display().to_string());
         run.envs(
             client
                 .environment
                 .iter()
-                .map(|(name, value)| (*name, value.replace("{port}", &server.port.to_string()))),
+                .map(|(name, value)| (*name, value.replace("{port}", &port).replace("{python}", &python))),
         );
         let output = run.output().unwrap();
         fs::write(lab.at("output"), [output.stdout.as_slice(), &output.stderr].concat()).unwrap();
@@ -210,14 +233,14 @@ impl Lab {
 
     /// Gives all of it to the ordinary user.
     fn own(&self) {
-        if is_root() {
+        if is_ordinary() {
             give_away(self.root.path());
         }
     }
 
     /// A program in the repository as the ordinary user, with an environment of its own.
     fn as_user(&self, program: &str, arguments: &[&str]) -> Command {
-        let mut command = match is_root() {
+        let mut command = match is_ordinary() {
             true => {
                 let id = NOBODY.to_string();
                 let mut command = Command::new("setpriv");
@@ -226,7 +249,7 @@ impl Lab {
             }
             false => Command::new(program),
         };
-        let clients = clients().unwrap().display().to_string();
+        let clients = self.place.join("node_modules/.bin").display().to_string();
         let system = std::env::var("PATH").unwrap();
         command
             .args(arguments)
@@ -319,14 +342,6 @@ impl Lab {
             let first = name.map(|name| name.iter().next().unwrap_or_default());
             // Of a directory that something was added to, its time.
             let is_known = |first: &OsStr| first.is_empty() || names.iter().any(|name| first == *name);
-            // The mount points that the sandbox of Claude Code makes in the repository are there until that removes them.
-            let is_empty = file
-                .after
-                .present()
-                .is_none_or(|after| after.size == 0 || after.file_type == FileType::Directory);
-            if self.client.name == "claude-code" && is_empty && fs::symlink_metadata(&path).is_err() {
-                continue;
-            }
             assert!(first.is_some_and(is_known), "{path} in {entry}");
         }
     }
@@ -365,6 +380,11 @@ impl Lab {
         state.extend(said.lines().map(str::to_owned));
         state
     }
+}
+
+/// Whether root runs the clients as an ordinary user.
+fn is_ordinary() -> bool {
+    is_root() && std::env::var_os("AGENTS_AS_ROOT").is_none_or(|value| value != "1")
 }
 
 /// All texts of a result, in order.
