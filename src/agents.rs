@@ -107,7 +107,7 @@ pub static AGENTS: [Agent; 8] = [
         title: "Claude Code",
         means: Means::Shell(Slot::Json(&["env", "CLAUDE_CODE_SHELL"])),
         is_strict: true,
-        remarks: &[],
+        remarks: &["if its sandbox is on, newer versions need agent-snapshot init bubblewrap, too"],
         user_settings: |here| Some(claude_directory(here)?.join("settings.json")),
         project_settings: |here| Some(here.directory.join(".claude/settings.local.json")),
         is_project_shared: false,

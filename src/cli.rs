@@ -1028,6 +1028,8 @@ pub enum InitTarget {
     Codex,
     /// Qwen Code: only printed
     Qwen,
+    /// bubblewrap, for the sandbox of Claude Code: only printed
+    Bubblewrap,
     /// GitHub Actions: only printed
     GithubActions,
     /// make: only printed

@@ -27,8 +27,10 @@ struct Client {
     settings: &'static [(&'static str, &'static str)],
     /// The settings that `init` edits.
     edited: &'static [&'static str],
-    /// How `init` is called; none if it prints lines for a startup file.
+    /// How `init` is called to edit its settings.
     init: Option<&'static [&'static str]>,
+    /// What `init` prints functions for that start it; its name there is `qwen`, or its own.
+    recipe: Option<&'static str>,
     /// What it runs in its shell for itself: it changes nothing that is recorded.
     own: &'static [&'static str],
     /// The lines of a result that the agent itself adds or leaves out when a hook has rewritten a command.
@@ -49,6 +51,7 @@ const CLAUDE: Client = Client {
     settings: &[],
     edited: &[".claude/settings.json"],
     init: Some(&["claude-code"]),
+    recipe: None,
     // It saves the functions and options of a login shell.
     own: &["env", "-l"],
     differs_by: &[],
@@ -59,6 +62,7 @@ const CLAUDE_SANDBOX: Client = Client {
         ".claude/settings.json",
         "{\"sandbox\": {\"enabled\": true, \"autoAllowBashIfSandboxed\": true}}\n",
     )],
+    recipe: Some("bubblewrap"),
     ..CLAUDE
 };
 
@@ -79,6 +83,7 @@ const CODEX: Client = Client {
     settings: &[(".codex/config.toml", CODEX_CONFIG)],
     edited: &[".codex/config.toml", ".codex/hooks.json"],
     init: Some(&["codex"]),
+    recipe: None,
     own: &[],
     differs_by: &[],
 };
@@ -107,11 +112,13 @@ const GEMINI: Client = Client {
     settings: &[GEMINI_SETTINGS],
     edited: &[".gemini/settings.json"],
     init: Some(&["gemini"]),
+    recipe: None,
     own: &[],
     differs_by: &["[System] Tool input parameters were modified by a hook", "Background PIDs: "],
 };
 
-const GEMINI_BY_PATH: Client = Client { init: None, differs_by: &[], edited: &[], ..GEMINI };
+const GEMINI_BY_PATH: Client =
+    Client { init: None, recipe: Some("qwen"), differs_by: &[], edited: &[], ..GEMINI };
 
 const QWEN: Client = Client {
     name: "qwen",
@@ -124,6 +131,7 @@ const QWEN: Client = Client {
     settings: &[(".qwen/settings.json", "{\"security\": {\"auth\": {\"selectedType\": \"openai\"}}}\n")],
     edited: &[],
     init: None,
+    recipe: Some("qwen"),
     own: &[],
     differs_by: &[],
 };
@@ -141,6 +149,7 @@ const OPENCODE: Client = Client {
     )],
     edited: &[".config/opencode/opencode.json"],
     init: Some(&["opencode"]),
+    recipe: None,
     own: &[],
     differs_by: &[],
 };
@@ -165,6 +174,7 @@ const AIDER: Client = Client {
     )],
     edited: &[".aider.conf.yml"],
     init: Some(&["aider"]),
+    recipe: None,
     own: &[],
     differs_by: &[],
 };
@@ -181,6 +191,7 @@ const COPILOT: Client = Client {
     settings: &[],
     edited: &[".copilot/hooks/agent-snapshot.json"],
     init: Some(&["copilot", "--auto-approve"]),
+    recipe: None,
     own: &[],
     differs_by: &[],
 };
@@ -195,6 +206,19 @@ fn slow_agents_claude_code() {
 #[ignore = "slow: installs and runs a real client"]
 fn slow_agents_claude_code_in_its_sandbox() {
     is_recorded_as_it_runs_alone(&CLAUDE_SANDBOX);
+}
+
+/// Its newer versions start the sandbox without the shell of its settings, and nothing is recorded inside.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_claude_code_in_its_sandbox_alone_is_told() {
+    // Once a session.
+    let client = Client { recipe: None, differs_by: &["agent-snapshot: "], ..CLAUDE_SANDBOX };
+    let Some((lab, _)) = runs_as_alone(&client) else { return };
+    let log = lab.log();
+    assert!(log.iter().all(|entry| lab::is_own_of(&client, entry)), "{log:?}");
+    let told = lab.doctor();
+    assert!(told.contains("Claude Code asked for ") && told.contains("none was recorded"), "{told}");
 }
 
 #[test]

@@ -442,6 +442,50 @@ fn real_bash_is_found_where_a_link_to_ours_comes_first() {
 }
 
 #[test]
+fn sandbox_that_starts_our_shell_is_recorded_by_the_bwrap_in_path() {
+    for user in User::all() {
+        let Some(place) = place_of(*user) else { return };
+        if !place.can_run(&["bwrap", "--bind", "/", "/", "true"]) {
+            return;
+        }
+        let ours = own(&place);
+        let link = place.home.join("bwrap");
+        std::os::unix::fs::symlink(&ours, &link).unwrap();
+        let path = format!("{}:{}", place.home.display(), std::env::var("PATH").unwrap());
+        let sandbox = |line: &str| {
+            let mut command = shell(&place, "bwrap");
+            command.env("PATH", &path).arg0("bwrap");
+            command.args(["--bind", "/", "/", "--unshare-pid", "--dev", "/dev"]).args(["sh", "-c", line]);
+            command.output().unwrap()
+        };
+        // What starts no shell of ours with a command is none of the agent's.
+        let output = sandbox("echo other > other");
+        assert_eq!(transcript(&output), (String::new(), String::new(), 0));
+        let version =
+            shell(&place, "bwrap").env("PATH", &path).arg0("bwrap").arg("--version").output().unwrap();
+        assert!(version.stdout.starts_with(b"bubblewrap "), "{version:?}");
+        assert!(snapshots(&place).is_empty());
+        let mut command = shell(&place, "bwrap");
+        command.env("PATH", &path).arg0("bwrap").args([
+            "--bind",
+            "/",
+            "/",
+            "--unshare-pid",
+            "--dev",
+            "/dev",
+            "--",
+        ]);
+        command.args([&ours, "-c", "cat; echo newer > f; echo said; exit 3"]);
+        let output = with_input(&mut command, "typed\n");
+        assert_eq!(transcript(&output), ("typed\nsaid\n".to_owned(), String::new(), 3));
+        let snapshot = only_snapshot(&place);
+        assert!(snapshot.header().complete, "{:?}", snapshot.header().warnings);
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), false), b"newer\n");
+        assert_eq!(snapshot.header().title.as_deref(), Some(&b"cat; echo newer > f; echo said; exit 3"[..]));
+    }
+}
+
+#[test]
 fn process_that_outlives_the_command_delays_nothing() {
     for user in User::all() {
         let Some(place) = place_of(*user) else { return };

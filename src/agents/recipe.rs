@@ -16,7 +16,7 @@ pub struct Recipe {
 }
 
 /// The tools and agents, in the order of the documentation.
-pub static RECIPES: [Recipe; 6] = [
+pub static RECIPES: [Recipe; 7] = [
     Recipe {
         name: "goose",
         place: "the profile of your shell, such as ~/.profile",
@@ -41,6 +41,23 @@ pub static RECIPES: [Recipe; 6] = [
             "Qwen Code runs each command by the bash that is first in PATH, and its hooks can't rewrite a command",
             "Gemini CLI can be started in the same way, with gemini for qwen: it then asks no hook, and tells its model \
              nothing of a rewritten command",
+        ],
+    },
+    Recipe {
+        name: "bubblewrap",
+        place: "the startup file of your shell, such as ~/.bashrc",
+        lines: |_, shell| {
+            let directory = "\"${XDG_DATA_HOME:-$HOME/.local/share}/agent-snapshot/sandbox\"";
+            format!(
+                "mkdir -p {directory} && ln -sfn {} {directory}/bwrap\n\
+                 claude() {{ PATH={directory}:\"$PATH\" command claude \"$@\"; }}\n",
+                word(shell)
+            )
+        },
+        remarks: &[
+            "newer versions of Claude Code start its sandbox without the shell that its settings name, by the bwrap that \
+             is first in PATH",
+            "bwrap is recorded only where it starts agent-snapshot-bash: agent-snapshot init claude-code is needed, too",
         ],
     },
     Recipe {

@@ -1,4 +1,5 @@
-//! `agent-snapshot-bash`: behaves as bash, and records its command into the library.
+//! `agent-snapshot-bash`: behaves as bash, and records its command into the library. Called `bwrap`, it behaves as that,
+//! and records it where it starts a shell of ours: an agent may start its sandbox without its shell.
 //!
 //! A program of its own, not a verb: `src/bin/agent-snapshot-bash.rs` calls it. `invocation.rs` tells from the
 //! arguments whether there is a command, `words.rs` which program a command line starts, `title.rs` what a recording is
@@ -32,6 +33,9 @@ use crate::observe::{identity_of, own_programs};
 use crate::trace::question::is_recorded;
 use crate::trace::sys;
 
+/// Bubblewrap, as which this program can be called.
+const SANDBOX: &str = "bwrap";
+
 /// The options of a recording, with their defaults.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
@@ -48,39 +52,59 @@ pub fn run() -> Exit {
     }
     // Before anything is looked up: an outer recording has it all, and its sandbox may forbid what we need.
     let is_inside = is_recorded();
-    let is_login = arguments.next().is_some_and(|name| name.as_bytes().starts_with(b"-"));
+    let called = arguments.next().unwrap_or_default();
     let arguments: Vec<OsString> = arguments.collect();
-    let messages = Messages::of_shell(notes_of(&arguments));
-    let Some(bash) = find_bash() else {
+    if Path::new(&called).file_name().is_some_and(|name| name == SANDBOX) {
+        return run_sandbox(is_inside, arguments);
+    }
+    let line = match invocation::read(&arguments, || false) {
+        Invocation::CommandLine(line) => Some(line.to_vec()),
+        // Nothing is noted of a script.
+        Invocation::Script | Invocation::Interactive | Invocation::Nothing => None,
+    };
+    let messages = Messages::of_shell(notes_of(line));
+    let Some(bash) = find_program("bash", Some(Path::new("/bin/bash"))) else {
         messages.say("execute bash: there is no /bin/bash, and no other one in PATH");
         return Exit::NotFound;
     };
     // As bash is called, so that `$0` and its messages name it.
-    let name = OsString::from(if is_login { "-bash" } else { "bash" });
-    let command: Vec<OsString> = std::iter::once(name).chain(arguments.iter().cloned()).collect();
-    if is_inside || !is_to_be_recorded(&arguments, &messages) {
-        return execute(bash, command, &messages);
-    }
+    let name = OsString::from(if called.as_bytes().starts_with(b"-") { "-bash" } else { "bash" });
+    let is_recorded = !is_inside && is_to_be_recorded(&arguments, &messages);
+    let command = std::iter::once(name).chain(arguments).collect();
+    if is_recorded { record(bash, command, &messages) } else { execute(bash, command, &messages) }
+}
+
+/// Runs bubblewrap with these arguments, and records it if it starts a shell of ours with a command.
+fn run_sandbox(is_inside: bool, arguments: Vec<OsString>) -> Exit {
+    let line = title::sandboxed_line(&arguments);
+    let is_recorded = !is_inside && line.is_some() && !is_switched_off();
+    let messages = Messages::of_shell(notes_of(line));
+    let Some(program) = find_program(SANDBOX, None) else {
+        messages.say("execute bwrap: there is no other one in PATH");
+        return Exit::NotFound;
+    };
+    let command = std::iter::once(OsString::from(SANDBOX)).chain(arguments).collect();
+    if is_recorded { record(program, command, &messages) } else { execute(program, command, &messages) }
+}
+
+/// Records a program that is called with these words.
+fn record(program: PathBuf, command: Vec<OsString>, messages: &Messages) -> Exit {
     let options = ["--survivors", "background", "--report", "none", "--"].map(OsString::from);
     match ShellOptions::try_parse_from(options.iter().chain(&command)) {
-        Ok(options) => record::run_as_shell(options.recording, bash, &messages),
+        Ok(options) => record::run_as_shell(options.recording, program, messages),
         // A variable that stands for an option.
         Err(error) => {
             let error = error.to_string();
             let why = error.lines().next().unwrap_or_default();
             let why = why.strip_prefix("error: ").unwrap_or(why);
             messages.warn_unrecorded(&format!("{why}; the command runs unrecorded"));
-            execute(bash, command, &messages)
+            execute(program, command, messages)
         }
     }
 }
 
-/// What is noted of a command line; nothing of a script.
-fn notes_of(arguments: &[OsString]) -> ShellNotes {
-    let line = match invocation::read(arguments, || false) {
-        Invocation::CommandLine(line) => Some(line.to_vec()),
-        Invocation::Script | Invocation::Interactive | Invocation::Nothing => None,
-    };
+/// What is noted of a command line, if there is one.
+fn notes_of(line: Option<Vec<u8>>) -> ShellNotes {
     let note = move |came: Result<&str, &str>| {
         let agent = asked::agent_of_environment();
         let event = match came {
@@ -122,10 +146,10 @@ pub fn is_switched_off() -> bool {
     std::env::var_os("AGENT_SNAPSHOT").is_some_and(|value| value == "off")
 }
 
-/// Finds the real bash: a link in PATH may lead to this program.
-fn find_bash() -> Option<PathBuf> {
+/// Finds the real program: a link in PATH may lead to this one.
+fn find_program(name: &str, first: Option<&Path>) -> Option<PathBuf> {
     let ours = own_programs();
-    let is_bash = |path: &PathBuf| {
+    let is_real = |path: &PathBuf| {
         path.is_file()
             && rustix::fs::access(path, Access::EXEC_OK).is_ok()
             && identity_of(path).is_some_and(|program| !ours.contains(&program))
@@ -133,22 +157,22 @@ fn find_bash() -> Option<PathBuf> {
     };
     let search = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&search).filter(|directory| directory.is_absolute());
-    let candidates = std::iter::once(PathBuf::from("/bin/bash")).chain(found.map(|path| path.join("bash")));
-    candidates.into_iter().find(is_bash)
+    let mut candidates = first.map(Path::to_owned).into_iter().chain(found.map(|path| path.join(name)));
+    candidates.find(is_real)
 }
 
-/// Whether a link leads to another installation of this program, which would search for bash as well.
+/// Whether a link leads to another installation of this program, which would search as well.
 fn is_copy_of_ours(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path.file_name().is_some_and(|name| name == "agent-snapshot-bash"))
 }
 
-/// Becomes bash; returns only if that fails.
-fn execute(bash: PathBuf, command: Vec<OsString>, messages: &Messages) -> Exit {
+/// Becomes the program; returns only if that fails.
+fn execute(program: PathBuf, command: Vec<OsString>, messages: &Messages) -> Exit {
     // What comes from an argument vector or a path holds no NUL.
     let c_string = |text: OsString| CString::new(text.into_vec()).unwrap_or_default();
     let argv: Vec<CString> = command.into_iter().map(c_string).collect();
     let argv: Vec<_> = argv.iter().map(CString::as_c_str).collect();
-    let shown = bash.display().to_string();
-    let error = sys::execute(&c_string(bash.into_os_string()), &argv);
+    let shown = program.display().to_string();
+    let error = sys::execute(&c_string(program.into_os_string()), &argv);
     not_executed(&shown, &error, messages)
 }

@@ -189,17 +189,17 @@ impl Lab {
         lab.own();
         lab.settings_before =
             client.edited.iter().map(|name| (*name, fs::read(lab.home.join(name)).ok())).collect();
-        let startup = match (mode, client.init) {
-            (Mode::Wired, Some(arguments)) => {
+        let mut startup = String::new();
+        if mode == Mode::Wired {
+            if let Some(arguments) = client.init {
                 lab.own_program(&[&["init"], arguments].concat()).expect(0);
-                String::new()
             }
-            // The lines for Qwen Code are those for each agent that takes the bash of PATH.
-            (Mode::Wired, None) => {
-                lab.own_program(&["init", "qwen"]).expect(0).stdout.replace("qwen", client.command[0])
+            if let Some(recipe) = client.recipe {
+                // The lines for Qwen Code are those for each agent that takes the bash of PATH.
+                let lines = lab.own_program(&["init", recipe]).expect(0).stdout;
+                startup = lines.replace("qwen", client.command[0]);
             }
-            (Mode::Bare | Mode::Whole, _) => String::new(),
-        };
+        }
         lab.before = lab.state();
         // Open as long as the client runs: what waits for a line in the background can be woken afterwards.
         let mut go = File::options().read(true).write(true).open(lab.at("go")).unwrap();
@@ -370,10 +370,17 @@ impl Lab {
         }
     }
 
+    /// What `doctor` says of the client: something is wrong.
+    pub fn doctor(&self) -> String {
+        self.own_program(&["doctor", self.client.name]).expect(1).stdout
+    }
+
     /// What is in the repository, and what Git says of it.
     pub fn state(&self) -> State {
         let git = self.repository.join(".git");
-        let mut state = describe_recorded(&scan_without(&self.repository, |path| path == git));
+        // Claude Code makes directories of its own.
+        let is_left_out = |path: &Path| path == git || path.ends_with(".claude");
+        let mut state = describe_recorded(&scan_without(&self.repository, is_left_out));
         let said = self.shell(
             "git log --all --format='%H %d %s' && git status --porcelain=v2 --branch && git stash list",
         );

@@ -4,12 +4,16 @@
 //! `bwrap ... agent-snapshot-bash -c LINE`, which is the line of the outer shell. Neighbours: `words.rs` takes a line
 //! apart, `record/bundle.rs` knows the processes.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::invocation::{self, Invocation};
 use super::words;
+use crate::agents::SHELL;
 use crate::snapshot::{Exec, RecordedProcess};
+
+/// The name of our shell.
+const OURS: &[u8] = SHELL.as_bytes();
 
 /// How deep a line may be wrapped.
 const DEPTH: usize = 8;
@@ -19,6 +23,13 @@ pub fn line_of(command: &[impl AsRef<[u8]>]) -> Option<Vec<u8>> {
     let words: Vec<&[u8]> = command.iter().map(AsRef::as_ref).collect();
     let (program, arguments) = words.split_first()?;
     (file_name(program) == b"bash").then(|| command_line(arguments).map(unwrapped)).flatten()
+}
+
+/// The line that a sandbox with these arguments has a shell of ours run.
+pub fn sandboxed_line(arguments: &[OsString]) -> Option<Vec<u8>> {
+    let words: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes()).collect();
+    let at = words.iter().position(|word| file_name(word) == OURS)?;
+    command_line(&words[at + 1..]).map(<[u8]>::to_vec)
 }
 
 /// The line of a shell of ours inside the command, if the command comes to nothing but starting that: each program on
@@ -46,7 +57,7 @@ pub fn inner_line(command: &[impl AsRef<[u8]>], processes: &[RecordedProcess]) -
 fn given_lines(processes: &[RecordedProcess]) -> Vec<&[u8]> {
     let is_ours = |exec: &&Exec| {
         let started_as = exec.argv.first().map_or(&b""[..], Vec::as_slice);
-        [exec.exe.as_slice(), started_as].iter().any(|path| file_name(path) == b"agent-snapshot-bash")
+        [exec.exe.as_slice(), started_as].iter().any(|path| file_name(path) == OURS)
     };
     let of_exec = |exec| {
         let Exec { argv, .. }: &Exec = exec;
@@ -61,7 +72,7 @@ fn given_lines(processes: &[RecordedProcess]) -> Vec<&[u8]> {
 /// the shell.
 fn last_line(words: &[Vec<u8>], is_whole: bool) -> Option<Vec<u8>> {
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    let is_shell = |word: &[u8]| [&b"bash"[..], b"sh", b"agent-snapshot-bash"].contains(&file_name(word));
+    let is_shell = |word: &[u8]| [&b"bash"[..], b"sh", OURS].contains(&file_name(word));
     let shells = (0..words.len()).rev().filter(|at| is_shell(words[*at]));
     let found = shells.into_iter().find_map(|at| {
         let line = command_line(&words[at + 1..])?;
@@ -100,6 +111,33 @@ mod tests {
     use crate::agents::quoted;
 
     const OURS: &str = "/b/agent-snapshot-bash";
+
+    #[test]
+    fn newest_sandbox_of_claude_code_is_seen_through() {
+        // What Claude Code 2.1.331 ran, but for the names of files.
+        let line = format!(
+            "exec 3<&- || exit 126; source /h/s.sh 2>/dev/null || true && export TMPDIR=/tmp/claude-0 && export \
+             GIT_CONFIG_PARAMETERS=\"${{GIT_CONFIG_PARAMETERS:+${{GIT_CONFIG_PARAMETERS}} }}'credential.helper='\" && \
+             \\builtin shopt -u extglob 2>/dev/null || true && {{ \\builtin unalias -- 'which'; \\builtin unset -f -- \
+             'which'; }} >/dev/null 2>&1 || true && eval {} < /dev/null && pwd -P >| /tmp/claude-0/cwd-1f",
+            quoted("rm -r src")
+        );
+        let sealed = format!(
+            "{{ socat TCP6-LISTEN:3128,fork UNIX-CONNECT:/tmp/a.sock || exec socat TCP4-LISTEN:3128 \
+             UNIX-CONNECT:/tmp/a.sock; }} >/dev/null 2>&1 &\n_srt_http=$!\ntrap 'rc=$?; kill %1 2>/dev/null; exit $rc' EXIT\n\
+             while [ -r /proc/net/sockstat ]; do\n  case \"$_srt_kind\" in TCP: | TCP6:) break ;; esac\ndone\n\
+             unset _srt_since _srt_http\nSRT_ALLOW_NESTED_USERNS=0 ARGV0=apply-seccomp /proc/self/fd/3 {}",
+            run(&[OURS, "-c", &line])
+        );
+        let wrapped = run(&[OURS, "-c", &sealed]);
+        let command = ["bwrap", "--unshare-pid", "--", OURS, "-c", &wrapped];
+        let given = processes(&[&[OURS, "-c", &wrapped], &[OURS, "-c", &sealed], &[OURS, "-c", &line]]);
+        assert_eq!(inner_line(&command, &given), Some(b"rm -r src".to_vec()));
+        let arguments: Vec<OsString> = command[1..].iter().map(OsString::from).collect();
+        assert_eq!(sandboxed_line(&arguments), Some(wrapped.into_bytes()));
+        assert_eq!(sandboxed_line(&["--version".into()]), None);
+        assert_eq!(sandboxed_line(&["--".into(), "rg".into(), "word".into()]), None);
+    }
 
     /// Processes that executed these command lines of words.
     fn processes(execs: &[&[&str]]) -> Vec<RecordedProcess> {

@@ -32,7 +32,9 @@ fn places() -> Vec<PathBuf> {
     let is_own =
         |path: &PathBuf| path.is_absolute() && fs::metadata(path).is_ok_and(|stat| stat.uid() == uid);
     let runtime = runtime.filter(is_own).map(|runtime| runtime.join("agent-snapshot"));
-    runtime.into_iter().chain([PathBuf::from(format!("/tmp/agent-snapshot-{uid}"))]).collect()
+    // The sandbox of Claude Code lets only the second one in /tmp be written.
+    let temporary = [format!("/tmp/agent-snapshot-{uid}"), format!("/tmp/claude-{uid}/agent-snapshot")];
+    runtime.into_iter().chain(temporary.map(PathBuf::from)).collect()
 }
 
 /// Those of the directories that are this user's alone; with `makes`, they are made.

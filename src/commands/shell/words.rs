@@ -1,7 +1,8 @@
 //! Which program a command line starts, as far as that can be told without running it.
 
 /// Commands that come before the one that matters, and start no program.
-const BEFORE: [&str; 10] = [".", ":", "cd", "export", "set", "shopt", "source", "true", "umask", "unset"];
+const BEFORE: [&str; 11] =
+    [".", ":", "cd", "export", "set", "shopt", "source", "true", "umask", "unalias", "unset"];
 
 /// How deep `eval` may be nested.
 const DEPTH: u32 = 8;
@@ -45,16 +46,16 @@ fn in_subshell(line: &[u8]) -> Option<&[u8]> {
 /// The line in an `eval`.
 fn in_eval(line: &[u8]) -> Option<Vec<u8>> {
     let mut wrapped = None;
-    for mut words in commands(line) {
-        match words.as_mut_slice() {
+    for words in commands(line) {
+        match words.as_slice() {
             [name, line, rest @ ..] if name == b"eval" && wrapped.is_none() => {
                 // Some versions let eval see the redirection.
                 if !rest.is_empty() && rest != [b"<".as_slice(), b"/dev/null"] {
                     return None;
                 }
-                wrapped = Some(std::mem::take(line));
+                wrapped = Some(line.clone());
             }
-            [name, ..] if !is_set_up(name) && name != b"pwd" => return None,
+            [name, ..] if !is_set_up(&words) && name != b"pwd" => return None,
             _ => {}
         }
     }
@@ -64,14 +65,32 @@ fn in_eval(line: &[u8]) -> Option<Vec<u8>> {
 /// The words of the only command of a line that starts a program, if it is the last one; apart from it there may be
 /// what a sandbox sets up for its proxies.
 pub fn only_command(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut commands: Vec<_> = commands(line).collect();
+    let mut commands: Vec<_> = commands(behind_waiting(line)).collect();
     let last = commands.pop()?;
-    commands.iter().all(|words| words.first().is_none_or(|name| is_set_up(name))).then_some(last)
+    commands.iter().all(|words| is_set_up(words)).then_some(last)
 }
 
-/// Whether a command only sets up what comes after it, as Anthropic's sandbox-runtime does for its proxies.
-fn is_set_up(name: &[u8]) -> bool {
-    is_before(name) || name == b"trap" || name == b"socat"
+/// What is left of a line of Anthropic's sandbox-runtime behind the loop in which it waits for its proxies.
+fn behind_waiting(line: &[u8]) -> &[u8] {
+    const LAST: &[u8] = b"\nunset _srt_";
+    let found =
+        line.starts_with(b"{ socat ").then(|| line.windows(LAST.len()).position(|words| words == LAST));
+    let rest = found.flatten().map_or(line, |at| &line[at + 1..]);
+    rest.iter()
+        .position(|byte| *byte == b'\n')
+        .filter(|_| rest.len() < line.len())
+        .map_or(line, |at| &rest[at..])
+}
+
+/// Whether a command only sets up what comes after it: its descriptors, or the proxies of Anthropic's sandbox-runtime.
+fn is_set_up(words: &[Vec<u8>]) -> bool {
+    match words {
+        [brace, rest @ ..] if brace == b"{" => is_set_up(rest),
+        [builtin, rest @ ..] if builtin == b"builtin" => is_set_up(rest),
+        [name] => is_before(name) || [&b"exec"[..], b"trap", b"}"].contains(&name.as_slice()),
+        [name, ..] => is_before(name) || [&b"exit"[..], b"socat", b"trap"].contains(&name.as_slice()),
+        [] => true,
+    }
 }
 
 fn is_before(name: &[u8]) -> bool {
