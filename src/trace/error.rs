@@ -10,6 +10,11 @@ pub enum Error {
         "tracing is denied here (PTRACE_SEIZE: {0}): another tracer, a container or a security module forbids it"
     )]
     Denied(io::Error),
+    /// What is mounted at /proc tells nothing of this process, or of another one under its number.
+    #[error(
+        "/proc does not show the processes of this PID namespace: mount a procfs there (unshare --mount-proc, bwrap --proc)"
+    )]
+    ForeignProcfs,
     /// Anything else that the kernel refused.
     #[error("cannot start a process: {0}")]
     Os(#[from] io::Error),

@@ -130,6 +130,9 @@ impl Spawned {
         seqpacket::send(&socket, &std::process::id().to_le_bytes(), None)?;
         let mut word = [0; 16];
         seqpacket::receive(&socket, &mut word)?;
+        if !sys::has_own_procfs() {
+            return Err(Error::ForeignProcfs);
+        }
         sys::seize(command).map_err(Error::Denied)?;
         seqpacket::send(&socket, GO, None)?;
         Ok(Launching { command, socket })

@@ -151,6 +151,29 @@ fn denied_tracing_runs_nothing_unless_asked() {
 }
 
 #[test]
+fn procfs_of_another_pid_namespace_is_no_way_to_record() {
+    let place = Place::new();
+    for (enter, status) in [("unshare -rpf", 125), ("unshare -rpf --mount-proc", 0)] {
+        let words: Vec<&str> = enter.split(' ').collect();
+        if !place.can_run(&[&words[..], &["true"]].concat()) {
+            continue;
+        }
+        let mut command = place.program(words[0]);
+        command.args(&words[1..]).arg(BINARY).arg("--snapshot-dir").arg(&place.out);
+        let output = command.args(["sh", "-c", "echo new > f; cat f"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{enter}: {}", stderr(&output));
+        if status == 0 {
+            let snapshot = place.snapshot();
+            assert!(snapshot.header().complete, "{:?}", snapshot.header().warnings);
+            place.file(&snapshot, "f");
+        } else {
+            assert!(stderr(&output).contains("/proc does not show"), "{}", stderr(&output));
+            assert!(!place.at("f").exists(), "{enter}: it ran");
+        }
+    }
+}
+
+#[test]
 fn unrecorded_command_is_executed_as_a_recorded_one_is() {
     let place = Place::new();
     let (plain, lost) = (place.at("plain"), place.at("lost"));

@@ -123,7 +123,7 @@ fn record(
     };
     sys::keep_large_buffers();
     let refused = |error: trace::Error| match error {
-        trace::Error::Denied(_) => ToFront::Denied(error.to_string()),
+        trace::Error::Denied(_) | trace::Error::ForeignProcfs => ToFront::Denied(error.to_string()),
         trace::Error::Os(_) => ToFront::Failed(error.to_string()),
     };
     let launching = spawned.seize().map_err(refused)?;

@@ -42,6 +42,13 @@ fn is_single_threaded() -> bool {
     rustix::fs::stat("/proc/self/task").map_or(true, |tasks| tasks.st_nlink == 3)
 }
 
+/// Whether the procfs at /proc shows this process by its number here: that of another PID namespace shows it by another
+/// one, and somebody else by this (pid_namespaces(7)).
+pub fn has_own_procfs() -> bool {
+    let number = rustix::process::getpid().to_string();
+    rustix::fs::readlink("/proc/self", Vec::new()).is_ok_and(|shown| shown.as_bytes() == number.as_bytes())
+}
+
 /// Forks this process (fork(2)); an error if it has more than one thread.
 pub fn fork() -> io::Result<Fork> {
     // The kernel may still list a thread that was joined (pthread_join(3) returns before it is gone).
