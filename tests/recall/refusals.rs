@@ -70,7 +70,8 @@ fn descriptors_that_are_inherited_count_only_if_they_are_used() {
     let place = Place::new();
     let run = |script: &str| {
         let mut shell = place.program("sh");
-        let command = "exec \"$0\" run --recall --allow-random --json -- sh -c \"$1\" 3>file 4<&0";
+        let command =
+            "exec \"$0\" run --recall --allow-random --json -- sh -c \"$1\" 3>file 4<&0 < /dev/null";
         shell.args(["-c", command, BINARY, script]).stdin(Stdio::piped());
         let output = shell.output().unwrap();
         String::from_utf8(output.stderr).unwrap()

@@ -1,11 +1,12 @@
 //! What a recalled run leaves and prints.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
 use super::{finish, recall, recall_with, recalling};
-use crate::support::{Place, User, scan};
+use crate::support::{Place, User, open_pty, scan};
 
 #[test]
 fn second_run_is_recalled_for_every_user() {
@@ -207,13 +208,35 @@ fn standard_input_counts_if_it_is_a_file() {
         shell.args(["-c", &command, crate::support::BINARY]).output().unwrap().stdout
     });
     assert_eq!((recorded == alone, recalled == alone), (true, true));
-    let mut piped = recalling(&place, &[], "cat");
-    let mut child = piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    // Nobody need read it: the command has /dev/null.
-    let input = child.stdin.take();
+}
+
+#[test]
+fn command_with_another_standard_input_runs_with_it_and_is_not_recalled() {
+    let place = Place::new();
+    let piped = |text: &str| {
+        let mut command = recalling(&place, &[], "cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    for text in ["one", "one", "two"] {
+        let output = piped(text);
+        assert_eq!(output.stdout, text.as_bytes());
+        let said = String::from_utf8(output.stderr).unwrap();
+        let why = "nothing is recalled, and this run is not kept for recall: standard input is a pipe, not a regular file";
+        assert_eq!(said.matches(why).count(), 1, "{said}");
+    }
+    // At a terminal.
+    let (mut ours, theirs) = open_pty();
+    let mut command = recalling(&place, &[], "head -n 1");
+    command.stdin(theirs).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    drop(command);
+    ours.write_all(b"typed\n").unwrap();
     let output = child.wait_with_output().unwrap();
-    drop(input);
-    assert_eq!(output.stdout, b"");
+    assert_eq!(output.stdout, b"typed\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("standard input is a terminal"), "{output:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
 use indicatif::BinaryBytes;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::FileType;
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
 use serde_json::json;
 
@@ -116,6 +116,7 @@ fn try_prepare(
     program: &Program,
     messages: &Messages,
 ) -> Result<Prepared, String> {
+    check_standard_input()?;
     let library = Library::create(&Place::of_this_user()).map_err(|error| error.to_string())?;
     let store = RecallStore::of(&library);
     let has_one_output = has_one_output();
@@ -129,7 +130,6 @@ fn try_prepare(
         has_one_output,
     };
     let key = start.key().map_err(|error| format!("read standard input: {error}"))?;
-    replace_standard_input().map_err(|error| format!("open /dev/null: {error}"))?;
     let descriptors = inherited_descriptors().map_err(|error| format!("list descriptors: {error}"))?;
     if descriptors.len() > DESCRIPTORS {
         return Err(format!("the command inherits more than {DESCRIPTORS} descriptors"));
@@ -185,16 +185,22 @@ fn has_one_output() -> bool {
     place(out.as_fd()).is_some_and(|out| Some(out) == place(error.as_fd()))
 }
 
-/// Makes standard input /dev/null unless it is a regular file, whose content counts.
-fn replace_standard_input() -> io::Result<()> {
+/// Checks that standard input is a regular file, whose content counts, or /dev/null, or closed: what another one gives is
+/// not known before the command has read it.
+fn check_standard_input() -> Result<(), String> {
     let input = io::stdin();
-    let stat = rustix::fs::fstat(input.as_fd())?;
-    let is_closed_in_command = fcntl_getfd(input.as_fd())?.contains(FdFlags::CLOEXEC);
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile && !is_closed_in_command {
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        rustix::stdio::dup2_stdin(null)?;
-    }
-    Ok(())
+    let examined = rustix::fs::fstat(&input).and_then(|stat| Ok((stat, fcntl_getfd(&input)?)));
+    let (stat, flags) = examined.map_err(|error| format!("examine standard input: {error}"))?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        _ if flags.contains(FdFlags::CLOEXEC) => return Ok(()),
+        FileType::RegularFile => return Ok(()),
+        FileType::CharacterDevice if stat.st_rdev == rustix::fs::makedev(1, 3) => return Ok(()),
+        FileType::Fifo => "pipe",
+        FileType::Socket => "socket",
+        _ if input.is_terminal() => "terminal",
+        _ => "device or directory",
+    };
+    Err(format!("standard input is a {kind}, not a regular file or /dev/null"))
 }
 
 /// The descriptors beyond standard error that the command inherits, each with what it stands for.
