@@ -156,9 +156,10 @@ impl GitFacts {
     }
 }
 
-/// The root of the innermost working tree that a directory is in: the nearest directory with a `.git`.
+/// The root of the innermost working tree that a directory is in: the nearest directory with a `.git` that is, or names,
+/// a repository (gitrepository-layout(5)).
 pub fn working_tree_of(directory: &Path) -> Option<std::path::PathBuf> {
-    directory.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
+    directory.ancestors().find(|above| open::is_repository(above)).map(Path::to_owned)
 }
 
 impl Repositories {

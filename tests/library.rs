@@ -123,6 +123,27 @@ fn log_has_the_scope_of_the_working_tree() {
 }
 
 #[test]
+fn git_directory_that_is_no_repository_makes_no_workspace() {
+    let place = Place::new();
+    let check = |directory: &str| {
+        let _ = fs::remove_dir_all(&place.out);
+        let mut recorder = place.recording();
+        let output = recorder.current_dir(place.at(directory)).args(["sh", "-c", "echo > ../g"]).output();
+        assert!(output.unwrap().status.success());
+        let mut check = place.command();
+        check
+            .current_dir(place.at(directory))
+            .arg("check")
+            .arg(&place.out)
+            .args(["--allow-write", "@workspace"]);
+        check.output().unwrap().status.code()
+    };
+    place.prepare("git init -q real; mkdir -p real/inner empty/.git empty/inner broken/inner");
+    place.write("broken/.git", "gitdir: nowhere\n");
+    assert_eq!(["real/inner", "empty/inner", "broken/inner"].map(check), [Some(0), Some(1), Some(1)]);
+}
+
+#[test]
 fn sessions_see_their_own_recordings_alone() {
     let place = Place::new();
     let in_session = |session: &str, arguments: &[&str]| -> Run {

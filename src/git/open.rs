@@ -95,6 +95,15 @@ impl GitHead {
     }
 }
 
+/// Whether `directory`'s entry `.git` is a repository, or names one.
+pub(super) fn is_repository(directory: &Path) -> bool {
+    let dot_git = directory.join(".git");
+    let Some(git_dir) = git_dir(directory, &dot_git) else { return false };
+    files::harmless(&git_dir.join("HEAD"), LIMIT)
+        && files::harmless(&git_dir.join("commondir"), LIMIT)
+        && gix::discover::is_git(&dot_git).is_ok()
+}
+
 /// The device and inode of `directory`'s entry `.git`.
 pub(super) fn identity(directory: &[u8]) -> Option<(u64, u64)> {
     let metadata = path_of(directory).join(".git").symlink_metadata().ok()?;
