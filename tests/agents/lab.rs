@@ -59,7 +59,8 @@ fn installed(registry: &'static str) -> Option<&'static Path> {
 }
 
 fn install(registry: &str) -> Option<PathBuf> {
-    if !["npm", "node", "git", "python3", "setpriv"].iter().all(|program| has(program)) {
+    let needed: &[&str] = if registry == "npm" { &["npm", "node"] } else { &["/usr/bin/python3", "script"] };
+    if !["git", "python3", "setpriv"].iter().chain(needed).all(|program| has(program)) {
         return None;
     }
     let pinned = json(&Path::new(TESTDATA).join("clients.json"))[registry].clone();
