@@ -71,8 +71,16 @@ pub struct Mounts {
     tables_read: u64,
     /// What the tree mounted and unmounted in our own namespace, in order.
     events: Vec<Event>,
-    /// The mount points of calls under way, each with its namespace.
-    pending: Vec<(Vec<u8>, Option<NamespaceId>)>,
+    /// The mount points of calls under way.
+    pending: Vec<ChangingPoint>,
+}
+
+/// A mount point of a call under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangingPoint {
+    /// By its name here.
+    pub point: Vec<u8>,
+    namespace: Option<NamespaceId>,
 }
 
 /// The root and the mount namespace of a thread.
@@ -149,25 +157,27 @@ impl Mounts {
 
     /// Whether a name may mean something else than the directory it was read from.
     pub fn moved(&self) -> bool {
-        self.moved || self.pending.iter().any(|(_, namespace)| *namespace == self.own_namespace)
+        self.moved || self.pending.iter().any(|pending| pending.namespace == self.own_namespace)
     }
 
     /// Notes that a call begins which mounts something at `point`, or unmounts it, in our own namespace unless
     /// its thread has another view.
-    pub fn begins(&mut self, point: &[u8], view: Option<&View>) {
+    pub fn begins(&mut self, point: &[u8], view: Option<&View>) -> ChangingPoint {
         let namespace = view.map_or(self.own_namespace, |view| Some(view.namespace));
-        self.pending.push((point.to_vec(), namespace));
+        let point = ChangingPoint { point: point.to_vec(), namespace };
+        self.pending.push(point.clone());
+        point
     }
 
     /// Whether a call mounts something at, or unmounts it from, a path of the namespace of `view`.
     pub fn is_changing(&self, view: &View, path: &[u8]) -> bool {
-        let here = self.pending.iter().filter(|(_, namespace)| *namespace == Some(view.namespace));
-        here.into_iter().any(|(point, _)| inside(path, point).is_some())
+        let here = self.pending.iter().filter(|pending| pending.namespace == Some(view.namespace));
+        here.into_iter().any(|pending| inside(path, &pending.point).is_some())
     }
 
     /// Notes that such a call is over. [`update`](Mounts::update) comes first.
-    pub fn ended(&mut self, point: &[u8]) {
-        if let Some(at) = self.pending.iter().position(|(pending, _)| pending == point) {
+    pub fn ended(&mut self, point: &ChangingPoint) {
+        if let Some(at) = self.pending.iter().position(|pending| pending == point) {
             self.pending.swap_remove(at);
         }
     }
@@ -449,8 +459,8 @@ impl Mounts {
     /// The mount points of filesystems in our own namespace that the tree serves, and those of calls in flight:
     /// nothing at or below them may be accessed.
     pub fn served(&self) -> Vec<Vec<u8>> {
-        let pending = self.pending.iter().filter(|(_, namespace)| *namespace == self.own_namespace);
-        let points = self.served_in(&self.naming.ours.table).chain(pending.map(|(point, _)| point));
+        let pending = self.pending.iter().filter(|pending| pending.namespace == self.own_namespace);
+        let points = self.served_in(&self.naming.ours.table).chain(pending.map(|pending| &pending.point));
         // Nothing that is served takes the place of everything.
         points.filter(|point| *point != b"/").cloned().collect()
     }
@@ -543,12 +553,16 @@ mod tests {
         let mut mounts = Mounts::watch();
         assert!(!mounts.naming.ours.table.mounts().is_empty() && !mounts.moved());
         assert_eq!(mounts.served(), [b""; 0]);
-        mounts.begins(b"/a", None);
-        mounts.begins(b"/a", None);
-        mounts.ended(b"/a");
+        let elsewhere = View { namespace: 2, root: Vec::new() };
+        let other = mounts.begins(b"/a", Some(&elsewhere));
+        let [first, second] = [(); 2].map(|()| mounts.begins(b"/a", None));
+        mounts.ended(&first);
         assert_eq!(mounts.served(), [b"/a"]);
         assert!(mounts.moved(), "names are doubtful meanwhile");
-        mounts.ended(b"/a");
+        mounts.ended(&second);
+        assert!(mounts.is_changing(&elsewhere, b"/a"), "the same path of another namespace");
+        mounts.ended(&other);
+        assert!(!mounts.is_changing(&elsewhere, b"/a"));
         assert_eq!(mounts.served(), [b""; 0]);
         assert!(!mounts.moved(), "nothing was mounted");
         let view = View { namespace: 1, root: Vec::new() };

@@ -16,7 +16,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::ledger::in_flight::{CallId, Footprint};
 use crate::observe::ledger::inodes::{Content, Stat};
 use crate::observe::ledger::protect::Filesystems;
-use crate::observe::mounts::PrivateId;
+use crate::observe::mounts::{ChangingPoint, PrivateId};
 use crate::observe::network;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
@@ -43,7 +43,7 @@ pub struct Pending {
     /// Its place among the calls in flight, where others may have to wait for it.
     call: CallId,
     /// Where it mounts or unmounts.
-    mount_point: Option<Vec<u8>>,
+    mount_point: Option<ChangingPoint>,
     /// The address that it binds a socket to.
     bound: Option<NetworkAddress>,
 }
@@ -204,11 +204,12 @@ impl Recording {
         if !wanted {
             return Decision::Continue;
         }
-        if let Some(point) = &mount_point {
+        let mount_point = mount_point.map(|point| {
             let view = self.view_of(caller);
-            self.mounts.begins(point, view.as_deref());
+            let point = self.mounts.begins(&point, view.as_deref());
             self.set_served();
-        }
+            point
+        });
         let reads =
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
         let opens =
@@ -378,7 +379,7 @@ impl Recording {
             self.conclude_own_call(&own, result.is_some_and(|result| result >= 0));
         }
         if special == Some(Special::Namespace) {
-            self.mounts_changed(caller, name, mount_point.as_deref());
+            self.mounts_changed(caller, name, mount_point.as_ref());
         }
         self.not_decoded(caller, process, special, name, result);
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
@@ -423,7 +424,7 @@ impl Recording {
                     self.check_opened_for_reading(caller, process, fd);
                 }
                 if special == Some(Special::Namespace) {
-                    if let Some(point) = &mount_point {
+                    if let Some(ChangingPoint { point, .. }) = &mount_point {
                         self.ledger.mounted_on(point, process);
                     }
                     self.root_changed();
@@ -493,7 +494,7 @@ impl Recording {
     }
 
     /// Learns what a call has mounted or unmounted.
-    pub fn mounts_changed(&mut self, caller: Caller, name: &str, point: Option<&[u8]>) {
+    pub fn mounts_changed(&mut self, caller: Caller, name: &str, point: Option<&ChangingPoint>) {
         let changed = self.mounts.update();
         self.mounts.note(&changed, self.ledger.names.next());
         if let Some(point) = point {
