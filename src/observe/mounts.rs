@@ -20,6 +20,7 @@ mod table;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -336,8 +337,7 @@ impl Mounts {
 
     /// Whether something is mounted at `path` of this namespace itself.
     pub fn is_mounted_over(&self, view: &View, path: &[u8]) -> bool {
-        let namespace = self.namespaces.get(&view.namespace);
-        namespace.and_then(|namespace| namespace.table.at(path)).is_some_and(|found| found.point == path)
+        self.namespaces.get(&view.namespace).is_some_and(|namespace| namespace.table.is_point(path))
     }
 
     /// Whether `path` of this namespace is on the mount of this number.
@@ -515,10 +515,15 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// What is at a path, or what a magic link stands for (statx(2), Linux 5.8).
+    /// What is at a path, or what a magic link stands for.
     pub fn of(path: &[u8]) -> Option<ObjectId> {
+        ObjectId::at(CWD, path)
+    }
+
+    /// The same from a directory (statx(2), Linux 5.8).
+    pub fn at(directory: BorrowedFd<'_>, path: &[u8]) -> Option<ObjectId> {
         let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(CWD, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
+        let found = rustix::fs::statx(directory, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
         let has_mount = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
         let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
         has_mount.then_some(ObjectId { mount: found.stx_mnt_id, inode: (device, found.stx_ino) })

@@ -318,6 +318,10 @@ impl Resolver {
                 let parent = parent_of(&name)?.to_vec();
                 (name, parent)
             }
+            Some(Place::Named(ours)) if !names.is_mount_point(&name) => {
+                let parent = parent_of(&ours)?.to_vec();
+                (ours, parent)
+            }
             Some(Place::Named(ours)) => match names.place(parent_of(&name)?)? {
                 Place::Named(parent) => (ours, parent),
                 _ => return None,
@@ -702,6 +706,14 @@ impl Viewpoint<'_> {
         let (mounts, view) = self.mounts?;
         let whole = [self.root.as_slice(), trim_root(path)].concat();
         Some(mounts.place(view, or_root(&whole)))
+    }
+
+    /// Whether something is mounted at a path itself.
+    fn is_mount_point(&self, path: &[u8]) -> bool {
+        self.mounts.is_some_and(|(mounts, view)| {
+            let whole = [self.root.as_slice(), trim_root(path)].concat();
+            mounts.is_mounted_over(view, or_root(&whole))
+        })
     }
 
     /// Whether something is being mounted at a path of the namespace, or above it.

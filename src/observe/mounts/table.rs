@@ -35,6 +35,8 @@ pub(super) struct MountTable {
     by_id: HashMap<MountId, usize, foldhash::fast::RandomState>,
     /// The mounts that can be reached by a path, by their mount points.
     visible: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
+    /// The length of the longest of these.
+    longest: usize,
 }
 
 impl MountTable {
@@ -46,7 +48,7 @@ impl MountTable {
     /// The table of these mounts.
     pub fn of(mounts: Vec<Mount>) -> MountTable {
         let by_id = mounts.iter().enumerate().map(|(at, mount)| (mount.id, at)).collect();
-        let mut table = MountTable { mounts, by_id, visible: HashMap::default() };
+        let mut table = MountTable { mounts, by_id, visible: HashMap::default(), longest: 0 };
         table.find_visible();
         table
     }
@@ -79,6 +81,7 @@ impl MountTable {
         };
         let visible = (0..self.mounts.len()).filter(|at| reached(&self.mounts[*at].point) == Some(*at));
         self.visible = visible.map(|at| (self.mounts[at].point.as_slice().into(), at)).collect();
+        self.longest = self.visible.keys().map(|point| point.len()).max().unwrap_or_default();
     }
 
     /// The table of a whole namespace, where this one is what a process sees whose root is `root`: what is mounted
@@ -113,7 +116,13 @@ impl MountTable {
     /// Its place among [`mounts`](MountTable::mounts).
     pub fn index_at(&self, path: &[u8]) -> Option<usize> {
         let above = std::iter::successors(Some(path), |path| crate::fs::parent_of(path));
-        above.filter_map(|prefix| self.visible.get(prefix)).copied().next()
+        let mut above = above.skip_while(|prefix| prefix.len() > self.longest);
+        above.find_map(|prefix| self.visible.get(prefix)).copied()
+    }
+
+    /// Whether something is mounted at a path itself.
+    pub fn is_point(&self, path: &[u8]) -> bool {
+        path.len() <= self.longest && self.visible.contains_key(path)
     }
 
     /// The place of the mount of a number among [`mounts`](MountTable::mounts).

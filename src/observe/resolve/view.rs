@@ -3,12 +3,16 @@
 //! Working directories and descriptors are read from /proc at the moment of the call, never
 //! modelled: threads share and unshare them. Neighbour: `resolve.rs` walks from there.
 
-use rustix::fs::{AtFlags, CWD};
+use std::cell::RefCell;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::fs::FileStat;
 use crate::observe::mounts::{Mounts, ObjectId, View};
 use crate::observe::resolve::{self, PrivatePlace, Resolved, Resolver, Unresolved, Viewpoint};
 use crate::trace::observer::Caller;
+use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 
 /// Why an access has no path of ours.
@@ -89,9 +93,29 @@ pub fn plain_base_of(caller: Caller, dirfd: Dirfd) -> Option<Vec<u8>> {
     (base.starts_with(b"/") && !base.ends_with(b" (deleted)")).then_some(base)
 }
 
+thread_local! {
+    /// The directories in /proc of the threads that were asked about last, each at its number modulo this many.
+    static THREADS: RefCell<[Option<(Tid, OwnedFd)>; 8]> = const { RefCell::new([const { None }; 8]) };
+}
+
 /// The directory that relative paths of `dirfd` start at.
 pub fn start_object_of(caller: Caller, dirfd: Dirfd) -> Option<ObjectId> {
-    ObjectId::of(format!("/proc/{}/{}", caller.tid, link_of(dirfd)).as_bytes())
+    let link = link_of(dirfd);
+    THREADS.with_borrow_mut(|threads| {
+        let place = threads.get_mut(usize::try_from(caller.tid.0).ok()? % 8)?;
+        if let Some((tid, directory)) = place
+            && *tid == caller.tid
+            && let Some(found) = ObjectId::at(directory.as_fd(), link.as_bytes())
+        {
+            return Some(found);
+        }
+        // That of a thread that has ended leads nowhere, whoever has its number now.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(format!("/proc/{}", caller.tid), flags, Mode::empty()).ok()?;
+        let found = ObjectId::at(directory.as_fd(), link.as_bytes());
+        *place = Some((caller.tid, directory));
+        found
+    })
 }
 
 /// The path of the directory `start`, which relative paths of `dirfd` start at, in the namespace of the view; none if
@@ -252,7 +276,7 @@ pub fn locate_among(
         return Ok(resolver.resolve(&names, b"/", path, access.follow)?);
     }
     let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd)).into_bytes();
-    let start = ObjectId::of(&link);
+    let start = start_object_of(caller, dirfd);
     let base = start.and_then(|start| base_in_view(resolver, mounts, view, caller, dirfd, start));
     let text = base.clone().map_or_else(|| resolve::read_magic_link(&link), Ok)?;
     if resolver.may_be_served(&text) {
