@@ -245,7 +245,7 @@ fn slow_agents_codex_in_its_sandbox_as_a_whole() {
     assert_eq!(whole.given(), alone.given());
     let log = whole.log();
     assert_eq!(log.len(), 1, "{log:?}");
-    assert_complete(&log[0]);
+    assert_complete(&whole, &log[0]);
     whole.assert_no_machinery(&log[0]);
     whole.undo(&log[0]);
     assert_same(&whole.state(), &whole.before, "undone");
@@ -396,7 +396,11 @@ fn is_recorded_as_it_runs_alone(client: &Client) {
     let titles: Vec<String> = log.iter().map(title).collect();
     assert_eq!(titles, commands_of(client));
     for entry in &log {
-        assert_complete(entry);
+        // What outlives a command in the sandbox is killed with its namespace, at whatever call it is.
+        let is_killed = client.recipe == Some("bubblewrap") && title(entry).contains("../go");
+        if !is_killed {
+            assert_complete(&lab, entry);
+        }
         lab.assert_no_machinery(entry);
     }
     assert_ne!(lab.state(), lab.before);
@@ -414,7 +418,7 @@ fn is_recorded_as_it_runs_alone(client: &Client) {
 }
 
 #[track_caller]
-fn assert_complete(entry: &Value) {
-    assert!(entry.get("incomplete").is_none_or(|incomplete| incomplete == false), "{entry}");
-    assert_eq!(entry["state"], "ended", "{entry}");
+fn assert_complete(lab: &Lab, entry: &Value) {
+    let is_complete = entry.get("incomplete").is_none_or(|incomplete| incomplete == false);
+    assert!(is_complete && entry["state"] == "ended", "{}", lab.show(entry));
 }
