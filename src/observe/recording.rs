@@ -183,7 +183,7 @@ impl Recording {
             self.set_served();
         }
         if view.is_some() {
-            self.ledger.in_flight.path_changes().note_other_view();
+            self.ledger.in_flight.path_changes().set_starts_are_objects(!self.resolver.is_serving());
         }
         view
     }
@@ -191,6 +191,9 @@ impl Recording {
     /// Learns which filesystems the tree serves now.
     pub fn set_served(&mut self) {
         self.resolver.set_served(self.mounts.served(), self.mounts.served_elsewhere());
+        if self.resolver.is_serving() {
+            self.ledger.in_flight.path_changes().set_starts_are_objects(false);
+        }
     }
 
     /// What a descriptor of the caller stands for, by its name here.

@@ -181,6 +181,11 @@ impl Resolver {
         self.starts.clear();
     }
 
+    /// Whether the tree serves a filesystem: then nothing is asked for by a magic link before its text is known.
+    pub fn is_serving(&self) -> bool {
+        !self.served.is_empty() || !self.served_elsewhere.is_empty()
+    }
+
     /// Whether the text of a magic link may name what is on a served filesystem of some namespace.
     pub fn may_be_served(&self, text: &[u8]) -> bool {
         let elsewhere = || self.served_elsewhere.iter().any(|place| inside(text, trim_root(place)).is_some());
@@ -194,7 +199,7 @@ impl Resolver {
 
     /// Like the function [`named_object`], but accesses no served filesystem.
     pub fn named_object(&self, link: &[u8]) -> Result<(Vec<u8>, FileStat), Unresolved> {
-        if !self.served.is_empty() || !self.served_elsewhere.is_empty() {
+        if self.is_serving() {
             let path = read_magic_link(link)?;
             if self.may_be_served(&path) {
                 return Err(Unresolved::Served(path));

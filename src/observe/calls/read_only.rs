@@ -44,9 +44,9 @@ pub struct StartDirectory {
 
 #[derive(Debug)]
 enum Start {
-    /// Its path, as long as paths mean the same to all threads.
+    /// Its path.
     Path(Vec<u8>),
-    /// Itself, once they may not.
+    /// Itself, where paths do not mean the same to all threads.
     Object(ObjectId),
 }
 
@@ -58,7 +58,7 @@ impl StartDirectory {
             return None;
         }
         let changes = path_changes.at_rest()?;
-        let start = if path_changes.views_differ() {
+        let start = if path_changes.starts_are_objects() {
             Start::Object(view::start_object_of(caller, *dirfd)?)
         } else {
             Start::Path(view::plain_base_of(caller, *dirfd)?)
@@ -154,13 +154,10 @@ impl Recording {
         self.lookups.place(access, number, |dirfd| match (view, start) {
             (None, Some(Start::Path(path))) => Some(path),
             (None, _) => view::plain_base_of(caller, dirfd),
-            (Some(view), start) => {
-                let object = match start {
-                    Some(Start::Object(object)) => object,
-                    _ => view::start_object_of(caller, dirfd)?,
-                };
-                view::base_in_view(resolver, mounts, view, caller, dirfd, object)
+            (Some(view), Some(Start::Object(object))) => {
+                view::base_in_view(resolver, mounts, view, caller, dirfd, Some(object))
             }
+            (Some(view), _) => view::base_in_view(resolver, mounts, view, caller, dirfd, None),
         })
     }
 

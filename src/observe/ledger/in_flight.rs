@@ -54,13 +54,13 @@ struct Call {
     moves: bool,
 }
 
-/// Counts the calls that may change names, or what paths lead to, and tells whether those are the same to all threads;
-/// may be read without the lock on the recording.
+/// Counts the calls that may change names, or what paths lead to, and says how to read where a path starts; may be read
+/// without the lock on the recording.
 #[derive(Debug, Default)]
 pub struct PathChanges {
     begun: AtomicU64,
     ended: AtomicU64,
-    views_differ: AtomicBool,
+    starts_are_objects: AtomicBool,
 }
 
 impl PathChanges {
@@ -71,14 +71,14 @@ impl PathChanges {
         (self.ended.load(Ordering::SeqCst) == begun).then_some(begun)
     }
 
-    /// Whether a thread was seen to which paths may mean something else than to us.
-    pub fn views_differ(&self) -> bool {
-        self.views_differ.load(Ordering::Relaxed)
+    /// Whether where a relative path starts is asked for by the directory itself, not by its path.
+    pub fn starts_are_objects(&self) -> bool {
+        self.starts_are_objects.load(Ordering::Relaxed)
     }
 
-    /// Notes that there is one.
-    pub fn note_other_view(&self) {
-        self.views_differ.store(true, Ordering::Relaxed);
+    /// Sets that.
+    pub fn set_starts_are_objects(&self, are: bool) {
+        self.starts_are_objects.store(are, Ordering::Relaxed);
     }
 }
 

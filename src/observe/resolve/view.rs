@@ -118,17 +118,23 @@ pub fn start_object_of(caller: Caller, dirfd: Dirfd) -> Option<ObjectId> {
     })
 }
 
-/// The path of the directory `start`, which relative paths of `dirfd` start at, in the namespace of the view; none if
-/// that leads to something else there, or is outside of the root.
+/// The path of the directory that relative paths of `dirfd` start at, in the namespace of the view; none if that leads
+/// to something else there, or is outside of the root. `start` is the directory, if that was asked for.
 pub fn base_in_view(
     resolver: &mut Resolver,
     mounts: &Mounts,
     view: &View,
     caller: Caller,
     dirfd: Dirfd,
-    start: ObjectId,
+    start: Option<ObjectId>,
 ) -> Option<Vec<u8>> {
-    let known = resolver.text_of(start).map(<[u8]>::to_vec);
+    let text = if resolver.is_serving() {
+        Some(plain_base_of(caller, dirfd).filter(|text| !resolver.may_be_served(text))?)
+    } else {
+        None
+    };
+    let start = start.or_else(|| start_object_of(caller, dirfd))?;
+    let known = text.or_else(|| resolver.text_of(start).map(<[u8]>::to_vec));
     let base = known.or_else(|| {
         let base = plain_base_of(caller, dirfd)?;
         resolver.note_text(mounts, start, &base);
@@ -276,8 +282,7 @@ pub fn locate_among(
         return Ok(resolver.resolve(&names, b"/", path, access.follow)?);
     }
     let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd)).into_bytes();
-    let start = start_object_of(caller, dirfd);
-    let base = start.and_then(|start| base_in_view(resolver, mounts, view, caller, dirfd, start));
+    let base = base_in_view(resolver, mounts, view, caller, dirfd, None);
     let text = base.clone().map_or_else(|| resolve::read_magic_link(&link), Ok)?;
     if resolver.may_be_served(&text) {
         return Err(Unresolved::Served(text).into());
