@@ -396,11 +396,7 @@ fn is_recorded_as_it_runs_alone(client: &Client) {
     let titles: Vec<String> = log.iter().map(title).collect();
     assert_eq!(titles, commands_of(client));
     for entry in &log {
-        // What outlives a command in the sandbox is killed with its namespace, at whatever call it is.
-        let is_killed = client.recipe == Some("bubblewrap") && title(entry).contains("../go");
-        if !is_killed {
-            assert_complete(&lab, entry);
-        }
+        assert_complete(&lab, entry);
         lab.assert_no_machinery(entry);
     }
     assert_ne!(lab.state(), lab.before);

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 use agent_snapshot::snapshot::change::PathEffect;
@@ -154,9 +154,6 @@ impl Lab {
     /// Runs a client with some commands, and rules of its user's in the settings that name them.
     pub fn run_commands(client: &Client, mode: Mode, commands: &[&str], rules: &str) -> Option<Lab> {
         let place = installed(if client.name == "aider" { "pypi" } else { "npm" })?;
-        // Clients of one user share directories in /tmp, and one would see what another does there.
-        static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // Codex keeps its helper programs out of the temporary directory.
         let root = tempfile::Builder::new().prefix("agents-").tempdir_in("/var/tmp").unwrap();
         let [home, repository, bin] = ["home", "repo", "bin"].map(|name| root.path().join(name));

@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 
@@ -220,4 +221,31 @@ fn manifest_is_readable_whatever_other_processes_do() {
 #[ignore = "slow: hundreds of recordings"]
 fn slow_manifest_is_readable_whatever_other_processes_do() {
     (1000..1150).for_each(record_meddled);
+}
+
+#[test]
+fn what_somebody_removes_while_states_are_taken_is_no_gap() {
+    let names: Vec<String> = (0..2000).map(|number| format!("f{number:04}")).collect();
+    for _ in 0..2 {
+        let place = Place::new();
+        let mut command = place.recording();
+        command.args([
+            "--keep",
+            "undo",
+            "sh",
+            "-c",
+            "for i in $(seq -w 0 1999); do echo x > f$i; done; echo",
+        ]);
+        let mut recorder = command.stdout(Stdio::piped()).spawn().unwrap();
+        // When the shell has written this, it ends, and the states are taken.
+        recorder.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        thread::scope(|scope| {
+            for part in names.chunks(250) {
+                let work = &place.work;
+                scope.spawn(move || part.iter().for_each(|name| drop(fs::remove_file(work.join(name)))));
+            }
+        });
+        assert!(recorder.wait().unwrap().success());
+        assert_eq!(lost(&place.snapshot()), []);
+    }
 }

@@ -23,6 +23,9 @@ use crate::observe::resolve;
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::{BlobOmitted, Keep, Operation, Operations, WarningKind, live};
 
+/// How many times a path is looked at, if what was found is removed or replaced before it was read.
+const LOOKS: u32 = 3;
+
 /// The directory that was opened last: paths come in order.
 #[derive(Debug, Default)]
 struct Parents(Option<(Vec<u8>, Opened)>);
@@ -258,7 +261,7 @@ impl<'a> Examiner<'a> {
             return Some(after);
         }
         match self.recording.mounts.displacement(name, self.recording.ledger.names.path(name)) {
-            Displacement::None => self.after(name),
+            Displacement::None => self.after(name, LOOKS),
             Displacement::Hidden | Displacement::Gone => self.displaced(name),
             Displacement::Private(id) => {
                 self.recording.mounts.private_used(id);
@@ -286,17 +289,16 @@ impl<'a> Examiner<'a> {
         None
     }
 
-    /// The state of a path at the end; none where nothing is known of it.
-    fn after(&mut self, name: NameId) -> Option<After> {
+    /// The state of a path at the end; none where nothing is known of it. Where somebody removes or replaces what was
+    /// found, it is looked for so many times.
+    fn after(&mut self, name: NameId, looks: u32) -> Option<After> {
         let path = self.recording.ledger.names.path(name).to_vec();
-        let Ok(mut found) = self.parents.lstat(&path) else { return self.hidden(name) };
+        let Ok(found) = self.parents.lstat(&path) else { return self.hidden(name) };
         let mut target = None;
         if found.as_ref().is_some_and(resolve::is_symlink) {
             target = rustix::fs::readlink(path.as_slice(), Vec::new()).ok();
-            if target.is_none() {
-                // Somebody has replaced it since.
-                let Ok(now) = self.parents.lstat(&path) else { return self.hidden(name) };
-                found = now;
+            if target.is_none() && looks > 1 {
+                return self.after(name, looks - 1);
             }
         }
         let stat = found.as_ref().map(Stat::from);
@@ -323,15 +325,21 @@ impl<'a> Examiner<'a> {
             }
             None => None,
         };
+        let content = match &found {
+            Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now, git.as_ref()),
+            _ => AfterContent::None,
+        };
+        if matches!(content, AfterContent::Omitted(BlobOmitted::ChangedWhileReading)) && looks > 1 {
+            let now = self.parents.lstat(&path).ok().flatten();
+            if now.as_ref().map(|now| Stat::from(now).identity()) != stat.map(|stat| stat.identity()) {
+                return self.after(name, looks - 1);
+            }
+        }
         self.warn_external_change(name, stat.as_ref());
         let known = self.recording.ledger.names.get(name);
         let entries = match stat {
             Some(now) if known.entries().is_some() && now.is_directory() => live::entries_digest(&path).ok(),
             _ => None,
-        };
-        let content = match &found {
-            Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now, git.as_ref()),
-            _ => AfterContent::None,
         };
         let attributes = match &found {
             Some(now) => self.attributes_after(name, &path, now),
