@@ -107,7 +107,10 @@ pub static AGENTS: [Agent; 8] = [
         title: "Claude Code",
         means: Means::Shell(Slot::Json(&["env", "CLAUDE_CODE_SHELL"])),
         is_strict: true,
-        remarks: &["if its sandbox is on, newer versions need agent-snapshot init bubblewrap, too"],
+        remarks: &[
+            "if you use its sandbox, run agent-snapshot init bubblewrap as well: newer versions start the sandbox without \
+             the shell of their settings",
+        ],
         user_settings: |here| Some(claude_directory(here)?.join("settings.json")),
         project_settings: |here| Some(here.directory.join(".claude/settings.local.json")),
         is_project_shared: false,

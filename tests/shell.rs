@@ -452,36 +452,25 @@ fn sandbox_that_starts_our_shell_is_recorded_by_the_bwrap_in_path() {
         let link = place.home.join("bwrap");
         std::os::unix::fs::symlink(&ours, &link).unwrap();
         let path = format!("{}:{}", place.home.display(), std::env::var("PATH").unwrap());
-        let sandbox = |line: &str| {
+        let bwrap = |arguments: &[&str]| {
             let mut command = shell(&place, "bwrap");
-            command.env("PATH", &path).arg0("bwrap");
-            command.args(["--bind", "/", "/", "--unshare-pid", "--dev", "/dev"]).args(["sh", "-c", line]);
-            command.output().unwrap()
+            command.env("PATH", &path).arg0("bwrap").args(arguments);
+            command
         };
+        let sandbox = ["--bind", "/", "/", "--unshare-pid", "--dev", "/dev", "--"];
         // What starts no shell of ours with a command is none of the agent's.
-        let output = sandbox("echo other > other");
+        let output = bwrap(&[&sandbox[..], &["sh", "-c", "echo other > other"]].concat()).output().unwrap();
         assert_eq!(transcript(&output), (String::new(), String::new(), 0));
-        let version =
-            shell(&place, "bwrap").env("PATH", &path).arg0("bwrap").arg("--version").output().unwrap();
+        let version = bwrap(&["--version"]).output().unwrap();
         assert!(version.stdout.starts_with(b"bubblewrap "), "{version:?}");
         assert!(snapshots(&place).is_empty());
-        let mut command = shell(&place, "bwrap");
-        command.env("PATH", &path).arg0("bwrap").args([
-            "--bind",
-            "/",
-            "/",
-            "--unshare-pid",
-            "--dev",
-            "/dev",
-            "--",
-        ]);
-        command.args([&ours, "-c", "cat; echo newer > f; echo said; exit 3"]);
-        let output = with_input(&mut command, "typed\n");
+        let line = "cat; echo newer > f; echo said; exit 3";
+        let output = with_input(&mut bwrap(&[&sandbox[..], &[&ours, "-c", line]].concat()), "typed\n");
         assert_eq!(transcript(&output), ("typed\nsaid\n".to_owned(), String::new(), 3));
         let snapshot = only_snapshot(&place);
         assert!(snapshot.header().complete, "{:?}", snapshot.header().warnings);
         assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), false), b"newer\n");
-        assert_eq!(snapshot.header().title.as_deref(), Some(&b"cat; echo newer > f; echo said; exit 3"[..]));
+        assert_eq!(snapshot.header().title.as_deref(), Some(line.as_bytes()));
     }
 }
 

@@ -29,14 +29,7 @@ pub static RECIPES: [Recipe; 7] = [
     Recipe {
         name: "qwen",
         place: "the startup file of your shell, such as ~/.bashrc",
-        lines: |_, shell| {
-            let directory = "\"${XDG_DATA_HOME:-$HOME/.local/share}/agent-snapshot\"";
-            format!(
-                "mkdir -p {directory} && ln -sfn {} {directory}/bash\n\
-                 qwen() {{ PATH={directory}:\"$PATH\" command qwen \"$@\"; }}\n",
-                word(shell)
-            )
-        },
+        lines: |_, shell| started_with_ours("qwen", "", "bash", shell),
         remarks: &[
             "Qwen Code runs each command by the bash that is first in PATH, and its hooks can't rewrite a command",
             "Gemini CLI can be started in the same way, with gemini for qwen: it then asks no hook, and tells its model \
@@ -46,14 +39,7 @@ pub static RECIPES: [Recipe; 7] = [
     Recipe {
         name: "bubblewrap",
         place: "the startup file of your shell, such as ~/.bashrc",
-        lines: |_, shell| {
-            let directory = "\"${XDG_DATA_HOME:-$HOME/.local/share}/agent-snapshot/sandbox\"";
-            format!(
-                "mkdir -p {directory} && ln -sfn {} {directory}/bwrap\n\
-                 claude() {{ PATH={directory}:\"$PATH\" command claude \"$@\"; }}\n",
-                word(shell)
-            )
-        },
+        lines: |_, shell| started_with_ours("claude", "/sandbox", "bwrap", shell),
         remarks: &[
             "newer versions of Claude Code start its sandbox without the shell that its settings name, by the bwrap that \
              is first in PATH",
@@ -102,6 +88,17 @@ pub static RECIPES: [Recipe; 7] = [
         remarks: &["each script that npm run starts is a recording of its own"],
     },
 ];
+
+/// A function of the user's shell that starts an agent with a directory first in PATH in which `shell` is called `program`;
+/// the directory is the `subdirectory` of that for our data.
+fn started_with_ours(agent: &str, subdirectory: &str, program: &str, shell: &str) -> String {
+    let directory = format!("\"${{XDG_DATA_HOME:-$HOME/.local/share}}/agent-snapshot{subdirectory}\"");
+    format!(
+        "mkdir -p {directory} && ln -sfn {} {directory}/{program}\n\
+         {agent}() {{ PATH={directory}:\"$PATH\" command {agent} \"$@\"; }}\n",
+        word(shell)
+    )
+}
 
 impl Recipe {
     /// The recipe with this name on the command line.

@@ -45,6 +45,7 @@ pub struct ChangedPaths {
 impl ChangedPaths {
     /// Adds what a recording changed, as far as an undo changes it.
     pub fn add(&mut self, snapshot: &Snapshot) {
+        // Every command in a sandbox makes the same mount points.
         let counts = |effect: PathEffect| effect.is_undone() && effect != PathEffect::MountPoint;
         for record in snapshot.files().iter().filter(|record| counts(PathEffect::of(record))) {
             if is_made_directory(record) {

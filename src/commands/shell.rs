@@ -69,26 +69,34 @@ pub fn run() -> Exit {
     };
     // As bash is called, so that `$0` and its messages name it.
     let name = OsString::from(if called.as_bytes().starts_with(b"-") { "-bash" } else { "bash" });
-    let is_recorded = !is_inside && is_to_be_recorded(&arguments, &messages);
-    let command = std::iter::once(name).chain(arguments).collect();
-    if is_recorded { record(bash, command, &messages) } else { execute(bash, command, &messages) }
+    let is_wanted = !is_inside && is_to_be_recorded(&arguments, &messages);
+    start(bash, name, arguments, is_wanted, &messages)
 }
 
 /// Runs bubblewrap with these arguments, and records it if it starts a shell of ours with a command.
 fn run_sandbox(is_inside: bool, arguments: Vec<OsString>) -> Exit {
     let line = title::sandboxed_line(&arguments);
-    let is_recorded = !is_inside && line.is_some() && !is_switched_off();
+    let is_wanted = !is_inside && line.is_some() && !is_switched_off();
     let messages = Messages::of_shell(notes_of(line));
     let Some(program) = find_program(SANDBOX, None) else {
         messages.say("execute bwrap: there is no other one in PATH");
         return Exit::NotFound;
     };
-    let command = std::iter::once(OsString::from(SANDBOX)).chain(arguments).collect();
-    if is_recorded { record(program, command, &messages) } else { execute(program, command, &messages) }
+    start(program, OsString::from(SANDBOX), arguments, is_wanted, &messages)
 }
 
-/// Records a program that is called with these words.
-fn record(program: PathBuf, command: Vec<OsString>, messages: &Messages) -> Exit {
+/// Starts a program under this name, and records it if that `is_wanted`; else this process becomes it.
+fn start(
+    program: PathBuf,
+    name: OsString,
+    arguments: Vec<OsString>,
+    is_wanted: bool,
+    messages: &Messages,
+) -> Exit {
+    let command: Vec<OsString> = std::iter::once(name).chain(arguments).collect();
+    if !is_wanted {
+        return execute(program, command, messages);
+    }
     let options = ["--survivors", "background", "--report", "none", "--"].map(OsString::from);
     match ShellOptions::try_parse_from(options.iter().chain(&command)) {
         Ok(options) => record::run_as_shell(options.recording, program, messages),
@@ -161,7 +169,7 @@ fn find_program(name: &str, first: Option<&Path>) -> Option<PathBuf> {
     candidates.find(is_real)
 }
 
-/// Whether a link leads to another installation of this program, which would search as well.
+/// Whether a link leads to another installation of this program, which would search for the real one as well.
 fn is_copy_of_ours(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path.file_name().is_some_and(|name| name == "agent-snapshot-bash"))
 }

@@ -504,8 +504,8 @@ pub struct FileRecord {
     pub inherited: bool,
     /// Whether an inherited file was changed by its name, too.
     pub changed_by_name: bool,
-    /// Whether a process made it only to mount something there: it is an empty file, or a directory in which
-    /// nothing else was made.
+    /// Whether it is an empty file, or a directory in which nothing else was made, that a process has made only to
+    /// mount something on it.
     pub mount_point: bool,
     /// The path that was renamed to this one.
     pub renamed_from: Option<Vec<u8>>,

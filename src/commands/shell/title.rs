@@ -13,7 +13,7 @@ use crate::agents::SHELL;
 use crate::snapshot::{Exec, RecordedProcess};
 
 /// The name of our shell.
-const OURS: &[u8] = SHELL.as_bytes();
+const OUR_SHELL: &[u8] = SHELL.as_bytes();
 
 /// How deep a line may be wrapped.
 const DEPTH: usize = 8;
@@ -28,7 +28,7 @@ pub fn line_of(command: &[impl AsRef<[u8]>]) -> Option<Vec<u8>> {
 /// The line that a sandbox with these arguments has a shell of ours run.
 pub fn sandboxed_line(arguments: &[OsString]) -> Option<Vec<u8>> {
     let words: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes()).collect();
-    let at = words.iter().position(|word| file_name(word) == OURS)?;
+    let at = words.iter().position(|word| file_name(word) == OUR_SHELL)?;
     command_line(&words[at + 1..]).map(<[u8]>::to_vec)
 }
 
@@ -57,7 +57,7 @@ pub fn inner_line(command: &[impl AsRef<[u8]>], processes: &[RecordedProcess]) -
 fn given_lines(processes: &[RecordedProcess]) -> Vec<&[u8]> {
     let is_ours = |exec: &&Exec| {
         let started_as = exec.argv.first().map_or(&b""[..], Vec::as_slice);
-        [exec.exe.as_slice(), started_as].iter().any(|path| file_name(path) == OURS)
+        [exec.exe.as_slice(), started_as].iter().any(|path| file_name(path) == OUR_SHELL)
     };
     let of_exec = |exec| {
         let Exec { argv, .. }: &Exec = exec;
@@ -72,7 +72,7 @@ fn given_lines(processes: &[RecordedProcess]) -> Vec<&[u8]> {
 /// the shell.
 fn last_line(words: &[Vec<u8>], is_whole: bool) -> Option<Vec<u8>> {
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    let is_shell = |word: &[u8]| [&b"bash"[..], b"sh", OURS].contains(&file_name(word));
+    let is_shell = |word: &[u8]| [&b"bash"[..], b"sh", OUR_SHELL].contains(&file_name(word));
     let shells = (0..words.len()).rev().filter(|at| is_shell(words[*at]));
     let found = shells.into_iter().find_map(|at| {
         let line = command_line(&words[at + 1..])?;

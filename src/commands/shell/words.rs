@@ -65,21 +65,19 @@ fn in_eval(line: &[u8]) -> Option<Vec<u8>> {
 /// The words of the only command of a line that starts a program, if it is the last one; apart from it there may be
 /// what a sandbox sets up for its proxies.
 pub fn only_command(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut commands: Vec<_> = commands(behind_waiting(line)).collect();
+    let mut commands: Vec<_> = commands(behind_waiting(line).unwrap_or(line)).collect();
     let last = commands.pop()?;
     commands.iter().all(|words| is_set_up(words)).then_some(last)
 }
 
-/// What is left of a line of Anthropic's sandbox-runtime behind the loop in which it waits for its proxies.
-fn behind_waiting(line: &[u8]) -> &[u8] {
+/// What is left of a line of Anthropic's sandbox-runtime behind the loop in which it waits for its proxies; none if there
+/// is no such loop.
+fn behind_waiting(line: &[u8]) -> Option<&[u8]> {
     const LAST: &[u8] = b"\nunset _srt_";
-    let found =
-        line.starts_with(b"{ socat ").then(|| line.windows(LAST.len()).position(|words| words == LAST));
-    let rest = found.flatten().map_or(line, |at| &line[at + 1..]);
-    rest.iter()
-        .position(|byte| *byte == b'\n')
-        .filter(|_| rest.len() < line.len())
-        .map_or(line, |at| &rest[at..])
+    let at =
+        line.windows(LAST.len()).position(|words| words == LAST).filter(|_| line.starts_with(b"{ socat "))?;
+    let rest = &line[at + 1..];
+    rest.iter().position(|byte| *byte == b'\n').map(|end| &rest[end..])
 }
 
 /// Whether a command only sets up what comes after it: its descriptors, or the proxies of Anthropic's sandbox-runtime.
