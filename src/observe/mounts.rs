@@ -73,12 +73,12 @@ pub struct Mounts {
     /// What the tree mounted and unmounted in our own namespace, in order.
     events: Vec<Event>,
     /// The mount points of calls under way.
-    pending: Vec<ChangingPoint>,
+    pending: Vec<PendingMountPoint>,
 }
 
 /// A mount point of a call under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangingPoint {
+pub struct PendingMountPoint {
     /// By its name here.
     pub point: Vec<u8>,
     namespace: Option<NamespaceId>,
@@ -163,9 +163,9 @@ impl Mounts {
 
     /// Notes that a call begins which mounts something at `point`, or unmounts it, in our own namespace unless
     /// its thread has another view.
-    pub fn begins(&mut self, point: &[u8], view: Option<&View>) -> ChangingPoint {
+    pub fn begins(&mut self, point: &[u8], view: Option<&View>) -> PendingMountPoint {
         let namespace = view.map_or(self.own_namespace, |view| Some(view.namespace));
-        let point = ChangingPoint { point: point.to_vec(), namespace };
+        let point = PendingMountPoint { point: point.to_vec(), namespace };
         self.pending.push(point.clone());
         point
     }
@@ -177,7 +177,7 @@ impl Mounts {
     }
 
     /// Notes that such a call is over. [`update`](Mounts::update) comes first.
-    pub fn ended(&mut self, point: &ChangingPoint) {
+    pub fn ended(&mut self, point: &PendingMountPoint) {
         if let Some(at) = self.pending.iter().position(|pending| pending == point) {
             self.pending.swap_remove(at);
         }

@@ -160,8 +160,8 @@ impl Recording {
         }
     }
 
+    /// A place, unless it is on a private mount that hides what has a record of that name.
     fn unless_hidden(&self, resolved: Resolved) -> Result<Resolved, Unseen> {
-        // What a mount that stores nothing hides has a record: that on the mount can have none.
         if let Some(mount) = self.mounts.new_private_at(&resolved.path)
             && let Some(name) = self.ledger.names.find(&resolved.path)
             && self.mounts.displacement(name, &resolved.path) == Displacement::Hidden

@@ -323,14 +323,14 @@ impl Resolver {
                 let parent = parent_of(&name)?.to_vec();
                 (name, parent)
             }
-            Some(Place::Named(ours)) if !names.is_mount_point(&name) => {
-                let parent = parent_of(&ours)?.to_vec();
+            Some(Place::Named(ours)) => {
+                let place = match names.is_mount_point(&name) {
+                    true => names.place(parent_of(&name)?)?,
+                    false => Place::Named(parent_of(&ours)?.to_vec()),
+                };
+                let Place::Named(parent) = place else { return None };
                 (ours, parent)
             }
-            Some(Place::Named(ours)) => match names.place(parent_of(&name)?)? {
-                Place::Named(parent) => (ours, parent),
-                _ => return None,
-            },
             Some(_) => return None,
         };
         if !self.known.contains(&parent) || self.is_served(&name) {
@@ -709,16 +709,18 @@ impl Viewpoint<'_> {
     /// What a path is called here; none where all paths have the same names as here.
     fn place(&self, path: &[u8]) -> Option<Place> {
         let (mounts, view) = self.mounts?;
-        let whole = [self.root.as_slice(), trim_root(path)].concat();
-        Some(mounts.place(view, or_root(&whole)))
+        Some(mounts.place(view, &self.in_namespace(path)))
     }
 
     /// Whether something is mounted at a path itself.
     fn is_mount_point(&self, path: &[u8]) -> bool {
-        self.mounts.is_some_and(|(mounts, view)| {
-            let whole = [self.root.as_slice(), trim_root(path)].concat();
-            mounts.is_mounted_over(view, or_root(&whole))
-        })
+        self.mounts.is_some_and(|(mounts, view)| mounts.is_mounted_over(view, &self.in_namespace(path)))
+    }
+
+    /// The path of the mount namespace that a path below the root of the thread is.
+    fn in_namespace(&self, path: &[u8]) -> Vec<u8> {
+        let whole = [self.root.as_slice(), trim_root(path)].concat();
+        if whole.is_empty() { b"/".to_vec() } else { whole }
     }
 
     /// Whether something is being mounted at a path of the namespace, or above it.

@@ -16,7 +16,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::ledger::in_flight::{CallId, Footprint};
 use crate::observe::ledger::inodes::{Content, Stat};
 use crate::observe::ledger::protect::Filesystems;
-use crate::observe::mounts::{ChangingPoint, PrivateId};
+use crate::observe::mounts::{PendingMountPoint, PrivateId};
 use crate::observe::network;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
@@ -43,7 +43,7 @@ pub struct Pending {
     /// Its place among the calls in flight, where others may have to wait for it.
     call: CallId,
     /// Where it mounts or unmounts.
-    mount_point: Option<ChangingPoint>,
+    mount_point: Option<PendingMountPoint>,
     /// The address that it binds a socket to.
     bound: Option<NetworkAddress>,
 }
@@ -424,7 +424,7 @@ impl Recording {
                     self.check_opened_for_reading(caller, process, fd);
                 }
                 if special == Some(Special::Namespace) {
-                    if let Some(ChangingPoint { point, .. }) = &mount_point {
+                    if let Some(PendingMountPoint { point, .. }) = &mount_point {
                         self.ledger.mounted_on(point, process);
                     }
                     self.root_changed();
@@ -494,7 +494,7 @@ impl Recording {
     }
 
     /// Learns what a call has mounted or unmounted.
-    pub fn mounts_changed(&mut self, caller: Caller, name: &str, point: Option<&ChangingPoint>) {
+    pub fn mounts_changed(&mut self, caller: Caller, name: &str, point: Option<&PendingMountPoint>) {
         let changed = self.mounts.update();
         self.mounts.note(&changed, self.ledger.names.next());
         if let Some(point) = point {

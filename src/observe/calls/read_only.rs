@@ -35,14 +35,14 @@ enum Use {
 
 /// The directory where the first path of a call starts, read before the recording is locked: for a path that is
 /// known, reading it takes most of the time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StartDirectory {
     start: Start,
     /// What [`PathChanges::at_rest`] said before: the start is valid as long as it says the same.
     changes: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Start {
     /// Its path.
     Path(Vec<u8>),
@@ -85,7 +85,7 @@ impl Recording {
         let reads = call.decoded.accesses.iter().any(reads);
         let is_known_by_result = match traits.rights {
             Rights::Ours => false,
-            Rights::MoreThanOurs => reads && self.may_be_denied(caller, call),
+            Rights::MoreThanOurs => reads && self.may_be_denied(caller, call, start.clone()),
             Rights::Others => reads,
         };
         if is_known_by_result && !self.reads_may_wait(caller, call) {
@@ -117,10 +117,15 @@ impl Recording {
     }
 
     /// Whether a thread with our own rights may be denied what an open for reading asks for.
-    fn may_be_denied(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+    fn may_be_denied(
+        &mut self,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+        mut start: Option<StartDirectory>,
+    ) -> bool {
         let view = self.view_of(caller);
         call.decoded.accesses.iter().any(|access| {
-            let place = self.lookup_place(caller, view.as_ref(), access, None);
+            let place = self.lookup_place(caller, view.as_ref(), access, start.take());
             let known = place.and_then(|place| self.lookups.find(&place, &self.ledger)?.last());
             // What was only there was denied to somebody, or absent.
             let existence = Operations::from(Operation::Existence);

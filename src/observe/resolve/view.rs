@@ -57,14 +57,14 @@ pub fn descriptor_flags(info: &str) -> Option<i32> {
     i32::from_str_radix(flags.trim(), 8).ok()
 }
 
-/// The text of a symlink under /proc/TID, such as `cwd`, `root` or `fd/3`.
-fn proc_link(caller: Caller, what: &str) -> Result<Vec<u8>, Unresolved> {
-    resolve::read_magic_link(format!("/proc/{}/{what}", caller.tid).as_bytes())
+/// A symlink under /proc/TID, such as `cwd`, `root` or `fd/3`.
+fn proc_link(caller: Caller, what: &str) -> Vec<u8> {
+    format!("/proc/{}/{what}", caller.tid).into_bytes()
 }
 
 /// The name of an object that a symlink under /proc/TID stands for, if that is its name.
 fn named_object(resolver: &Resolver, caller: Caller, what: &str) -> Result<(Vec<u8>, FileStat), Unresolved> {
-    resolver.named_object(format!("/proc/{}/{what}", caller.tid).as_bytes())
+    resolver.named_object(&proc_link(caller, what))
 }
 
 fn link_of(dirfd: Dirfd) -> String {
@@ -77,7 +77,7 @@ fn link_of(dirfd: Dirfd) -> String {
 /// The directory that relative paths of `dirfd` start at, by its name from our own root.
 fn base_of(resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
     let what = link_of(dirfd);
-    let base = proc_link(caller, &what)?;
+    let base = resolve::read_magic_link(&proc_link(caller, &what))?;
     if !base.starts_with(b"/") {
         return Err(Unresolved::Nameless);
     }
@@ -89,7 +89,7 @@ fn base_of(resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>,
 
 /// The same, without a look at any filesystem but procfs; none if that does not tell it.
 pub fn plain_base_of(caller: Caller, dirfd: Dirfd) -> Option<Vec<u8>> {
-    let base = proc_link(caller, &link_of(dirfd)).ok()?;
+    let base = resolve::read_magic_link(&proc_link(caller, &link_of(dirfd))).ok()?;
     (base.starts_with(b"/") && !base.ends_with(b" (deleted)")).then_some(base)
 }
 
@@ -157,12 +157,12 @@ fn start_of<'p>(
         Err(Unresolved::Nameless) => Unresolved::Nameless,
         Err(other) => return Err(other),
     };
-    let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd));
-    let text = resolve::read_magic_link(link.as_bytes())?;
+    let link = proc_link(caller, &link_of(dirfd));
+    let text = resolve::read_magic_link(&link)?;
     if resolver.may_be_served(&text) {
         return Err(Unresolved::Served(text));
     }
-    above_unnamed(link.as_bytes(), path, resolve::name_of_object).ok_or(unnamed)
+    above_unnamed(&link, path, resolve::name_of_object).ok_or(unnamed)
 }
 
 /// Where a path leads from a directory that was removed: the first name on its way, and what is left from there.
@@ -223,7 +223,7 @@ fn names_of<'m>(caller: Caller) -> Viewpoint<'m> {
 }
 
 fn names_in_view<'m>(caller: Caller, mounts: &'m Mounts, view: &'m View) -> Viewpoint<'m> {
-    let prefix = format!("/proc/{}/root", caller.tid).into_bytes();
+    let prefix = proc_link(caller, "root");
     Viewpoint { prefix, root: view.root.clone(), mounts: Some((mounts, view)), ..names_of(caller) }
 }
 
@@ -272,8 +272,7 @@ pub fn locate_among(
             return object_among(resolver, mounts, &link);
         }
         FileRef::WorkingDirectory => {
-            let link = format!("/proc/{}/cwd", caller.tid).into_bytes();
-            let object = object_among(resolver, mounts, &link)?;
+            let object = object_among(resolver, mounts, &proc_link(caller, "cwd"))?;
             return Ok(Resolved { must_be_directory: true, ..object });
         }
     };
@@ -281,7 +280,7 @@ pub fn locate_among(
     if path.starts_with(b"/") && !access.resolve.in_root {
         return Ok(resolver.resolve(&names, b"/", path, access.follow)?);
     }
-    let link = format!("/proc/{}/{}", caller.tid, link_of(dirfd)).into_bytes();
+    let link = proc_link(caller, &link_of(dirfd));
     let base = base_in_view(resolver, mounts, view, caller, dirfd, None);
     let text = base.clone().map_or_else(|| resolve::read_magic_link(&link), Ok)?;
     if resolver.may_be_served(&text) {
