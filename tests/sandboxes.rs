@@ -148,20 +148,17 @@ fn check_each(sandbox: Sandbox<'_>) {
     }
 }
 
+/// bubblewrap with a root that can't be written to, and more options.
+fn bubblewrap(options: &[&str]) -> Vec<String> {
+    strings(&[&["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"], options].concat())
+}
+
 #[test]
 #[ignore = "slow: whole sandboxes"]
 fn slow_sandbox_of_bubblewrap() {
     check_each(&|place, words| {
         let [work, inside] = [place.work.clone(), place.base().join("inside")].map(text);
-        let sandbox = [
-            "bwrap",
-            "--ro-bind",
-            "/",
-            "/",
-            "--dev",
-            "/dev",
-            "--proc",
-            "/proc",
+        let sandbox = bubblewrap(&[
             "--bind",
             &work,
             &work,
@@ -171,8 +168,8 @@ fn slow_sandbox_of_bubblewrap() {
             "--unshare-all",
             "--new-session",
             "--die-with-parent",
-        ];
-        [&strings(&sandbox), words].concat()
+        ]);
+        [&sandbox, words].concat()
     });
 }
 
@@ -182,15 +179,7 @@ fn slow_sandbox_of_bubblewrap_with_other_names() {
     check_each(&|place, words| {
         let [work, base, inside] =
             [place.work.clone(), place.base().to_owned(), place.base().join("inside")].map(text);
-        let sandbox = [
-            "bwrap",
-            "--ro-bind",
-            "/",
-            "/",
-            "--dev",
-            "/dev",
-            "--proc",
-            "/proc",
+        let sandbox = bubblewrap(&[
             "--tmpfs",
             "/run",
             "--bind",
@@ -205,8 +194,8 @@ fn slow_sandbox_of_bubblewrap_with_other_names() {
             "--unshare-pid",
             "--chdir",
             "/run/work",
-        ];
-        [&strings(&sandbox), words].concat()
+        ]);
+        [&sandbox, words].concat()
     });
 }
 
