@@ -21,6 +21,8 @@ struct Client {
     name: &'static str,
     /// Its program and arguments.
     command: &'static [&'static str],
+    /// Programs that it needs besides its own; where one is missing, its tests are skipped.
+    needs: &'static [&'static str],
     /// What it needs in its environment; `{port}` is the port of the model server.
     environment: &'static [(&'static str, &'static str)],
     /// The settings that it starts with, below its home directory.
@@ -40,6 +42,7 @@ struct Client {
 const CLAUDE: Client = Client {
     name: "claude-code",
     command: &["claude", "-p", "--dangerously-skip-permissions", "do the steps"],
+    needs: &[],
     environment: &[
         ("ANTHROPIC_BASE_URL", "http://127.0.0.1:{port}"),
         ("ANTHROPIC_API_KEY", "dummy"),
@@ -58,6 +61,7 @@ const CLAUDE: Client = Client {
 };
 
 const CLAUDE_SANDBOX: Client = Client {
+    needs: &["bwrap", "socat"],
     settings: &[(
         ".claude/settings.json",
         "{\"sandbox\": {\"enabled\": true, \"autoAllowBashIfSandboxed\": true}}\n",
@@ -79,6 +83,7 @@ const CODEX: Client = Client {
         "--dangerously-bypass-hook-trust",
         "do the steps",
     ],
+    needs: &[],
     environment: &[("OPENAI_API_KEY", "dummy")],
     settings: &[(".codex/config.toml", CODEX_CONFIG)],
     edited: &[".codex/config.toml", ".codex/hooks.json"],
@@ -108,6 +113,7 @@ const GEMINI_SETTINGS: (&str, &str) =
 const GEMINI: Client = Client {
     name: "gemini",
     command: &["gemini", "--yolo", "--skip-trust", "-p", "do the steps"],
+    needs: &[],
     environment: &[("GEMINI_API_KEY", "dummy"), ("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:{port}")],
     settings: &[GEMINI_SETTINGS],
     edited: &[".gemini/settings.json"],
@@ -123,6 +129,7 @@ const GEMINI_BY_PATH: Client =
 const QWEN: Client = Client {
     name: "qwen",
     command: &["qwen", "--yolo", "-p", "do the steps"],
+    needs: &[],
     environment: &[
         ("OPENAI_API_KEY", "dummy"),
         ("OPENAI_BASE_URL", "http://127.0.0.1:{port}/v1"),
@@ -139,6 +146,7 @@ const QWEN: Client = Client {
 const OPENCODE: Client = Client {
     name: "opencode",
     command: &["opencode", "run", "do the steps"],
+    needs: &[],
     environment: &[("OPENCODE_DISABLE_AUTOUPDATE", "1")],
     settings: &[(
         ".config/opencode/opencode.json",
@@ -158,6 +166,7 @@ const OPENCODE: Client = Client {
 const AIDER: Client = Client {
     name: "aider",
     command: &["script", "-qec", "/usr/bin/python3 -m aider --load ../steps --message done", "/dev/null"],
+    needs: &[],
     environment: &[
         ("GIT_PAGER", "cat"),
         ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
@@ -182,6 +191,7 @@ const AIDER: Client = Client {
 const COPILOT: Client = Client {
     name: "copilot",
     command: &["copilot", "-p", "do the steps", "--allow-all-tools", "--allow-all-paths", "--no-auto-update"],
+    needs: &[],
     environment: &[
         ("COPILOT_OFFLINE", "true"),
         ("COPILOT_MODEL", "mock"),

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 
 use agent_snapshot::snapshot::change::PathEffect;
@@ -153,7 +153,16 @@ impl Lab {
 
     /// Runs a client with some commands, and rules of its user's in the settings that name them.
     pub fn run_commands(client: &Client, mode: Mode, commands: &[&str], rules: &str) -> Option<Lab> {
+        if !client.needs.iter().all(|program| has(program)) {
+            return None;
+        }
         let place = installed(if client.name == "aider" { "pypi" } else { "npm" })?;
+        // Sandboxes of Codex share their mount points in /tmp, and the last one removes them.
+        static SANDBOX: Mutex<()> = Mutex::new(());
+        let _alone = client
+            .command
+            .contains(&"workspace-write")
+            .then(|| SANDBOX.lock().unwrap_or_else(PoisonError::into_inner));
         // Codex keeps its helper programs out of the temporary directory.
         let root = tempfile::Builder::new().prefix("agents-").tempdir_in("/var/tmp").unwrap();
         let [home, repository, bin] = ["home", "repo", "bin"].map(|name| root.path().join(name));
