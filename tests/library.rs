@@ -2,6 +2,7 @@
 
 mod delete;
 mod history;
+mod interrupted;
 mod stress;
 mod undo;
 

@@ -1,36 +1,51 @@
 //! `fsck`: what is damaged, missing or foreign in the library.
 //!
-//! Neighbour: `library::fsck` does the work.
+//! Neighbours: `library::fsck` does the work, `restore::interrupted` knows the restores that have not ended.
+
+use std::path::Path;
 
 use serde::Serialize;
 
 use super::exit::{Exit, VerbResult};
 use super::out::Console;
 use super::paths::counted;
+use super::restore::ways_on;
+use super::undo::take_back;
 use crate::cli::Fsck;
 use crate::library::Library;
-use crate::library::fsck::{Findings, Problem, Repairs, check, repair};
+use crate::library::fsck::{Findings, Problem, ProblemKind, Repairs, check, repair};
+use crate::restore::interrupted::{abandoned_in, interrupted_in, tidy};
+use crate::snapshot::printable;
 
 /// Runs `fsck`.
 pub fn run(args: &Fsck, console: &mut Console) -> VerbResult {
     let (repairs, findings) = match Library::find()? {
         Some(library) => {
-            let repairs = args.repair.then(|| repair(&library)).transpose()?;
-            (repairs.unwrap_or_default(), check(&library)?)
+            let mut repairs = Repairs::default();
+            if args.repair {
+                repairs = repair(&library)?;
+                end_restores(&library, &mut repairs)?;
+            }
+            let mut findings = check(&library)?;
+            check_restores(&library, &mut findings)?;
+            (repairs, findings)
         }
         None => (Repairs::default(), Findings::default()),
     };
     let Findings { problems, checked } = findings;
     let is_clean = repairs.failed.is_empty() && !problems.iter().any(|problem| problem.kind.is_finding());
     if args.json {
-        let Repairs { recovered, freed, .. } = repairs;
-        console.json(&FsckJson { checked, problems: &problems, recovered, freed })?;
+        let Repairs { recovered, taken_back, freed, .. } = repairs;
+        console.json(&FsckJson { checked, problems: &problems, recovered, taken_back, freed })?;
     } else {
         for id in &repairs.recovered {
             writeln!(console, "recovered {id}")?;
         }
-        for (id, why) in &repairs.failed {
-            console.say(format_args!("{id} could not be recovered: {why}"));
+        for path in &repairs.taken_back {
+            writeln!(console, "took back the interrupted restore of {path}")?;
+        }
+        for (what, why) in &repairs.failed {
+            console.say(format_args!("{what} could not be repaired: {why}"));
         }
         for Problem { path, kind, why } in &problems {
             writeln!(console, "{kind}: {path}: {why}")?;
@@ -48,11 +63,47 @@ pub fn run(args: &Fsck, console: &mut Console) -> VerbResult {
     Ok(if is_clean { Exit::Success } else { Exit::Finding })
 }
 
+/// Names the restores that have not ended, and how each is completed or taken back.
+fn check_restores(library: &Library, findings: &mut Findings) -> anyhow::Result<()> {
+    for path in abandoned_in(&library.snapshots())? {
+        let why = "its restore was killed before it had changed anything";
+        findings.add(shown(library, &path), ProblemKind::Leftover, why);
+    }
+    for rescue in interrupted_in(&library.snapshots())? {
+        let Some(ways) = ways_on(&rescue) else { continue };
+        let why = format!("its restore was interrupted: {ways}");
+        findings.add(shown(library, &rescue.path), ProblemKind::Unfinished, why);
+    }
+    Ok(())
+}
+
+/// Takes back the restores that were interrupted, where nothing has changed since.
+fn end_restores(library: &Library, repairs: &mut Repairs) -> anyhow::Result<()> {
+    tidy(&library.snapshots())?;
+    for rescue in interrupted_in(&library.snapshots())? {
+        let Some(snapshot) = &rescue.snapshot else { continue };
+        match take_back(snapshot) {
+            Ok(outcome) if outcome.applied => repairs.taken_back.push(shown(library, &rescue.path)),
+            // It is named with the ways on.
+            Ok(_) => {}
+            Err(error) => repairs.failed.push((shown(library, &rescue.path), format!("{error:#}"))),
+        }
+    }
+    Ok(())
+}
+
+/// The path of what is in the library, from there.
+fn shown(library: &Library, path: &Path) -> String {
+    printable(path.strip_prefix(library.root()).unwrap_or(path).as_os_str().as_encoded_bytes()).into_owned()
+}
+
 #[derive(Serialize)]
 struct FsckJson<'a> {
     checked: usize,
     problems: &'a [Problem],
     /// The recordings that a repair has recovered.
     recovered: Vec<String>,
+    /// The rescues of the restores that it has taken back.
+    taken_back: Vec<String>,
     freed: u64,
 }

@@ -27,6 +27,7 @@ use crate::cli::{Restore, RestoreExtent};
 use crate::git::below;
 use crate::library::{Entry, Library};
 use crate::observe::policy::ignore::SCRATCH;
+use crate::restore::interrupted::UnfinishedRescue;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::plan::LeftReason;
@@ -87,6 +88,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         wanted: side,
         policy: &policy,
         is_whole: !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git,
+        yields_to_interrupted: false,
         leaves_mark: false,
         choice: &Chosen { selection, exclusions, no_git: args.extent.no_git },
         command: &command,
@@ -159,6 +161,7 @@ fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
         wanted: Side::After,
         policy: &policy,
         is_whole: false,
+        yields_to_interrupted: false,
         leaves_mark: false,
         choice: &AtTime { roots: &roots, no_git: args.extent.no_git },
         command: &command,
@@ -227,6 +230,10 @@ pub fn put_back(
     sys::keep_large_buffers();
     sys::share_one_arena();
     let outcome = run::run(snapshot, request, &RestoreBar::default())?;
+    if let Some(interrupted) = &outcome.interrupted {
+        name_interrupted(interrupted, console);
+        return Ok(outcome);
+    }
     if form.json {
         console.json(&RestoreJson { snapshot, request, form, outcome: &outcome })?;
     } else {
@@ -234,6 +241,23 @@ pub fn put_back(
         report_suppressed(snapshot, console);
     }
     Ok(outcome)
+}
+
+/// Says that nothing was changed, since a restore was interrupted.
+pub fn name_interrupted(rescue: &UnfinishedRescue, console: &mut Console) {
+    if let Some(ways) = ways_on(rescue) {
+        console.say(format_args!("nothing was changed, since an earlier restore was interrupted: {ways}"));
+    }
+}
+
+/// How an interrupted restore is completed or taken back.
+pub fn ways_on(rescue: &UnfinishedRescue) -> Option<String> {
+    let header = rescue.snapshot.as_ref()?.header();
+    let complete = shell_line(&rescue::repetition(&header.command));
+    let path = shell_word(rescue.path.as_os_str().as_bytes());
+    Some(format!(
+        "complete it with: {complete}, or take it back with: agent-snapshot restore --before {path}"
+    ))
 }
 
 /// What a restore with this outcome comes to.
@@ -312,7 +336,7 @@ impl Choice for Chosen {
 
 /// The bar of the current phase.
 #[derive(Default)]
-struct RestoreBar(Mutex<Option<ProgressBar>>);
+pub struct RestoreBar(Mutex<Option<ProgressBar>>);
 
 impl RestoreBar {
     fn with(&self, work: impl FnOnce(&mut Option<ProgressBar>)) {

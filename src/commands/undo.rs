@@ -4,16 +4,15 @@
 //! says what is undone; `snapshot::net`, which makes one of several.
 
 use std::collections::{BTreeMap, HashSet};
-use std::os::unix::ffi::OsStrExt as _;
 
 use super::exit::{Exit, VerbResult};
 use super::later::{ChangedPaths, name_later};
 use super::log::{before_now, command_line, started};
 use super::open::{find_whole_recording, open_net, scope};
 use super::out::Console;
-use super::paths::{Exclusions, counted, shell_line, shell_word};
+use super::paths::{Exclusions, counted};
 use super::provide::provide;
-use super::restore::{OutcomeForm, UndoForm, exit, limits, policy, put_back};
+use super::restore::{OutcomeForm, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back};
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::log::EntryState;
 use crate::library::scope::changes_any;
@@ -22,8 +21,8 @@ use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
-use crate::restore::rescue;
 use crate::restore::targets::{Choice, GitStateChoice};
+use crate::restore::{rescue, run};
 use crate::snapshot::Snapshot;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::net::{ChainBreak, Net};
@@ -176,7 +175,13 @@ impl Recordings {
 
     /// Says that there is nothing to do, unless something was interrupted.
     fn nothing(&self, what: &str, console: &mut Console) -> VerbResult {
-        if self.find_interrupted(&[], console)? { Ok(Exit::Finding) } else { nothing(what, console) }
+        match interrupted_in(&self.library.snapshots())?.first() {
+            Some(rescue) => {
+                name_interrupted(rescue, console);
+                Ok(Exit::Finding)
+            }
+            None => nothing(what, console),
+        }
     }
 
     /// Refuses recordings of another session, or writes down that they are used.
@@ -191,24 +196,6 @@ impl Recordings {
         Ok(())
     }
 
-    /// Names an undo or redo that was interrupted and is not this one: until it is completed or taken back, what it
-    /// has overwritten is in its rescue alone.
-    fn find_interrupted(&self, command: &[Vec<u8>], console: &mut Console) -> anyhow::Result<bool> {
-        for rescue in interrupted_in(&self.library.snapshots())? {
-            let Some(header) = rescue.snapshot.as_ref().map(Snapshot::header) else { continue };
-            if header.command != command {
-                let other = shell_line(&header.command);
-                let path = shell_word(rescue.path.as_os_str().as_bytes()).into_owned();
-                console.say(format_args!(
-                    "nothing was changed, since {other} was interrupted: run that again to complete it, or take it \
-                     back with: agent-snapshot restore --before {path}"
-                ));
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Undoes recordings, the oldest first, as one.
     fn undo(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> VerbResult {
         introduce("undo", chosen, options, console)?;
@@ -217,15 +204,12 @@ impl Recordings {
         let Net { mut snapshot, breaks } = open_net(directories, console)?;
         provide(&mut snapshot, &options.extent.provide, Side::Before)?;
         let command = command_of("undo", &snapshot, &ids, options)?;
-        if self.find_interrupted(&command, console)? {
-            return Ok(Exit::Finding);
-        }
         let conflicts: BTreeMap<_, _> =
             breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))).collect();
         let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
-        if !outcome.is_whole() {
+        if !outcome.is_whole() && outcome.interrupted.is_none() {
             let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
             let is_later = |entry: &&Entry| {
                 !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > newest
@@ -262,15 +246,12 @@ impl Recordings {
         let reason = "it was changed while the undo was interrupted";
         let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
         let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
-        if self.find_interrupted(&command, console)? {
-            return Ok(Exit::Finding);
-        }
         let way_back = match ids.as_slice() {
             [id] => Some(format!("undo with: agent-snapshot undo {id}")),
             _ => None,
         };
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
-        if !outcome.is_whole() {
+        if !outcome.is_whole() && outcome.interrupted.is_none() {
             let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
             name_later(&snapshot, self.entries.iter().filter(is_later), &self.library, console);
         }
@@ -339,6 +320,7 @@ impl Put<'_> {
             },
             command: self.command,
             is_whole: exclusions.is_empty() && !options.extent.no_git,
+            yields_to_interrupted: true,
             leaves_mark: true,
             conflicts: self.conflicts,
             force: options.extent.force,
@@ -349,6 +331,26 @@ impl Put<'_> {
         let form = OutcomeForm { json: options.json, undo: Some(undo), at: None };
         put_back(self.snapshot, &request, &form, console)
     }
+}
+
+/// Takes an interrupted restore back, unless something has changed since.
+pub fn take_back(rescue: &Snapshot) -> anyhow::Result<RestoreOutcome> {
+    let (exclusions, conflicts) = (Exclusions::new(&[])?, BTreeMap::new());
+    let request = RestoreRequest {
+        wanted: Side::Before,
+        policy: &policy(rescue, false, false)?,
+        choice: &Everything { exclusions: &exclusions, conflicts: &conflicts, no_git: false },
+        command: &rescue::command(rescue.path(), Side::Before, &[])?,
+        is_whole: true,
+        yields_to_interrupted: false,
+        leaves_mark: false,
+        conflicts: &conflicts,
+        force: false,
+        force_git: false,
+        skip_conflicts: false,
+        dry_run: false,
+    };
+    Ok(run::run(rescue, &request, &RestoreBar::default())?)
 }
 
 /// Every path that is not left out, and explicitly the ones that are conflicts.

@@ -44,9 +44,9 @@ pub enum ProblemKind {
     Unlisted,
     /// The recording was killed, and not recovered.
     Unrecovered,
-    /// A killed deletion, or a recording that was killed before it had begun, has left it.
+    /// A killed deletion, or a recording or restore that was killed before it had begun, has left it.
     Leftover,
-    /// The rescue of a restore that has not ended.
+    /// The rescue of an interrupted restore.
     Unfinished,
     /// It is not ours.
     Foreign,
@@ -55,7 +55,7 @@ pub enum ProblemKind {
 impl ProblemKind {
     /// Whether something should be done about it.
     pub fn is_finding(self) -> bool {
-        !matches!(self, ProblemKind::Unfinished | ProblemKind::Foreign)
+        self != ProblemKind::Foreign
     }
 }
 
@@ -83,7 +83,8 @@ pub struct Findings {
 }
 
 impl Findings {
-    fn add(&mut self, path: impl Into<String>, kind: ProblemKind, why: impl Into<String>) {
+    /// Adds a problem with what has a path in the library.
+    pub fn add(&mut self, path: impl Into<String>, kind: ProblemKind, why: impl Into<String>) {
         self.problems.push(Problem { path: path.into(), kind, why: why.into() });
     }
 }
@@ -110,7 +111,9 @@ pub fn check(library: &Library) -> Result<Findings, Error> {
                 findings.add(shown, ProblemKind::Leftover, "its recording was deleted");
             }
             Some(id) if is_id(id) => check_recording(id, &path, listed.contains(id), &shown, &mut findings),
-            Some(name) if is_companion(name) => check_companion(name, &path, &shown, &mut findings),
+            // Who knows restores looks at those that have not ended.
+            Some(name) if name.ends_with(layout::UNFINISHED) && is_companion(name) => {}
+            Some(name) if is_companion(name) => check_companion(&path, &shown, &mut findings),
             _ => findings.add(shown, ProblemKind::Foreign, "it is no snapshot of the library"),
         }
     }
@@ -182,11 +185,7 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
     }
 }
 
-fn check_companion(name: &str, path: &Path, shown: &str, findings: &mut Findings) {
-    if name.ends_with(layout::UNFINISHED) {
-        findings.add(shown, ProblemKind::Unfinished, "its restore has not ended");
-        return;
-    }
+fn check_companion(path: &Path, shown: &str, findings: &mut Findings) {
     findings.checked += 1;
     if let Err(error) = prove(path) {
         findings.add(shown, ProblemKind::Damaged, error.to_string());
@@ -205,7 +204,9 @@ fn prove(path: &Path) -> Result<Snapshot, snapshot::Error> {
 pub struct Repairs {
     /// The recordings that were recovered.
     pub recovered: Vec<String>,
-    /// What could not be recovered, and why.
+    /// The rescues of interrupted restores that were taken back, as paths in the library.
+    pub taken_back: Vec<String>,
+    /// What could not be repaired, and why.
     pub failed: Vec<(String, String)>,
     /// The bytes that are free.
     pub freed: u64,
@@ -349,7 +350,6 @@ mod tests {
         fs::write(library.root().join("mine"), "").unwrap();
         fs::create_dir(library.directory_of("other")).unwrap();
         fs::create_dir(library.directory_of("aaaaaaaa-rescue-1")).unwrap();
-        fs::create_dir(library.directory_of("aaaaaaaa-rescue-2.unfinished")).unwrap();
         let blobs = library.directory_of("aaaaaaaa").join("blobs.parquet");
         let mut bytes = fs::read(&blobs).unwrap();
         // In the middle of the content of its only blob.
@@ -361,7 +361,6 @@ mod tests {
             ("mine", ProblemKind::Foreign),
             ("snapshots/aaaaaaaa", ProblemKind::Damaged),
             ("snapshots/aaaaaaaa-rescue-1", ProblemKind::Damaged),
-            ("snapshots/aaaaaaaa-rescue-2.unfinished", ProblemKind::Unfinished),
             ("snapshots/bbbbbbbb", ProblemKind::Damaged),
             ("snapshots/other", ProblemKind::Foreign),
         ];

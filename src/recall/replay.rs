@@ -80,6 +80,7 @@ fn restore(snapshot: &Snapshot, outputs: &[&Output]) -> Result<(), String> {
         choice: &Outputs(outputs.iter().map(|output| output.path.as_slice()).collect()),
         command: &command,
         is_whole: true,
+        yields_to_interrupted: false,
         leaves_mark: false,
         conflicts: &conflicts,
         force: false,

@@ -12,10 +12,14 @@ use super::error::{Error, failed};
 use super::journal::{self, InterruptedJournal, JournalState};
 use super::request::RestoreRequest;
 use super::rescue;
-use super::rescue_directory::{end, family, is_abandoned, is_own_directory, unfinished_base};
+use super::rescue_directory::{
+    end, family, is_abandoned, is_own_directory, lock_all, renumber, unfinished_base,
+};
 use super::root::Root;
 use super::settle::Settler;
-use crate::snapshot::{Snapshot, SnapshotKind, identity};
+use crate::fs::parent_of;
+use crate::snapshot::change::PathEffect;
+use crate::snapshot::{FileRecord, Snapshot, SnapshotKind, identity};
 
 /// The directory of an unfinished restore: its journal, and its rescue if that was written.
 #[derive(Debug)]
@@ -57,6 +61,63 @@ pub fn interrupted_in(directory: &Path) -> io::Result<Vec<UnfinishedRescue>> {
     let mut found = find_unfinished(directory, |_, _| true)?;
     found.retain(is_interrupted);
     Ok(found)
+}
+
+/// The directories in `directory` of restores that were killed before they had changed anything.
+pub fn abandoned_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = find_unfinished(directory, |_, _| true)?;
+    found
+        .retain(|one| one.snapshot.is_none() && !matches!(journal::find(&one.path), Ok(JournalState::InUse)));
+    Ok(found.into_iter().map(|one| one.path).collect())
+}
+
+/// Removes the directories in `directory` of restores that were killed before they had changed anything, and gives each
+/// interrupted one a number of its own.
+pub fn tidy(directory: &Path) -> Result<(), Error> {
+    let _alone = lock_all(directory)?;
+    let searched = || failed("search for unfinished rescues");
+    for path in abandoned_in(directory).map_err(searched())? {
+        // A directory with files of someone else stays.
+        let _ = end(&path);
+    }
+    for one in interrupted_in(directory).map_err(searched())? {
+        renumber(&one.path).map_err(failed("rename an unfinished rescue"))?;
+    }
+    Ok(())
+}
+
+/// An interrupted restore that is not this request, and has changed what `snapshot` is about: as long as it is neither
+/// completed nor taken back, what it has overwritten is in its rescue alone.
+pub fn in_the_way(snapshot: &Snapshot, request: &RestoreRequest) -> io::Result<Option<UnfinishedRescue>> {
+    let mut directories = BTreeSet::new();
+    for part in snapshot.parts() {
+        directories.insert(family(part.path())?.0);
+    }
+    let changed = changed_paths(snapshot);
+    for directory in directories {
+        for one in interrupted_in(&directory)? {
+            let Some(rescue) = &one.snapshot else { continue };
+            if !rescue::is_same_request(&rescue.header().command, request.command)
+                && is_about_the_same(&changed, &changed_paths(rescue))
+            {
+                return Ok(Some(one));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn changed_paths(snapshot: &Snapshot) -> HashSet<&[u8]> {
+    let is_change = |record: &&FileRecord| PathEffect::of(record).lasts();
+    snapshot.files().iter().filter(is_change).map(|record| record.path.as_slice()).collect()
+}
+
+/// Whether a path of the one is, or is above, one of the other.
+fn is_about_the_same(one: &HashSet<&[u8]>, other: &HashSet<&[u8]>) -> bool {
+    let is_at_or_below = |path: &[u8], places: &HashSet<&[u8]>| {
+        std::iter::successors(Some(path), |path| parent_of(path)).any(|above| places.contains(above))
+    };
+    one.iter().any(|path| is_at_or_below(path, other)) || other.iter().any(|path| is_at_or_below(path, one))
 }
 
 fn is_interrupted(one: &UnfinishedRescue) -> bool {
@@ -124,7 +185,9 @@ impl InterruptedRestores {
             let header = one.snapshot.as_ref().map(Snapshot::header);
             if one.path == path {
                 interrupted.itself = true;
-            } else if header.is_some_and(|header| header.name == name && header.command == request.command) {
+            } else if header.is_some_and(|header| {
+                header.name == name && rescue::is_same_request(&header.command, request.command)
+            }) {
                 interrupted.own.push(one);
             } else {
                 interrupted.others.push(one);

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::interrupted::UnfinishedRescue;
 use super::node::Shortfall;
 use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan};
 use super::since::Since;
@@ -65,6 +66,8 @@ pub struct RestoreOutcome {
     pub at_wanted: usize,
     /// The rescues, which have what was overwritten.
     pub rescues: Vec<PathBuf>,
+    /// What was interrupted and has to be completed or taken back first: nothing was looked at.
+    pub interrupted: Option<UnfinishedRescue>,
     /// Whether an interrupted restore was completed.
     pub completed: bool,
     /// Whether the changes were made.

@@ -20,6 +20,8 @@ pub struct RestoreRequest<'a> {
     pub command: &'a [Vec<u8>],
     /// Whether all of the state is wanted, and not only some paths.
     pub is_whole: bool,
+    /// Whether an interrupted restore of the same paths is completed or taken back first.
+    pub yields_to_interrupted: bool,
     /// Whether a rescue is left even if there was nothing to change: it marks the recordings as undone or redone.
     pub leaves_mark: bool,
     /// Paths that are conflicts, whatever is there now, and why.

@@ -7,6 +7,7 @@
 //! `rescue_directory.rs` names the directory.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,13 +21,14 @@ use super::error::{Error, failed, failed_at};
 use super::journal::Journal;
 use super::node::RestorePolicy;
 use super::plan::{Action, PlanInput, Step, is_unchanged};
+use super::rescue_directory;
 use super::root::{Dentry, Root};
 use crate::fs;
 use crate::git::{below, repository_of};
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
-use crate::snapshot::layout::{Commit, SnapshotDir};
+use crate::snapshot::layout::{Commit, SnapshotDir, UNFINISHED};
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::*;
 
@@ -58,6 +60,33 @@ pub fn recordings(command: &[Vec<u8>]) -> &[Vec<u8>] {
     match command {
         [_, verb, ids @ ..] if verb == b"undo" || verb == b"redo" => ids,
         _ => &[],
+    }
+}
+
+/// Whether two commands are the same request: an interrupted restore of an unfinished rescue may have ended that.
+pub fn is_same_request(one: &[Vec<u8>], other: &[Vec<u8>]) -> bool {
+    let words = |command: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        let word = |word: &Vec<u8>| word.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(word).to_vec();
+        command.iter().map(word).collect()
+    };
+    words(one) == words(other)
+}
+
+/// The command line that does the request of a rescue again.
+pub fn repetition(command: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    match command {
+        // One of the recordings names all that were undone with it.
+        [program, verb, first, rest @ ..] if verb == b"redo" => {
+            let limits = rest.iter().filter(|word| word.starts_with(b"--"));
+            [program, verb, first].into_iter().chain(limits).cloned().collect()
+        }
+        [program, verb, snapshot, rest @ ..] if verb == b"restore" && snapshot != b"--at" => {
+            let path = Path::new(OsStr::from_bytes(snapshot));
+            let path = if path.exists() { path.to_owned() } else { rescue_directory::final_name(path) };
+            let words = [program, verb, &path.into_os_string().into_encoded_bytes()].map(Clone::clone);
+            words.into_iter().chain(rest.iter().cloned()).collect()
+        }
+        _ => command.to_vec(),
     }
 }
 

@@ -11,13 +11,18 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Mode;
+use rustix::fs::{CWD, Mode, RenameFlags};
 use rustix::io::Errno;
 
+use super::disk::lock_exclusively;
+use super::error::{Error, failed};
 use crate::snapshot::layout::{self, UNFINISHED};
+use crate::snapshot::printable;
 
 /// What follows the name of the snapshot in that of a rescue.
 const RESCUE: &str = "-rescue-";
+/// How often a locked directory is tried: another restore may take long.
+const LOCK_TRIES: u32 = 3000;
 
 /// The directory that the snapshot `snap` is in, and the start of the names of its rescues; a rescue of a
 /// rescue is named after the first snapshot.
@@ -27,6 +32,26 @@ pub fn family(snap: &Path) -> io::Result<(PathBuf, Vec<u8>)> {
     let name = name.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name);
     let name = base(name).unwrap_or(name).to_vec();
     Ok((real.parent().unwrap_or(Path::new("/")).to_owned(), name))
+}
+
+/// The path of the rescue with a number, with this end of its name.
+fn numbered((directory, base): &(PathBuf, Vec<u8>), number: u32, end: &str) -> PathBuf {
+    let mut name = base.clone();
+    name.extend_from_slice(format!("{RESCUE}{number}{end}").as_bytes());
+    directory.join(OsStr::from_bytes(&name))
+}
+
+/// Locks all rescues in `directory` against other restores, which are waited for; none where others may write, who could
+/// keep us waiting.
+pub fn lock_all(directory: &Path) -> Result<Option<File>, Error> {
+    if !is_own_directory(directory) {
+        return Ok(None);
+    }
+    let file = File::open(directory).map_err(failed("open what the snapshot is in"))?;
+    if lock_exclusively(&file, LOCK_TRIES) {
+        return Ok(Some(file));
+    }
+    Err(Error::Busy(printable(directory.as_os_str().as_bytes()).into_owned()))
 }
 
 /// Ends the restore whose journal is in `directory`: a rescue gets its final name; a directory without
@@ -84,24 +109,43 @@ pub fn create_beside(
     snap: &Path,
     journal: impl Fn(&Path) -> io::Result<Option<File>>,
 ) -> io::Result<(PathBuf, File)> {
-    let (directory, base) = family(snap)?;
-    let name = |number: u32, end: &str| {
-        let mut name = base.clone();
-        name.extend_from_slice(format!("{RESCUE}{number}{end}").as_bytes());
-        directory.join(OsStr::from_bytes(&name))
-    };
+    let family = family(snap)?;
     for number in 1..=u32::MAX {
-        if std::fs::symlink_metadata(name(number, "")).is_ok() {
+        let is_taken = || std::fs::symlink_metadata(numbered(&family, number, "")).is_ok();
+        if is_taken() {
             continue;
         }
-        let candidate = name(number, UNFINISHED);
+        let candidate = numbered(&family, number, UNFINISHED);
         match rustix::fs::mkdir(&candidate, Mode::RWXU) {
             Err(Errno::EXIST) if !is_own_directory(&candidate) || !is_abandoned(&candidate) => {}
             Ok(()) | Err(Errno::EXIST) => {
-                if let Some(file) = journal(&candidate)? {
+                let Some(file) = journal(&candidate)? else { continue };
+                // Another restore may have ended since, and given its rescue this number.
+                if !is_taken() {
                     return Ok((candidate, file));
                 }
+                end(&candidate)?;
             }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Gives an unfinished rescue the next free number where another one has its number; its path from then on.
+pub fn renumber(path: &Path) -> io::Result<PathBuf> {
+    if std::fs::symlink_metadata(final_name(path)).is_err() {
+        return Ok(path.to_owned());
+    }
+    let family = family(path)?;
+    for number in 1..=u32::MAX {
+        let candidate = numbered(&family, number, UNFINISHED);
+        if std::fs::symlink_metadata(numbered(&family, number, "")).is_ok() {
+            continue;
+        }
+        match rustix::fs::renameat_with(CWD, path, CWD, &candidate, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(candidate),
+            Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -112,4 +156,26 @@ pub fn create_beside(
 pub fn is_abandoned(path: &Path) -> bool {
     let none = std::fs::symlink_metadata(path.join(layout::MANIFEST));
     none.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rescue_that_gets_its_number_meanwhile_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let snap = dir.path().join("snap");
+        std::fs::create_dir(&snap).unwrap();
+        let first = dir.path().join("snap-rescue-1");
+        let journal = |candidate: &Path| {
+            if candidate.ends_with("snap-rescue-1.unfinished") {
+                std::fs::create_dir(&first)?;
+            }
+            File::create(candidate.join(layout::RESTORE_JOURNAL)).map(Some)
+        };
+        let (made, _file) = create_beside(&snap, journal).unwrap();
+        assert_eq!(made, dir.path().canonicalize().unwrap().join("snap-rescue-2.unfinished"));
+        assert!(first.exists() && !dir.path().join("snap-rescue-1.unfinished").exists());
+    }
 }

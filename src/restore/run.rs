@@ -16,7 +16,7 @@ use super::git;
 use super::git::locks::GitLocks;
 use super::git::meaning::{Comparison, Refinement, refined};
 use super::inspect::{Inspection, inspect};
-use super::interrupted::InterruptedRestores;
+use super::interrupted::{InterruptedRestores, in_the_way};
 use super::journal::Journal;
 use super::outcome::{RestoreOutcome, conflicts, outcome};
 use super::parallel;
@@ -42,7 +42,14 @@ pub fn run(
     request: &RestoreRequest,
     progress: &dyn RestoreProgress,
 ) -> Result<RestoreOutcome, Error> {
+    let _alone = exclude_others(snapshot)?;
     let _locks = snapshot.parts().iter().map(lock).collect::<Result<Vec<_>, _>>()?;
+    if request.yields_to_interrupted {
+        let interrupted = in_the_way(snapshot, request).map_err(failed("search for unfinished rescues"))?;
+        if interrupted.is_some() {
+            return Ok(RestoreOutcome { interrupted, is_refused: true, ..RestoreOutcome::default() });
+        }
+    }
     let root = Root::live().map_err(failed("open /"))?;
     let interrupted = InterruptedRestores::find(snapshot, request)?;
     let begun = interrupted.settle(snapshot, &root, request)?;
@@ -251,6 +258,16 @@ fn decide(
         targets.retain(|index| !skipped.contains(index) && !is_unrestorable(&files[*index]));
         left.extend(unrestorable);
     }
+}
+
+/// Waits for the other restores of snapshots in the same directories, and keeps them waiting for as long as the returned
+/// files live.
+fn exclude_others(snapshot: &Snapshot) -> Result<Vec<File>, Error> {
+    let directories = snapshot.parts().iter().map(|part| Ok(rescue_directory::family(part.path())?.0));
+    let directories = directories.collect::<io::Result<BTreeSet<PathBuf>>>();
+    let directories = directories.map_err(failed("resolve the snapshot"))?;
+    let files = directories.iter().map(|directory| rescue_directory::lock_all(directory));
+    Ok(files.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 /// Locks a bundle against other restores and recordings for as long as the returned files live.
