@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use agent_snapshot::snapshot::journal::{Frame, Reader};
 use agent_snapshot::snapshot::layout::JOURNAL;
-use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot, WarningKind};
+use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot, Warning, WarningKind};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
@@ -519,6 +519,103 @@ fn older_snapshot_stays_beside_a_recovered_one() {
     assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
     let again = place.verb("recover", &[]).expect(0);
     assert!(again.stderr.contains("nothing to recover"), "{again:?}");
+}
+
+#[test]
+fn flipped_bit_of_a_journal_costs_one_path_and_is_told() {
+    flip_bits(24);
+}
+
+#[test]
+#[ignore = "slow: hundreds of recoveries"]
+fn slow_flipped_bit_of_a_journal_costs_one_path_and_is_told() {
+    flip_bits(300);
+}
+
+fn flip_bits(tries: usize) {
+    let place = Place::new();
+    let wanted: BTreeMap<String, Vec<u8>> = (0..30)
+        .map(|number| (format!("f{number}"), noise(number, if number % 10 == 0 { 200_000 } else { 500 })))
+        .collect();
+    for (name, content) in &wanted {
+        place.write(name, content);
+    }
+    record_and_kill(&place, &[], "rm f?; for i in $(seq 10 29); do echo new > f$i; done");
+    let mut whole = fs::read(place.out.join(JOURNAL)).unwrap();
+    whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 1);
+    let kept = place.base().join("kept");
+    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    // Each frame has a head of twelve bytes, which begins with the length of its body, and a last byte.
+    let length = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
+    let heads: Vec<usize> = std::iter::successors(Some(line), |at| {
+        Some(at + 12 + length(*at) + 1).filter(|next| *next < whole.len())
+    })
+    .collect();
+    assert!(heads.len() > 60, "{heads:?}");
+    let mut random = Random::seeded();
+    let mut damages = 0;
+    for number in 0..tries {
+        place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+        let bit = match number % 2 {
+            0 => (heads[random.below(heads.len())] * 8) + random.below(12 * 8),
+            _ => random.below((whole.len() - line) * 8) + line * 8,
+        };
+        let mut changed = whole.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        fs::write(place.out.join(JOURNAL), &changed).unwrap();
+        let run = place.verb("recover", &[]);
+        let snapshot = place.snapshot();
+        let is_recovered = |(name, content): &(&String, &Vec<u8>)| {
+            let record = snapshot.files().iter().find(|record| record.path == place.path(name));
+            record.is_some_and(|record| {
+                record.before.present().is_some_and(|present| present.blob.is_some())
+                    && bytes(&snapshot, record, true) == **content
+            })
+        };
+        let lost = wanted.iter().filter(|file| !is_recovered(file)).count();
+        assert!(lost <= 1, "bit {bit}: {lost} lost: {run:?}");
+        let aside = place.out.join(".agent-snapshot-damaged-1");
+        if run.status == 0 {
+            // The byte that ends a frame.
+            assert!(
+                lost == 0 && !aside.exists() && !run.stdout.contains("not recovered"),
+                "bit {bit}: {run:?}"
+            );
+            continue;
+        }
+        damages += 1;
+        assert!(run.status == 1 && run.stdout.contains("damaged bytes of the journal"), "bit {bit}: {run:?}");
+        let warns = |warning: &Warning| warning.lost && warning.detail.contains("of the journal are damaged");
+        assert!(snapshot.header().warnings.iter().any(warns), "{:?}", snapshot.header().warnings);
+        // It stays until somebody says otherwise.
+        place.verb("recover", &[]).expect(1);
+        assert_eq!(fs::read(aside.join(JOURNAL)).unwrap(), changed);
+        place.verb("verify", &[]).expect(0);
+        place.verb("recover", &["--discard"]).expect(0);
+        place.verb("recover", &[]).expect(0);
+        assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
+    }
+    assert!(damages > tries / 2, "{damages}");
+}
+
+#[test]
+fn damaged_journal_moves_with_its_snapshot() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    record_and_kill(&place, &[], "rm f; echo > g");
+    let mut journal = fs::read(place.out.join(JOURNAL)).unwrap();
+    let at = journal.windows(9).position(|bytes| bytes == b"precious\n").unwrap();
+    journal[at] ^= 1;
+    fs::write(place.out.join(JOURNAL), &journal).unwrap();
+    let told = place.verb("recover", &[]).expect(1);
+    let path = String::from_utf8(place.path("f")).unwrap();
+    assert!(told.stdout.contains(&format!("not recovered: the bytes of {path}")), "{told:?}");
+    place.record("echo > h");
+    assert_eq!(place.names_in_out(), ["blobs.parquet", "manifest.json"]);
+    let beside = place.out.with_file_name("out-recovered-1");
+    let aside = beside.join(".agent-snapshot-damaged-1");
+    assert_eq!(fs::read(aside.join(JOURNAL)).unwrap(), journal);
 }
 
 #[test]

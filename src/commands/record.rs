@@ -190,7 +190,7 @@ fn recover_lost(directory: SnapshotDir, mut held: HashMap<u32, File>, messages: 
         Ok(Recovery::Done(recovered)) => {
             let place = shell_word(recovered.path.as_os_str().as_bytes());
             messages.say(&format!("{lost}; what had been changed was recovered and is in {place}"));
-            recovered.missing.iter().for_each(|(path, why)| messages.say(&not_recovered(path, why)));
+            not_recovered(&recovered).iter().for_each(|sentence| messages.say(sentence));
         }
         Ok(Recovery::Nothing | Recovery::Unneeded) => {
             messages.say(&format!("{lost}; nothing had been changed, and there is no snapshot"));

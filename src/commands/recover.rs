@@ -35,6 +35,12 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
         Recovery::Unneeded => {
             nothing(args, console, "holds a recording that had changed nothing yet", Exit::Success)
         }
+        Recovery::Nothing if !layout::damaged_journals(path).is_empty() => nothing(
+            args,
+            console,
+            "was recovered from a damaged journal, which --discard removes",
+            Exit::Finding,
+        ),
         Recovery::Nothing if is_committed => {
             nothing(args, console, "holds a complete snapshot: there is nothing to recover", Exit::Success)
         }
@@ -101,10 +107,12 @@ fn has_first(path: &Path, id: &str) -> bool {
 
 fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> VerbResult {
     let failed = || Error::io("remove the journal in", &args.dir);
-    if directory.open_journal().map_err(failed())?.is_none() {
+    let damaged = layout::damaged_journals(directory.real_path());
+    if directory.open_journal().map_err(failed())?.is_none() && damaged.is_empty() {
         return nothing(args, console, "holds no journal of a recording: nothing was removed", Exit::Finding);
     }
     directory.discard_unfinished().map_err(failed())?;
+    damaged.iter().try_for_each(std::fs::remove_dir_all).map_err(failed())?;
     nothing(args, console, "holds nothing of the killed recording any more", Exit::Success)
 }
 
@@ -114,27 +122,44 @@ struct RecoverJson<'a> {
     path: &'a str,
     records: usize,
     missing: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged_journal: Option<String>,
 }
 
 fn done(recovered: &Recovered, args: &Recover, console: &mut Console) -> VerbResult {
-    let Recovered { path, records, missing } = recovered;
-    let outcome = if missing.is_empty() { Exit::Success } else { Exit::Finding };
+    let Recovered { path, records, missing, damaged_journal } = recovered;
+    let is_whole = missing.is_empty() && damaged_journal.is_none();
+    let outcome = if is_whole { Exit::Success } else { Exit::Finding };
     if args.json {
         let missing = missing.iter().map(|(path, _)| printable(path).into_owned()).collect();
-        console.json(&RecoverJson { recovered: true, path: &shown(path), records: *records, missing })?;
+        let damaged_journal = damaged_journal.as_deref().map(shown);
+        let (path, records) = (&*shown(path), *records);
+        console.json(&RecoverJson { recovered: true, path, records, missing, damaged_journal })?;
         return Ok(outcome);
     }
     let place = shell_word(path.as_os_str().as_bytes());
     writeln!(console, "recovered {} in {place}", number_of_paths(*records))?;
-    for (path, why) in missing {
-        writeln!(console, "{}", not_recovered(path, why))?;
+    for sentence in not_recovered(recovered) {
+        writeln!(console, "{sentence}")?;
     }
     Ok(outcome)
 }
 
-/// Says that the bytes of a path are lost.
-pub fn not_recovered(path: &[u8], why: &str) -> String {
-    format!("not recovered: the bytes of {}, which {why}", printable(path))
+/// Says what is lost.
+pub fn not_recovered(recovered: &Recovered) -> Vec<String> {
+    let bytes = |(path, why): &(Vec<u8>, &str)| {
+        format!("not recovered: the bytes of {}, which {why}", printable(path))
+    };
+    let mut sentences: Vec<String> = recovered.missing.iter().map(bytes).collect();
+    sentences.extend(recovered.damaged_journal.as_deref().map(|kept| {
+        let dir = shell_word(kept.parent().unwrap_or(kept).as_os_str().as_bytes());
+        format!(
+            "not recovered: what damaged bytes of the journal said; it is kept in {} until agent-snapshot recover \
+             --discard {dir}",
+            shown(kept)
+        )
+    }));
+    sentences
 }
 
 /// Says that the recorder `pid` is waited for.
@@ -146,7 +171,13 @@ pub fn waiting_for(pid: u32) -> String {
 fn nothing(args: &Recover, console: &mut Console, what: &str, exit: Exit) -> VerbResult {
     let dir = shown(&args.dir);
     if args.json {
-        console.json(&RecoverJson { recovered: false, path: &dir, records: 0, missing: Vec::new() })?;
+        console.json(&RecoverJson {
+            recovered: false,
+            path: &dir,
+            records: 0,
+            missing: Vec::new(),
+            damaged_journal: None,
+        })?;
     } else {
         console.say(format_args!("{dir} {what}"));
     }
@@ -162,6 +193,7 @@ pub fn make_way(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, E
         say(&format!(
             "a recording into {dir} was killed: what it had changed was recovered and is in {place}"
         ));
+        not_recovered(&recovered).iter().for_each(|sentence| say(sentence));
     }
     if let Some(aside) = recover::set_aside(&directory)? {
         let (dir, place) = (shown(directory.real_path()), shown(&aside));

@@ -181,6 +181,14 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
             } else if !is_listed {
                 findings.add(shown, ProblemKind::Unlisted, "the log does not tell of it");
             }
+            for kept in layout::damaged_journals(path) {
+                let why = format!(
+                    "what its damaged journal said is lost (agent-snapshot recover --discard {} removes that)",
+                    printable(path.as_os_str().as_encoded_bytes())
+                );
+                let name = kept.file_name().unwrap_or_default().to_string_lossy();
+                findings.add(format!("{shown}/{name}"), ProblemKind::Damaged, why);
+            }
         }
     }
 }

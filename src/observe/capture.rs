@@ -668,7 +668,7 @@ impl Store {
                 let mut frames = Frames::default();
                 frames.omitted(inode, reason.unwrap_or(BlobOmitted::Unreadable));
                 // Whoever prepares the next call is told of the failure.
-                let _ = journal.write(&frames);
+                let _ = journal.write(&mut frames);
             }
         }
     }

@@ -147,7 +147,7 @@ impl ChangeJournal {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let written = self.journal.write(&self.frames);
+        let written = self.journal.write(&mut self.frames);
         self.frames.clear();
         written
     }

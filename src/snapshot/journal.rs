@@ -3,14 +3,15 @@
 //! Everything that the recorder has learned and not yet committed would be gone with its process. So the
 //! before-state of each path that a call may change is appended to one file before that call continues, with
 //! the bytes of small files; of larger ones the journal says where they are. The kernel keeps what was
-//! written, whatever becomes of the writer. A frame is a length, a checksum, a kind and a payload; reading
-//! stops at the first that is not whole, so a journal that is cut anywhere is that of a shorter recording.
+//! written, whatever becomes of the writer. A frame is a head, a kind and a payload, and a byte that ends it. What
+//! follows the last whole frame was cut by the kill, and is none; so a journal that is cut anywhere is that of a shorter
+//! recording. A frame that was written whole and can't be read is damage: what follows it is read all the same.
 //! Knows frames and the wire, nothing of tracing. Neighbours: `observe/journal.rs` and `blobs.rs` write,
 //! `recover.rs` reads, `layout.rs` has the file's name.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt as _;
@@ -26,11 +27,14 @@ use super::wire::write_manifest;
 /// The first bytes of every journal, up to its version.
 const MAGIC: &str = "agent-snapshot journal ";
 /// The version of the frames.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 /// The longest frame: a content of 1 MiB and a record with all its attributes are far shorter.
 const LONGEST: u32 = 64 << 20;
-/// Length and checksum.
-const FRAME_HEAD: usize = 8;
+/// The length of the body, its checksum, and the checksum of both and of the place in the file: bytes of another journal
+/// in a content are no frames.
+const FRAME_HEAD: usize = 12;
+/// The last byte of a frame, which a write that was cut has not reached.
+const END: u8 = 0xA5;
 /// The least and the most space that is allocated at once: a write that does not extend the file costs a fifth
 /// less on ext4.
 const LEAST_ALLOCATION: u64 = 64 << 10;
@@ -126,6 +130,8 @@ pub enum Frame {
     /// A row group was written, with a footer of its own, or none is due: the contents up to this number are
     /// complete.
     Group(u64, Range<u64>),
+    /// Bytes that were a frame, or several, and can't be read.
+    Damaged(Range<u64>),
 }
 
 /// The kinds of frames, as bytes.
@@ -249,6 +255,7 @@ impl Frames {
 
     fn begin_frame(&mut self, kind: u8) -> usize {
         let start = self.0.len();
+        // `seal` completes it.
         self.0.extend([0; FRAME_HEAD]);
         self.0.push(kind);
         start
@@ -262,8 +269,26 @@ impl Frames {
         };
         let checksum = crc32fast::hash(body);
         self.0[start..start + 4].copy_from_slice(&length.to_le_bytes());
-        self.0[start + 4..start + FRAME_HEAD].copy_from_slice(&checksum.to_le_bytes());
+        self.0[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+        self.0.push(END);
     }
+}
+
+/// Completes the heads of frames that are written to `position`.
+fn seal(frames: &mut [u8], position: u64) {
+    let mut at = 0;
+    while let Some(length) = frames.get(at..).and_then(le32) {
+        let checksum = head_checksum(position + at as u64, &frames[at..at + 8]);
+        frames[at + 8..at + FRAME_HEAD].copy_from_slice(&checksum.to_le_bytes());
+        at += FRAME_HEAD + length as usize + 1;
+    }
+}
+
+fn head_checksum(position: u64, lengths: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&position.to_le_bytes());
+    hasher.update(lengths);
+    hasher.finalize()
 }
 
 /// Takes duplicates of descriptors by which the recorder alone holds bytes, for as long as it does.
@@ -316,10 +341,16 @@ impl RecordingJournal {
         holder: Box<dyn DescriptorHolder>,
     ) -> io::Result<RecordingJournal> {
         let journal = RecordingJournal { file, sync, holder, state: Mutex::default() };
-        let mut frames = Frames(format!("{MAGIC}{VERSION}\n").into_bytes());
-        frames.begin(begin);
-        frames.header(header);
-        journal.write(&frames)?;
+        let mut frames = Frames::default();
+        // Twice: what can't be read of one, the other has.
+        for _ in 0..2 {
+            frames.begin(begin);
+            frames.header(header);
+        }
+        let mut bytes = format!("{MAGIC}{VERSION}\n").into_bytes();
+        seal(&mut frames.0, bytes.len() as u64);
+        bytes.append(&mut frames.0);
+        journal.append(&mut journal.lock(), &bytes)?;
         Ok(journal)
     }
 
@@ -331,12 +362,16 @@ impl RecordingJournal {
     ///
     /// # Errors
     /// They, or earlier ones, could not be written. Nothing is written after that: no frame is missing before another.
-    pub fn write(&self, frames: &Frames) -> io::Result<()> {
-        let mut state = self.lock();
-        self.append(&mut state, frames)
+    pub fn write(&self, frames: &mut Frames) -> io::Result<()> {
+        self.write_locked(&mut self.lock(), frames)
     }
 
-    fn append(&self, state: &mut WrittenState, Frames(bytes): &Frames) -> io::Result<()> {
+    fn write_locked(&self, state: &mut WrittenState, frames: &mut Frames) -> io::Result<()> {
+        seal(&mut frames.0, state.length);
+        self.append(state, &frames.0)
+    }
+
+    fn append(&self, state: &mut WrittenState, bytes: &[u8]) -> io::Result<()> {
         if let Some((kind, message)) = &state.failure {
             return Err(io::Error::new(*kind, message.clone()));
         }
@@ -391,7 +426,7 @@ impl RecordingJournal {
         let mut frames = Frames::default();
         frames.stored(&StoredContent { inode, number, key: key.map(str::to_owned), digest, size });
         // Whoever prepares the next call is told of the failure.
-        let _ = self.append(&mut state, &frames);
+        let _ = self.write_locked(&mut state, &mut frames);
     }
 
     /// Whether each write reaches the disk before it returns.
@@ -418,7 +453,7 @@ impl RecordingJournal {
         let mut state = self.lock();
         let mut frames = Frames::default();
         frames.group(stored, footer);
-        if self.append(&mut state, &frames).is_err() {
+        if self.write_locked(&mut state, &mut frames).is_err() {
             return Vec::new();
         }
         let finished: Vec<u32> = state
@@ -433,11 +468,24 @@ impl RecordingJournal {
     }
 }
 
-/// Reads the frames of a journal up to the first that is not whole.
+/// Reads the frames of a journal, and names what can't be read.
 #[derive(Debug)]
 pub struct Reader {
     file: BufReader<File>,
     position: u64,
+    /// How long the file is.
+    length: u64,
+    /// The first line, if that is damaged.
+    damaged_line: Option<Range<u64>>,
+}
+
+/// What is at a place of a journal.
+enum Found {
+    Frame(Frame),
+    /// A frame that was written whole and can't be read; where the next one begins, if it tells that.
+    Damage(Option<u64>),
+    /// The end, or what a kill has left of a frame.
+    End,
 }
 
 impl Reader {
@@ -446,45 +494,142 @@ impl Reader {
     /// # Errors
     /// It is no journal, or of another version.
     pub fn new(file: File) -> Result<Option<Reader>, Error> {
-        let mut file = BufReader::with_capacity(256 << 10, file);
-        let mut line = Vec::new();
-        let limit = 64;
-        let mut head = (&mut file).take(limit);
-        io::BufRead::read_until(&mut head, b'\n', &mut line).map_err(Error::io("read", "the journal"))?;
+        let failed = || Error::io("read", "the journal");
+        let length = file.metadata().map_err(failed())?.len();
+        let line = format!("{MAGIC}{VERSION}\n");
         let position = line.len() as u64;
-        let text = String::from_utf8_lossy(&line);
-        match text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')) {
-            Some(VERSION) => Ok(Some(Reader { file, position })),
-            // After a power failure the space may be there and the bytes not.
-            None if format!("{MAGIC}{VERSION}\n").starts_with(text.trim_end_matches('\0')) => Ok(None),
-            Some(version) => Err(Error::Format(format!(
+        let mut start = vec![0; line.len()];
+        let read = read_at_most(&file, &mut start, 0).map_err(failed())?;
+        start.truncate(read);
+        let file = BufReader::with_capacity(256 << 10, file);
+        let mut reader = Reader { file, position, length, damaged_line: None };
+        reader.seek(position).map_err(failed())?;
+        let text = String::from_utf8_lossy(&start);
+        if text == line {
+            return Ok(Some(reader));
+        }
+        // After a power failure the space may be there and the bytes not.
+        if line.starts_with(text.trim_end_matches('\0')) {
+            return Ok(None);
+        }
+        if reader.is_frame_at(position).map_err(failed())? {
+            reader.damaged_line = Some(0..position);
+            return Ok(Some(reader));
+        }
+        Err(Error::Format(match text.strip_prefix(MAGIC).map(str::trim_end) {
+            Some(version) => format!(
                 "the journal is of version {version}, which this build of agent-snapshot does not read: recover \
                  with the one that recorded"
-            ))),
-            None => Err(Error::Format("what should be the journal of a recording is none".to_owned())),
-        }
+            ),
+            None => "what should be the journal of a recording is none".to_owned(),
+        }))
     }
 
     fn frame(&mut self) -> io::Result<Option<Frame>> {
+        if let Some(line) = self.damaged_line.take() {
+            return Ok(Some(Frame::Damaged(line)));
+        }
+        let start = self.position;
+        let next = match self.found_at(start)? {
+            Found::Frame(frame) => return Ok(Some(frame)),
+            Found::End => return Ok(None),
+            Found::Damage(Some(next)) => next,
+            Found::Damage(None) => self.next_frame_after(start)?.unwrap_or(self.length),
+        };
+        self.seek(next)?;
+        Ok(Some(Frame::Damaged(start..next)))
+    }
+
+    fn found_at(&mut self, start: u64) -> io::Result<Found> {
         let mut head = [0; FRAME_HEAD];
         if !fill(&mut self.file, &mut head)? {
-            return Ok(None);
+            return Ok(Found::End);
         }
-        let [length, checksum] = [&head[..4], &head[4..]].map(|bytes| le32(bytes).unwrap_or(0));
-        if length == 0 || length > LONGEST {
-            return Ok(None);
-        }
+        let body_start = start + FRAME_HEAD as u64;
+        let Some((length, checksum)) = lengths(start, &head) else {
+            // What a kill has cut in its head is followed by nothing but zeros.
+            return Ok(if self.is_zero_from(body_start)? { Found::End } else { Found::Damage(None) });
+        };
         let mut body = Vec::new();
-        let wanted = u64::from(length);
-        if (&mut self.file).take(wanted).read_to_end(&mut body)? as u64 != wanted
-            || crc32fast::hash(&body) != checksum
-        {
-            return Ok(None);
+        (&mut self.file).take(length + 1).read_to_end(&mut body)?;
+        let end = body_start + length + 1;
+        let is_ended = body.len() as u64 == length + 1 && body.pop() != Some(0);
+        if body.len() as u64 == length && crc32fast::hash(&body) == checksum {
+            self.position = end;
+            return Ok(parse(body_start, &body).map_or(Found::Damage(Some(end)), Found::Frame));
         }
-        let start = self.position + FRAME_HEAD as u64;
-        self.position = start + wanted;
-        Ok(parse(start, &body))
+        let is_cut = !is_ended && self.is_zero_from(end)?;
+        Ok(if is_cut { Found::End } else { Found::Damage(Some(end.min(self.length))) })
     }
+
+    /// Where the first whole frame after `start` begins.
+    fn next_frame_after(&mut self, start: u64) -> io::Result<Option<u64>> {
+        let mut window = vec![0; 1 << 20];
+        let mut at = start + 1;
+        loop {
+            let read = read_at_most(self.file.get_ref(), &mut window, at)?;
+            if read < FRAME_HEAD {
+                return Ok(None);
+            }
+            for (number, head) in window[..read].windows(FRAME_HEAD).enumerate() {
+                let position = at + number as u64;
+                if lengths(position, head).is_some() && self.is_frame_at(position)? {
+                    return Ok(Some(position));
+                }
+            }
+            at += (read - FRAME_HEAD + 1) as u64;
+        }
+    }
+
+    /// Whether a frame begins at `position` whose head is whole, and which ends in the file.
+    fn is_frame_at(&self, position: u64) -> io::Result<bool> {
+        let mut head = [0; FRAME_HEAD];
+        let read = read_at_most(self.file.get_ref(), &mut head, position)?;
+        let found = lengths(position, &head).filter(|_| read == FRAME_HEAD);
+        Ok(found.is_some_and(|(length, _)| position + FRAME_HEAD as u64 + length <= self.length))
+    }
+
+    fn is_zero_from(&self, start: u64) -> io::Result<bool> {
+        let mut window = vec![0; 64 << 10];
+        let mut at = start;
+        loop {
+            let read = read_at_most(self.file.get_ref(), &mut window, at)?;
+            if read == 0 {
+                return Ok(true);
+            }
+            if window[..read].iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += read as u64;
+        }
+    }
+
+    fn seek(&mut self, position: u64) -> io::Result<()> {
+        self.position = position;
+        self.file.seek(SeekFrom::Start(position)).map(drop)
+    }
+}
+
+/// The length and the checksum of a body, if the head at this place is whole.
+fn lengths(position: u64, head: &[u8]) -> Option<(u64, u32)> {
+    let (length, checksum) = (le32(head)?, le32(&head[4..])?);
+    let is_possible = (1..=LONGEST).contains(&length);
+    (is_possible && le32(&head[8..]) == Some(head_checksum(position, &head[..8])))
+        .then_some((length.into(), checksum))
+}
+
+/// Reads up to the end of `bytes` or of the file.
+fn read_at_most(file: &File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], position + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
 }
 
 impl Iterator for Reader {
@@ -594,7 +739,7 @@ mod tests {
         frames.copy(5, ".agent-snapshot-x.tmp");
         frames.held(6);
         frames.omitted(7, BlobOmitted::NoSpace);
-        journal.write(&frames).unwrap();
+        journal.write(&mut frames).unwrap();
         journal.stored(6, Some("before:/x"), "sha256:0".to_owned(), 9, true);
         assert_eq!(journal.progress(), (1, true));
         journal.group_written(1, b"footer");
@@ -613,8 +758,10 @@ mod tests {
         };
         let content = bytes(b"CONTENT");
         // An empty one ends where its frame does.
-        let empty = content.end + 8 + 5;
+        let empty = content.end + 1 + FRAME_HEAD as u64 + 5;
         let wanted = vec![
+            Frame::Begin(begin.clone()),
+            Frame::Header(Box::new(header.clone())),
             Frame::Begin(begin),
             Frame::Header(Box::new(header)),
             Frame::Process(Box::new(process)),
@@ -662,24 +809,77 @@ mod tests {
         let mut most = 0;
         for cut in 0..whole.len() {
             let frames = read(&whole[..cut]);
-            assert!(frames.len() >= most && frames.len() < wanted.len(), "{cut}");
+            assert!(frames.len() >= most, "{cut}");
             assert_eq!(frames, wanted[..frames.len()]);
             most = frames.len();
+            // The same where the file was longer already; a frame may end in zeros.
+            let longer = read(&[&whole[..cut], &[0; 64]].concat());
+            assert!(longer.len() <= frames.len() + 1 && wanted.starts_with(&longer), "{cut}");
         }
-        assert_eq!(most, wanted.len() - 1);
+        // Without its last byte, the last frame is whole.
+        assert_eq!(most, wanted.len());
     }
 
     #[test]
-    fn changed_byte_ends_the_journal_at_its_frame() {
+    fn flipped_bit_costs_its_frame_alone() {
         let (file, wanted) = journal();
         let whole = frames_of(&file);
-        for at in 0..whole.len() {
+        for bit in 0..whole.len() * 8 {
             let mut changed = whole.clone();
-            changed[at] ^= 0x55;
-            let frames = read(&changed);
-            assert!(frames.len() < wanted.len(), "{at}");
-            assert_eq!(frames, wanted[..frames.len()]);
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let mut frames = read(&changed);
+            if frames.is_empty() {
+                // Of another version, which is an error.
+                assert!(bit / 8 < MAGIC.len() + VERSION.len() + 1, "{bit}");
+                continue;
+            }
+            let is_damaged = frames.iter().any(|frame| matches!(frame, Frame::Damaged(_)));
+            frames.retain(|frame| !matches!(frame, Frame::Damaged(_)));
+            let kept = wanted.iter().filter(|frame| frames.contains(frame)).count();
+            assert!(kept + 1 >= wanted.len(), "{bit}: {frames:?}");
+            // The byte that ends a frame says nothing.
+            assert!(is_damaged || frames == wanted, "{bit}: {frames:?}");
         }
+    }
+
+    #[test]
+    fn frames_after_any_damage_are_read() {
+        let (file, wanted) = journal();
+        let whole = frames_of(&file);
+        let start = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        // Kind, number, and `footer`.
+        let last_start = whole.len() - (FRAME_HEAD + 1 + 8 + 6 + 1);
+        for length in [1, 9, 40, 300] {
+            for at in (start..whole.len() - length).step_by(7) {
+                let mut changed = whole.clone();
+                changed[at..at + length].fill(0);
+                let frames = read(&changed);
+                let is_known = |frame: &Frame| matches!(frame, Frame::Damaged(_)) || wanted.contains(frame);
+                assert!(frames.iter().all(is_known), "{at}");
+                let last = frames.iter().rev().find(|frame| !matches!(frame, Frame::Damaged(_)));
+                let is_in_last = at + length > last_start;
+                assert!(is_in_last || last == wanted.last(), "{at}, {length}: {frames:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn journal_in_a_content_has_no_frames() {
+        let (inner, _) = journal();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let state = Mutex::default();
+        let journal =
+            RecordingJournal { file: file.reopen().unwrap(), sync: false, holder: Box::new(()), state };
+        journal.append(&mut journal.lock(), format!("{MAGIC}{VERSION}\n").as_bytes()).unwrap();
+        let mut frames = Frames::default();
+        frames.content(1, &frames_of(&inner));
+        frames.held(2);
+        journal.write(&mut frames).unwrap();
+        let mut bytes = frames_of(&file);
+        // The head of the content's frame, so that what follows is searched.
+        bytes[MAGIC.len() + VERSION.len() + 2] ^= 1;
+        let frames = read(&bytes);
+        assert!(matches!(frames[..], [Frame::Damaged(_), Frame::Held(2)]), "{frames:?}");
     }
 
     #[test]
@@ -700,8 +900,8 @@ mod tests {
         let journal = RecordingJournal { file: reopened, sync: false, holder: Box::new(()), state };
         let mut frames = Frames::default();
         frames.held(1);
-        assert!(journal.write(&frames).is_err());
-        assert!(journal.write(&Frames::default()).is_err());
+        assert!(journal.write(&mut frames).is_err());
+        assert!(journal.write(&mut Frames::default()).is_err());
     }
 
     #[test]
@@ -718,9 +918,11 @@ mod tests {
         #[test]
         fn no_bytes_at_all_panic(bytes: Vec<u8>, body: Vec<u8>) {
             read(&bytes);
-            let mut frames = Frames(format!("{MAGIC}{VERSION}\n").into_bytes());
+            let mut frames = Frames::default();
             frames.frame(body.first().copied().unwrap_or(0) % 14, &[&body]);
-            read(&frames.0);
+            let line = format!("{MAGIC}{VERSION}\n").into_bytes();
+            seal(&mut frames.0, line.len() as u64);
+            read(&[line, frames.0].concat());
         }
     }
 }

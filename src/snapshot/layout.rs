@@ -30,6 +30,8 @@ pub const BLOBS: &str = "blobs.parquet";
 pub const RESTORE_JOURNAL: &str = ".agent-snapshot-restore";
 /// The name of the journal of a recording that has not ended, or was killed.
 pub const JOURNAL: &str = ".agent-snapshot-journal";
+/// The start of the names of the directories with journals that were damaged, and what they need; a number follows.
+const DAMAGED: &str = ".agent-snapshot-damaged-";
 
 /// How often, and after how long, a lock is tried again.
 const LOCK_TRIES: u32 = 5;
@@ -75,6 +77,8 @@ pub struct SnapshotDir {
 pub enum Commit {
     /// The only one.
     Only,
+    /// The only one, from a journal that is damaged: that stays beside it.
+    OfDamaged,
     /// The first one: the recording goes on, and its journal stays.
     First,
     /// The one that replaces the first.
@@ -241,6 +245,29 @@ impl SnapshotDir {
         remove_unfinished(&self.dir)
     }
 
+    /// Moves the journal of an unfinished recording, and what it needs, into a directory of their own, where nothing but
+    /// a user's request removes them.
+    pub fn keep_damaged(&self) -> io::Result<()> {
+        let mut number = 1;
+        let name = loop {
+            let name = format!("{DAMAGED}{number}");
+            match rustix::fs::mkdirat(&self.dir, &name, Mode::RWXU) {
+                Ok(()) => break name,
+                Err(Errno::EXIST) => number += 1,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let aside = rustix::fs::openat(&self.dir, &name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        let mut names = entries(&self.dir)?;
+        names.retain(|name| is_temporary(name));
+        // The last: without it the others are of no use.
+        names.push(JOURNAL.as_bytes().to_vec());
+        for name in names {
+            rustix::fs::renameat(&self.dir, name.as_slice(), &aside, name.as_slice())?;
+        }
+        self.discard_unfinished()
+    }
+
     /// How many bytes may be taken before the command itself could run out of space.
     pub fn room(&self) -> io::Result<u64> {
         room_in(&self.dir)
@@ -290,6 +317,9 @@ impl SnapshotDir {
             parent.and_then(rustix::fs::fsync).map_err(io::Error::from).map_err(failed("sync what holds"))?;
         }
         drop(names);
+        if commit == Commit::OfDamaged {
+            home.keep_damaged().map_err(failed("keep the damaged journal in"))?;
+        }
         if commit != Commit::First {
             // The snapshot is complete without this, so that errors do not matter.
             let _ = remove_unfinished(&home.dir);
@@ -479,6 +509,7 @@ fn check_contents(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
             name if regular && name == RESTORE_JOURNAL.as_bytes() => {}
             name if regular && name == JOURNAL.as_bytes() => temporary = true,
             name if regular && name == GITIGNORE.0.as_bytes() && is_own_gitignore(dir) => {}
+            name if is_damaged_journal(name) => {}
             other => {
                 let reason = format!(
                     "holds {}, which is not a part of a snapshot: name a new or an empty directory",
@@ -541,6 +572,20 @@ fn remove_unfinished(dir: &OwnedFd) -> io::Result<()> {
         }
     }
     remove(dir, JOURNAL)
+}
+
+/// The directories with the damaged journals of what was recovered into the directory at `path`, the newest first.
+pub fn damaged_journals(path: &Path) -> Vec<PathBuf> {
+    let names = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut names: Vec<OsString> = names.filter(|name| is_damaged_journal(name.as_bytes())).collect();
+    names.sort_by_key(|name| std::cmp::Reverse((name.len(), name.clone())));
+    names.into_iter().map(|name| path.join(name)).collect()
+}
+
+/// Whether `name` is that of a directory with a damaged journal.
+fn is_damaged_journal(name: &[u8]) -> bool {
+    name.strip_prefix(DAMAGED.as_bytes())
+        .is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))
 }
 
 /// Whether the `.gitignore` of a directory is the one that we write.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{DirEntry, File};
 use std::io::{self, BufWriter, Read as _, Write as _};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,9 @@ use super::blobs::{self, BlobWriter, Compression, Side, StoreLimit, Stored, blob
 use super::change::PathEffect;
 use super::error::{Error, printable};
 use super::journal::{Begin, Frame, Reader, StoredContent};
-use super::layout::{BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir, is_gitignore, is_temporary};
+use super::layout::{
+    BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir, damaged_journals, is_gitignore, is_temporary,
+};
 use super::live;
 use super::manifest::*;
 use super::reader::Snapshot;
@@ -35,6 +38,9 @@ const BLOBS_START: u64 = b"PAR1".len() as u64;
 /// What a shell shows of a process that SIGKILL ended.
 const KILLED: i32 = 128 + libc::SIGKILL;
 
+/// How many frames there may be up to the last that says who records.
+const FIRST_FRAMES: usize = 5;
+
 /// What was recovered.
 #[derive(Debug)]
 pub struct Recovered {
@@ -44,6 +50,8 @@ pub struct Recovered {
     pub records: usize,
     /// The paths whose bytes are lost, and why.
     pub missing: Vec<(Vec<u8>, &'static str)>,
+    /// The directory where the journal is kept, if something in it could not be read.
+    pub damaged_journal: Option<PathBuf>,
 }
 
 /// What became of an unfinished recording.
@@ -108,6 +116,10 @@ pub fn set_aside(directory: &SnapshotDir) -> Result<Option<PathBuf>, Error> {
             linked => linked.map_err(Error::io("keep the recovered snapshot of", path))?,
         }
     }
+    for damaged in damaged_journals(path) {
+        let there = aside.join(damaged.file_name().unwrap_or_default());
+        std::fs::rename(&damaged, there).map_err(Error::io("keep the damaged journal of", path))?;
+    }
     for name in [MANIFEST, BLOBS] {
         match std::fs::remove_file(path.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -119,7 +131,7 @@ pub fn set_aside(directory: &SnapshotDir) -> Result<Option<PathBuf>, Error> {
 
 /// What is known of the recording that has a journal in the directory at `path`.
 pub fn header_of(path: &Path) -> Option<Header> {
-    journal_in(path)?.take(2).find_map(|frame| match frame.ok()? {
+    journal_in(path)?.take(FIRST_FRAMES).find_map(|frame| match frame.ok()? {
         Frame::Header(header) => Some(*header),
         _ => None,
     })
@@ -134,11 +146,11 @@ pub fn put_back(directory: SnapshotDir, journal: &File, blobs: &File) -> Result<
     }
 }
 
-fn begin_of(mut reader: Reader) -> Option<Begin> {
-    match reader.next()?.ok()? {
+fn begin_of(reader: Reader) -> Option<Begin> {
+    reader.take(FIRST_FRAMES).find_map(|frame| match frame.ok()? {
         Frame::Begin(begin) => Some(begin),
         _ => None,
-    }
+    })
 }
 
 /// Recovers the unfinished recording in `directory`, into the directory itself or, if that holds an older
@@ -149,16 +161,30 @@ pub fn recover(directory: SnapshotDir, held: HashMap<u32, File>) -> Result<Recov
     }
     let Some(journal) = journal_of(&directory)? else { return Ok(Recovery::Nothing) };
     let Some(journaled) = journal else { return discard(&directory) };
+    let is_damaged = journaled.is_damaged();
     let bundle = Builder::new(journaled, &directory, &directory, held)?.build()?;
-    commit(bundle, directory).map(Recovery::Done)
+    let RecoveredBundle { blobs, manifest, records, missing } = bundle;
+    let kept = if is_damaged { Commit::OfDamaged } else { Commit::Only };
+    let directory = directory.commit(blobs, manifest, kept, false)?;
+    let path = directory.real_path().to_owned();
+    let damaged_journal = is_damaged.then(|| last_damaged(&path)).flatten();
+    Ok(Recovery::Done(Recovered { path, records, missing, damaged_journal }))
 }
 
 /// Recovers the unfinished recording in `directory` into `DIRECTORY-recovered-N`, if it has changed anything.
 pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Result<Recovery, Error> {
     let Some(journal) = journal_of(directory)? else { return Ok(Recovery::Nothing) };
-    let Some(journaled) = journal.filter(|journaled| !journaled.files.is_empty()) else {
+    let Some(journaled) = journal.filter(|journaled| !journaled.files.is_empty() || journaled.is_damaged())
+    else {
         return discard(directory);
     };
+    let is_damaged = journaled.is_damaged();
+    // What was recovered already is not needed any more.
+    let end = || match is_damaged {
+        true => directory.keep_damaged(),
+        false => directory.discard_unfinished(),
+    };
+    let end = || end().map_err(Error::io("remove the journal in", directory.real_path()));
     let is_at = |path: &Path| {
         // The first snapshot of a recording that went on is not all of it.
         Snapshot::open(path).is_ok_and(|snapshot| {
@@ -167,7 +193,8 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
         })
     };
     if is_at(directory.real_path()) {
-        return discard(directory);
+        end()?;
+        return Ok(Recovery::Unneeded);
     }
     let target = first_beside(directory.real_path(), |path| {
         if !path.exists() {
@@ -177,23 +204,33 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
         is_at(path).then(|| Some(path.to_owned()))
     });
     let target = match target {
-        (_, Some(_)) => return discard(directory),
+        (_, Some(_)) => {
+            end()?;
+            return Ok(Recovery::Unneeded);
+        }
         (path, None) => SnapshotDir::create(&path)?,
     };
     let made = target.made().clone();
     let bundle = Builder::new(journaled, directory, &target, held).and_then(Builder::build);
-    match bundle.and_then(|bundle| commit(bundle, target)) {
+    let committed = bundle.and_then(|RecoveredBundle { blobs, manifest, records, missing }| {
+        let path = target.commit(blobs, manifest, Commit::Only, false)?.real_path().to_owned();
+        Ok(Recovered { path, records, missing, damaged_journal: None })
+    });
+    match committed {
         Ok(recovered) => {
-            directory
-                .discard_unfinished()
-                .map_err(Error::io("remove the journal in", directory.real_path()))?;
-            Ok(Recovery::Done(recovered))
+            end()?;
+            let damaged_journal = is_damaged.then(|| last_damaged(directory.real_path())).flatten();
+            Ok(Recovery::Done(Recovered { damaged_journal, ..recovered }))
         }
         Err(error) => {
             made.remove();
             Err(error)
         }
     }
+}
+
+fn last_damaged(path: &Path) -> Option<PathBuf> {
+    damaged_journals(path).into_iter().next()
 }
 
 /// The first of `PATH-recovered-1` and so on that `accept` takes, and what it says.
@@ -213,12 +250,6 @@ fn first_beside<T>(path: &Path, accept: impl Fn(&Path) -> Option<T>) -> (PathBuf
 fn discard(directory: &SnapshotDir) -> Result<Recovery, Error> {
     directory.discard_unfinished().map_err(Error::io("remove the journal in", directory.real_path()))?;
     Ok(Recovery::Unneeded)
-}
-
-fn commit(bundle: RecoveredBundle, directory: SnapshotDir) -> Result<Recovered, Error> {
-    let RecoveredBundle { blobs, manifest, records, missing } = bundle;
-    let path = directory.commit(blobs, manifest, Commit::Only, false)?.real_path().to_owned();
-    Ok(Recovered { path, records, missing })
 }
 
 /// The journal in a directory; the inner none where it was cut before anything could be changed.
@@ -250,7 +281,7 @@ fn shown(path: &Path) -> String {
 /// Where the journal says that the bytes of an inode are.
 #[derive(Debug)]
 enum Place {
-    Journal(std::ops::Range<u64>),
+    Journal(Range<u64>),
     Copy(String),
     Descriptor,
     Nowhere(BlobOmitted),
@@ -271,42 +302,58 @@ struct Journaled {
     footers: Vec<Vec<u8>>,
     /// How many contents these complete.
     complete: u64,
+    /// What could not be read.
+    damaged: Vec<Range<u64>>,
 }
 
 impl Journaled {
-    /// Reads a journal up to its first frame that is not whole; none where that comes before anything could
-    /// be changed.
+    /// Reads a journal; none where it was cut before anything could be changed.
     fn read(reader: Reader, file: File) -> io::Result<Option<Journaled>> {
-        let (mut begin, mut journaled) = (None, None::<Journaled>);
+        let (mut begin, mut header, mut damaged) = (None, None, Vec::new());
+        let mut journaled = None::<Journaled>;
         for frame in reader {
-            let frame = frame?;
-            match (frame, &mut journaled) {
-                (Frame::Begin(first), None) => begin = Some(first),
-                (Frame::Header(header), None) => {
-                    let Some(begin) = begin.take() else { return Ok(None) };
-                    journaled = Some(Journaled {
-                        file: file.try_clone()?,
-                        begin,
-                        header: *header,
-                        processes: BTreeMap::new(),
-                        files: BTreeMap::new(),
-                        moves: Vec::new(),
-                        places: HashMap::new(),
-                        stored: HashMap::new(),
-                        footers: Vec::new(),
-                        complete: 0,
-                    });
-                }
+            match (frame?, &mut journaled) {
                 (frame, Some(journaled)) => journaled.add(frame)?,
-                (_, None) => return Ok(None),
+                (Frame::Begin(found), None) => begin = Some(found),
+                (Frame::Header(found), None) => header = Some(found),
+                (Frame::Damaged(range), None) => damaged.push(range),
+                // Of a recording whose beginning can't be read.
+                (_, None) => {}
+            }
+            if let (None, Some(begin), Some(header)) = (&journaled, &begin, &header) {
+                journaled = Some(Journaled {
+                    file: file.try_clone()?,
+                    begin: begin.clone(),
+                    header: (**header).clone(),
+                    processes: BTreeMap::new(),
+                    files: BTreeMap::new(),
+                    moves: Vec::new(),
+                    places: HashMap::new(),
+                    stored: HashMap::new(),
+                    footers: Vec::new(),
+                    complete: 0,
+                    damaged: std::mem::take(&mut damaged),
+                });
             }
         }
+        if journaled.is_none() && !damaged.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is damaged where it says what records",
+            ));
+        }
         Ok(journaled)
+    }
+
+    /// Whether something in it could not be read.
+    fn is_damaged(&self) -> bool {
+        !self.damaged.is_empty()
     }
 
     fn add(&mut self, frame: Frame) -> io::Result<()> {
         match frame {
             Frame::Begin(_) | Frame::Header(_) => {}
+            Frame::Damaged(range) => self.damaged.push(range),
             Frame::Process(process) => drop(self.processes.insert(process.id, *process)),
             Frame::Ended(id, status) => {
                 if let Some(process) = self.processes.get_mut(&id) {
@@ -340,7 +387,7 @@ impl Journaled {
     }
 }
 
-fn read_range(file: &File, range: &std::ops::Range<u64>) -> io::Result<Vec<u8>> {
+fn read_range(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, range.start)?;
@@ -467,6 +514,11 @@ impl<'a> Builder<'a> {
                  what was only read, and of the network, nothing is recorded",
             ),
         );
+        warnings.extend(journaled.damaged.iter().map(|Range { start, end }| {
+            let detail =
+                format!("the bytes {start} to {end} of the journal are damaged: what they said is lost");
+            lost(WarningKind::ExternalChange, &detail)
+        }));
         let header = header(journaled, &records, warnings);
         let manifest = target.unnamed_file().map_err(failed("write the manifest in"))?;
         let mut out = BufWriter::new(&manifest);
@@ -725,7 +777,13 @@ fn lost(kind: WarningKind, detail: &str) -> Warning {
 
 /// The rows of all contents that are complete on file; none where there are none, or they can't be read.
 fn rows(journaled: &mut Journaled, directory: &SnapshotDir) -> Option<BlobReader> {
-    let file = directory.open_temporary(&journaled.begin.blobs).ok()?;
+    let mut file = directory.open_temporary(&journaled.begin.blobs).ok()?;
+    if journaled.is_damaged() {
+        // Groups may follow whose footers could not be read: they are kept as they are.
+        let copy = directory.unnamed_file().ok()?;
+        live::copy_keeping_holes(&file, &copy, file.metadata().ok()?.len()).ok()?;
+        file = copy;
+    }
     blobs::complete(&file, &journaled.footers).ok()?;
     let complete = |stored: &&StoredContent| stored.number <= journaled.complete;
     let mut wanted: HashMap<Box<str>, Wanted> = HashMap::new();
@@ -734,7 +792,11 @@ fn rows(journaled: &mut Journaled, directory: &SnapshotDir) -> Option<BlobReader
         let sparse = matches!(digest, Digest::Sparse(_));
         wanted.insert(key.as_str().into(), Wanted { size: *size, sparse });
     }
-    if wanted.is_empty() { None } else { BlobReader::open(file, wanted).ok() }
+    match wanted.is_empty() {
+        true => None,
+        false if journaled.is_damaged() => BlobReader::open_what_is_whole(file, wanted).ok(),
+        false => BlobReader::open(file, wanted).ok(),
+    }
 }
 
 fn has_blob_in_git(git: &Option<GitStatus>) -> bool {

@@ -116,9 +116,48 @@ fn corrupt(reason: impl std::fmt::Display) -> Error {
     Error::Corrupt(format!("blobs.parquet: {reason}"))
 }
 
+/// A blob starts at 0 and goes on in order, with holes of whole blocks where it is sparse; no row can be longer than one
+/// may be.
+fn check_rows(key: &str, blob: &Blob) -> Result<(), Error> {
+    let mut rows = blob.rows().peekable();
+    match rows.peek() {
+        None => return Err(missing(key)),
+        Some(first) if first.offset != 0 && !blob.sparse => return Err(misplaced_rows(key)),
+        Some(_) => {}
+    }
+    while let Some(row) = rows.next() {
+        let end = rows.peek().map_or(blob.size, |next| next.offset);
+        let len = end.checked_sub(row.offset).ok_or_else(|| misplaced_rows(key))?;
+        let fits = if blob.sparse {
+            // The last row of a content that ends in a hole is empty, and says where that is.
+            let is_end = row.offset == blob.size && rows.peek().is_none();
+            row.offset.is_multiple_of(BLOCK as u64) && len > 0 || is_end
+        } else {
+            len <= CHUNK as u64 && (len > 0 || blob.more.is_empty())
+        };
+        if !fits {
+            return Err(misplaced_rows(key));
+        }
+    }
+    Ok(())
+}
+
 impl BlobReader {
     /// Indexes the blobs of `wanted`.
     pub fn open(file: File, wanted: HashMap<Box<str>, Wanted>) -> Result<BlobReader, Error> {
+        let content = BlobReader::index_of(file, wanted)?;
+        content.blobs.iter().try_for_each(|(key, blob)| check_rows(key, blob))?;
+        Ok(content)
+    }
+
+    /// Indexes those of `wanted` whose rows are all there.
+    pub fn open_what_is_whole(file: File, wanted: HashMap<Box<str>, Wanted>) -> Result<BlobReader, Error> {
+        let mut content = BlobReader::index_of(file, wanted)?;
+        content.blobs.retain(|key, blob| check_rows(key, blob).is_ok());
+        Ok(content)
+    }
+
+    fn index_of(file: File, wanted: HashMap<Box<str>, Wanted>) -> Result<BlobReader, Error> {
         let len = file.metadata().map_err(Error::io("stat", "blobs.parquet"))?.len();
         let source = BlobFile {
             file: Arc::new(file),
@@ -145,7 +184,6 @@ impl BlobReader {
             for group in 0..content.metadata.num_row_groups() {
                 content.index(group)?;
             }
-            content.check_rows()?;
             Ok(content)
         })
     }
@@ -298,34 +336,6 @@ impl BlobReader {
                     blob.push(RowLocation { group: fit(group)?, row: fit(row)?, offset });
                 }
                 row += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Every wanted blob starts at 0 and goes on in order, with holes of whole blocks where it is sparse; no
-    /// other row can be longer than one may be.
-    fn check_rows(&self) -> Result<(), Error> {
-        for (key, blob) in &self.blobs {
-            let mut rows = blob.rows().peekable();
-            match rows.peek() {
-                None => return Err(missing(key)),
-                Some(first) if first.offset != 0 && !blob.sparse => return Err(misplaced_rows(key)),
-                Some(_) => {}
-            }
-            while let Some(row) = rows.next() {
-                let end = rows.peek().map_or(blob.size, |next| next.offset);
-                let len = end.checked_sub(row.offset).ok_or_else(|| misplaced_rows(key))?;
-                let fits = if blob.sparse {
-                    // The last row of a content that ends in a hole is empty, and says where that is.
-                    let is_end = row.offset == blob.size && rows.peek().is_none();
-                    row.offset.is_multiple_of(BLOCK as u64) && len > 0 || is_end
-                } else {
-                    len <= CHUNK as u64 && (len > 0 || blob.more.is_empty())
-                };
-                if !fits {
-                    return Err(misplaced_rows(key));
-                }
             }
         }
         Ok(())
