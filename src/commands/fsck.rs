@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::exit::{Exit, VerbResult};
 use super::out::Console;
 use super::paths::counted;
+use super::progress;
 use super::restore::ways_on;
 use super::undo::take_back;
 use crate::cli::Fsck;
@@ -26,7 +27,12 @@ pub fn run(args: &Fsck, console: &mut Console) -> VerbResult {
                 repairs = repair(&library)?;
                 end_restores(&library, &mut repairs)?;
             }
-            let mut findings = check(&library)?;
+            let bar = progress::bar("check", 0);
+            let mut findings = check(&library, &|number, of| {
+                bar.set_length(of as u64);
+                bar.set_position(number as u64);
+            })?;
+            bar.finish_and_clear();
             check_restores(&library, &mut findings)?;
             (repairs, findings)
         }

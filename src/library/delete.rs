@@ -8,6 +8,7 @@
 //! recorder has, and that of its manifest, which whoever reads it has (`snapshot::usage`). Neighbours: `rescues.rs`,
 //! `disk.rs`; `retention.rs` decides what goes.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +19,7 @@ use super::disk::DiskUse;
 use super::error::failed;
 use super::log::{self, Deletion, Event};
 use super::rescues::{Rescue, Rescues, is_companion};
-use super::{Error, Library, is_absent, is_id};
+use super::{Error, ID_LENGTH, Library, is_absent, is_id};
 use crate::snapshot::{recover, usage};
 
 /// The end of the name of what is being deleted.
@@ -228,7 +229,23 @@ impl Library {
             }
         }
         self.remove_unbegun()?;
+        if log.is_mostly_past() {
+            self.compact_log()?;
+        }
         failure.map_or(Ok(freed), Err)
+    }
+
+    /// Takes out of the log what tells nothing any more.
+    fn compact_log(&self) -> Result<(), Error> {
+        let rescues = Rescues::of(self)?;
+        let mut needed: HashSet<String> =
+            rescues.all().iter().flat_map(|rescue| rescue.ids.clone()).collect();
+        let names = self.names()?;
+        needed.extend(names.iter().filter_map(|name| name.to_str()?.get(..ID_LENGTH).map(str::to_owned)));
+        log::replace(self.root(), |log| {
+            let is_past = log.is_mostly_past();
+            Ok(is_past.then(|| log.without_the_past(|id| needed.contains(id))))
+        })
     }
 
     fn remove_leftover(&self, leftover: &Leftover, log: &log::Log) -> Result<u64, Error> {
@@ -368,7 +385,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use crate::library::Place;
+    use crate::library::{Entry, Place};
     use crate::snapshot::layout::{JOURNAL, SnapshotDir};
     use crate::snapshot::samples::{commit, commit_into, header};
     use crate::snapshot::{Header, Snapshot};
@@ -519,5 +536,47 @@ mod tests {
         assert_eq!(sample.names(), "cccccccc cccccccc-rescue-1 dddddddd-rescue-1 ffffffff hhhhhhhh iiiiiiii");
         assert!(log::read(library.root()).unwrap().deleted.contains_key("aaaaaaaa"));
         assert_eq!(library.remove_leftovers().unwrap(), 0);
+    }
+
+    #[test]
+    fn log_forgets_what_is_long_gone() {
+        let sample = Sample::new(&["zzzzzzzz", "bbbbbbbb"]);
+        let root = sample.library.root();
+        let entry = Entry::of(&Snapshot::open(&sample.library.directory_of("zzzzzzzz")).unwrap());
+        let mut lines = Vec::new();
+        let mut add = |event: &Event| {
+            serde_json::to_writer(&mut lines, event).unwrap();
+            lines.push(b'\n');
+        };
+        let letter = |digit: u8| char::from(digit - b'0' + b'a');
+        let id_of = |number: u32| format!("{number:08}").bytes().map(letter).collect::<String>();
+        let time = |number: u32| format!("2026-01-01T00:00:00.{number:09}Z");
+        for number in 0..3000 {
+            let id = id_of(number);
+            add(&Event::Recorded(Entry { id: id.clone(), ..entry.clone() }));
+            add(&Event::Deleted(Deletion { id, time: time(number), evicted: number == 0 }));
+        }
+        for id in ["zzzzzzzz", "bbbbbbbb"] {
+            add(&Event::Recorded(Entry { id: id.to_owned(), ..entry.clone() }));
+        }
+        // The rescue of a recording that is gone is of another one, too.
+        sample.rescue("bbbbbbbb-rescue-1", &["undo", &id_of(1), "bbbbbbbb"]);
+        fs::write(root.join(log::LOG), &lines).unwrap();
+        let with_unknown = [&lines[..], b"{\"event\":\"later\"}\n"].concat();
+        fs::write(root.join(log::LOG), &with_unknown).unwrap();
+        sample.library.remove_leftovers().unwrap();
+        assert!(fs::read(root.join(log::LOG)).unwrap() == with_unknown);
+        fs::write(root.join(log::LOG), &lines).unwrap();
+        sample.library.remove_leftovers().unwrap();
+        let log = log::read(root).unwrap();
+        let recorded: Vec<&str> = log.recorded.iter().map(|entry| entry.id.as_str()).collect();
+        assert_eq!(recorded, [&id_of(0), "zzzzzzzz", "bbbbbbbb"]);
+        let is_there = |number| log.deleted.contains_key(&id_of(number));
+        assert!(is_there(0) && is_there(1) && is_there(2999));
+        assert!(!is_there(2) && log.deleted.len() == 1002, "{}", log.deleted.len());
+        // Little is past by now.
+        let once = fs::read(root.join(log::LOG)).unwrap();
+        sample.library.remove_leftovers().unwrap();
+        assert!(fs::read(root.join(log::LOG)).unwrap() == once);
     }
 }

@@ -89,11 +89,11 @@ impl Findings {
     }
 }
 
-/// Reads all of `library`.
+/// Reads all of `library`, and tells `progress` before each of its directories which one it is, and of how many.
 ///
 /// # Errors
 /// It can't be listed.
-pub fn check(library: &Library) -> Result<Findings, Error> {
+pub fn check(library: &Library, progress: &dyn Fn(usize, usize)) -> Result<Findings, Error> {
     let mut findings = Findings::default();
     let names = library.names()?;
     let log = log::read(library.root())?;
@@ -103,7 +103,8 @@ pub fn check(library: &Library) -> Result<Findings, Error> {
     check_root(library, &mut findings)?;
     let leftovers = library.leftovers(&log)?;
     let listed: HashSet<&str> = log.recorded.iter().map(|entry| entry.id.as_str()).collect();
-    for name in &names {
+    for (number, name) in names.iter().enumerate() {
+        progress(number, names.len());
         let path = library.snapshots().join(name);
         let shown = format!("{SNAPSHOTS}/{}", printable(name.as_encoded_bytes()));
         match name.to_str() {
@@ -288,7 +289,7 @@ fn rebuild_log(library: &Library) -> Result<(), Error> {
             Event::Deleted(deletion) => deletion.time.clone(),
         });
         events.extend(log.deleted.into_values().map(Event::Deleted));
-        Ok(events)
+        Ok(Some(events))
     })
 }
 
@@ -323,7 +324,12 @@ mod tests {
     }
 
     fn found(library: &Library) -> Vec<(String, ProblemKind)> {
-        check(library).unwrap().problems.into_iter().map(|problem| (problem.path, problem.kind)).collect()
+        check(library, &|_, _| {})
+            .unwrap()
+            .problems
+            .into_iter()
+            .map(|problem| (problem.path, problem.kind))
+            .collect()
     }
 
     #[test]

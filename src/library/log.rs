@@ -31,6 +31,9 @@ pub const LOG: &str = "log.jsonl";
 /// The name of a log that is to replace it.
 pub const NEW: &str = "log.jsonl.new";
 
+/// How many deletions are remembered that nothing in the library is about.
+const DELETIONS: usize = 1000;
+
 /// How many places of a recording's changes are kept; more are merged into the directories above them.
 const PLACES: usize = 16;
 
@@ -384,6 +387,8 @@ pub struct Log {
     pub deleted: HashMap<String, Deletion>,
     /// How many lines are no JSON.
     pub damaged: usize,
+    /// How many lines tell what this version does not know.
+    pub unknown: usize,
 }
 
 impl Log {
@@ -394,6 +399,38 @@ impl Log {
         let last: HashMap<&str, &Entry> =
             self.recorded.iter().filter(is_evicted).map(|entry| (entry.id.as_str(), entry)).collect();
         last.into_values().cloned().collect()
+    }
+}
+
+impl Log {
+    /// The lines that still tell something: of each recording the last, unless it was deleted, and of the deletions those
+    /// that `is_needed` names, and the newest.
+    pub fn without_the_past(mut self, is_needed: impl Fn(&str) -> bool) -> Vec<Event> {
+        let is_told = |entry: &Entry| self.deleted.get(&entry.id).is_none_or(|deletion| deletion.evicted);
+        let last: HashMap<String, usize> =
+            self.recorded.iter().enumerate().map(|(at, entry)| (entry.id.clone(), at)).collect();
+        let recorded = std::mem::take(&mut self.recorded).into_iter().enumerate();
+        let recorded = recorded.filter(|(at, entry)| last.get(&entry.id) == Some(at) && is_told(entry));
+        let mut events: Vec<Event> = recorded.map(|(_, entry)| Event::Recorded(entry)).collect();
+        let mut deleted: Vec<Deletion> = self.deleted.into_values().collect();
+        deleted.sort_by(|one, other| other.time.cmp(&one.time));
+        let deleted = deleted.into_iter().enumerate();
+        let deleted = deleted.filter(|(at, one)| *at < DELETIONS || one.evicted || is_needed(&one.id));
+        events.extend(deleted.map(|(_, deletion)| Event::Deleted(deletion)));
+        events
+    }
+
+    /// How many lines that tell nothing any more it has at least.
+    fn past(&self) -> usize {
+        let is_gone = |entry: &&Entry| self.deleted.get(&entry.id).is_some_and(|deletion| !deletion.evicted);
+        self.recorded.iter().filter(is_gone).count() + self.deleted.len().saturating_sub(DELETIONS)
+    }
+
+    /// Whether most of it tells nothing any more, and all of it can be written again.
+    pub fn is_mostly_past(&self) -> bool {
+        let lines = self.recorded.len() + self.deleted.len();
+        let past = self.past();
+        past > DELETIONS && past > lines / 3 && self.damaged == 0 && self.unknown == 0
     }
 }
 
@@ -411,18 +448,21 @@ pub fn read(root: &Path) -> Result<Log, Error> {
             Ok(Event::Recorded(entry)) => log.recorded.push(entry),
             Ok(Event::Deleted(deletion)) => drop(log.deleted.insert(deletion.id.clone(), deletion)),
             // A line of a later version is no damage.
-            Err(error) if error.is_data() => {}
+            Err(error) if error.is_data() => log.unknown += 1,
             Err(_) => log.damaged += 1,
         }
     }
     Ok(log)
 }
 
-/// Replaces the log, while nobody appends to it.
-pub fn replace(root: &Path, events: impl FnOnce(Log) -> Result<Vec<Event>, Error>) -> Result<(), Error> {
+/// Replaces the log, while nobody appends to it, unless there are no events to replace it by.
+pub fn replace(
+    root: &Path,
+    events: impl FnOnce(Log) -> Result<Option<Vec<Event>>, Error>,
+) -> Result<(), Error> {
     let path = root.join(LOG);
     let _locked = open_locked(&path).map_err(failed("open", &path))?;
-    let events = events(read(root)?)?;
+    let Some(events) = events(read(root)?)? else { return Ok(()) };
     let write = || -> io::Result<()> {
         let mut text = Vec::new();
         for event in &events {
