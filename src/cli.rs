@@ -555,9 +555,8 @@ pub struct SessionAccess {
 
 #[derive(Debug, Args, Default)]
 pub struct Show {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: with
-    /// --session, all of the session as if they were one]
-    #[arg(required_unless_present = "session")]
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the
+    /// last that changed something; with --session, all of the session as if they were one]
     pub snap: Option<PathBuf>,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
@@ -598,11 +597,12 @@ pub struct Show {
 
 #[derive(Debug, Args)]
 pub struct Cat {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; with --at the path
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; or the path alone, of
+    /// the last that changed something
     #[arg(value_name = "SNAP|PATH")]
     pub snap: PathBuf,
     /// The path
-    #[arg(required_unless_present = "at", conflicts_with = "at")]
+    #[arg(conflicts_with = "at")]
     pub path: Option<OsString>,
     /// The bytes at this time, whichever snapshot has them: so long ago (1h), a date and time, or a time of today
     #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with_all = ["before", "reference"])]
@@ -620,8 +620,9 @@ pub struct Cat {
 
 #[derive(Debug, Args)]
 pub struct Report {
-    /// The snapshots: each @ (the newest), @~1, an identifier or its beginning, a name, or a directory
-    #[arg(value_name = "SNAP", required = true)]
+    /// The snapshots: each @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the last
+    /// that changed something]
+    #[arg(value_name = "SNAP")]
     pub snaps: Vec<PathBuf>,
     /// The file to write; `-` is standard output
     #[arg(long, short, value_name = "FILE", required_unless_present = "markdown")]
@@ -704,9 +705,8 @@ pub struct Export {
 
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: with
-    /// --session, all of the session as if they were one]
-    #[arg(required_unless_present = "session")]
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the
+    /// last that changed something; with --session, all of the session as if they were one]
     pub snap: Option<PathBuf>,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
@@ -732,8 +732,9 @@ pub struct Diff {
 
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
-    pub snap: PathBuf,
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the last that
+    /// changed something]
+    pub snap: Option<PathBuf>,
     /// Compare with the state before the command: would it see the same inputs?
     #[arg(long)]
     pub before: bool,
@@ -750,8 +751,9 @@ pub struct Verify {
 
 #[derive(Debug, Args)]
 pub struct PolicyCheck {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
-    pub snap: PathBuf,
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the last that
+    /// changed something]
+    pub snap: Option<PathBuf>,
     /// What the command may do.
     #[command(flatten)]
     pub rules: PolicyRules,

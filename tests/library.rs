@@ -108,6 +108,34 @@ fn word_that_names_no_snapshot_is_refused_with_candidates() {
 }
 
 #[test]
+fn verbs_without_a_recording_are_about_the_last_that_changed_something() {
+    let place = Place::new();
+    let none = verb(&place, &["show"]).expect(1);
+    assert!(none.stderr.contains("no command that changed something was recorded here"), "{none:?}");
+    fs::create_dir(place.at("elsewhere")).unwrap();
+    place.prepare("git init -q elsewhere");
+    run(&place, &[], "echo one > f");
+    let last = newest(&place);
+    run(&place, &[], "cat f");
+    for arguments in [
+        ["show"].as_slice(),
+        &["diff"],
+        &["verify"],
+        &["check", "--allow-write", "**"],
+        &["report", "--markdown"],
+        &["cat", "f"],
+    ] {
+        let by_name = [&arguments[..1], &[&last], &arguments[1..]].concat();
+        let (short, long) = (verb(&place, arguments).expect(0), verb(&place, &by_name).expect(0));
+        assert_eq!(short.stdout, long.stdout, "{arguments:?}");
+        assert_eq!(short.stderr, format!("agent-snapshot: {last}: sh -c 'echo one > f'\n"), "{arguments:?}");
+    }
+    let mut elsewhere = place.command();
+    let elsewhere: Run = elsewhere.current_dir(place.at("elsewhere")).arg("show").output().unwrap().into();
+    elsewhere.expect(1);
+}
+
+#[test]
 fn log_has_the_scope_of_the_working_tree() {
     let place = Place::new();
     place.prepare("git init -q one; git init -q two; mkdir one/deep");

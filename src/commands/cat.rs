@@ -7,9 +7,9 @@ use base64::write::EncoderWriter;
 use jiff::Timestamp;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use super::exit::{Exit, UsageError, VerbResult};
+use super::exit::{Exit, VerbResult};
 use super::level::without_record;
-use super::open::open;
+use super::open::open_or_last;
 use super::out::{Console, OutputError};
 use super::past::{Extent, Past, past};
 use super::paths::{self, quoted};
@@ -28,8 +28,11 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     if let Some(time) = args.at {
         return at(args, time, console);
     }
-    let Some(path) = &args.path else { return Err(UsageError("cat: no path was named".to_owned()).into()) };
-    let snapshot = open(&args.snap, &args.access, console)?;
+    let (snap, path) = match &args.path {
+        Some(path) => (Some(args.snap.as_path()), path.as_os_str()),
+        None => (None, args.snap.as_os_str()),
+    };
+    let snapshot = open_or_last(snap, &args.access, console)?;
     let side = if args.before { Side::Before } else { Side::After };
     let record = match paths::find(&snapshot, path)? {
         Ok(record) => record,

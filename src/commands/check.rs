@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::json;
-use super::open::open;
+use super::open::open_or_last;
 use super::out::{Console, style};
 use super::paths::{counted, resolved};
 use crate::cli::PolicyCheck;
@@ -38,7 +38,7 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
         )
         .into());
     }
-    let snapshot = open(&args.snap, &args.access, console)?;
+    let snapshot = open_or_last(args.snap.as_deref(), &args.access, console)?;
     let header = snapshot.header();
     if header.kind == SnapshotKind::Rescue {
         return Err(UsageError("a rescue has no command that could be checked".to_owned()).into());

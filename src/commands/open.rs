@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::exit::{Nothing, UsageError};
+use super::log::command_line;
 use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
@@ -181,15 +182,36 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Opens the snapshot that `word` names; without one, what the recordings of the session have done together, but for
-/// those that are undone.
-pub fn open_or_session(
+/// Opens the snapshot that `word` names; without one, that of the last command in scope that changed something, which is
+/// named.
+pub fn open_or_last(
     word: Option<&Path>,
     access: &SessionAccess,
     console: &mut Console,
 ) -> anyhow::Result<Snapshot> {
     if let Some(word) = word {
         return open(word, access, console);
+    }
+    let nothing = || Nothing("no command that changed something was recorded here".to_owned());
+    let library = Library::find()?.ok_or_else(nothing)?;
+    let (scope, entries) = (scope(access, false), library.entries()?);
+    let is_candidate = |entry: &&Entry| {
+        entry.changes.any() && entry.state != EntryState::Unrecovered && scope.contains(entry, &library)
+    };
+    let last = entries.iter().rev().find(is_candidate).ok_or_else(nothing)?;
+    console.say(format_args!("{}: {}", last.id, command_line(last)));
+    Ok(open_directory(&library.directory_of(&last.id), console)?)
+}
+
+/// Opens the snapshot that `word` names; without one, what the recordings of the session have done together, but for
+/// those that are undone; without a session, the last one.
+pub fn open_or_session(
+    word: Option<&Path>,
+    access: &SessionAccess,
+    console: &mut Console,
+) -> anyhow::Result<Snapshot> {
+    if word.is_some() || access.session.is_none() {
+        return open_or_last(word, access, console);
     }
     let scope = scope(access, true);
     let nothing = || {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::new_file::NewFile;
-use super::open::open;
+use super::open::{open, open_or_last};
 use super::out::Console;
 use crate::cli::Report;
 use crate::snapshot::printable;
@@ -37,8 +37,10 @@ pub fn run(args: &Report, console: &mut Console) -> VerbResult {
         Redaction { masks_arguments: !args.no_redact, secrets: config::secrets().map_err(UsageError)? };
     // Before the work, so that a name that is taken is told at once.
     let file = output.map(|path| NewFile::create(path, args.force)).transpose()?;
-    let snapshots = args.snaps.iter().map(|snap| open(snap, &args.access, console));
-    let snapshots = snapshots.collect::<anyhow::Result<Vec<_>>>()?;
+    let snapshots = match args.snaps.as_slice() {
+        [] => vec![open_or_last(None, &args.access, console)?],
+        snaps => snaps.iter().map(|snap| open(snap, &args.access, console)).collect::<anyhow::Result<_>>()?,
+    };
     let text = if args.markdown {
         let mut left = snapshots.len();
         let mut text = String::new();

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::exit::{Exit, VerbResult};
 use super::level::require_inputs;
-use super::open::open;
+use super::open::open_or_last;
 use super::out::{Console, style};
 use super::paths::{number_of_paths, shell_line, shell_word};
 use super::{json, progress};
@@ -21,7 +21,7 @@ use crate::snapshot::{FileType, Snapshot, printable};
 
 /// Runs `verify`.
 pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
-    let snapshot = open(&args.snap, &args.access, console)?;
+    let snapshot = open_or_last(args.snap.as_deref(), &args.access, console)?;
     if args.before {
         require_inputs(&snapshot, "verify --before")?;
     }
