@@ -197,3 +197,18 @@ fn ci_recipe_fails_if_the_script_writes_elsewhere() {
     assert_eq!(check("mkdir -p $HOME/.cache/x"), (Some(125), "home/.cache home/.cache/x".to_owned()));
     assert_eq!(check("exit 7"), (Some(7), nothing));
 }
+
+#[test]
+fn report_as_json_has_the_verdict() {
+    let place = Place::new();
+    let policy = |options: &[&str], script: &str| -> serde_json::Value {
+        let output = place.record_with(&[&["--report", "json"], options].concat(), script);
+        let text = String::from_utf8(output.stderr).unwrap();
+        let line = text.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{text}"));
+        serde_json::from_str::<serde_json::Value>(line).unwrap()["policy"].clone()
+    };
+    let rule = ["--allow-write", "@workspace"];
+    assert_eq!(policy(&[], "echo > f"), serde_json::Value::Null);
+    assert_eq!(policy(&rule, "echo > f"), "pass");
+    assert_eq!(policy(&rule, "echo > ../g"), "fail");
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::channel::PolicyOutcome;
 use super::recalling::RecallSetup;
-use super::report::{self, RecordCounts};
+use super::report::{self, Facts, RecordCounts};
 use super::setup::Setup;
 use crate::cli;
 use crate::commands::check::judged;
@@ -141,8 +141,10 @@ impl BundleWriter {
         if setup.options.strict && setup.report != cli::ReportFormat::Summary {
             notes.extend(report::gaps(&header));
         }
-        let report = report::render(setup.report, &header, &counts, elapsed, &path, directory.real_path());
-        let policy = setup.policy.as_ref().map(|policy| Box::new(outcome_of(policy, directory.real_path())));
+        let judged = setup.policy.as_ref().map(|policy| outcome_of(policy, directory.real_path()));
+        let facts = Facts { counts: &counts, elapsed, verdict: judged.as_ref().map(|(_, verdict)| *verdict) };
+        let report = report::render(setup.report, &header, &facts, &path, directory.real_path());
+        let policy = judged.map(|(outcome, _)| Box::new(outcome));
         Ok(WrittenBundle { complete: header.complete, notes, report, policy })
     }
 
@@ -217,12 +219,12 @@ impl BundleWriter {
 }
 
 /// What rules come to, judged by the snapshot in `directory`.
-fn outcome_of(policy: &CompiledPolicy, directory: &Path) -> PolicyOutcome {
+fn outcome_of(policy: &CompiledPolicy, directory: &Path) -> (PolicyOutcome, PolicyVerdict) {
     let snapshot = match Snapshot::open(directory) {
         Ok(snapshot) => snapshot,
         Err(error) => {
             let failure = Some(format!("the rules were not judged: {error}"));
-            return PolicyOutcome { findings: Vec::new(), failure };
+            return (PolicyOutcome { findings: Vec::new(), failure }, PolicyVerdict::Unknown);
         }
     };
     let (findings, verdict) = judged(&snapshot, policy);
@@ -231,7 +233,7 @@ fn outcome_of(policy: &CompiledPolicy, directory: &Path) -> PolicyOutcome {
         PolicyVerdict::Fail => Some("the command did what the rules forbid"),
         PolicyVerdict::Unknown => Some("not all is known that the rules are about"),
     };
-    PolicyOutcome { findings, failure: failure.map(str::to_owned) }
+    (PolicyOutcome { findings, failure: failure.map(str::to_owned) }, verdict)
 }
 
 /// A snapshot that was committed.

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::cli::ReportFormat;
 use crate::commands::paths::counted;
 use crate::library::reference::Reference;
+use crate::policy::PolicyVerdict;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Header, Operation, printable};
 
@@ -63,30 +64,38 @@ pub fn gaps(header: &Header) -> impl Iterator<Item = String> {
     })
 }
 
+/// What is told of a recording beside its header.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// How many paths it has of each kind.
+    pub counts: &'a RecordCounts,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What its rules come to, if it has some.
+    pub verdict: Option<PolicyVerdict>,
+}
+
 /// Formats the report on the snapshot in `directory`, which is `shown` to the user; with its final newline, empty if
 /// none is wanted.
-pub fn render(
-    kind: ReportFormat,
-    header: &Header,
-    facts: &RecordCounts,
-    elapsed: Duration,
-    shown: &str,
-    directory: &Path,
-) -> String {
+pub fn render(kind: ReportFormat, header: &Header, facts: &Facts, shown: &str, directory: &Path) -> String {
+    let Facts { counts, elapsed, verdict } = *facts;
     match kind {
         ReportFormat::None => String::new(),
-        ReportFormat::Summary => summary(header, facts, elapsed, shown),
+        ReportFormat::Summary => summary(header, counts, elapsed, shown),
         ReportFormat::Json => {
             let warnings: Vec<_> = header.warnings.iter().map(|warning| &warning.detail).collect();
             let Reference { provider_id, target } = Reference::new(header, directory);
-            let report = json!({
+            let mut report = json!({
                 "provider_id": provider_id, "ref": target,
                 "snapshot": shown, "exit_status": header.exit_status, "complete": header.complete,
                 "keep": header.keep,
-                "seconds": elapsed.as_secs_f64(), "processes": header.processes.len(), "paths": facts.paths,
-                "created": facts.created, "changed": facts.changed, "deleted": facts.deleted,
-                "git": facts.git, "inherited": facts.inherited, "read": facts.read, "warnings": warnings,
+                "seconds": elapsed.as_secs_f64(), "processes": header.processes.len(), "paths": counts.paths,
+                "created": counts.created, "changed": counts.changed, "deleted": counts.deleted,
+                "git": counts.git, "inherited": counts.inherited, "read": counts.read, "warnings": warnings,
             });
+            if let Some(verdict) = verdict {
+                report["policy"] = verdict.name().into();
+            }
             format!("{report}\n")
         }
     }
