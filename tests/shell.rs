@@ -10,8 +10,8 @@ use agent_snapshot::snapshot::{Operation, Snapshot, SnapshotKind, WarningKind};
 use regex::Regex;
 
 use crate::support::{
-    BINARY, MECHANISMS, NOBODY, Place, Run, SHELL, SmallFilesystem, User, bytes, can_mount, chmod, give_away,
-    has, needs_root, open_pty, program, status, wait,
+    BINARY, MECHANISMS, NOBODY, Place, Run, SHELL, SmallFilesystem, User, bytes, can_mount, chmod,
+    copy_program, give_away, has, needs_root, open_pty, program, status, wait,
 };
 
 /// A place in which a bash was found, and what the user's own settings would be.
@@ -392,7 +392,7 @@ fn shell_inside_a_recording_touches_nothing_of_ours() {
     let Some(place) = place_of(User::Current) else { return };
     for mechanism in MECHANISMS {
         // Another installation, whose calls are recorded as any program's.
-        fs::copy(SHELL, place.at("agent-snapshot-bash")).unwrap();
+        copy_program(SHELL, place.at("agent-snapshot-bash"));
         let mut command = place.recorder(mechanism);
         command.args(["./agent-snapshot-bash", "-c", "echo x > f"]);
         assert_eq!(transcript(&command.output().unwrap()), (String::new(), String::new(), 0));
@@ -423,10 +423,10 @@ fn real_bash_is_found_where_a_link_to_ours_comes_first() {
     fs::create_dir(place.at("second")).unwrap();
     // Another installation of ours, and then the real one.
     fs::create_dir(place.at("copy")).unwrap();
-    fs::copy(SHELL, place.at("copy/agent-snapshot-bash")).unwrap();
+    copy_program(SHELL, place.at("copy/agent-snapshot-bash"));
     std::os::unix::fs::symlink("../copy/agent-snapshot-bash", place.at("second/bash")).unwrap();
     fs::create_dir(place.at("third")).unwrap();
-    fs::copy("/bin/bash", place.at("third/bash")).unwrap();
+    copy_program("/bin/bash", place.at("third/bash"));
     let script = "mount --bind \"$1\" /bin/bash && PATH=\"$2\" exec bash -c 'echo \"$0 runs\"; : > f'";
     let path = format!("{0}/first::{0}/second:{0}/third:/usr/bin:/bin", place.work.display());
     let mut command = place.program("unshare");
@@ -722,7 +722,7 @@ fn set_id_program_that_loses_its_privilege_is_told_with_the_way_out() {
     }
     let Some(place) = place_of(User::Nobody) else { return };
     let id = ["/usr/bin/id", "/bin/id"].into_iter().find(|id| Path::new(id).exists()).unwrap();
-    fs::copy(id, place.at("id")).unwrap();
+    copy_program(id, place.at("id"));
     chmod(place.at("id"), 0o4755);
     let alone = transcript(&shell(&place, "/bin/bash").args(["-c", "./id -u"]).output().unwrap());
     if alone.0 != "0\n" {

@@ -50,6 +50,13 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
+/// Copies a program that is executed. In a process of its own: a file that another test's fork holds open for writing
+/// can't be executed (ETXTBSY).
+#[track_caller]
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    assert!(Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status().unwrap().success());
+}
+
 /// Whether a program is in the search path; if not, the reason of a skip is printed.
 pub fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{finish, recall, recall_with, recalling};
-use crate::support::{Place, SmallFilesystem, needs_root};
+use crate::support::{Place, SmallFilesystem, copy_program, needs_root};
 
 #[test]
 fn make_runs_again_when_a_header_is_touched_or_edited() {
@@ -132,13 +132,13 @@ fn directory_that_is_only_entered_is_not_listed() {
 fn interpreter_and_shared_library_count() {
     let place = Place::new();
     let interpreter = place.at("interpreter");
-    fs::copy("/bin/sh", &interpreter).unwrap();
+    copy_program("/bin/sh", &interpreter);
     place.write("script", format!("#!{}\necho ran\n", interpreter.display()));
     place.prepare("chmod 755 script");
     recall(&place, "./script").expect_miss("ran\n");
     recall(&place, "./script").expect_hit("ran\n");
     // A program that does nothing.
-    fs::copy("/bin/true", &interpreter).unwrap();
+    copy_program("/bin/true", &interpreter);
     recall(&place, "./script").expect_miss("");
 
     if !place.can_run(&["cc", "--version"]) {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use agent_snapshot::snapshot::{Operation, Operations, WarningKind};
 
 use super::record_scenario;
-use crate::support::{BINARY, Place, User, chmod, lost, program, stderr};
+use crate::support::{BINARY, Place, User, chmod, copy_program, lost, program, stderr};
 
 #[test]
 fn unnamed_program_has_its_interpreter_and_image() {
@@ -16,7 +16,7 @@ fn unnamed_program_has_its_interpreter_and_image() {
             let place = Place::new();
             place.write("i", "#!/bin/sh\necho ran $1\n");
             chmod(place.at("i"), 0o755);
-            fs::copy(program("bypass"), place.at("p")).unwrap();
+            copy_program(program("bypass"), place.at("p"));
             let (said, snapshot) = record_scenario(&place, &[], &["unnamed", call, what]);
             let (seen, recorded, exe) = match what {
                 "script" => ("ran word\n", ["i read+execute"], b"/memfd:s (deleted)".to_vec()),
@@ -40,7 +40,7 @@ fn program_with_its_own_loader(place: &Place, name: &str) -> bool {
         println!("skipped: programs use another loader here");
         return false;
     };
-    fs::copy(std::str::from_utf8(loader).unwrap(), place.at("ld")).unwrap();
+    copy_program(std::str::from_utf8(loader).unwrap(), place.at("ld"));
     bytes[at..at + loader.len()].fill(0);
     bytes[at..at + 4].copy_from_slice(b"./ld");
     fs::write(place.at(name), bytes).unwrap();

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use agent_snapshot::snapshot::WarningKind;
 
-use crate::support::{BINARY, LEVELS, MECHANISMS, Place, bytes, lost, stderr};
+use crate::support::{BINARY, LEVELS, MECHANISMS, Place, bytes, copy_program, lost, stderr};
 
 /// A place with a recording in `out-earlier` of a script, and that directory's name.
 fn after_a_recorded(script: &str) -> (Place, String) {
@@ -90,7 +90,7 @@ fn what_the_shell_itself_changed_before_an_undo_keeps_its_states() {
 #[test]
 fn copy_of_our_program_is_any_other_program() {
     let (place, earlier) = after_a_recorded("echo second > f");
-    fs::copy(BINARY, place.at("copy")).unwrap();
+    copy_program(BINARY, place.at("copy"));
     let snapshot = place.record(&format!("./copy restore --before {earlier} > /dev/null"));
     let f = place.file(&snapshot, "f");
     assert_eq!(

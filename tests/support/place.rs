@@ -13,7 +13,7 @@ use std::thread;
 use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{BINARY, NOBODY, PATIENCE, User, give_away, needs_root, unshare_mounts, works};
+use super::{BINARY, NOBODY, PATIENCE, User, copy_program, give_away, needs_root, unshare_mounts, works};
 
 /// A directory to work in, with a home, a configuration and a snapshot directory beside it.
 pub struct Place {
@@ -139,7 +139,7 @@ impl Place {
             return program.to_owned();
         }
         if !copy.exists() {
-            fs::copy(program, &copy).unwrap();
+            copy_program(program, &copy);
         }
         copy
     }
